@@ -285,7 +285,7 @@ func TestOlderProviders(t *testing.T) {
 		}
 		include := filepath.Join(root, "headers", "cache", rdmaCore.File(release), "include")
 		if _, err := os.Stat(include); err != nil {
-			t.Logf("not tested with %s: its headers are not here; make headers brings them", release)
+			t.Logf("not tested with %s: its headers are not here; run make headers", release)
 			continue
 		}
 		cmd := exec.Command(os.Args[0], "-test.run", "^(TestCalls|TestBuilderRegion|TestRecv)$", "-rounds", "6",

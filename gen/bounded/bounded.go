@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package bounded reads what the generator and abicheck are called with: headers, man pages, libraries, models and
-// rows. A path may name anything, so a file has to be a regular one, a file and the text of a compressed one have a
-// limit, and so has the number of a directory's entries.
+// Package bounded reads the inputs of the generator and abicheck: headers, man pages, libraries, models and rows. A
+// path may name anything, so files must be regular, and file sizes, decompressed sizes and directory entries are
+// limited.
 package bounded
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// MaxFile limits the bytes of one file. Libraries are the largest that are read.
+// MaxFile limits the size of one file. Libraries are the largest files read.
 const MaxFile = 64 << 20
 
 // maxEntries limits the entries of one directory.
@@ -23,7 +23,7 @@ var maxEntries = 1 << 16 // a variable for tests
 
 // Open opens a regular file.
 func Open(path string) (*os.File, error) {
-	if err := check(path); err != nil { // first: opening a pipe would wait for a writer
+	if err := check(path); err != nil { // before Open, because opening a pipe waits for a writer
 		return nil, err
 	}
 	return os.Open(path)
@@ -70,7 +70,7 @@ func Read(path string) ([]byte, error) {
 	return All(f, path)
 }
 
-// All reads to the end: a file that may grow, or what is decompressed. path names it in errors.
+// All reads r to the end, for a growing file or a decompressor. path names it in errors.
 func All(r io.Reader, path string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	if err == nil && len(data) > MaxFile {
@@ -99,8 +99,8 @@ func Walk(root string, fn fs.WalkDirFunc) error {
 	})
 }
 
-// Tree checks that Open opens every file below a directory and below directories that links lead to, for programs that
-// read more files than they are given, such as a C compiler.
+// Tree checks that Open accepts every file below a directory, following links, for programs that read further files,
+// such as a C compiler.
 func Tree(dir string) error { return checkTree(dir, map[string]bool{}) }
 
 func checkTree(dir string, seen map[string]bool) error {
@@ -114,7 +114,7 @@ func checkTree(dir string, seen map[string]bool) error {
 			return err
 		}
 		switch info, err := os.Stat(path); {
-		case err != nil: // a link that leads nowhere; the compiler does not open it either
+		case err != nil: // a dangling link, which the compiler does not open either
 			return nil
 		case info.IsDir():
 			return checkTree(path, seen)
@@ -126,7 +126,7 @@ func checkTree(dir string, seen map[string]bool) error {
 type tree struct {
 	fs.ReadLinkFS
 	path    string
-	tooMany error // fs.Glob passes over errors
+	tooMany error // fs.Glob ignores errors
 }
 
 // Open opens a regular file or a directory.

@@ -73,7 +73,7 @@ func planned(t *testing.T, r *model.Release, table string) Generation {
 	return g
 }
 
-// fromC is the model of one header, read for a target of the usual sizes and one where a mutex is larger.
+// fromC model of one header, read for a target of the usual sizes and one where a mutex is larger.
 func fromC(t *testing.T, release, header string) *model.Release {
 	t.Helper()
 	const name = "infiniband/t.h"

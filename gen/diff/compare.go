@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Generation is a release and what is generated from it.
+// Generation is a release and its generated packages.
 type Generation struct {
 	*model.Release
 	Go        API // of the packages; nil where they were not generated
@@ -19,7 +19,7 @@ type Generation struct {
 	Unplanned map[string]error // tables that could not be made, and why
 }
 
-// Planned is a release with its tables and what was generated from it.
+// Planned is a release with its tables and generated packages.
 func Planned(r *model.Release, api API) Generation {
 	grids, unplanned := rules.GridsOf(r)
 	return Generation{Release: r, Go: api, Grids: grids, Unplanned: unplanned}
@@ -67,7 +67,7 @@ func (c *comparison) note(format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf(format, args...))
 }
 
-// headers notes those that only one of the releases has.
+// headers records headers that only one of the releases has.
 func (c *comparison) headers() {
 	names := func(r *model.Release) (all []string) {
 		for _, h := range r.Headers {
@@ -119,7 +119,7 @@ func (c *comparison) places(old, new Generation) []string {
 	return append(append(all, new.Go.packages()...), old.Go.packages()...)
 }
 
-// overrule applies the rows that state a verdict.
+// overrule applies the rows that override a verdict.
 func (c *comparison) overrule() {
 	for i := range c.Entries {
 		e := &c.Entries[i]
@@ -130,5 +130,5 @@ func (c *comparison) overrule() {
 	}
 }
 
-// withoutConst is the spelling of a type that says nothing about who may write.
+// withoutConst removes const from the spelling of a type.
 func withoutConst(s string) string { return strings.ReplaceAll(s, "const ", "") }

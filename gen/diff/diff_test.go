@@ -182,7 +182,7 @@ func TestJudgementsRefused(t *testing.T) {
 		"verdict | revalued X | | why":         "an argument only where the action takes one",
 		"verdict | revalued X | fine | why":    `"fine" is no verdict`,
 		"count | [ | | why":                    "syntax error in pattern",
-		"size | a | | why\n\nsize | a | | why": "j:3: size a stands at j:1 already",
+		"size | a | | why\n\nsize | a | | why": "j:3: duplicate size a, first at j:1",
 	} {
 		_, err := ParseJudgements("j", text)
 		assert.ErrorContains(t, err, want, text)

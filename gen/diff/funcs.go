@@ -56,8 +56,8 @@ func (c *comparison) functions() {
 	}
 }
 
-// funcTypes compares the types that a header gives functions of programs. Such a function has the old type, so that
-// another one breaks it, whichever way.
+// funcTypes compares the types of callbacks in a header. A program's callback has the old type, so that any change
+// breaks it.
 func (c *comparison) funcTypes() {
 	was, is := funcTypes(c.old.Release), funcTypes(c.new.Release)
 	for _, n := range is {
@@ -126,7 +126,7 @@ func (c *comparison) function(o, n function) {
 	}
 }
 
-// dispatch compares how an inline function gets to what it calls. Programs built before go on calling what they did.
+// dispatch compares how an inline function reaches the function that it calls. Old programs keep the old code.
 func (c *comparison) dispatch(o, n function) {
 	was, is := describe(o.Inline), describe(n.Inline)
 	if was == is {
@@ -143,7 +143,7 @@ func (c *comparison) dispatch(o, n function) {
 	c.add(Entry{n.header, Dispatch, n.Name, Changed, was, is, v, why})
 }
 
-// describe puts an inline function's way into words.
+// describe describes an inline function's path to the called function.
 func describe(in *model.Inline) string {
 	parts := []string{string(in.Kind)}
 	slot := in.Slot
@@ -162,7 +162,7 @@ func describe(in *model.Inline) string {
 	return strings.Join(parts, "; ")
 }
 
-// protoVerdict judges two types of a function that are spelled differently.
+// protoVerdict compares two function types with different spellings.
 func protoVerdict(o, n *model.Proto) (Verdict, string) {
 	if o.Variadic != n.Variadic || len(o.Params) != len(n.Params) {
 		return Breaking, "other parameters"

@@ -16,11 +16,9 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// GoAPI generates the packages of a release, in memory and under today's rules, and reads what they export. recorded
-// are all releases, rows the text of gen/rules/exceptions.txt. Those rows and the errata of tables are written for the
-// primary release: a row that an older one has no use for is left out, and so are the tables. What cannot be generated
-// all the same is not compared, and the notes say why. The newest releases of other projects stand for what its
-// packages import of them.
+// GoAPI generates the packages of a release in memory, with today's rules, and reads their exports. recorded holds all
+// releases; rows is the text of gen/rules/exceptions.txt. Those rows and the errata of tables are written for the
+// primary release: for an older one, rows without a subject are dropped, and so are the tables.
 func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []string, error) {
 	until := rules.Recorded{}
 	others := map[string]*model.Release{}
@@ -76,7 +74,7 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	return api, notes, err
 }
 
-// bareSuffix sets the name of a package apart for as long as it is generated: tables belong to packages by name.
+// bareSuffix renames a package while it is generated, because tables are assigned to packages by name.
 const bareSuffix = "_without_tables"
 
 func bare(p rules.Package) rules.Package {
@@ -89,8 +87,7 @@ func bare(p rules.Package) rules.Package {
 	return p
 }
 
-// applicable blanks the rows whose argument is an enum that the releases do not have, and keeps the numbers of the
-// lines.
+// applicable blanks the rows whose argument is an enum that the releases lack, and keeps the line numbers.
 func applicable(rows string, r *model.Release, others map[string]*model.Release) string {
 	have := map[string]bool{}
 	for _, r := range append(slices.Collect(maps.Values(others)), r) {
@@ -115,8 +112,7 @@ func applicable(rows string, r *model.Release, others map[string]*model.Release)
 	return strings.Join(lines, "\n")
 }
 
-// Public are the files of the packages that people import among all that were generated: Go, and all but the proof's
-// own.
+// Public returns the Go files of the packages that programs import.
 func Public(files emit.Files) map[string][]byte {
 	public := map[string][]byte{}
 	for name, text := range files {
@@ -127,11 +123,11 @@ func Public(files emit.Files) map[string][]byte {
 	return public
 }
 
-// witness is the generated package that only the proof imports.
+// witness is the generated package that only tests import.
 const witness = "witness"
 
-// Recorded compares two recorded releases by name. goAPI reads the Go identifiers of each, as GoAPI does; if it is nil,
-// they are not compared, and the program needs no generator.
+// Recorded compares two recorded releases by name. goAPI reads the Go identifiers of each, like GoAPI. If it is nil,
+// identifiers are not compared, and the program does not need the generator.
 func Recorded(recorded rules.Recorded, old, new string,
 	goAPI func(*model.Release) (API, []string, error)) (*Report, error) {
 	j, err := DefaultJudgements()
@@ -166,7 +162,7 @@ func Recorded(recorded rules.Recorded, old, new string,
 	if a, b := sides[0].Release, sides[1].Release; a.Project != b.Project {
 		return nil, fmt.Errorf("%s and %s are releases of different projects", a, b)
 	}
-	// A package that one side lacks for want of rules is no news about the other.
+	// A package that one side lacks because of missing rules is not a change of the other.
 	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {
 		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool {
 			return len(notes) > 0 &&

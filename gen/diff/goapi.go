@@ -15,20 +15,20 @@ import (
 	"strings"
 )
 
-// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a
-// field, "SendWR.WR()" a method, and of a constant the value is told: "const WROpcode = 2". It is read from the
-// source that was printed, not from what should have been.
+// API maps the identifiers that generated packages export to their declarations: "SendWR" is a type, "SendWR.NumSGE" a
+// field, "SendWR.WR()" a method; constants include their value, "const WROpcode = 2". It is parsed from the printed
+// source, so that bugs of the printer are found.
 type API map[string]map[string]string
 
-// ReadAPI reads the packages among generated files, which are named by their path: "ibv/struct.go". A type that
-// differs by target has all its texts.
+// ReadAPI reads the packages among generated files, whose names are paths: "ibv/struct.go". A type that differs by
+// target has all its declarations.
 func ReadAPI(files map[string][]byte) (API, error) {
 	api, values := API{}, map[string]map[string]string{}
 	fset := token.NewFileSet()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f, err := parser.ParseFile(fset, name, files[name], parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+			return nil, fmt.Errorf("generated source is invalid: %w", err)
 		}
 		pkg := path.Dir(name)
 		if api[pkg] == nil {
@@ -63,8 +63,8 @@ type apiReader struct {
 	values map[string]string // of constants, as written
 }
 
-// withValue adds the value of a constant to what it is. One that is another name for a constant of its package has
-// that one's.
+// withValue adds the value to a constant's declaration. An alias of a constant in the package has that constant's
+// value.
 func withValue(text, value string, values map[string]string) string {
 	for range values { // a loop of names ends here
 		other, ok := values[value]
@@ -81,7 +81,7 @@ func withValue(text, value string, values map[string]string) string {
 
 const valueSign = " = "
 
-// sameButValue reports whether two constants differ in their values alone.
+// sameButValue reports whether two constants differ only in their values.
 func sameButValue(was, is string) bool {
 	was, hadValue := cutValue(was)
 	is, hasValue := cutValue(is)
@@ -101,7 +101,7 @@ func (r *apiReader) text(n ast.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// put notes an exported identifier; another text under another build constraint is kept beside the first.
+// put adds an exported identifier. A declaration under another build constraint is appended to the first.
 func (r *apiReader) put(name, text string) {
 	for part := range strings.SplitSeq(strings.TrimSuffix(name, "()"), ".") {
 		if !token.IsExported(part) {

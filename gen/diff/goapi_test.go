@@ -86,5 +86,5 @@ func TestGoIdentifiers(t *testing.T) {
 		assert.Equal(t, "field [5]int | field [6]int", api["p"]["T.X"])
 	})
 	_, err = ReadAPI(map[string][]byte{"p/p.go": []byte("no Go")})
-	assert.ErrorContains(t, err, "the generated source is no Go")
+	assert.ErrorContains(t, err, "generated source is invalid")
 }

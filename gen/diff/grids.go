@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// grids compares the tables that are generated, cell by cell: the answer, its condition and its values. How a cell is
-// explained may change freely.
+// grids compares the generated tables cell by cell: answer, condition and values. Explanations may change freely.
 func (c *comparison) grids(old, new Generation) {
 	called := func(all []*rules.Grid, name string) *rules.Grid {
 		if i := slices.IndexFunc(all, func(g *rules.Grid) bool { return g.Name == name }); i >= 0 {
@@ -40,7 +39,7 @@ func (c *comparison) grids(old, new Generation) {
 	}
 }
 
-// grid compares one table. Cells that changed alike are one entry where they can be named together.
+// grid compares one table. Cells with the same change are combined into one entry where possible.
 func (c *comparison) grid(o, n *rules.Grid) {
 	var kinds []Entry
 	cells := map[Entry][][]string{}
@@ -78,7 +77,7 @@ func (c *comparison) grid(o, n *rules.Grid) {
 
 func inTable(name string) string { return "table " + name }
 
-// answer is all that a cell tells programs.
+// answer holds the facts of a cell that programs use.
 func answer(g *rules.Grid, c *rules.Cell) string {
 	parts := []string{string(c.Answer)}
 	if c.Condition != "" {
@@ -92,7 +91,7 @@ func answer(g *rules.Grid, c *rules.Cell) string {
 	return strings.Join(parts, "; ")
 }
 
-// answered judges a cell whose answer changed: what was not valid hurts nobody.
+// answered judges a cell whose answer changed. A previously invalid combination cannot break a program.
 func answered(was, is *rules.Cell) (Verdict, string) {
 	valid := func(c *rules.Cell) bool { return c.Answer == rules.Yes || c.Answer == rules.Capability }
 	switch {
@@ -112,8 +111,8 @@ func answered(was, is *rules.Cell) (Verdict, string) {
 	return Breaking, "the table says something else"
 }
 
-// together names cells, each a combination of items, in as few names as lists of items allow: "A, B × C" is A × C and
-// B × C.
+// together names cells, each a combination of items, with as few lists of items as possible: "A, B × C" for A × C and B
+// × C.
 func together(cells [][]string) []string {
 	all := make([][]string, len(cells)) // the items of each dimension, joined
 	for i := range cells {

@@ -8,13 +8,13 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// judge decides what a change of a record's layout means for programs built against the old release.
+// judge decides how a change of a record's layout affects programs built against the old release.
 type judge struct {
 	old, new *index
 	uses     map[string]*use // in the old release: that is what such programs do
 }
 
-// shape is how a record's layout changed.
+// shape describes how a record's layout changed.
 type shape int
 
 const (
@@ -25,7 +25,7 @@ const (
 	shuffled              // anything else
 )
 
-// shapeOf compares the layouts of a record in two releases. Members without a meaning may go and change.
+// shapeOf compares the layouts of a record in two releases. Reserved members may change.
 func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 	if old.Kind != new.Kind {
 		return shuffled, nil
@@ -66,7 +66,7 @@ func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 	return shuffled, nil
 }
 
-// growth judges that a record has become larger, or uses bytes that were padding. extra tells that it did not grow.
+// growth judges a record that became larger, or that uses former padding. extra means that it did not grow.
 func (d *judge) growth(name string, extra bool, reserved func(string) bool) (Verdict, string) {
 	return d.grown(name, extra, reserved, map[string]bool{})
 }

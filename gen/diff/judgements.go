@@ -15,10 +15,10 @@ import (
 //go:embed judgements.txt
 var judgementsText string
 
-// Judgements are what C cannot tell.
+// Judgements holds verdicts that cannot be derived from C declarations.
 type Judgements struct{ *rows.File }
 
-// actions tells whether an action takes an argument.
+// actions maps actions to whether they take an argument.
 var actions = map[string]bool{
 	"count": false, "size": false, "plain": false, "reserved": false, "guard": false,
 	"handed": false, "guarded": false, "single": false, "private": false, "verdict": true,
@@ -29,10 +29,10 @@ func DefaultJudgements() (*Judgements, error) {
 	return ParseJudgements("gen/diff/judgements.txt", judgementsText)
 }
 
-// NoJudgements leaves everything to C.
+// NoJudgements has no rows.
 func NoJudgements() *Judgements { return &Judgements{&rows.File{}} }
 
-// ParseJudgements reads rows of the form: action | subject | argument | why.
+// ParseJudgements parses rows of the form: action | subject | argument | why.
 func ParseJudgements(name, text string) (*Judgements, error) {
 	f := rows.Read(name, text,
 		rows.Form{Want: "action | subject | argument | why", Least: 4, Most: 4, Key: []int{0, 1}})
@@ -63,13 +63,13 @@ func verdictOf(name string) Verdict {
 	return -1
 }
 
-// word tells what an integer beside a pointer is: "count", "size", "plain", or "" when no row says.
+// word returns the meaning of an integer next to a pointer: "count", "size", "plain", or "" without a row.
 func (j *Judgements) word(name string) string { return j.match(name, "count", "size", "plain") }
 
 // matches reports whether a pattern row of the action matches a name.
 func (j *Judgements) matches(action, name string) bool { return j.match(name, action) != "" }
 
-// match is the action of the first row, among those of these actions, whose pattern matches a name; or "".
+// match returns the action of the first row, among those of these actions, whose pattern matches a name; or "".
 func (j *Judgements) match(name string, actions ...string) string {
 	for _, row := range j.Rows {
 		if ok, _ := path.Match(row.Columns[1], name); ok && slices.Contains(actions, row.Columns[0]) {
@@ -80,13 +80,13 @@ func (j *Judgements) match(name string, actions ...string) string {
 	return ""
 }
 
-// reserved reports whether the last name of a C path, or a Go name made from one, stands for bytes without a meaning.
+// reserved reports whether the last name of a C path, or a Go name derived from one, is a reserved member.
 func (j *Judgements) reserved(name string) bool {
 	name = strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
 	return j.matches("reserved", name)
 }
 
-// Unused lists the rows that have made no difference so far.
+// Unused lists the rows that have had no effect.
 func (j *Judgements) Unused() []string {
 	var all []string
 	for _, row := range j.Stale() {

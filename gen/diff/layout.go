@@ -17,7 +17,7 @@ type index struct {
 	byName  map[string]*record // "struct ibv_wc"
 }
 
-// record is a tagged record with its members laid flat.
+// record is a tagged record with flattened members.
 type record struct {
 	*model.Record
 	header  string
@@ -25,8 +25,7 @@ type record struct {
 	byPath  map[string]*member
 }
 
-// member is what C can name in a record. What an unnamed structure or union holds stands as if it were the outer
-// record's.
+// member is a member that C can name in a record. Members of unnamed structures and unions belong to the outer record.
 type member struct {
 	*model.Field
 	path   string    // "wr.rdma.rkey"
@@ -68,10 +67,10 @@ func (r *record) flatten(in *model.Record, scope string, base, start model.Per, 
 	}
 }
 
-// full is the path with the record's tag.
+// full returns the path with the record's tag.
 func (r *record) full(m *member) string { return r.Tag + "." + m.path }
 
-// spelling is the member's type without its place.
+// spelling returns the member's type without its offset.
 func (m *member) spelling() string {
 	switch {
 	case m.Func != nil:
@@ -84,7 +83,7 @@ func (m *member) spelling() string {
 	return m.Type
 }
 
-// leaf reports whether the member has bytes that no other named member of the record stands for.
+// leaf reports whether the member has bytes that no other named member covers.
 func (m *member) leaf() bool { return m.Record == nil || len(m.Dims) > 0 }
 
 // overlaps reports whether two members share a byte on a target.
@@ -118,7 +117,7 @@ func combine(a, b model.Per, f func(x, y int64) int64) model.Per {
 	return sum
 }
 
-// every reports whether a condition holds for the default and every target that deviates in one of the numbers.
+// every reports whether a condition is true for the default and for every target that differs in one of the numbers.
 func every(a, b model.Per, holds func(x, y int64) bool) bool {
 	ok := holds(a.Default, b.Default)
 	for _, p := range []model.Per{a, b} {
@@ -129,7 +128,7 @@ func every(a, b model.Per, holds func(x, y int64) bool) bool {
 	return ok
 }
 
-// commonTargets are the targets that both releases were read for.
+// commonTargets returns the targets of both releases.
 func commonTargets(a, b *model.Release) []string {
 	var all []string
 	for _, t := range a.Targets {

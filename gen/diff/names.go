@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// named is an enumerator or a macro with a value: in C both are names of numbers, and one may become the other.
+// named is an enumerator or a macro with a value. In C both name numbers, and one may replace the other.
 type named struct {
 	name, header string
 	value        model.Int
@@ -25,7 +25,7 @@ func (n *named) kind() Kind {
 	return Enumerator
 }
 
-// numbers lists them in the order of the headers; a macro that repeats an enumerator's name is the enumerator.
+// numbers lists them in header order. A macro with an enumerator's name counts as the enumerator.
 func numbers(r *model.Release) ([]*named, map[string]*named) {
 	var all []*named
 	by := map[string]*named{}
@@ -134,7 +134,7 @@ func enumName(tag string) string {
 	return "enum " + tag
 }
 
-// enums compares the enumerations themselves; their names are compared as numbers.
+// enums compares the enumerations themselves; numbers compares their names.
 func (c *comparison) enums() {
 	type placed struct {
 		*model.Enum
@@ -188,7 +188,7 @@ func signed(s bool) string {
 	return "unsigned"
 }
 
-// macros compares those without a value. One may stand in for a function of the same name.
+// macros compares macros without a value. A macro may replace a function of the same name.
 func (c *comparison) macros() {
 	type placed struct{ name, header, text string }
 	list := func(r *model.Release) (all []placed, by map[string]placed) {
@@ -247,7 +247,7 @@ func sameCount(a, b string) bool {
 		(a == "()") == (b == "()")
 }
 
-// counted is a number of things: "1 name", "2 names".
+// counted formats a number of things: "1 name", "2 names".
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

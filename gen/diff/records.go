@@ -48,7 +48,8 @@ func size(r *model.Record) string {
 	return r.Size.String() + " bytes"
 }
 
-// sameBody reports whether two records have the same members at the same places; one without members proves nothing.
+// sameBody reports whether two records have the same members at the same offsets. Records without members are never the
+// same.
 func sameBody(a, b *record) bool {
 	return len(a.members) > 1 && a.Kind == b.Kind && a.Size.Equal(b.Size) &&
 		slices.EqualFunc(a.members, b.members, func(x, y *member) bool {
@@ -56,7 +57,7 @@ func sameBody(a, b *record) bool {
 		})
 }
 
-// pairUp finds what was renamed: of the things that went and came, two that are alike and like no third.
+// pairUp finds renames: a removed and an added declaration that are alike, and like no other.
 func pairUp[T comparable](gone, come []T, alike func(a, b T) bool) map[T]T {
 	pairs := map[T]T{}
 	for _, n := range come {
@@ -91,7 +92,7 @@ func paired[T comparable](pairs map[T]T, old T) bool {
 	return false
 }
 
-// record compares one type of both releases.
+// record compares a type of both releases.
 func (c *comparison) record(o, n *record) {
 	name := n.CName()
 	if o.header != n.header {
@@ -136,7 +137,7 @@ func (c *comparison) sizeVerdict(name string, s shape, last *member) (Verdict, s
 	return Breaking, "its members have moved"
 }
 
-// members compares what a type holds.
+// members compares the members of a type.
 func (c *comparison) members(o, n *record, s shape, last *member) {
 	shift := model.Same(0)
 	if s == front {
@@ -185,8 +186,8 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 	}
 }
 
-// holderIn reports whether the other record has the member defined in place that holds this one, so that the
-// difference is this member and not the whole of that.
+// holderIn reports whether the other record also has the nested record that contains this member, so that only the
+// member differs.
 func (r *record) holderIn(m *member, other *record) bool {
 	return m.scope == "" || other.byPath[m.scope] != nil
 }
@@ -198,12 +199,12 @@ func kindOf(m *member) Kind {
 	return Member
 }
 
-// at is a member's type and place.
+// at is a member's type and offset.
 func at(m *member) string {
 	return fmt.Sprintf("%s at %s", m.spelling(), m.offset)
 }
 
-// newMember judges a member that was not there: whose bytes does it take?
+// newMember judges an added member by the bytes that it uses.
 func (c *comparison) newMember(o, n *record, m *member, s shape) (Verdict, string) {
 	if s == front && m.scope == "" {
 		return Additive, "in front of all that was there"
@@ -250,8 +251,7 @@ func (c *comparison) onAny(holds func(target string) bool) bool {
 	return slices.ContainsFunc(c.targets, holds)
 }
 
-// member compares a member of both releases. One that keeps its distance from the anchor of a record that grows at
-// its front has not moved.
+// member compares a member of both releases. In a record that grows at its front, offsets are relative to the anchor.
 func (c *comparison) member(o, n *record, old, m *member, shift model.Per, anchored bool) {
 	reserved := c.j.reserved(m.path)
 	entry := func(change Change, was, is string, v Verdict, why string) {
@@ -292,7 +292,7 @@ func (c *comparison) member(o, n *record, old, m *member, shift model.Per, ancho
 	entry(Retyped, was, is, v, why)
 }
 
-// isLast reports whether no member starts behind this one.
+// isLast reports whether no member starts after this one.
 func (r *record) isLast(m *member) bool {
 	return !slices.ContainsFunc(r.members,
 		func(o *member) bool { return o.start.Default > m.start.Default && o.scope != m.path })

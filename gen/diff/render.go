@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// headings of the kinds in a text report.
+// headings maps kinds to headings of the text report.
 var headings = map[Kind]string{
 	Record: "structures and unions", Member: "members", Slot: "slots", Enum: "enums", Enumerator: "enumerators",
 	Constant: "constants",
@@ -21,7 +21,7 @@ var headings = map[Kind]string{
 	Library: "libraries", SymbolVersion: "versions of symbols", Symbol: "symbols",
 }
 
-// JSON renders the report for programs.
+// JSON formats the report as JSON.
 func (r *Report) JSON() ([]byte, error) {
 	out := *r
 	if out.Entries == nil {
@@ -35,17 +35,17 @@ func (r *Report) JSON() ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-// Text renders the report for a reviewer, with the exit status of those who take it from the verdict.
+// Text formats the report as text, with the exit status.
 func (r *Report) Text() string {
 	return fmt.Sprintf("%s (exit status %d)\n%s", r.Title(), r.Verdict.ExitStatus(), r.Body())
 }
 
-// Title says what was compared, and the verdict.
+// Title names the compared releases and the verdict.
 func (r *Report) Title() string {
 	return fmt.Sprintf("%s %s → %s: %s", r.Project, r.Old, r.New, r.Verdict)
 }
 
-// Body has what breaks first, then everything by place and kind.
+// Body lists breaking changes first, then everything by place and kind.
 func (r *Report) Body() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive),
@@ -75,7 +75,7 @@ func (r *Report) Body() string {
 	return b.String()
 }
 
-// marks are what a verdict looks like at the start of a line.
+// marks maps verdicts to the marks at the start of a line.
 var marks = map[Verdict]string{None: " ", Additive: "+", Breaking: "!"}
 
 func renderPlace(b *strings.Builder, entries []Entry) {
@@ -98,8 +98,8 @@ func renderPlace(b *strings.Builder, entries []Entry) {
 	}
 }
 
-// widest is how wide a column may become. What follows a wider cell stands on the next line, so that no other line is
-// filled up with blanks to its width.
+// widest limits the width of a column. The cells after a wider one go to the next line, so that the other lines are not
+// padded to its width.
 const widest = 96
 
 // columns joins the cells of a line for a tabwriter.

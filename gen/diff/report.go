@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package diff compares two recorded releases: what was added, removed, moved, resized, revalued, retyped or renamed
-// in C and in the generated Go, each with a verdict on what that means for programs that exist. It knows no C name:
-// what C cannot tell stands in judgements.txt, with reasons.
+// Package diff compares two recorded releases: it lists additions, removals, moves, and changes of size, value, type or
+// name in C and in the generated Go, each with a verdict for existing programs. The code contains no C names;
+// judgements.txt holds facts that C declarations do not show, with reasons.
 package diff
 
 import "slices"
 
-// Verdict tells what a change means for programs built against the old release.
+// Verdict is the effect of a change on programs built against the old release.
 type Verdict int
 
 const (
@@ -20,20 +20,20 @@ var verdictNames = []string{"none", "additive", "breaking"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 
-// MarshalText writes the verdict's name.
+// MarshalText returns the verdict's name.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// Exit statuses of commands that report a difference. 1 and 2 are left to errors and to wrong usage.
+// Exit statuses of commands that report a difference. 1 and 2 are for errors and wrong usage.
 const (
 	ExitNone     = 0
 	ExitAdditive = 3
 	ExitBreaking = 4
 )
 
-// ExitStatus is the status that a command ends with.
+// ExitStatus returns the exit status of a verdict.
 func (v Verdict) ExitStatus() int { return []int{ExitNone, ExitAdditive, ExitBreaking}[v] }
 
-// Kind tells what has changed.
+// Kind is the kind of a changed declaration.
 type Kind string
 
 const (
@@ -58,11 +58,11 @@ const (
 	Symbol        Kind = "symbol"         // what it exports, with the version: name@@VERSION
 )
 
-// kinds in the order of a report.
+// kinds lists the kinds in report order.
 var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, FuncType, Dispatch,
 	Library, SymbolVersion, Symbol, Column, Row, Cell, FlagRule, GoName}
 
-// Change tells how.
+// Change is the kind of a change.
 type Change string
 
 const (
@@ -88,7 +88,7 @@ type Entry struct {
 	Reason  string  `json:"reason"`
 }
 
-// Report is every change between two releases.
+// Report lists the changes between two releases.
 type Report struct {
 	Project string   `json:"project"`
 	Old     string   `json:"old"`
@@ -98,7 +98,7 @@ type Report struct {
 	Notes   []string `json:"notes,omitempty"` // what was not compared, and why
 }
 
-// Count is how many entries have a verdict.
+// Count returns the number of entries with a verdict.
 func (r *Report) Count(v Verdict) int {
 	n := 0
 	for _, e := range r.Entries {
@@ -109,7 +109,7 @@ func (r *Report) Count(v Verdict) int {
 	return n
 }
 
-// finish orders the entries, by place and kind and then as the headers have them, and takes the gravest verdict.
+// finish sorts the entries by place, kind and header order, and sets the gravest verdict.
 func (r *Report) finish(places []string) {
 	at := map[string]int{}
 	for i, p := range places {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// libraries compares what the libraries export. A release without a record of that says nothing.
+// libraries compares the exports of libraries. A release without recorded symbols is skipped.
 func (c *comparison) libraries() {
 	for _, r := range []*model.Release{c.old.Release, c.new.Release} {
 		if len(r.Libraries) == 0 && len(c.old.Libraries)+len(c.new.Libraries) > 0 {
@@ -35,7 +35,7 @@ func (c *comparison) libraries() {
 
 func symbolCount(l *model.Library) string { return counted(len(l.Symbols), "symbol") }
 
-// inner is why it makes no difference to programs what is private.
+// inner is the reason why private symbols do not affect programs.
 const inner = "only for libraries of the same release"
 
 func (c *comparison) private(version string) bool {
@@ -65,8 +65,8 @@ func (c *comparison) versions(o, n *model.Library) {
 	}
 }
 
-// symbols compares those of a library. A private symbol stays the same when its version has another name. One that a
-// header declares is not private, whatever its version: programs ask for it.
+// symbols compares the symbols of a library. A private symbol may change its version name. A symbol that a header
+// declares is not private, whatever its version, because programs use it.
 func (c *comparison) symbols(o, n *model.Library) {
 	_, was := functions(c.old.Release)
 	_, is := functions(c.new.Release)
@@ -111,7 +111,7 @@ func (c *comparison) symbols(o, n *model.Library) {
 	}
 }
 
-// content says what a symbol is the name of.
+// content describes the type of a symbol.
 func content(s model.Symbol) string {
 	if s.Object {
 		return "object of " + counted(int(s.Size), "byte")

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// tables compares what man pages say. A release read without its pages says nothing.
+// tables compares the man pages. A release recorded without pages is skipped.
 func (c *comparison) tables() {
 	if p := project.Named(c.new.Project); p != nil && !p.Tables {
 		return
@@ -86,7 +86,7 @@ func (c *comparison) table(o, n *model.Table) {
 	}
 }
 
-// pageRows are a table's rows by name; of rows with one name the second is "name (2)".
+// pageRows returns a table's rows by name; the second row of a name is "name (2)".
 type pageRows struct {
 	columns []string
 	order   []string
@@ -109,7 +109,7 @@ func rowsOf(t *model.Table) pageRows {
 	return r
 }
 
-// words are the cells of a row that say something other than no.
+// words returns the cells of a row that differ from no.
 func (r pageRows) words(row string) []string {
 	var all []string
 	for _, col := range r.columns {
@@ -120,7 +120,7 @@ func (r pageRows) words(row string) []string {
 	return all
 }
 
-// flags compares the rules that pages state for single flags.
+// flags compares the rules of pages for single flags.
 func (c *comparison) flags() {
 	type key struct{ page, name string } // pages speak of the same flags
 	before := map[key]model.Flag{}
@@ -151,7 +151,7 @@ func (c *comparison) flags() {
 	}
 }
 
-// wider reports whether a list allows all that another did; an empty one sets no limit.
+// wider reports whether a list allows everything that another did; an empty list has no limit.
 func wider(old, new []string) bool {
 	return len(new) == 0 || len(old) > 0 &&
 		!slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })

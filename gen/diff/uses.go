@@ -10,7 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// use is all that the headers show about a record's allocation: which side allocates it, and which one knows its size.
+// use is what the headers show about a record's allocation: the side that allocates it and the side that knows its
+// size.
 type use struct {
 	handed  string  // how the library hands it out: "ibv_create_cq_ex returns it"; "" when it never does
 	guard   string  // what tells which of its members are valid, or how long it is; "" when nothing does
@@ -18,7 +19,7 @@ type use struct {
 	passed  []place // parameters of the library's functions, and members of records, that point to one
 }
 
-// place is a parameter or member that a record is used in.
+// place is a parameter or member with a record.
 type place struct {
 	name   string // "ibv_poll_cq.wc", "ibv_send_wr.sg_list"
 	record string // of a member by value: the record that holds it
@@ -27,8 +28,8 @@ type place struct {
 	size   string // the parameter that tells the library how large an element is; "" when none does
 }
 
-// uses looks through a release. Only what the library itself takes counts: an inline function is compiled into the
-// program and agrees with it.
+// uses scans a release. Only arguments of the library matter: an inline function is compiled into the program and
+// always agrees with it.
 func uses(x *index, j *Judgements) map[string]*use {
 	a := &analysis{index: x, j: j, all: map[string]*use{}, sized: map[string]string{}}
 	for _, r := range x.records {
@@ -65,8 +66,8 @@ func uses(x *index, j *Judgements) map[string]*use {
 	return a.all
 }
 
-// Arrays gives, for each record by its C name, the members and parameters that are or point to arrays of it: there
-// its size is the distance between elements, and a release of another size reads other bytes.
+// Arrays returns, for each record by C name, the members and parameters that are or point to arrays of it. There the
+// record's size is the stride, and a release with another size reads other bytes.
 func Arrays(r *model.Release) (map[string][]string, error) {
 	j, err := DefaultJudgements()
 	if err != nil {
@@ -90,7 +91,7 @@ type analysis struct {
 	sized map[string]string // "callee 3" → the inline function that passes the size of argument 3's element, and where
 }
 
-// target gives the use of a record that a type points to once, or nil.
+// target returns the use of a record that a type points to once, or nil.
 func (a *analysis) target(spelled string) *use {
 	t, err := model.ParseType(spelled)
 	if err != nil || t.Pointers != 1 || len(t.Dims) > 0 {
@@ -105,7 +106,7 @@ func (a *analysis) returned(name string, p *model.Proto) {
 	}
 }
 
-// guards notes the member that an inline function compares before it uses a later one.
+// guards records the member that an inline function compares before it uses a later one.
 func (a *analysis) guards(in *model.Inline) {
 	if in == nil || in.Guard == "" {
 		return
@@ -116,7 +117,7 @@ func (a *analysis) guards(in *model.Inline) {
 	}
 }
 
-// sizes notes where an inline function passes sizeof(*x) along with x: the function it calls is told the size.
+// sizes records where an inline function passes sizeof(*x) with x, so that the called function knows the size.
 func (a *analysis) sizes(f *model.Func) {
 	in := f.Inline
 	if in == nil {
@@ -134,7 +135,7 @@ func (a *analysis) sizes(f *model.Func) {
 	}
 }
 
-// rows applies what C cannot tell about whole records. A row fires where it makes a difference.
+// rows applies the judgements about records. A row fires if it has an effect.
 func (a *analysis) rows() {
 	for name, u := range a.all {
 		if r := a.j.Lookup("handed", name); r != nil && u.handed == "" {
@@ -146,7 +147,7 @@ func (a *analysis) rows() {
 	}
 }
 
-// proto notes the records that a function of the library is given.
+// proto records the records passed to a library function.
 func (a *analysis) proto(name string, p *model.Proto) {
 	for i, param := range p.Params {
 		if param.Func != nil {
@@ -170,8 +171,8 @@ func (a *analysis) proto(name string, p *model.Proto) {
 	}
 }
 
-// count names the number beside parameter i that says how many elements it points to. A number that no word row knows
-// may be one; a count between two pointers belongs to the one whose name it shares, or else to both.
+// count returns the number that counts the elements of parameter i. A number without a word row may be one. A count
+// between two pointers belongs to the one with a similar name, or else to both.
 func (a *analysis) count(place string, params []model.Param, i int, size string) string {
 	for _, k := range []int{i - 1, i + 1} {
 		if k < 0 || k >= len(params) || !integer(params[k].Type) || params[k].Name == size {
@@ -196,8 +197,7 @@ func (a *analysis) count(place string, params []model.Param, i int, size string)
 	return ""
 }
 
-// couldBeArray reports whether a parameter may point to more than one element. Of what the library allocates it gives
-// one.
+// couldBeArray reports whether a parameter may point to more than one element. The library allocates single elements.
 func (a *analysis) couldBeArray(p model.Param) bool {
 	t, err := model.ParseType(p.Type)
 	if err != nil || t.Pointers == 0 {
@@ -207,8 +207,7 @@ func (a *analysis) couldBeArray(p model.Param) bool {
 	return u == nil || u.handed == ""
 }
 
-// fields notes the records that a record holds by value or points to. A number beside a pointer counts as for
-// parameters.
+// fields records the records that a record embeds or points to. A number next to a pointer counts as for parameters.
 func (a *analysis) fields(r *record, in *model.Record, scope string) {
 	params := make([]model.Param, len(in.Fields))
 	for i := range in.Fields {
@@ -249,7 +248,7 @@ func (a *analysis) fields(r *record, in *model.Record, scope string) {
 	}
 }
 
-// integer reports whether a type could hold a count: it is no pointer, array, record or enum.
+// integer reports whether a type could hold a count: not a pointer, array, record or enum.
 func integer(spelled string) bool {
 	t, err := model.ParseType(spelled)
 	if err != nil || t.Pointers > 0 || len(t.Dims) > 0 {

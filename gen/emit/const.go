@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// consts prints what has no type in C: macros, and the enumerators of untagged enums.
+// consts prints constants without a C type: macros, and the enumerators of untagged enums.
 func (e *emitter) consts(f *jen.File) {
 	for start := 0; start < len(e.plan.Consts); {
 		end := start + 1

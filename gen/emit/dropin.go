@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Dropins prints the libraries of C that stand in for others: for each, a file of C and a version script of the linker.
+// Dropins prints the C source and the linker version script of each drop-in library.
 func Dropins(libraries []*rules.Dropin, slots *rules.DropinSlots) (Files, error) {
 	out := Files{}
 	for _, l := range libraries {
@@ -27,11 +27,11 @@ func Dropins(libraries []*rules.Dropin, slots *rules.DropinSlots) (Files, error)
 	return out, nil
 }
 
-// dropinSlots prints which slots of a context have results that are pointers.
+// dropinSlots prints the slots of a context whose functions return pointers.
 func dropinSlots(s *rules.DropinSlots) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, generated+"\n\n", s.Source)
-	b.WriteString("// What a context is embedded in, and the places in it of the functions that give a pointer.\n")
+	b.WriteString("// Offset of the context in the structure that embeds it, and offsets of the functions that return a pointer.\n")
 	fmt.Fprintf(&b, "#define CONTEXT_AT %d\n", s.Context)
 	b.WriteString("static const unsigned short pointer_slots[] = {")
 	for i, at := range s.Pointers {
@@ -46,7 +46,7 @@ func dropinSlots(s *rules.DropinSlots) []byte {
 	return b.Bytes()
 }
 
-// failures are the conventions of functions under the names that dropin/library/call.h gives them.
+// failures maps a convention to its macro in dropin/library/call.h.
 var failures = map[rules.Convention]string{
 	rules.ReturnsVoid: "FAILS_NEVER", rules.ReturnsValue: "FAILS_NEVER", rules.ReturnsBool: "FAILS_NEVER",
 	rules.ReturnsErrno: "FAILS_ERRNO", rules.ReturnsCode: "FAILS_ERRNO", rules.ReturnsSpecial: "FAILS_ERRNO",
@@ -59,7 +59,7 @@ func dropinC(l *rules.Dropin) ([]byte, error) {
 	var functions, code, versions bytes.Buffer
 	n, written := 0, false
 	for _, s := range l.Symbols {
-		// Where there are several versions, the symbol itself has a name that nobody sees.
+		// With several versions, the symbol itself gets an internal name.
 		name := s.Name
 		switch {
 		case s.Written:
@@ -88,7 +88,7 @@ func dropinC(l *rules.Dropin) ([]byte, error) {
 		for _, v := range s.Also {
 			fmt.Fprintf(&versions, "SYMBOL_VERSION(%s, %s, \"@%s\");\n", name, s.Name, v)
 		}
-		if len(s.Old) > 0 { // they expect structures of another layout
+		if len(s.Old) > 0 { // their callers expect another structure layout
 			fmt.Fprintf(&code, "\nREFUSED(old_%s, \"%[1]s of old programs\")\n", s.Name)
 		}
 		for _, v := range s.Old {
@@ -107,7 +107,7 @@ func dropinC(l *rules.Dropin) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// dropinFunc is the definition of a function that calls the engine.
+// dropinFunc returns the definition of a function that calls the engine.
 func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	var params, args []string
 	for i, p := range s.Func.Params {
@@ -136,7 +136,7 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	}
 	var b strings.Builder
 	before := ""
-	if s.Func.Variadic { // with one more argument, of an integer's or a pointer's width; some calls have none
+	if s.Func.Variadic { // with at most one more argument, an integer or a pointer
 		last := params[len(params)-1]
 		before = fmt.Sprintf("\tva_list more;\n\tlong a%d;\n\n\tva_start(more, %s);\n\ta%[1]d = va_arg(more, long);\n"+
 			"\tva_end(more);\n", len(params), last[strings.LastIndexAny(last, " *")+1:])
@@ -166,7 +166,7 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	return b.String(), nil
 }
 
-// dropinType is a type with the same width that needs no header of the library, and how an argument of it is cast.
+// dropinType returns a C type of the same width that needs no library header, and the cast of an argument to it.
 func dropinType(t model.Type) (c, cast string, err error) {
 	kind, _ := t.Tag()
 	switch {

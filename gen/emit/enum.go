@@ -11,15 +11,15 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// enums prints the typed enumerations, each with its names, by which it prints and is read.
+// enums prints the typed enumerations and the tables of their names.
 func (e *emitter) enums(f *jen.File) {
 	for _, en := range e.plan.Enums {
-		what := "is an enumeration; values that it does not name print as numbers"
+		what := "is an enumeration; values without a name print as numbers"
 		if en.Errors {
-			what = "is an error of the library; numbers that it does not name print as numbers"
+			what = "is an error of the library; values without a name print as numbers"
 		}
 		if en.Flags {
-			what = "is a set of flags; bits that it does not name print in hex"
+			what = "is a set of flags; bits without a name print in hex"
 		}
 		if en.Of != "" {
 			what = fmt.Sprintf("is %s in %d bits", en.Of, 8*en.Size)
@@ -41,7 +41,7 @@ func (e *emitter) enums(f *jen.File) {
 			defs = append(defs, def)
 		}
 		if en.Untyped {
-			comment(f, fmt.Sprintf("Values of %s. They have no type, for members of several sizes hold them.", en.Go))
+			comment(f, fmt.Sprintf("Values of %s. They are untyped because members of several sizes hold them.", en.Go))
 		} else if len(defs) > 0 {
 			comment(f, fmt.Sprintf("Values of %s.", en.Go))
 		}
@@ -49,7 +49,7 @@ func (e *emitter) enums(f *jen.File) {
 			f.Const().Defs(defs...)
 		}
 		var all []namedValue
-		for _, n := range slices.Concat(en.Shown, en.Names) { // of names for one value, the first one is printed, and all are read
+		for _, n := range slices.Concat(en.Shown, en.Names) { // the first name of a value is printed; all are parsed
 			all = append(all, namedValue{n.Go, n.C})
 		}
 		for _, c := range e.plan.Consts { // macros
@@ -63,7 +63,7 @@ func (e *emitter) enums(f *jen.File) {
 		}
 		texts(f, en.Go, tag, en.Flags, all)
 		if en.Errors {
-			comment(f, "Error is the C name, as String gives it.")
+			comment(f, "Error returns the C name, like String.")
 			f.Func().Params(jen.Id("v").Id(en.Go)).Id("Error").Params().String().Block(
 				jen.Return(jen.Id("v").Dot("String").Call()))
 		}
@@ -78,11 +78,10 @@ func underlying(en rules.Enum) string {
 	return name
 }
 
-// namedValue is a constant and its name.
+// namedValue is a constant and its C name.
 type namedValue struct{ constant, name string }
 
-// texts prints what a typed enumeration or set of flags needs to print itself and to be read: by fmt, and as text and
-// JSON.
+// texts prints the methods by which a typed enumeration or set of flags is formatted and parsed as text and JSON.
 func texts(f *jen.File, typ, tag string, flags bool, all []namedValue) {
 	var rows []jen.Code
 	for _, v := range all {
@@ -100,21 +99,21 @@ func texts(f *jen.File, typ, tag string, flags bool, all []namedValue) {
 	value, pointer := jen.Id("v").Id(typ), jen.Id("v").Op("*").Id(typ)
 	marshals := jen.Params(bytes, jen.Error())
 	text, parse, docs := "enumText", "parseEnum", []string{
-		"String is the name, or the enumeration's with the number.",
-		"MarshalText is the name, or the number.",
-		"UnmarshalText reads a name, also without the prefix of the C library, or a number.",
-		"MarshalJSON is the name, or the number if there is none.",
-		"UnmarshalJSON reads a name or a number.",
+		"String returns the name, or the enumeration's name with the number.",
+		"MarshalText returns the name, or the number.",
+		"UnmarshalText parses a number or a name, with or without the prefix of the C library.",
+		"MarshalJSON returns the name as a string, or the number.",
+		"UnmarshalJSON parses a name or a number.",
 	}
 	print := jen.Id("enumString").Call(v, jen.Lit(tag), list)
 	toText, toJSON := jen.Id(text).Call(v, list), jen.Id("enumJSON").Call(v, list)
 	if flags {
 		parse, docs = "parseFlags", []string{
-			"String joins the names of the bits with |; those without a name are in hex.",
-			"MarshalText is String.",
-			"UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.",
-			"MarshalJSON is String, as a string.",
-			"UnmarshalJSON reads such a string, or a number.",
+			"String joins the names of the bits with |; the rest is printed in hex.",
+			"MarshalText returns the same text as String.",
+			"UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.",
+			"MarshalJSON returns the text of String as a JSON string.",
+			"UnmarshalJSON parses such a string, or a number.",
 		}
 		print = jen.Id("flagString").Call(v, list)
 		toText = bytes.Clone().Parens(jen.Id("v").Dot("String").Call())

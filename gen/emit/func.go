@@ -8,7 +8,7 @@ import (
 	"github.com/dave/jennifer/jen"
 )
 
-// funcs prints the table of functions.
+// funcs prints the function table.
 func (e *emitter) funcs(f *jen.File) {
 	if len(e.plan.Funcs) == 0 {
 		return
@@ -16,7 +16,7 @@ func (e *emitter) funcs(f *jen.File) {
 	if e.plan.Shared == "" {
 		functionTypes(f)
 	}
-	comment(f, "Functions are all the functions of the headers, in their order. They are read only.")
+	comment(f, "Functions lists the functions of the headers in order. It must not be modified.")
 	rows := make([]jen.Code, 0, len(e.plan.Funcs)+1)
 	for _, fn := range e.plan.Funcs {
 		row := jen.Dict{
@@ -56,7 +56,7 @@ func (e *emitter) funcs(f *jen.File) {
 	f.Var().Id("Functions").Op("=").Index().Add(qualified(e.plan.Shared, "Function")).Values(rows...)
 }
 
-// functionTypes prints the types of the table's rows.
+// functionTypes prints the types of the rows.
 func functionTypes(f *jen.File) {
 	comment(f, "Function describes a C function of the headers.")
 	f.Type().Id("Function").Struct(
@@ -67,12 +67,12 @@ func functionTypes(f *jen.File) {
 		jen.Id("Since").String().Comment("// release of the project"),
 		jen.Id("Inline").Op("*").Id("Inline").Comment("// nil for a function that the library exports"),
 	)
-	comment(f, "Inline tells what an inline function does.")
+	comment(f, "Inline describes the body of an inline function.")
 	f.Type().Id("Inline").Struct(
 		jen.Id("Kind").String().Comment("// slot, context op, extended op, call, compute, or logic"),
-		jen.Id("Object").String().Comment("// how C gets from a parameter to the structure that holds the slot"),
-		jen.Id("Slot").String().Comment(`// structure and member that is called: "ibv_context_ops.post_send"`),
-		jen.Id("Guard").String().Comment("// member that bounds the structure's size, and has to be compared first"),
+		jen.Id("Object").String().Comment("// path from a parameter to the structure that holds the slot"),
+		jen.Id("Slot").String().Comment(`// called structure member: "ibv_context_ops.post_send"`),
+		jen.Id("Guard").String().Comment("// size member to check before the slot is read"),
 		jen.Id("Absent").String().Comment("// errno when the slot is missing"),
 		jen.Id("Errors").String().Comment("// how that errno is reported"),
 		jen.Id("Calls").Index().String().Comment("// functions called"),
@@ -80,7 +80,7 @@ func functionTypes(f *jen.File) {
 	)
 }
 
-// funcTypes prints the types of functions' addresses.
+// funcTypes prints the types of function addresses.
 func (e *emitter) funcTypes(f *jen.File) {
 	for _, t := range e.plan.FuncTypes {
 		comment(f, docLines(t.Go, "is the address of a C function of the type "+t.C+"; 0 is NULL", t.Doc))

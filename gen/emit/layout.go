@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// wordTargets are the 64-bit architectures that Go knows under Linux, supported by a release of Go or not.
+// wordTargets lists the 64-bit architectures that Go knows under Linux, whether or not a release supports them.
 var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "ppc64", "ppc64le", "riscv64", "s390x",
 	"sparc64"}
 
-// layouts prints assertions that fail to compile when a size or an offset is off: one file for what is alike on every
-// target, one for each group of targets that agree about the rest; and for the 64-bit Linux targets that no model was
-// recorded for, one error that says so.
+// layouts prints assertions that fail to compile if a size or an offset is wrong: one file for layouts common to all
+// targets, and one for each group of targets that agree on the rest. For 64-bit Linux targets without a recorded model
+// it prints a file that does not compile, with an explanation.
 func (e *emitter) layouts() {
 	e.file("layout_linux.go", onTargets(e.plan.Targets), func(f *jen.File) {
 		comment(f, "Each index is a difference that is zero when Go lays the type out as the C compiler does.")
@@ -50,14 +50,14 @@ func (e *emitter) layouts() {
 		return
 	}
 	e.file("layout_unsupported.go", onTargets(without), func(f *jen.File) {
-		comment(f, "No layouts were recorded for this 64-bit Linux target, and an unproved layout would corrupt "+
+		comment(f, "No layouts were recorded for this 64-bit Linux target, and an unverified layout would corrupt "+
 			"memory. Record its")
 		comment(f, "predefined macros in headers/macros and run make record.")
 		f.Var().Id("_").Op("=").Id("this_64_bit_Linux_target_has_no_recorded_layouts_see_CONTRIBUTING_md")
 	})
 }
 
-// layoutGroups are the targets, by index, that lay every record out alike.
+// layoutGroups partitions the targets, by index, into groups with identical layouts.
 func (e *emitter) layoutGroups() [][]int {
 	var groups [][]int
 	for i := range e.plan.Targets {
@@ -75,7 +75,7 @@ func (e *emitter) layoutGroups() [][]int {
 	return groups
 }
 
-// assertAll prints the assertions of some records, as one target has them.
+// assertAll prints the assertions of some records for one target.
 func (e *emitter) assertAll(f *jen.File, target int, some func(rules.Record) bool) {
 	for _, rec := range e.plan.Records {
 		if rec.Kind != model.Incomplete && some(rec) {
@@ -84,7 +84,7 @@ func (e *emitter) assertAll(f *jen.File, target int, some func(rules.Record) boo
 	}
 }
 
-// alike reports whether a record has one layout on every target.
+// alike reports whether a record has the same layout on every target.
 func alike(rec rules.Record) bool {
 	return !slices.ContainsFunc(rec.Layouts, func(v rules.Variant) bool { return !sameLayout(rec.Layouts[0], v) })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// records prints the types of the given kinds, and the methods that reach what is no field. Where a type's text
-// differs by target, variants prints the type.
+// records prints the types of the given kinds, and accessors for members that are not fields. Types that differ by
+// target are printed by variants.
 func (e *emitter) records(f *jen.File, kinds ...model.RecordKind) {
 	for _, rec := range e.plan.Records {
 		if !slices.Contains(kinds, rec.Kind) {
@@ -54,7 +54,7 @@ func (e *emitter) variants() {
 			for _, rec := range e.plan.Records {
 				if len(rec.Variants) > 1 && strings.Join(rec.Variants[1].Targets, "_") == key {
 					if len(rec.Variants) > 2 {
-						e.err = fmt.Errorf("%s has %d layouts; two are the most there is a rule for", rec.Path,
+						e.err = fmt.Errorf("%s has %d layouts; at most two are supported", rec.Path,
 							len(rec.Variants))
 						return
 					}
@@ -65,7 +65,7 @@ func (e *emitter) variants() {
 	}
 }
 
-// onTargets is the build constraint for some targets.
+// onTargets returns the build constraint for some targets.
 func onTargets(targets []string) string {
 	if len(targets) == 1 {
 		return "linux && " + targets[0]
@@ -76,17 +76,17 @@ func onTargets(targets []string) string {
 func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	switch rec.Kind {
 	case model.Incomplete:
-		comment(f, docLines(rec.Go, "is known by its address alone"+purpose(rec.Uses), rec.Doc))
+		comment(f, docLines(rec.Go, "is an incomplete C type, used only through pointers"+purpose(rec.Uses), rec.Doc))
 		f.Type().Id(rec.Go).Struct(jen.Id("_").Qual("structs", "HostLayout"),
 			jen.Id("_").Index(jen.Lit(0)).Func().Params())
 		return
 	case model.Opaque:
 		comment(f, docLines(rec.Go,
-			fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes())+
+			fmt.Sprintf("is a type of the C library; its %s bytes are opaque", rec.Bytes())+
 				purpose(rec.Uses), rec.Doc))
 	case model.Union:
 		comment(f, docLines(rec.Go,
-			fmt.Sprintf("is a union of %s bytes; each member is a method that gives its address",
+			fmt.Sprintf("is a union of %s bytes; each member is a method that returns its address",
 				rec.Bytes())+purpose(rec.Uses), rec.Doc))
 	default:
 		comment(f, docLines(rec.Go, fmt.Sprintf("has %s bytes", rec.Bytes())+purpose(rec.Uses), rec.Doc))
@@ -102,7 +102,7 @@ func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	})
 }
 
-// notes is what stands beside a member: its C name first, so that it can be searched for.
+// notes returns the comment of a member, starting with its C name so that it can be searched for.
 func notes(c string, more []string) string {
 	if c != "" {
 		more = append([]string{"C: " + c}, more...)
@@ -110,7 +110,7 @@ func notes(c string, more []string) string {
 	return strings.Join(more, "; ")
 }
 
-// accessor prints the methods for a C member that is no Go field.
+// accessor prints the methods of a C member that is not a Go field.
 func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 	note := ".\n\n" + notes(a.C, a.Notes)
 	self := jen.Id("p").Op("*").Id(rec.Go)
@@ -119,21 +119,21 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 	}
 	switch a.Kind {
 	case rules.Arm:
-		comment(f, fmt.Sprintf("%s is a member that shares its bytes with others%s", a.Go, note))
+		comment(f, fmt.Sprintf("%s returns the address of a member that shares its bytes with others%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("arm").Types(e.goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
 	case rules.Trailing:
-		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them "+
+		comment(f, fmt.Sprintf("%s returns the array of n elements that follows the record; the caller has allocated them "+
 			"with it%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")),
 				jen.Lit(int(a.Delta)), jen.Id("n"))))
 	case rules.Unaligned:
 		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
-		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s", a.Go, note))
+		comment(f, fmt.Sprintf("%s returns a copy of a member that is not aligned for a Go field of its type%s", a.Go, note))
 		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("loadUnaligned").Types(e.goType(a.Type)).Call(bytes())))
-		comment(f, fmt.Sprintf("Set%s sets it.", a.Go))
+		comment(f, fmt.Sprintf("Set%s sets the member.", a.Go))
 		f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(
 			jen.Id("storeUnaligned").Call(bytes(), jen.Id("v")))
 	case rules.Bits:
@@ -141,7 +141,7 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 	}
 }
 
-// bitfield prints the methods for a bitfield.
+// bitfield prints the methods of a bitfield.
 func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, start func() *jen.Statement, note string) {
 	load := func(t jen.Code) *jen.Statement {
 		return jen.Id("loadBits").Types(t).Call(start(), jen.Lit(int(a.Delta)), jen.Lit(int(a.Size)))
@@ -155,9 +155,9 @@ func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, sta
 		set = []jen.Code{jen.Id("n").Op(":=").Uint8().Call(jen.Lit(0)),
 			jen.If(jen.Id("v")).Block(jen.Id("n").Op("=").Lit(1)), store(jen.Id("n"))}
 	}
-	comment(f, fmt.Sprintf("%s is a bitfield of %d bits%s", a.Go, a.Size, note))
+	comment(f, fmt.Sprintf("%s returns a bitfield of %d bits%s", a.Go, a.Size, note))
 	f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(get...)
-	comment(f, fmt.Sprintf("Set%s sets the bitfield; bits of v beyond it are dropped.", a.Go))
+	comment(f, fmt.Sprintf("Set%s sets the bitfield; excess bits of v are dropped.", a.Go))
 	f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(set...)
 }
 

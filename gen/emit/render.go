@@ -22,7 +22,7 @@ func (out Files) add(name string, f *jen.File) error {
 	return err
 }
 
-// render prints a file as gofmt would. Where the text is no Go, the error names the declaration that it stands in.
+// render formats a file like gofmt. If the text is not valid Go, the error names the declaration.
 func render(name string, f *jen.File) ([]byte, error) {
 	f.NoFormat = true
 	var raw bytes.Buffer
@@ -37,11 +37,11 @@ func render(name string, f *jen.File) ([]byte, error) {
 	if list := (scanner.ErrorList)(nil); errors.As(err, &list) && len(list) > 0 {
 		line, what = list[0].Pos.Line, list[0].Msg
 	}
-	return nil, fmt.Errorf("%s: what was printed for %s is no Go: %s; mend the rule or the row that it comes from",
+	return nil, fmt.Errorf("%s: invalid Go printed for %s: %s; fix the rule or row that it comes from",
 		name, declarationAt(raw.String(), line), what)
 }
 
-// declarationAt names the declaration of a line, and quotes the line.
+// declarationAt names the declaration at a line, and quotes the line.
 func declarationAt(source string, line int) string {
 	var declaration, c, comment, text string
 	for at := range strings.Lines(source) {
@@ -69,7 +69,7 @@ func declarationAt(source string, line int) string {
 		named += " (" + c + ")"
 	}
 	if text != declaration {
-		named += fmt.Sprintf(", at %.100q,", text)
+		named += fmt.Sprintf(", at %.100q", text)
 	}
 	return named
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TestRenderErrors: an error says which declaration is no Go, and not the whole file.
+// TestRenderErrors: an error names the invalid declaration and does not quote the whole file.
 func TestRenderErrors(t *testing.T) {
 	p := &rules.Plan{
 		Package: rules.Package{Name: "ibv",
@@ -28,14 +28,14 @@ func TestRenderErrors(t *testing.T) {
 	}
 	_, err := Package(p)
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), `enum.go: what was printed for "type Bad }{ uint32" (C: enum bad (a.h)) is no Go: `)
+	assert.Contains(t, err.Error(), `enum.go: invalid Go printed for "type Bad }{ uint32" (C: enum bad (a.h)): `)
 	assert.NotContains(t, err.Error(), "Good")
 	assert.NotContains(t, err.Error(), "\n")
 
 	f := jen.NewFile("x")
 	f.Const().Defs(jen.Id("A").Op("=").Op("1"), jen.Id("B").Op("=").Op("1x!"), jen.Id("C").Op("=").Op("3"))
 	_, err = render("const.go", f)
-	assert.ErrorContains(t, err, `const.go: what was printed for "const (", at "B = 1x!", is no Go`)
+	assert.ErrorContains(t, err, `const.go: invalid Go printed for "const (", at "B = 1x!"`)
 
 	f = jen.NewFile("x")
 	f.Type().Id("T").Struct(jen.Id(strings.Repeat("long ", 1000)).Int())

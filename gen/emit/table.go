@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// answers are the Go constants in the order of their values.
+// answers lists the Go constants in the order of their values.
 var answers = []struct {
 	answer rules.Answer
 	name   string
 	about  string
 }{
-	{rules.Unspecified, "AnswerUnspecified", "no source says, or it is up to the provider"},
+	{rules.Unspecified, "AnswerUnspecified", "no source defines it, or the provider decides"},
 	{rules.Yes, "AnswerYes", ""},
 	{rules.No, "AnswerNo", ""},
 	{rules.Elsewhere, "AnswerNotInVerb",
@@ -38,12 +38,12 @@ func answerName(a rules.Answer) string {
 	return string(a) // no such constant: the package does not compile
 }
 
-// answerTypes prints what every table of the package answers with; origin is the import path of the package that has
-// the types already, or "".
+// answerTypes prints the result types of the package's tables. origin is the import path of a package that already has
+// them, or "".
 func answerTypes(f *jen.File, origin string) {
 	if origin != "" {
-		comment(f, "Answer and Validity are those of the package that this one imports, so that all tables answer "+
-			"alike.")
+		comment(f, "Answer and Validity alias those of the imported package, so that all tables share one result "+
+			"type.")
 		f.Type().Defs(jen.Id("Answer").Op("=").Qual(origin, "Answer"),
 			jen.Id("Validity").Op("=").Qual(origin, "Validity"))
 		comment(f, "Values of Answer.")
@@ -54,7 +54,7 @@ func answerTypes(f *jen.File, origin string) {
 		f.Const().Defs(consts...)
 		return
 	}
-	comment(f, "Answer is what a table says about one combination.")
+	comment(f, "Answer is a table's answer for one combination.")
 	f.Type().Id("Answer").Uint8()
 	comment(f, "Values of Answer.")
 	var consts []jen.Code
@@ -69,14 +69,13 @@ func answerTypes(f *jen.File, origin string) {
 	}
 	f.Const().Defs(consts...)
 	texts(f, "Answer", "Answer", false, all)
-	comment(f, "Validity is the answer of a table, and why.")
+	comment(f, "Validity is a table's answer, with its reason and source.")
 	f.Type().Id("Validity").Struct(
 		jen.Id("Answer").Id("Answer"),
-		jen.Id("Condition").String().Comment("// of AnswerYes and AnswerNeedsCapability: what else must hold, or \"\""),
+		jen.Id("Condition").String().Comment("// further condition of AnswerYes and AnswerNeedsCapability, or \"\""),
 		jen.Id("Reason").String(),
-		jen.Id("Source").String().Comment("// the man page and its release, or where else the answer comes from"),
-		jen.Id("Note").String().Comment("// what another source says, or how the page was read where it can be read "+
-			"in two ways; or \"\""),
+		jen.Id("Source").String().Comment("// man page and release, or another source"),
+		jen.Id("Note").String().Comment("// disagreement of another source, or reading of an ambiguous page; or \"\""),
 	)
 }
 
@@ -95,8 +94,8 @@ func (e *emitter) grids() {
 	}
 }
 
-// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor search a map. The
-// enumerations of the headers are printed elsewhere; pkg gives their Go names.
+// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor use a map. The
+// enumerations of the headers are printed by enums; pkg provides their Go names.
 func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
 	t := &gridTable{f: f, pkg: pkg, g: g, base: unexported(g.Func), index: map[string]int{},
 		positions: map[string]string{}}
@@ -124,14 +123,14 @@ type gridTable struct {
 	f         *jen.File
 	pkg       rules.Package
 	g         *rules.Grid
-	base      string         // names of what is not exported start with it
+	base      string         // prefix of unexported names
 	index     map[string]int // position among the distinct cells
 	distinct  []*rules.Cell
 	cells     []int             // of every combination
 	positions map[string]string // dimension, as its items → function
 }
 
-// number finds a cell among the distinct ones: few differ.
+// number returns the position of a cell among the distinct ones.
 func (t *gridTable) number(c *rules.Cell) {
 	key := fmt.Sprintf("%q", []any{c.Validity, c.Values, isNil(c.Values)})
 	n, known := t.index[key]
@@ -150,7 +149,7 @@ func isNil(values []rules.Value) (nils []bool) {
 	return nils
 }
 
-// man is how the pages are cited in a comment.
+// man returns the citation of the pages for a comment.
 func (t *gridTable) man() string {
 	var all []string
 	for _, page := range t.g.Pages {
@@ -162,7 +161,7 @@ func (t *gridTable) man() string {
 	return "Man: " + strings.Join(all, ", ")
 }
 
-// goType is the Go name of an enum or of a table's own type.
+// goType returns the Go name of an enum or of a table's own type.
 func (t *gridTable) goType(typ string) string {
 	if tag, ok := strings.CutPrefix(typ, "enum "); ok {
 		return t.pkg.TypeName(tag)
@@ -170,7 +169,7 @@ func (t *gridTable) goType(typ string) string {
 	return typ
 }
 
-// goConst is the Go name of a name of a type.
+// goConst returns the Go name of a constant of a type.
 func (t *gridTable) goConst(typ, name string) string {
 	if strings.HasPrefix(typ, "enum ") {
 		return t.pkg.ConstName(name)
@@ -220,8 +219,8 @@ func (t *gridTable) result() {
 	for i := range t.g.Values {
 		v := &t.g.Values[i]
 		doc := v.Doc
-		if v.Kind == rules.One && strings.HasPrefix(v.Type, "enum ") { // its zero is an enumerator like any other
-			doc += "; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability"
+		if v.Kind == rules.One && strings.HasPrefix(v.Type, "enum ") { // its zero value is a valid enumerator
+			doc += "; valid only if Answer is AnswerYes or AnswerNeedsCapability"
 		}
 		fields = append(fields, jen.Id(v.Go).Add(t.valueType(v)).Comment("// "+doc))
 	}
@@ -242,7 +241,7 @@ func (t *gridTable) valueType(v *rules.ValueDef) *jen.Statement {
 	}
 }
 
-// value prints a value, or nil for a zero one.
+// value prints a value; it returns nil for a zero one.
 func (t *gridTable) value(d *rules.ValueDef, v rules.Value) *jen.Statement {
 	if len(v) == 0 {
 		return nil
@@ -285,7 +284,7 @@ func (t *gridTable) tables() {
 		}
 		values = append(values, jen.Line().Values(d))
 	}
-	comment(t.f, t.base+"Answers are the distinct answers; the cells are positions in it.")
+	comment(t.f, t.base+"Answers lists the distinct answers; cells are indexes into it.")
 	t.f.Var().Id(t.base + "Answers").Op("=").Index(jen.Op("...")).Id(t.g.Result).Values(append(values, jen.Line())...)
 	var what []string
 	size := &jen.Statement{}
@@ -297,7 +296,7 @@ func (t *gridTable) tables() {
 	if len(t.distinct) > math.MaxUint8+1 {
 		cell = "uint16"
 	}
-	comment(t.f, t.base+"Cells are the cells by "+strings.Join(what, ", then ")+".")
+	comment(t.f, t.base+"Cells is indexed by"+strings.Join(what, ", then ")+".")
 	rows, _ := t.nested(0, t.cells)
 	t.f.Var().Id(t.base + "Cells").Op("=").Add(size).Id(cell).Values(rows...)
 }
@@ -333,7 +332,7 @@ func validity(v rules.Validity) jen.Dict {
 	return d
 }
 
-// position prints the function from a dimension's constant to its place, −1 for an unknown value.
+// position prints the function from a dimension's constant to its index, -1 for an unknown value.
 func (t *gridTable) position(i int) {
 	d := t.g.Dims[i]
 	name := t.positionName(i)
@@ -345,14 +344,14 @@ func (t *gridTable) position(i int) {
 	for n, c := range d.Names {
 		cases = append(cases, jen.Case(jen.Id(t.goConst(d.Type, c))).Block(jen.Return(jen.Lit(n))))
 	}
-	comment(t.f, fmt.Sprintf("%s is the place of a %s in the table, or -1.", name, d.What))
+	comment(t.f, name+" returns the index of v in the table, or -1.")
 	t.f.Func().Id(name).Params(jen.Id("v").Id(t.goType(d.Type))).Int().Block(
 		jen.Switch(jen.Id("v")).Block(cases...),
 		jen.Return(jen.Lit(-1)),
 	)
 }
 
-// positionName is shared by dimensions of the same items.
+// positionName returns the name of that function. Dimensions with the same items share it.
 func (t *gridTable) positionName(i int) string {
 	d := t.g.Dims[i]
 	first := slices.IndexFunc(t.g.Dims,

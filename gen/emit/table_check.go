@@ -4,7 +4,7 @@ package emit
 
 import "github.com/dave/jennifer/jen"
 
-// check prints the lookup of several flags at once.
+// check prints the function that checks a set of flags.
 func (t *gridTable) check() {
 	g := t.g
 	if g.Check.Func == "" {
@@ -19,8 +19,8 @@ func (t *gridTable) check() {
 	validity := rule.Clone().Dot("Validity")
 
 	comment(t.f, wrap(g.Check.Func+" "+g.Check.Doc+
-		" flag is the one that breaks a rule; where none does, the answer is the least certain one of "+
-		"all flags, and flag the one that it is about. It does not allocate.")+"\n\n"+t.man())
+		" If a flag breaks a rule, it is returned as flag; otherwise the result is the least certain one of all "+
+		"flags, with its flag. It does not allocate.")+"\n\n"+t.man())
 	params := append(t.params(last), jen.Id("flags").Id(typ))
 	t.f.Func().Id(g.Check.Func).Params(params...).Params(jen.Id("v").Id("Validity"), jen.Id("flag").Id(typ)).Block(
 		jen.Id("always").Op(":=").Id(g.Check.Always).Call(t.arguments(last)...),

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// smallGrid has three dimensions, values of every kind, a list and a set of its own, and a condition.
+// smallGrid has three dimensions, values of every kind, its own list and set, and a condition.
 func smallGrid() *rules.Grid {
 	way := &rules.GridType{Name: "Way", Doc: "is a way.",
 		Items: []rules.GridItem{{Go: "WayIn", Prints: "in", Doc: "inwards"}, {Go: "WayOut", Prints: "out"}}}
@@ -89,7 +89,7 @@ func Test(t *testing.T) {
 }
 `
 
-// TestGrid compiles a table with values and asks it.
+// TestGrid compiles a table with values and queries it.
 func TestGrid(t *testing.T) {
 	files := printGrids(t, []*rules.Grid{smallGrid()})
 	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
@@ -118,7 +118,7 @@ func TestGrid(t *testing.T) {
 		"// Man: p(3)\nfunc Goes(qpt QPType, from Way, to Way) GoesRule {")
 }
 
-// TestImportedAnswers: a package that imports another has that one's answers.
+// TestImportedAnswers: a package that imports another uses its answer types.
 func TestImportedAnswers(t *testing.T) {
 	e := &emitter{out: Files{},
 		plan: &rules.Plan{Package: rules.Package{Name: "cm", Headers: []string{"rdma/cm.h"}}, Release: "9.0",
@@ -154,7 +154,7 @@ UD               in         out         none                              IBV_WR
 `, b.String())
 }
 
-// TestTablesTextMeasured: a table that was measured cites that, and has notes where it disagrees alone.
+// TestTablesTextMeasured: a measured table cites its measurement and notes only disagreements.
 func TestTablesTextMeasured(t *testing.T) {
 	cell := func(a rules.Answer, note, refused string) rules.Cell {
 		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "came", Source: "measured: a device", Note: note},
@@ -184,7 +184,7 @@ dev 6.1      B       post EINVAL
 `, b.String())
 }
 
-// TestTablesJSON: every cell is there with all that is known.
+// TestTablesJSON: every cell has all its facts.
 func TestTablesJSON(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, grids.JSON(&b, append(smallPostSend(), smallGrid())))
@@ -209,7 +209,7 @@ func TestTablesJSON(t *testing.T) {
 	assert.Equal(t, []string{}, cell.Values["Mask"], "an empty mask is stated")
 }
 
-// TestTablesHTML: the page needs nothing else, escapes what it shows, and every number leads to a note.
+// TestTablesHTML: the page has no external resources, escapes its contents, and every number links to a note.
 func TestTablesHTML(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, grids.HTML(&b, append(smallPostSend(), smallGrid())))

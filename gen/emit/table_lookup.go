@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// params are a table's parameters, without the one at skip; -1 leaves out none.
+// params returns the table's parameters, except the one at index skip; -1 skips none.
 func (t *gridTable) params(skip int) []jen.Code {
 	var all []jen.Code
 	for i, d := range t.g.Dims {
@@ -31,11 +31,11 @@ func (t *gridTable) arguments(n int) []jen.Code {
 	return all
 }
 
-// lookup prints the table's function, and the one that gives all values.
+// lookup prints the table's function, and the function that returns all values.
 func (t *gridTable) lookup() {
 	g, f := t.g, t.f
 	comment(f, wrap(g.Func+" "+g.FuncDoc+
-		" Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.")+"\n\n"+t.man())
+		" The result for unknown values is AnswerUnspecified. It does not allocate.")+"\n\n"+t.man())
 	var body []jen.Code
 	cell := jen.Id(t.base + "Cells")
 	for i, d := range g.Dims {
@@ -65,7 +65,7 @@ func (t *gridTable) lookup() {
 		return
 	}
 	comment(f, wrap(g.All.Func+" "+g.All.Doc+
-		" ok tells whether the answer is AnswerYes or AnswerNeedsCapability. It does not allocate.")+"\n\n"+t.man())
+		" ok reports whether the answer is AnswerYes or AnswerNeedsCapability. It does not allocate.")+"\n\n"+t.man())
 	var results, values []jen.Code
 	for i := range g.Values {
 		v := &g.Values[i]
@@ -80,7 +80,7 @@ func (t *gridTable) lookup() {
 	)
 }
 
-// unknown is the answer for a value that is no item of a dimension.
+// unknown returns the answer for a value outside a dimension.
 func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	release := "rdma-core " + t.g.Release
 	reason, source := release+" has no such "+d.What, path.Base(t.pkg.Headers[0])+", "+release
@@ -99,13 +99,13 @@ func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	return v
 }
 
-// lists prints the functions that give the items of one dimension whose answer is yes.
+// lists prints the functions that return the items of one dimension whose answer is yes.
 func (t *gridTable) lists() {
 	g, f := t.g, t.f
 	for _, l := range g.Items {
 		d := g.Dims[l.Dim]
 		table := unexported(l.Func)
-		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be written to. It does not allocate.")+
+		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be modified. It does not allocate.")+
 			"\n\n"+t.man())
 		cell := jen.Id(table)
 		size := &jen.Statement{}
@@ -129,7 +129,7 @@ func (t *gridTable) lists() {
 		}
 		body = append(body, jen.If(known).Block(jen.Return(jen.Nil())), jen.Return(cell))
 		f.Func().Id(l.Func).Params(t.params(l.Dim)...).Index().Id(t.goType(d.Type)).Block(body...)
-		comment(f, table+" are the slices of "+l.Func+".")
+		comment(f, table+" holds the slices that "+l.Func+" returns.")
 		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.yesses(l.Dim, others,
 			make([]string, len(g.Dims)))...)
 	}

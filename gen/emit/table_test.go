@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// smallPostSend are tables of ibv_post_send with an answer of each kind.
+// smallPostSend returns tables of ibv_post_send with an answer of each kind.
 func smallPostSend() []*rules.Grid {
 	yes := rules.Validity{Answer: rules.Yes, Reason: "listed", Source: "ibv_post_send.3, rdma-core 9.0"}
 	disputed := yes
@@ -114,7 +114,7 @@ func Test(t *testing.T) {
 }
 `
 
-// printGrids prints tables as a package would, a file for each, and what they need of the support files.
+// printGrids prints tables like a package, one file each, with the support files that they need.
 func printGrids(t *testing.T, grids []*rules.Grid) Files {
 	t.Helper()
 	e := &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Packages[0], Release: "9.0", Grids: grids}}
@@ -124,7 +124,7 @@ func printGrids(t *testing.T, grids []*rules.Grid) Files {
 	return e.out
 }
 
-// TestPostSend compiles the tables beside enumerations as the enum emitter prints them, vets them and asks them.
+// TestPostSend compiles and vets the tables with enumerations printed by the enum emitter, and queries them.
 func TestPostSend(t *testing.T) {
 	dir := t.TempDir()
 	files := printGrids(t, smallPostSend())
@@ -170,7 +170,7 @@ func TestGridsAreStable(t *testing.T) {
 		require.Equal(t, first, printGrids(t, smallPostSend()))
 	}
 	for file, names := range map[string][]string{
-		"table.go": {"// Validity is the answer of a table, and why.\ntype Validity"},
+		"table.go": {"// Validity is a table's answer, with its reason and source.\ntype Validity"},
 		"table_post_send.go": {"// Man: ibv_post_send(3)\nfunc PostSendValidity",
 			"// Man: ibv_post_send(3)\nfunc PostSendQPTypes"},
 		"table_send_flags.go": {"// Man: ibv_post_send(3)\nfunc SendFlagValidity"},
@@ -181,7 +181,7 @@ func TestGridsAreStable(t *testing.T) {
 	}
 }
 
-// TestGridOfManyAnswers: positions that do not fit a byte take two.
+// TestGridOfManyAnswers: indexes that do not fit a byte take two bytes.
 func TestGridOfManyAnswers(t *testing.T) {
 	g := smallPostSend()[0]
 	for i := range 300 {

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// written has support.go, which every package of functions gets, and a directory for each package with the functions
-// that no rule can make. They are Go files that build only where they are copied to.
+// written holds support.go, copied to every package of functions, and a directory per package with the functions that
+// rules cannot generate. The Go files build only where they are copied to.
 //
 //go:embed internal/verbs
 var written embed.FS
@@ -49,7 +49,7 @@ func Verbs(p *rules.VerbsPlan) (Files, error) {
 type verbsEmitter struct {
 	*emitter
 	verbs *rules.VerbsPlan
-	mine  string // the source of the written functions
+	mine  string // source of the hand-written functions
 }
 
 func (e *verbsEmitter) fail(format string, args ...any) {
@@ -58,16 +58,16 @@ func (e *verbsEmitter) fail(format string, args ...any) {
 	}
 }
 
-// marker is the line in a written function's comment that names the C function it stands for, by its prototype.
+// marker precedes the C prototype in the comment of a hand-written function.
 const marker = "//verbs:c "
 
-// writtenFiles copies the support file and the package's written functions, with the lines that every comment has.
+// writtenFiles copies the support file and the hand-written functions, and completes their comments.
 func (e *verbsEmitter) writtenFiles() {
 	found := map[string]*rules.VerbFunc{}
 	for _, dir := range []string{"support", e.plan.Package.Name} {
 		entries, err := written.ReadDir(path.Join(writtenDir, dir))
 		if err != nil {
-			continue // a package without written functions
+			continue // a package without hand-written functions
 		}
 		for _, entry := range entries {
 			source, err := written.ReadFile(path.Join(writtenDir, dir, entry.Name()))
@@ -80,7 +80,7 @@ func (e *verbsEmitter) writtenFiles() {
 	}
 	for _, fn := range e.verbs.Funcs {
 		if fn.Via == rules.Written && found[fn.C] == nil {
-			e.fail("%s: %s does what no rule can make: write it in gen/emit/%s/%s, under a line %s%s", fn.Doc.Header,
+			e.fail("%s: %s: no rule can generate it; write it in gen/emit/%s/%s, under the line %s%s", fn.Doc.Header,
 				fn.C, writtenDir, e.plan.Package.Name, marker, fn.Prototype)
 		}
 	}
@@ -90,7 +90,7 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 	clause := "package " + dir + "\n"
 	_, body, ok := strings.Cut(source, clause)
 	if !ok {
-		e.fail("%s/%s does not start as it should", dir, name)
+		e.fail("%s/%s has an unexpected package clause", dir, name)
 		return
 	}
 	var b strings.Builder
@@ -138,7 +138,7 @@ func (e *verbsEmitter) byPrototype(prototype string) *rules.VerbFunc {
 func (e *verbsEmitter) library(f *jen.File) {
 	v := e.verbs.Verbs
 	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or "+
-		"Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
+		"Library.SetPath selects the file.", v.SOName, strings.ToUpper(v.Name)))
 	d := jen.Dict{jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName),
 		jen.Id("Check"): jen.Id("check")}
 	d[jen.Id("Project")] = jen.Lit(e.verbs.Noun.Project)
@@ -147,15 +147,15 @@ func (e *verbsEmitter) library(f *jen.File) {
 	}
 	f.Var().Id("Library").Op("=").Op("&").Qual(runtimePath, "Library").Values(d)
 	if t := e.verbs.Errors; t.Name != "" {
-		comment(f, "code is the error that a number stands for.")
+		comment(f, "code returns the error for an error number.")
 		f.Func().Id("code").Params(jen.Id("n").Int32()).Error().Block(
 			jen.Return(qualified(t.Import, t.Name).Call(jen.Id("n"))))
 	}
 	if !e.hasFree() {
 		return
 	}
-	comment(f, "From calls the functions that take no object, which could say whose it is: of a software backend, or "+
-		"of the library where Backend\nis nil, as the functions of the package do.")
+	comment(f, "From calls the functions that take no object to choose a backend by: those of a software backend, or "+
+		"those of\nthe native library if Backend is nil.")
 	f.Type().Id("From").Struct(jen.Id("Backend").Qual(runtimePath, "Backend"))
 }
 
@@ -168,8 +168,7 @@ func (e *verbsEmitter) hasFree() bool {
 	return strings.Contains(e.mine, "(from From)")
 }
 
-// variables prints a runtime.Function for each C function, and the tables of those that the library exports and of
-// those in new slots.
+// variables prints a runtime.Function for each C function, and the tables of exported functions and of new slots.
 func (e *verbsEmitter) variables(f *jen.File) {
 	var all, exported, newer []jen.Code
 	for _, fn := range e.verbs.Funcs {
@@ -197,26 +196,25 @@ func (e *verbsEmitter) variables(f *jen.File) {
 		}
 	}
 	f.Var().Defs(all...)
-	comment(f, "Functions are those that the headers declare and the library exports, in their order; Available "+
-		"tells whether this library does.\nThey are read only.")
+	comment(f, "Functions lists the functions that the headers declare and the library exports, in order; Available "+
+		"reports whether\nthe loaded library has one. It must not be modified.")
 	f.Var().Id("Functions").Op("=").Index().Op("*").Qual(runtimePath,
 		"Function").Values(append(exported, jen.Line())...)
 	if newer == nil {
 		return
 	}
-	comment(f, "NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has "+
-		"tells whether an object has it, for who\ncalls a slot by other means than the functions here. They are read "+
-		"only.")
+	comment(f, "NewSlots lists the functions in slots that objects of older libraries are too short to have, in order; Has "+
+		"reports\nwhether an object has one, for callers that do not use the functions of this package. It must not be modified.")
 	f.Var().Id("NewSlots").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(newer, jen.Line())...)
 }
 
-// verbsDoc prints the package's documentation.
+// verbsDoc prints the package documentation.
 func (e *verbsEmitter) verbsDoc() {
 	v, noun := e.verbs.Verbs, e.verbs.Noun.Package
 	var b strings.Builder
 	fmt.Fprintf(&b, generated+"\n\n", e.plan.Source())
-	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of "+
-		"package %s.\n", v.Name, v.SOName, noun.Name)
+	fmt.Fprintf(&b, "// Package %s calls %s. It has one Go function for each C function, exported or inline, with the "+
+		"types of package %s.\n", v.Name, v.SOName, noun.Name)
 	b.WriteString(verbsRules)
 	if t := e.verbs.Errors; t.Name != "" {
 		fmt.Fprintf(&b, verbsCodes, noun.Name, t.Name)
@@ -234,32 +232,30 @@ func (e *verbsEmitter) verbsDoc() {
 }
 
 const verbsRules = `//
-// A function is named like C's without the prefix, and takes what C's takes: int is int, other integers have C's size, a pointer
-// to a structure is a pointer, a pointer to a pointer is a pointer to an ibv.Ptr. void * is uintptr, since it may be memory that
-// Go does not manage, an address of a device's, or no address at all; the address of Go memory is converted in the parentheses of
-// the call, uintptr(unsafe.Pointer(&b[0])), which keeps it in its place until the call returns, and no longer. const char * is a
-// string; "" is NULL.
+// A function has the name and parameters of the C function, without the prefix. int is int, other integers keep C's size, a
+// pointer to a structure is a pointer, and a pointer to a pointer is a pointer to an ibv.Ptr. const char * is a string; "" is NULL.
+// void * is uintptr, since it may point to memory that Go does not manage, to device memory, or nowhere. Convert the address of Go
+// memory in the argument list, uintptr(unsafe.Pointer(&b[0])): this keeps the memory alive and in place until the call returns.
 //
-// An error is a *runtime.CallError with the errno of the same C call, a *runtime.NotSupportedError where library, symbol, slot or
-// operation are missing, or a *runtime.NilError for a pointer that Go itself would have to follow. Other addresses go to C as
-// they are, which crashes on wrong ones as it does in a C program. Where C reports failure apart from the result, there is no other
-// result than the error.
+// An error is a *runtime.CallError with the errno of that C call, a *runtime.NotSupportedError if the library, symbol, slot or
+// operation is missing, or a *runtime.NilError for a nil pointer that Go would have to follow. Other pointers are passed to C
+// unchecked; an invalid one crashes the program as in C. A C result that only reports failure is returned as the error alone.
 //
-// Every function may be called by several goroutines at once as far as the C function may be by several threads, and may block
-// its thread; the scheduler knows. Objects belong to the library until their destroying function is called.
+// A function is safe for concurrent use if the C function is thread-safe. It may block its thread; the scheduler accounts for this.
+// Objects belong to the library until the function that destroys them is called.
 `
 
 const verbsCodes = `//
-// Where C returns an error number of the library's own, the error is a *runtime.CodeError, in which errors.Is finds the %[1]s.%[2]s.
+// Where C returns an error number of the library, the error is a *runtime.CodeError; errors.Is matches its %[1]s.%[2]s.
 `
 
 const verbsBackend = `//
-// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space).
+// A call goes to the backend of the object: the native library or a software device (runtime.Space).
 `
 
 const verbsAlone = `//
-// No software device has these functions: a call with an object of one is refused by a *runtime.NotSupportedError.
+// Software devices do not implement these functions: a call with an object of one returns a *runtime.NotSupportedError.
 `
 
-const verbsFrom = `// Functions without an object are the native library's; [From] has them for a backend.
+const verbsFrom = `// Functions without an object call the native library; [From] calls them for a backend.
 `

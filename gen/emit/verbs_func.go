@@ -29,12 +29,12 @@ func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
 		return
 	}
 	f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(jen.Return(jen.Id("From").Values().Dot(fn.Go).Call(names(fn)...)))
-	comment(f, fmt.Sprintf("%s is [%[1]s] of the backend.", fn.Go))
+	comment(f, fmt.Sprintf("%s is like [%[1]s], for the backend.", fn.Go))
 	e.escapes(f, fn)
 	f.Func().Params(jen.Id("from").Id("From")).Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
 }
 
-// escapes prints the directive by which an address converted in the parentheses of a call stays valid.
+// escapes prints the directive that keeps Go memory alive and in place while its address is an argument.
 func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
 	if slices.ContainsFunc(fn.Params, func(p rules.VerbParam) bool { return p.Kind == rules.ForeignParam }) {
 		f.Comment("//")
@@ -42,38 +42,38 @@ func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
 	}
 }
 
-// story is what the comment says in words.
+// story describes the call in words.
 func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 	s := fn.Go + " calls " + fn.C
 	switch fn.Via {
 	case rules.ObjectSlot, rules.ContextOp:
 		s += ", a slot of " + fn.Object[len(fn.Object)-1].C
 	case rules.ExtendedOp:
-		s += ", an operation that not every library and device has"
+		s += ", an operation that not every library and device supports"
 	case rules.Forward:
 		s += " with the sizes of Go's records"
 	}
 	s += ". "
 	switch fn.Convention {
 	case rules.ReturnsErrno:
-		s += "The error is what C returns."
+		s += "The error is the errno that C returns."
 	case rules.ReturnsStatus:
 		s += "The error is errno."
 	case rules.ReturnsMinusOne:
 		s += "After -1 the error is errno."
 	case rules.ReturnsNegativeErrno:
-		s += "The error is a negative result of C's."
+		s += "The error is a negative errno that C returns."
 	case rules.ReturnsCode:
 		s += "The error is the number that C returns."
 	case rules.ReturnsNull:
 		s += "After NULL the error is errno."
 	case rules.ReturnsNullOK:
-		s += "NULL is an answer; C itself does not fail."
+		s += "NULL is a valid result; The C function cannot fail."
 	default:
-		s += "C itself does not fail."
+		s += "The C function cannot fail."
 	}
 	if fn.Blocks != "" {
-		s += " It may wait " + fn.Blocks + "."
+		s += " It may block " + fn.Blocks + "."
 	}
 	if strings.HasPrefix(fn.Prototype, "const char *") {
 		s += " The text is copied."
@@ -82,9 +82,10 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 		return []string{s, ""}
 	}
 	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in "+
-		"between holds up every thread that wants", fn.Locks),
-		"the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes " +
-			"between.", ""}
+		"between blocks every thread that", fn.Locks),
+		"waits for the lock, including Go's own: call the functions of a region through a program.Program, which does " +
+			"not return to",
+		"the scheduler between its calls.", ""}
 }
 
 func (e *verbsEmitter) paramType(t rules.GoType) *jen.Statement {

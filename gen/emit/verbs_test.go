@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// emitterOf prints a package of functions that has one written function and one that a rule makes.
+// emitterOf prints a package of functions with one hand-written and one generated function.
 func emitterOf() *verbsEmitter {
 	plan := &rules.VerbsPlan{Verbs: rules.Verbs{Name: "libgolden"}, Funcs: []*rules.VerbFunc{
 		{C: "t_twice", Go: "Twice", Prototype: "int t_twice(int n)", Via: rules.Written,
@@ -24,8 +24,7 @@ func emitterOf() *verbsEmitter {
 			Project: "rdma-core", Release: "1.0"}}}
 }
 
-// TestWritten: a written function gets the lines that every comment has, in the place of the one that names its C
-// function.
+// TestWritten: the marker line of a hand-written function is replaced by the standard lines of every comment.
 func TestWritten(t *testing.T) {
 	e := emitterOf()
 	found := map[string]*rules.VerbFunc{}
@@ -59,8 +58,7 @@ func Twice(n int) int { return 2 * n }
 `, string(e.out["number.go"]))
 }
 
-// TestStaleWritten: what is written for a function that no header declares in this form, or that a rule makes, is
-// refused.
+// TestStaleWritten: a hand-written function is rejected if no header declares its prototype, or if a rule generates it.
 func TestStaleWritten(t *testing.T) {
 	for prototype, why := range map[string]string{
 		"long t_twice(int n)": "libgolden/number.go: stale: no header declares long t_twice(int n)",

@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Witness prints the package that tells, under C names, what the generated packages have: proof and tools look at the
-// Go types themselves, through reflection and the arm accessors, and never at the model that the types came from.
+// Witness prints the package that lists the contents of the generated packages under C names. Proofs and tools read the
+// Go types through reflection and the accessors of union members, never the model that the types came from.
 func Witness(plans []*rules.Plan) (Files, error) {
 	out := Files{}
 	f := witnessFile(plans[0].Source())
 	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C " +
-		"names. It serves proofs and")
-	f.PackageComment("// tools, such as abicheck; a program has no use for it.")
-	comment(f, "Package is what one generated package has.")
+		"names. It is for tests and")
+	f.PackageComment("// tools such as abicheck; programs do not need it.")
+	comment(f, "Package describes one generated package.")
 	f.Type().Id("Package").Struct(
 		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of its project"),
 		jen.Id("Records").Index().Id("Record"), jen.Id("Constants").Index().Id("Constant"))
@@ -43,7 +43,7 @@ func Witness(plans []*rules.Plan) (Files, error) {
 			names = append(names, jen.Id(strings.ToUpper(p.Package.Name)))
 		}
 	}
-	comment(f, "All are the packages of the libraries. That of the kernel is UAPI.")
+	comment(f, "All lists the packages of the libraries. UAPI is the package of the kernel.")
 	f.Func().Id("All").Params().Index().Id("Package").Block(jen.Return(jen.Index().Id("Package").Values(names...)))
 	if err := out.add("witness.go", f); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func witnessOf(p *rules.Plan) *jen.File {
 	var records []jen.Code
 	for _, rec := range p.Records {
 		if strings.Contains(rec.Path, ".") || rec.Kind == model.Incomplete {
-			continue // types defined in place are seen through the record that holds them
+			continue // types defined in place are compared through the enclosing record
 		}
 		var paths, members []jen.Code
 		for _, path := range rec.Paths {

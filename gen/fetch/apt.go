@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// apt runs the machine's apt with sources, lists and downloads of its own below dir; the machine's stay untouched.
+// apt runs the machine's apt with separate sources, lists and downloads below dir, without changing the machine's own.
 type apt struct {
 	rel  string
 	arch string // of the packages; "" for the machine's own
@@ -26,7 +26,7 @@ type apt struct {
 // aptTools come with Debian's essential packages.
 var aptTools = []string{"apt-get", "apt-cache", "dpkg"}
 
-// newApt makes the directories that an apt apart from the machine's needs, below dir.
+// newApt creates the directories of a separate apt below dir.
 func newApt(rel, dir string) (*apt, error) {
 	for _, tool := range aptTools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -45,7 +45,7 @@ func newApt(rel, dir string) (*apt, error) {
 	return &apt{rel: rel, dir: dir, conf: filepath.Join(dir, "apt.conf")}, nil
 }
 
-// use points apt at one suite of a mirror; what it knew before is forgotten.
+// use selects one suite of a mirror and discards the previous lists.
 func (a *apt) use(m mirror, suite string) error {
 	lists := filepath.Join(a.dir, "lists")
 	if err := os.RemoveAll(lists); err != nil {
@@ -63,9 +63,9 @@ func (a *apt) use(m mirror, suite string) error {
 	if err := os.WriteFile(sources, []byte(text), 0o644); err != nil {
 		return err
 	}
-	// A mirror that lags is as good as any: the sums decide, so that an expired list is no reason to refuse.
-	// The machine's hooks are for its own lists. Without Error-Mode, an update that reached nothing succeeds. The
-	// sandbox user cannot enter a private temporary directory.
+	// A mirror with an expired list is acceptable, because the sums are checked. The machine's hooks are for its own
+	// lists. Without Error-Mode, a failed update exits successfully. The sandbox user cannot enter a private temporary
+	// directory.
 	conf := fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -81,7 +81,7 @@ Acquire::Check-Valid-Until "false";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
 `, a.dir)
-	if a.arch != "" { // what the machine has installed, or wants of which package, does not matter then
+	if a.arch != "" { // the machine's installed packages and preferences do not apply to another architecture
 		status := filepath.Join(a.dir, "status")
 		if err := os.WriteFile(status, nil, 0o644); err != nil {
 			return err
@@ -92,7 +92,7 @@ Acquire::https::Timeout "20";
 	return os.WriteFile(a.conf, []byte(conf), 0o644)
 }
 
-// errNoSuite says that the mirror answered and has no such suite.
+// errNoSuite means that the mirror answered but does not have the suite.
 var errNoSuite = errors.New("no such suite")
 
 func (a *apt) update(ctx context.Context, suite string) error {
@@ -106,14 +106,14 @@ func (a *apt) update(ctx context.Context, suite string) error {
 	if err != nil {
 		return err
 	}
-	// An apt too old for Error-Mode succeeds without having fetched anything.
+	// Without Error-Mode, an old apt succeeds without fetching anything.
 	if got, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*Packages*")); len(got) == 0 {
-		return &ArchiveError{Release: a.rel, Step: step, Err: errors.New("apt-get brought no package list")}
+		return &ArchiveError{Release: a.rel, Step: step, Err: errors.New("apt-get downloaded no package list")}
 	}
 	return nil
 }
 
-// versions lists the versions of a package in the suite in use, newest first.
+// versions lists the versions of a package in the selected suite, newest first.
 func (a *apt) versions(ctx context.Context, pkg string) ([]string, error) {
 	out, err := a.run(ctx, "looking for "+pkg, "", "apt-cache", "-c", a.conf, "madison", pkg)
 	if err != nil {
@@ -129,7 +129,7 @@ func (a *apt) versions(ctx context.Context, pkg string) ([]string, error) {
 	return all, nil
 }
 
-// unpack downloads a package of the suite in use and unpacks it below dir, without installing it.
+// unpack downloads a package of the selected suite and unpacks it below dir, without installing it.
 func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 	debs := filepath.Join(a.dir, "debs")
 	what := pkg + " " + version
@@ -152,10 +152,10 @@ func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 	return err
 }
 
-// maxUnpacked limits the bytes that a package becomes; it also limits the number of its files.
+// maxUnpacked limits the unpacked size of a package, and thereby the number of its files.
 const maxUnpacked = 1 << 30
 
-// checkUnpacked unpacks a package to nowhere, so that one that would fill the disk is refused before.
+// checkUnpacked checks the unpacked size of a package before it is written to disk.
 func checkUnpacked(ctx context.Context, deb string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +171,7 @@ func checkUnpacked(ctx context.Context, deb string) error {
 	if n > maxUnpacked {
 		cancel()
 		_ = cmd.Wait()
-		return fmt.Errorf("%s: it becomes more than the limit of %d MiB", deb, maxUnpacked>>20)
+		return fmt.Errorf("%s: unpacked size exceeds %d MiB", deb, maxUnpacked>>20)
 	}
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("%s: dpkg-deb --fsys-tarfile: %w", deb, err)
@@ -179,15 +179,14 @@ func checkUnpacked(ctx context.Context, deb string) error {
 	return nil
 }
 
-// run gives what a command wrote to its standard output; a failure is an ArchiveError with the last lines of all that
-// it wrote.
+// run returns the standard output of a command; a failure is an ArchiveError with the last lines of its output.
 func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	// apt's helpers end when apt does, but one that is stuck and holds the pipe open must not hold us up.
+	// apt's helpers end with apt, but a stuck one that holds the pipe must not block Wait.
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {

@@ -57,18 +57,18 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 	return nil
 }
 
-const mendArchive = "the archive's package is not the one that was pinned: compare the two, then pin it or use FROM="
+const mendArchive = "the archive's package differs from the pinned one; compare the two, then pin it or use FROM="
 
-// Unpack downloads the packages of rel and unpacks them below dir, without looking at sums, to pin a new release, of
-// which only the name, suites and package versions need be known (see [Pin]). A package that libraries are read of gets
-// the very version that was found.
+// Unpack downloads the packages of rel and unpacks them below dir without checking sums, to pin a new release. Only the
+// name, suites and package versions of rel must be set (see [Pin]). The versions of packages with libraries are set to
+// those found.
 func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 	_, err := unpack(ctx, rel, dir, log)
 	return err
 }
 
-// unpack downloads and unpacks packages. Pinned libraries of those that the archive has only as rebuilt are not brought
-// but returned by name. All are of amd64, whatever the machine is: a lock pins the bytes of one architecture.
+// unpack downloads and unpacks packages. It returns the names of pinned libraries that the archive only has as
+// rebuilds, and does not unpack them. Packages are for amd64 on every machine, because a lock pins one architecture.
 func unpack(ctx context.Context, rel *Release, dir string, log Logf) (rebuilt []string, err error) {
 	work, err := os.MkdirTemp("", "goverbs-apt-")
 	if err != nil {
@@ -91,13 +91,13 @@ func unpack(ctx context.Context, rel *Release, dir string, log Logf) (rebuilt []
 	case gone == nil:
 		return rebuilt, nil
 	case len(unasked) > 0:
-		// A suite that did not answer may have it, so it is not known to be gone.
+		// A suite that did not answer may have the release.
 		return nil, errors.Join(unasked...)
 	}
 	return nil, gone
 }
 
-// search asks each suite of each mirror until one has every package; gone is nil when the packages were unpacked.
+// search asks the suites of each mirror until one has every package; gone is nil if the packages were unpacked.
 func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (rebuilt []string,
 	gone *GoneError, unasked []error, err error) {
 	var have []string
@@ -122,7 +122,7 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 				if isTrust(err) {
 					continue
 				}
-				break // the other suites of a mirror that cannot be reached would only take as long again
+				break // the other suites of an unreachable mirror would time out, too
 			}
 			all, lacking, found, err := a.choose(ctx, rel)
 			if err != nil {
@@ -142,16 +142,16 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 
 var trustWords = regexp.MustCompile(`NO_PUBKEY|signature|not signed|no longer signed`)
 
-// isTrust tells a suite whose signature this machine cannot check from a mirror that cannot be reached.
+// isTrust reports whether an error is a signature that this machine cannot verify, not an unreachable mirror.
 func isTrust(err error) bool {
 	var e *ArchiveError
 	return errors.As(err, &e) && trustWords.MatchString(e.all)
 }
 
-// chosen is the package of a suite that is as good as a pinned one.
+// chosen is the package of a suite to use for a pinned one.
 type chosen struct{ name, version string }
 
-// choose finds the packages to download in the suite in use, or names the first that is not there and what is instead.
+// choose selects the packages to download from the suite, or returns the first missing one and the versions found.
 func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *Package, found string, err error) {
 	for _, p := range rel.Packages {
 		best, others, err := a.like(ctx, rel, p)
@@ -168,9 +168,9 @@ func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *
 	return all, nil, "", nil
 }
 
-// like finds the package itself, under any of its names, or a rebuild of the same source (44.0-2+b1), which has the
-// same headers and pages, or an update of the release where the archive keeps no other: the sums decide. Otherwise it
-// gives the versions that are there.
+// like finds the package under any of its names. It also accepts a rebuild of the same source (44.0-2+b1), which has
+// the same headers and pages, and an update of the release if the archive keeps no other, because the sums are checked.
+// If there is none, it returns the available versions.
 func (a *apt) like(ctx context.Context, rel *Release, p *Package) (best chosen, others []string, err error) {
 	names := []string{p.Name}
 	of := project.Named(rel.Project)
@@ -199,7 +199,7 @@ func (a *apt) like(ctx context.Context, rel *Release, p *Package) (best chosen, 
 
 var rebuild = regexp.MustCompile(`\+b[0-9]+$`)
 
-// sourceOf is the version of the source that a package was built of: 44.0-2 of 44.0-2+b1.
+// sourceOf returns the source version of a package: 44.0-2 for 44.0-2+b1.
 func sourceOf(version string) string { return rebuild.ReplaceAllString(version, "") }
 
 func (a *apt) unpackAll(ctx context.Context, rel *Release, all []chosen, dir string, log Logf) (rebuilt []string,
@@ -209,7 +209,7 @@ func (a *apt) unpackAll(ctx context.Context, rel *Release, all []chosen, dir str
 		switch {
 		case found == chosen{p.Name, p.Version}:
 		case len(p.Libraries) > 0 && found.version != p.Version:
-			log.printf("%s: %s %s is a rebuild of the pinned %s: its libraries have other bytes and are not brought",
+			log.printf("%s: %s %s is a rebuild of the pinned %s: its libraries differ and are skipped",
 				rel, p.Name, found.version, p.Version)
 			for _, f := range p.Libraries {
 				rebuilt = append(rebuilt, f.Name)

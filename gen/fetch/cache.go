@@ -16,13 +16,13 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// rename is replaced by tests that break off a swap.
+// rename is replaced by tests that interrupt a swap.
 var rename = os.Rename
 
 const mendCache = "fetch the release again, or " + mendFrom
 
-// put writes a release aside and then swaps it in. When anything fails, what was in the cache stays there; when the
-// process dies between the two renames, the release is absent, never half there.
+// put writes a release next to its place and swaps it in. If anything fails, the cache keeps its previous contents. If
+// the process dies between the two renames, the release is absent, never incomplete.
 func (c *collection) put(cacheDir string, rel *Release) (err error) {
 	defer func() {
 		if err != nil {
@@ -74,7 +74,7 @@ func (c *collection) write(dir string) error {
 	return nil
 }
 
-// sweep removes what processes that were killed left behind; the age keeps it away from one that still runs.
+// sweep removes leftovers of killed processes. The age check spares running ones.
 func sweep(cacheDir string) {
 	left, _ := filepath.Glob(filepath.Join(cacheDir, ".put-*"))
 	for _, dir := range left {
@@ -84,13 +84,13 @@ func sweep(cacheDir string) {
 	}
 }
 
-// Verify checks that the cache holds rel byte for byte, and nothing else, without any network. The error is
-// [ErrNotCached], a [*MismatchError], or a [*IncompleteError] when the only lack is man pages or libraries that the
-// source could not supply.
+// Verify checks, offline, that the cache holds exactly the files of rel. The error is [ErrNotCached], a
+// [*MismatchError], or an [*IncompleteError] if only man pages or libraries are missing that the source could not
+// supply.
 func Verify(cacheDir string, rel *Release) error {
 	home := filepath.Join(cacheDir, rel.File())
 	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w (%s): fetch it, or %s", rel, ErrNotCached, cacheDir, mendFrom)
+		return fmt.Errorf("%s: %w (%s); fetch it, or %s", rel, ErrNotCached, cacheDir, mendFrom)
 	}
 	want := rel.entries()
 	var diffs []Diff
@@ -145,7 +145,7 @@ func (e entry) words() string {
 	return e.sum
 }
 
-// describe says what lies at a path of the cache, in the words of entry.words.
+// describe describes the file at a path of the cache in the format of entry.words.
 func describe(file string, d fs.DirEntry) (string, error) {
 	switch {
 	case d.Type()&fs.ModeSymlink != 0:

@@ -19,7 +19,7 @@ func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []str
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", rel, err)
 	}
-	c, err := collect(src, rel, "a different release was given: check FROM=, or leave it out to ask the archive")
+	c, err := collect(src, rel, "FROM is another release; check it, or leave it out to use the archive")
 	if err != nil {
 		return nil, err
 	}
@@ -30,15 +30,15 @@ func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []str
 	return c.missing, nil
 }
 
-// collection is the proved content of a release's cache.
+// collection is the verified content of a release's cache.
 type collection struct {
 	files   map[string][]byte // by path in the cache
 	links   map[string]string
 	missing []string // names of man pages and libraries
-	rebuilt []Diff   // libraries that are there, of another build; they are missing, too
+	rebuilt []Diff   // libraries of another build, which also count as missing
 }
 
-// collect reads every pinned file of a source once and checks it. What it returns are the very bytes that were checked.
+// collect reads every pinned file of a source once, checks it, and returns the checked bytes.
 func collect(src *source, rel *Release, mend string) (*collection, error) {
 	c := &collection{files: map[string][]byte{}, links: map[string]string{}}
 	var diffs []Diff
@@ -107,8 +107,7 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 
 func linkWords(target string) string { return "<link to " + target + ">" }
 
-// Markdown reads what a source tree has of a man page that only a build makes; errors.Is(err, fs.ErrNotExist) where
-// dir has none.
+// Markdown returns the source of a man page that only a build creates. errors.Is(err, fs.ErrNotExist) if dir has none.
 func Markdown(of, dir, page string) ([]byte, error) {
 	src, err := openSource(of, dir)
 	if err != nil {
@@ -125,8 +124,8 @@ func (s *source) pageText(name string) ([]byte, error) {
 	return pg.read()
 }
 
-// linkTarget says in words what the source has in place of a link. A source tree has no links, for the build makes
-// them, and an archive without symlinks has copies: the pinned link to a proved page is then taken as read.
+// linkTarget describes the source's file in place of a link. In a source tree, whose links are created by the build, or
+// an archive without symlinks, the pinned link to a verified page is accepted.
 func (s *source) linkTarget(k Link, targetSum string) (string, error) {
 	pg, err := s.page(k.Name)
 	if errors.Is(err, fs.ErrNotExist) {

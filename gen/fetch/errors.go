@@ -9,17 +9,17 @@ import (
 )
 
 var (
-	// ErrNotCached says that nothing of the release is in the cache.
+	// ErrNotCached means that the cache has nothing of the release.
 	ErrNotCached = errors.New("not in the cache")
-	// ErrNoApt says that the machine lacks a tool that asks the Debian archive or unpacks its packages.
+	// ErrNoApt means that the machine lacks a tool to query the Debian archive or to unpack its packages.
 	ErrNoApt = errors.New("no apt on this machine")
-	// ErrNoArchive says that no source of the machine's apt configuration is the Debian archive.
+	// ErrNoArchive means that the Debian archive is not among the machine's apt sources.
 	ErrNoArchive = errors.New("no Debian archive among this machine's apt sources")
 )
 
 const mendFrom = "give the files with FROM=<include directory or source tree>"
 
-// of is the release that an error is about, where it is about one.
+// of returns the prefix of an error about a release, or "".
 func of(rel string) string {
 	if rel == "" {
 		return ""
@@ -34,24 +34,24 @@ func mend(rel string) string {
 	return mendFrom
 }
 
-// GoneError says that the archive answered, but does not carry a release.
+// GoneError means that the archive does not have a release.
 type GoneError struct {
 	Release, Package string
 	Want             string // the pinned version
-	Have             string // what the suites have instead
+	Have             string // versions in the suites
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("%s: the archive does not carry %s %s, it has %s; %s of that release, or pin "+
+	return fmt.Sprintf("%s: the archive has %[4]s instead of %[2]s %[3]s; %[5]s of that release, or pin "+
 		"another release",
 		e.Release, e.Package, e.Want, e.Have, mendFrom)
 }
 
-// ArchiveError says that the archive could not be asked: no network, a missing key, a broken mirror.
+// ArchiveError means that the archive could not be queried: no network, a missing key, a broken mirror.
 type ArchiveError struct {
 	Release string
-	Step    string // what was tried
-	Output  string // the last lines that the tool wrote
+	Step    string // attempted step
+	Output  string // last lines of the tool's output
 	Err     error
 
 	all string // all lines
@@ -62,16 +62,15 @@ func (e *ArchiveError) Error() string {
 	if e.Output != "" {
 		s += "\n\t" + strings.ReplaceAll(e.Output, "\n", "\n\t")
 	}
-	return s + "\nmend the network or the apt sources, or " + mend(e.Release)
+	return s + "\nfix the network or the apt sources, or " + mend(e.Release)
 }
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// Diff is one file that is not as pinned. Want and Found are sums, or words in angle brackets: <missing>, <link to
-// X>, <not pinned>.
+// Diff is a file that differs from its pin. Want and Found are sums, or <missing>, <link to X>, <not pinned>.
 type Diff struct{ File, Want, Found string }
 
-// MismatchError names every file that is not as pinned.
+// MismatchError lists the files that differ from their pins.
 type MismatchError struct {
 	Release string
 	Dir     string // where the files were read
@@ -81,15 +80,15 @@ type MismatchError struct {
 
 func (e *MismatchError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s is not what headers.lock pins:", e.Release, e.Dir)
+	fmt.Fprintf(&b, "%s: %s differs from headers.lock:", e.Release, e.Dir)
 	for _, d := range e.Diffs {
 		fmt.Fprintf(&b, "\n\t%s\n\t\twanted %s\n\t\tfound  %s", d.File, d.Want, d.Found)
 	}
 	return b.String() + "\n" + e.Mend
 }
 
-// IncompleteError says that the cache holds every header as pinned but not every man page or library, because it was
-// filled from a source that could not supply them. A caller that reads headers only can go on.
+// IncompleteError means that the cache holds every pinned header but not every man page or library, because its source
+// could not supply them. A caller that only reads headers can continue.
 type IncompleteError struct {
 	Release          string
 	Pages, Libraries []string
@@ -107,7 +106,7 @@ func (e *IncompleteError) Error() string {
 		"has them", e.Release, strings.Join(lacks, ", and "), mendFrom)
 }
 
-// incomplete is the error for man pages and libraries that are missing from a release.
+// incomplete returns the error for missing man pages and libraries of a release.
 func incomplete(rel *Release, missing []string) *IncompleteError {
 	e := &IncompleteError{Release: rel.String()}
 	for _, name := range missing {

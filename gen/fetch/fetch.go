@@ -10,7 +10,7 @@
 // rename: it is whole or absent.
 package fetch
 
-// Logf receives a line about each step that takes time or that a reader may wonder about. A nil Logf is silent.
+// Logf receives a line about each slow or unusual step. A nil Logf is silent.
 type Logf func(format string, args ...any)
 
 func (l Logf) printf(format string, args ...any) {

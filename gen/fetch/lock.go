@@ -12,56 +12,56 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Role is what a pinned release is for.
+// Role is the purpose of a pinned release.
 type Role string
 
 const (
 	Primary  Role = "primary"  // the one release that generated/ is made from
-	Recorded Role = "recorded" // recorded for comparison: since which release a thing exists
+	Recorded Role = "recorded" // recorded for comparison: shows since when a declaration exists
 )
 
-// Lock is the content of headers.lock: what is read, and the sum of every byte of it.
+// Lock is the content of headers.lock: the files to read and their sums.
 type Lock struct {
 	Releases []*Release
 }
 
 // Release is a pinned release of a project.
 type Release struct {
-	Project  string // as gen/project names it: rdma-core
-	Name     string // as upstream numbers it: 65.0
+	Project  string // name in gen/project: rdma-core
+	Name     string // upstream version: 65.0
 	Role     Role
 	Suites   []string // archive suites to ask for it, in this order
 	Packages []*Package
 }
 
-// Package is a binary package of a release and what is read of it.
+// Package is a binary package of a release and the files read from it.
 type Package struct {
 	Name, Version string
 	Headers       []File // paths below the include directory
 	Pages         []File // man pages, uncompressed
-	Links         []Link // man pages that are another name of a page
+	Links         []Link // man pages that are links to a page
 	Libraries     []File // shared libraries by their sonames, for amd64
 }
 
-// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page or library of another
-// release stands in for one that could not be had.
+// File is a name and the lower-case hexadecimal sha256 of the content. Of names the release that a substituted man page
+// or library comes from.
 type File struct{ Name, Sum, Of string }
 
 // Link is a man page that is a link to another page of its package.
 type Link struct{ Name, Target string }
 
-// String is how messages name the release: rdma-core 65.0.
+// String returns the name of the release in messages: rdma-core 65.0.
 func (r *Release) String() string { return r.Project + " " + r.Name }
 
-// File is what its directory of the cache and its model are named after: 65.0.
+// File returns the base name of its cache directory and its model: 65.0.
 func (r *Release) File() string {
-	if p := project.Named(r.Project); p != nil { // ParseLock sees to it
+	if p := project.Named(r.Project); p != nil { // ParseLock guarantees it
 		return p.File(r.Name)
 	}
 	return r.Name
 }
 
-// Release gives the release of a project by its number.
+// Release returns the release of a project with a version.
 func (l *Lock) Release(of, name string) (*Release, error) {
 	var have []string
 	for _, r := range l.Releases {
@@ -76,14 +76,14 @@ func (l *Lock) Release(of, name string) (*Release, error) {
 	return nil, fmt.Errorf("%s %s is not pinned in headers.lock (pinned: %s)", of, name, strings.Join(have, ", "))
 }
 
-// Find gives the releases of that number, of whatever projects, or of that file.
+// Find returns the releases of any project with this version or file name.
 func (l *Lock) Find(name string) []*Release {
 	return slices.DeleteFunc(slices.Clone(l.Releases), func(r *Release) bool {
 		return r.Name != name && r.File() != name
 	})
 }
 
-// Primary gives the release of a project that generated/ is made from; nil for a project that is not pinned.
+// Primary returns the primary release of a project, or nil if the project is not pinned.
 func (l *Lock) Primary(of string) *Release {
 	for _, r := range l.Releases {
 		if r.Project == of && r.Role == Primary {
@@ -93,7 +93,7 @@ func (l *Lock) Primary(of string) *Release {
 	return nil
 }
 
-// Put pins a release in place of one of the same number. A primary one takes the place of the project's other.
+// Put pins a release, replacing one of the same version. A primary release also replaces the project's primary.
 func (l *Lock) Put(rel *Release) {
 	kept := []*Release{}
 	for _, old := range l.Releases {
@@ -128,7 +128,7 @@ const lockHead = `# What is read of other projects, and the sha256 of every byte
 # Written by a program from the files themselves. Comments other than this one are lost when it is written again.
 `
 
-// Encode writes the lock as text that ParseLock reads.
+// Encode returns the lock as text for ParseLock.
 func (l *Lock) Encode() []byte {
 	var b strings.Builder
 	b.WriteString(lockHead)
@@ -161,8 +161,8 @@ func (f File) words() string {
 	return words
 }
 
-// StandIns are the man pages and libraries that are another release's, with that release; what a page's Markdown is of
-// counts where it is there.
+// StandIns maps substituted man pages and libraries to the releases that they come from. A page whose Markdown is
+// present is not included.
 func (r *Release) StandIns() map[string]string {
 	all := map[string]string{}
 	for _, markdown := range []bool{false, true} {
@@ -182,7 +182,7 @@ func (r *Release) StandIns() map[string]string {
 	return all
 }
 
-// Differences are the files of a release that are not as another pin of it has them.
+// Differences lists the files that differ between two pins of a release.
 func (r *Release) Differences(found *Release) []Diff {
 	var diffs []Diff
 	want, have := r.entries(), found.entries()
@@ -203,14 +203,14 @@ func (r *Release) Differences(found *Release) []Diff {
 	return diffs
 }
 
-// entry is what must be at one path of a release's cache: a file with this sum, or a link.
+// entry is the expected content of a path in a release's cache: a file with this sum, or a link.
 type entry struct{ sum, link string }
 
 func headerPath(name string) string  { return path.Join("include", name) }
 func pagePath(name string) string    { return path.Join("man", name) }
 func libraryPath(name string) string { return path.Join("lib", name) }
 
-// entries maps each path of the release's cache, with slashes, to what must be there.
+// entries maps each slash-separated path of the release's cache to its expected content.
 func (r *Release) entries() map[string]entry {
 	all := map[string]entry{}
 	for _, p := range r.Packages {

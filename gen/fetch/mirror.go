@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// mirror is the Debian archive as the machine is set up to reach it.
+// mirror is a mirror of the Debian archive in the machine's configuration.
 type mirror struct {
 	uri   string
-	trust string // lines of a .sources file that say which keys the machine trusts for it
+	trust string // lines of a .sources file with the keys that the machine trusts for it
 }
 
 func (m mirror) String() string {
@@ -26,15 +26,14 @@ func (m mirror) String() string {
 	return m.uri
 }
 
-// debianSuite is what a suite of the archive is called, apart from endings like -updates.
+// debianSuite matches suites of the archive, without endings like -updates.
 var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|` +
 	`bullseye|bookworm|trixie|forky|duke)$`)
 
-// mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the
-// machine's lists were updated; on a fresh machine it is told by its suites and address, and there may be more than
-// one candidate.
+// mirrors finds the Debian archive among the machine's apt sources. Once lists were updated, Origin and Label identify
+// it. On a fresh machine, suites and address do, and there may be several candidates.
 func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
-	// Without --no-release-info apt leaves out every source whose lists were never updated.
+	// Without --no-release-info apt omits every source whose lists were never updated.
 	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
 	if err != nil {
 		return nil, err
@@ -67,8 +66,7 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	return best, nil
 }
 
-// likeness says how much a repository looks like the Debian archive: 0 is not at all, 100 is that its own Release
-// file says so.
+// likeness scores how well a repository matches the Debian archive: 0 not at all, 100 by its Release file.
 func likeness(targets []map[string]string, uri string, suites []string) int {
 	points := 0
 	for _, t := range targets {
@@ -91,7 +89,7 @@ func likeness(targets []map[string]string, uri string, suites []string) int {
 	if u, err := url.Parse(uri); err == nil && slices.Contains(strings.Split(u.Path, "/"), "debian") {
 		points += 5
 	}
-	// Only the archive itself has -updates beside a suite.
+	// Only the archive itself has -updates suites.
 	if slices.ContainsFunc(targets, func(t map[string]string) bool {
 		return t["Repo-URI"] == uri && strings.HasSuffix(t["Release"], "-updates")
 	}) {
@@ -100,7 +98,8 @@ func likeness(targets []map[string]string, uri string, suites []string) int {
 	return points
 }
 
-// trustOf copies what the machine's source entry says about keys. apt names the file of an entry but not its Signed-By.
+// trustOf copies the key settings of the machine's source entry. apt reports the file of an entry but not its
+// Signed-By.
 func trustOf(targets []map[string]string, uri string) string {
 	for _, t := range targets {
 		if t["Repo-URI"] != uri || t["Component"] != "main" {
@@ -122,7 +121,7 @@ func trustOf(targets []map[string]string, uri string) string {
 	return ""
 }
 
-// trustFields are carried over from the machine's entry to ours, in both spellings of a source.
+// trustFields are the copied fields, in both source formats.
 var trustFields = []string{"Signed-By", "Trusted", "Check-Valid-Until", "Check-Date"}
 
 func trustOfStanza(text, uri string) string {
@@ -163,7 +162,7 @@ func trustOfLine(text, uri string) string {
 
 func sameURI(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
 
-// stanzas reads blocks of "Name: value" lines, as apt writes and reads them; lines that continue a value stay in it.
+// stanzas parses blocks of "Name: value" lines in apt's format, with continuation lines.
 func stanzas(text string) []map[string]string {
 	var all []map[string]string
 	var now map[string]string
@@ -194,7 +193,7 @@ func stanzas(text string) []map[string]string {
 	return all
 }
 
-// fieldName gives a field the spelling we look for: apt takes any case.
+// fieldName normalizes the case of a field name, which apt ignores.
 func fieldName(name string) string {
 	for _, known := range append([]string{"URIs", "Enabled"}, trustFields...) {
 		if strings.EqualFold(name, known) {

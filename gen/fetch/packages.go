@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Packages are those of one suite of the Debian archive, for an architecture that need not be the machine's. Nothing
-// is installed, and the machine's own lists stay as they are.
+// Packages is one suite of the Debian archive for an architecture, which may differ from the machine's. It installs
+// nothing and does not change the machine's lists.
 type Packages struct {
 	a       *apt
 	mirrors []mirror
 }
 
-// OpenPackages finds the archive; it works in dir, which it makes. Suites are those that will be asked for. Errors:
+// OpenPackages finds the archive. It creates dir and works in it; suites are those that Use will select. Errors:
 // [ErrNoApt], [ErrNoArchive], [*ArchiveError].
 func OpenPackages(ctx context.Context, dir, arch string, suites ...string) (*Packages, error) {
 	a, err := newApt("", dir)
@@ -29,7 +29,7 @@ func OpenPackages(ctx context.Context, dir, arch string, suites ...string) (*Pac
 	return &Packages{a, mirrors}, err
 }
 
-// Use turns to a suite; what was known of the one before is forgotten.
+// Use selects a suite and discards the previous one.
 func (p *Packages) Use(ctx context.Context, suite string) error {
 	var errs []error
 	for _, m := range p.mirrors {
@@ -45,7 +45,7 @@ func (p *Packages) Use(ctx context.Context, suite string) error {
 	return errors.Join(errs...)
 }
 
-// Version is the newest version of a package in the suite, "" when it has none.
+// Version returns the newest version of a package in the suite, or "" if it has none.
 func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 	all, err := p.a.versions(ctx, pkg)
 	if len(all) == 0 {
@@ -56,7 +56,7 @@ func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 
 // Depends lists the packages that a package depends on whose names begin with one of prefixes.
 func (p *Packages) Depends(ctx context.Context, pkg string, prefixes ...string) ([]string, error) {
-	out, err := p.a.run(ctx, "looking for what "+pkg+" needs", "", "apt-cache", "-c", p.a.conf, "depends",
+	out, err := p.a.run(ctx, "looking for dependencies of "+pkg+"", "", "apt-cache", "-c", p.a.conf, "depends",
 		"--important", pkg)
 	if err != nil {
 		return nil, err

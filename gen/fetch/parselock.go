@@ -12,8 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// What names may look like: they become file names and arguments of commands, so a stray "../" or "-o" must not get
-// through.
+// Valid names. They become file names and command arguments, so "../" or "-o" must be rejected.
 var (
 	releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 	suiteName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
@@ -25,8 +24,7 @@ var (
 	sumText     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// CheckName refuses what is no number of a release, no version of a package or no name of a suite; an empty one is
-// not asked about.
+// CheckName rejects an invalid release number, package version or suite name. Empty arguments are not checked.
 func CheckName(release, version string, suites ...string) error {
 	switch {
 	case release != "" && !releaseName.MatchString(release):
@@ -42,7 +40,7 @@ func CheckName(release, version string, suites ...string) error {
 	return nil
 }
 
-// ParseLock reads the text of a lock. Errors begin with name and the line.
+// ParseLock parses the text of a lock. Errors begin with name and the line.
 func ParseLock(name string, data []byte) (*Lock, error) {
 	p := lockParser{lock: &Lock{}}
 	n := 0
@@ -86,7 +84,7 @@ type linkLine struct {
 	Link
 }
 
-// forms is each kind of line as a reader should see it in an error.
+// forms describes each kind of line, for errors.
 var forms = map[string]string{
 	"release": "release PROJECT NAME primary|recorded",
 	"suites":  "suites NAME...",
@@ -174,7 +172,7 @@ func (p *lockParser) release(n int, of, name string, role Role) error {
 	return nil
 }
 
-// endRelease checks what can only be seen when a release's last line was read.
+// endRelease does the checks that need a complete release.
 func (p *lockParser) endRelease() error {
 	switch {
 	case p.rel == nil:
@@ -231,7 +229,7 @@ func (p *lockParser) newPackage(name, version string) error {
 	return nil
 }
 
-// file reads the words of a file: header, page or library, its sum and name, and perhaps the release that it is of.
+// file parses the words of a header, page or library: its sum, its name, and an optional release.
 func (p *lockParser) file(n int, w []string, path string, shape *regexp.Regexp) (File, error) {
 	f := File{Name: w[2], Sum: w[1]}
 	if !sumText.MatchString(f.Sum) {

@@ -15,22 +15,22 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Pin fills in the sums of rel, which has its name, role, suites and packages with versions, from the files in dir:
-// the directory its packages were unpacked to (see [Unpack]), or an include directory with its man pages beside it.
-// gen/project says what is read.
+// Pin fills in the sums of rel, whose name, role, suites and package versions are set, from the files in dir: a
+// directory of unpacked packages (see [Unpack]), or an include directory with its man pages. gen/project defines what
+// is read.
 func Pin(dir string, rel *Release) error {
 	src, err := openSource(rel.Project, dir)
 	if err != nil {
 		return err
 	}
 	if src.tree {
-		return fmt.Errorf("pin %s: %s is a source tree, which lacks the man pages that only the build makes: unpack "+
+		return fmt.Errorf("pin %s: %s is a source tree without the man pages that the build creates; unpack "+
 			"the packages", rel, dir)
 	}
 	for _, p := range rel.Packages {
 		spec := project.Named(rel.Project).Package(p.Name)
 		if spec == nil {
-			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to gen/project", rel, p.Name)
+			return fmt.Errorf("pin %s: unknown package %s; add it to gen/project", rel, p.Name)
 		}
 		if err := pinPackage(src, p, spec); err != nil {
 			return fmt.Errorf("pin %s: package %s: %w", rel, p.Name, err)
@@ -78,7 +78,7 @@ func pinPackage(src *source, p *Package, spec *project.Package) error {
 	}
 	for _, k := range p.Links {
 		if !slices.ContainsFunc(p.Pages, func(f File) bool { return f.Name == k.Target }) {
-			return fmt.Errorf("man page %s is a link to %s, which is not a page that is read of this package", k.Name,
+			return fmt.Errorf("man page %s is a link to %s, which is not among the pages of this package", k.Name,
 				k.Target)
 		}
 	}
@@ -95,7 +95,8 @@ func pinPackage(src *source, p *Package, spec *project.Package) error {
 	return nil
 }
 
-// headerNames are the headers of an include directory that match the patterns, each of which must match one.
+// headerNames returns the headers of an include directory that match the patterns, each of which must match at least
+// one.
 func (s *source) headerNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
@@ -111,9 +112,8 @@ func (s *source) headerNames(patterns []string) ([]string, error) {
 	return names, nil
 }
 
-// Detect says which pinned release of a project the headers in dir are, an include directory or a source tree: the
-// first release all of whose pinned headers are there byte for byte, or of those the one with the most man pages; nil
-// when there is none.
+// Detect returns the pinned release of a project whose headers are all in dir, an include directory or a source tree.
+// If there are several, it returns the one with the most matching man pages; nil if there is none.
 func (l *Lock) Detect(of, dir string) *Release {
 	src, err := openSource(of, dir)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *Lock) Detect(of, dir string) *Release {
 	return found
 }
 
-// pagesMatch counts the man pages that the source has as they are pinned.
+// pagesMatch counts the man pages of the source that match their pins.
 func (r *Release) pagesMatch(src *source) int {
 	n := 0
 	for _, p := range r.Packages {

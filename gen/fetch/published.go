@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// published is how a source tree says which headers it installs, and where: publish_headers(infiniband verbs.h …).
+// published matches the build files' declaration of installed headers: publish_headers(infiniband verbs.h …).
 var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
 
-// Published lists the headers that dir installs and a pin of the project would have, by package. A source tree's build
-// files tell them from the headers that it keeps to itself.
+// Published lists, by package, the headers that dir installs and a pin of the project would have. In a source tree, the
+// build files distinguish them from internal headers.
 func Published(of, dir string) (map[string][]string, error) {
 	src, err := openSource(of, dir)
 	if err != nil {
@@ -39,7 +39,7 @@ func Published(of, dir string) (map[string][]string, error) {
 	return all, nil
 }
 
-// matching are the headers of an include directory that match any of the patterns.
+// matching returns the headers of an include directory that match any of the patterns.
 func (s *source) matching(patterns []string) (names []string, err error) {
 	for _, pattern := range patterns {
 		found, err := bounded.Glob(s.dir, pattern)
@@ -51,8 +51,8 @@ func (s *source) matching(patterns []string) (names []string, err error) {
 	return names, nil
 }
 
-// publishedFor reads the build files of a source tree. What librdmacm puts among the headers of libibverbs is not in
-// the package of either.
+// publishedFor parses the build files of a source tree. Headers that librdmacm puts among those of libibverbs are in
+// neither package.
 func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	var names []string
 	for _, pattern := range treeDirs {
@@ -86,7 +86,7 @@ func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Locate is the file that a header (infiniband/verbs.h) is read from, or "" where dir has none of that name.
+// Locate returns the file of a header (infiniband/verbs.h), or "" if dir has none.
 func Locate(dir, header string) string {
 	p := project.Of(header)
 	if p == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// source is a directory that headers, man pages and libraries are read from.
+// source is a directory of headers, man pages and libraries.
 type source struct {
 	dir         string
 	tree        bool // an rdma-core source tree
@@ -29,11 +29,10 @@ type source struct {
 	libraryDirs []string // none for a source tree
 }
 
-// treeDirs is where a source tree keeps the headers and, in man/ below, the man pages that a package installs.
+// treeDirs are the directories of a source tree with installed headers and, in man/ below, man pages.
 var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
 
-// openSource recognises an include directory of a project (or a directory with one below it, as a package unpacks to)
-// and a source tree.
+// openSource recognizes an include directory of a project, a directory of unpacked packages, and a source tree.
 func openSource(of, dir string) (*source, error) {
 	p := project.Named(of)
 	if p == nil {
@@ -52,7 +51,7 @@ func openSource(of, dir string) (*source, error) {
 			return &source{
 				dir:  inc,
 				find: func(h string) []string { return []string{filepath.Join(inc, h)} },
-				// The first as installed, the second as in our cache.
+				// The first as installed, the second as in the cache.
 				pageDirs: []string{filepath.Join(inc, "..", "share", "man", "man3"), filepath.Join(inc, "..", "man")},
 				libraryDirs: []string{filepath.Join(inc, "..", "lib", "x86_64-linux-gnu"),
 					filepath.Join(inc, "..", "lib")},
@@ -60,7 +59,7 @@ func openSource(of, dir string) (*source, error) {
 		}
 	}
 	if p.Tree == "" {
-		return nil, fmt.Errorf("%s is no include directory of %s: it has no %s", dir, of, p.Mark)
+		return nil, fmt.Errorf("%s is not an include directory of %s: %s is missing", dir, of, p.Mark)
 	}
 	return nil, fmt.Errorf("%s is neither an include directory (it has no %s) nor an %s source tree (it has no %s)",
 		dir, p.Mark, of, p.Tree)
@@ -89,7 +88,7 @@ func openTree(dir string) (*source, error) {
 	return s, nil
 }
 
-// header reads a header; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+// header reads a header; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
 func (s *source) header(name string) ([]byte, error) {
 	for _, p := range s.find(name) {
 		data, err := bounded.Read(p)
@@ -100,7 +99,7 @@ func (s *source) header(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
 }
 
-// library reads a shared library; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+// library reads a shared library; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
 func (s *source) library(soname string) ([]byte, error) {
 	for _, dir := range s.libraryDirs {
 		data, err := bounded.Read(filepath.Join(dir, soname))
@@ -111,10 +110,10 @@ func (s *source) library(soname string) ([]byte, error) {
 	return nil, fmt.Errorf("library %s: %w", soname, fs.ErrNotExist)
 }
 
-// page is where a man page of a source lies, and the page it links to, if it is a link.
+// page is the file of a man page, and its target if it is a link.
 type page struct{ file, link string }
 
-// page finds a man page; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+// page finds a man page; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
 func (s *source) page(name string) (page, error) {
 	for _, dir := range s.pageDirs {
 		for _, suffix := range []string{"", ".gz"} {
@@ -134,7 +133,7 @@ func (s *source) page(name string) (page, error) {
 				return page{}, err
 			}
 			pg := page{file: file}
-			// A link that leaves the directory is only another place of the same page.
+			// A link out of the directory only relocates the same page.
 			if filepath.Dir(target) == "." {
 				pg.link = strings.TrimSuffix(target, ".gz")
 			}
@@ -144,7 +143,7 @@ func (s *source) page(name string) (page, error) {
 	return page{}, fmt.Errorf("man page %s: %w", name, fs.ErrNotExist)
 }
 
-// stub turns a page that only says ".so man3/other.3", the other way to spell a link, into one.
+// stub converts a page that consists of ".so man3/other.3" to a link.
 func stub(pg page) (page, error) {
 	data, err := pg.read()
 	if err != nil {
@@ -156,7 +155,7 @@ func stub(pg page) (page, error) {
 	return pg, nil
 }
 
-// read gives the uncompressed text.
+// read returns the uncompressed text.
 func (p page) read() ([]byte, error) {
 	data, err := bounded.Read(p.file)
 	if err != nil || !strings.HasSuffix(p.file, ".gz") {
@@ -173,7 +172,7 @@ func (p page) read() ([]byte, error) {
 	return short(text, p.file, nil)
 }
 
-// maxText limits the bytes of a header or man page, uncompressed: those of a release are in memory together.
+// maxText limits the uncompressed size of a header or man page; those of a release are in memory together.
 const maxText = 1 << 20
 
 func short(text []byte, file string, err error) ([]byte, error) {

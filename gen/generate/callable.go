@@ -16,11 +16,10 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Callable is the kind of functions that can be called from Go, among Kinds.
+// Callable is the kind of functions callable from Go, among Kinds.
 const Callable = "callable functions"
 
-// callable reads which C functions the package of functions has: by the line of the comment that names them, on an
-// exported function of the package.
+// callable returns the C functions that the package of functions has, from the comments of its exported functions.
 func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
 	have := map[string]bool{}
 	fset := token.NewFileSet()
@@ -30,7 +29,7 @@ func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
 		}
 		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
-			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+			return nil, fmt.Errorf("generated source is invalid: %w", err)
 		}
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.IsExported() {

@@ -16,24 +16,24 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Kinds are the kinds of declaration that are counted, in the order of the summary.
+// Kinds lists the counted kinds of declarations, in the order of the summary.
 var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots",
 	"function types", "macros"}
 
-// Count is how many declarations of one kind a header has, and what became of them.
+// Count holds the numbers of declarations of one kind in a header, by outcome.
 type Count struct {
 	Total, Emitted, Excepted int
 	Missing                  []string
 }
 
-// HeaderCoverage counts what became of one header.
+// HeaderCoverage counts the declarations of one header.
 type HeaderCoverage struct {
 	Header string
 	By     map[string]*Count // by kind
 }
 
-// cover compares what the model has with what the generated source has, and fails when something is missing: neither
-// emitted nor excepted by a row. It looks at the source that was printed, not at what should have been printed.
+// cover compares the model with the generated source. It fails if a declaration is neither emitted nor excepted by a
+// row. It parses the printed source, so that bugs of the printer are found.
 func cover(res *Result) ([]HeaderCoverage, error) {
 	var all []HeaderCoverage
 	var missing []string
@@ -75,7 +75,7 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 	return all, nil
 }
 
-// headers are those of all the models.
+// headers returns the headers of all models.
 func (res *Result) headers() []*model.Header {
 	var all []*model.Header
 	for _, r := range res.Primary {
@@ -86,10 +86,10 @@ func (res *Result) headers() []*model.Header {
 	return all
 }
 
-// source is what the generated files of a package declare.
+// source holds the declarations in the generated files of a package.
 type source struct {
 	plan    *rules.Plan
-	goOf    map[string]string          // C name → Go identifier that the plan gives it
+	goOf    map[string]string          // C name → Go identifier in the plan
 	idents  map[string]bool            // package-level identifiers
 	members map[string]map[string]bool // type → fields and methods
 	listed  map[string]bool            // names in the function table
@@ -105,7 +105,7 @@ func readSource(files emit.Files, plan *rules.Plan) (*source, error) {
 		}
 		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+			return nil, fmt.Errorf("generated source is invalid: %w", err)
 		}
 		for _, d := range f.Decls {
 			s.declaration(d)
@@ -239,14 +239,14 @@ func (s *source) cover(h *model.Header, by map[string]*Count) {
 	}
 }
 
-// coverFields counts the records defined in place and the slots; a member without a Go field or method is missing.
+// coverFields counts nested records and slots; a member without a Go field or method is missing.
 func (s *source) coverFields(r *model.Record, holder, at string, count func(kind, c string, emitted bool),
 	declared func(string) bool) {
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		if f.Record != nil {
 			kind := string(f.Record.Kind) + "s"
-			if f.Name == "" { // its bytes are a field of the holder, its members are fields or methods of it
+			if f.Name == "" { // it is stored in a field of the holder, and its members are the holder's fields or methods
 				count(kind, fmt.Sprintf("%s (unnamed %s at %s)", at, f.Record.Kind, f.Offset), true)
 				s.coverFields(f.Record, holder, at, count, declared)
 				continue

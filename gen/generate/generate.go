@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package generate makes generated/ from the recorded models: offline, without a C compiler or headers, byte for byte
-// the same on every machine.
+// Package generate generates generated/ from the recorded models: offline, without a C compiler or headers, and with
+// the same bytes on every machine.
 package generate
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Result is everything that was generated.
+// Result holds the generated files.
 type Result struct {
 	Primary  []*model.Release // of each project
 	Plans    []*rules.Plan
 	Files    emit.Files // by path below generated/: "ibv/struct.go"
 	Coverage []HeaderCoverage
-	Unread   []rules.Exception // upstream headers that no package is made of
+	Unread   []rules.Exception // upstream headers that no package uses
 	recorded rules.Recorded
 }
 
-// FromModels generates from the models in a directory, and what was measured in another; primary names the files of
-// the releases that generated/ is, one of each project.
+// FromModels generates from a directory of models and a directory of measurements. primary names the model files of the
+// primary releases, one of each project.
 func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	recorded, err := ReadModels(dir)
 	if err != nil {
@@ -51,7 +51,7 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 		found := recorded.Find(name)
 		path := filepath.Join(dir, name+".json")
 		if len(found) != 1 {
-			return nil, fmt.Errorf("%s: no model of the release that headers.lock calls primary; run make record", path)
+			return nil, fmt.Errorf("%s: no model of the primary release; run make record", path)
 		}
 		text, err := bounded.Read(path)
 		if err != nil {
@@ -63,8 +63,8 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	return FromInputs(inputs, rules.Packages, exceptions)
 }
 
-// CheckPinned refuses a directory of models that does not have exactly the pinned releases, given by the names of their
-// files: "since" is only as true as the models are complete.
+// CheckPinned checks that a directory of models has exactly the pinned releases, given by file names: "since" is only
+// correct if the models are complete.
 func CheckPinned(dir string, pinned []string) error {
 	recorded, err := ReadModels(dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func CheckPinned(dir string, pinned []string) error {
 	}
 	for _, r := range recorded {
 		if !slices.Contains(pinned, rules.FileOf(r)) {
-			return fmt.Errorf("%s: a model of %s, which headers.lock does not pin; pin it or remove the model", dir, r)
+			return fmt.Errorf("%s: model of %s, which headers.lock does not pin; pin it or remove the model", dir, r)
 		}
 	}
 	return nil
@@ -101,7 +101,7 @@ func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rule
 	return res, err
 }
 
-// emit prints the packages of nouns and of functions and the witness, side by side.
+// emit prints the packages of nouns and of functions and the witness concurrently.
 func (res *Result) emit() error {
 	print := map[string]func() (emit.Files, error){
 		"witness": func() (emit.Files, error) { return emit.Witness(res.Plans) },
@@ -148,7 +148,7 @@ func (res *Result) emit() error {
 	return nil
 }
 
-// ReadModels reads all the models of a directory: project by project, the earliest release first.
+// ReadModels reads all models of a directory: by project, the earliest release first.
 func ReadModels(dir string) (rules.Recorded, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -161,11 +161,11 @@ func ReadModels(dir string) (rules.Recorded, error) {
 			return nil, err
 		}
 		if project.Named(r.Project) == nil {
-			return nil, fmt.Errorf("%s: is of project %q; gen/project has rows of %s", path, r.Project,
+			return nil, fmt.Errorf("%s: unknown project %q; gen/project has %s", path, r.Project,
 				strings.Join(project.Names(), ", "))
 		}
 		if base := strings.TrimSuffix(filepath.Base(path), ".json"); base != rules.FileOf(r) {
-			return nil, fmt.Errorf("%s: is the model of %s; name it %s.json", path, r, rules.FileOf(r))
+			return nil, fmt.Errorf("%s: model of %s; rename it to %s.json", path, r, rules.FileOf(r))
 		}
 		all = append(all, r)
 	}

@@ -241,12 +241,12 @@ func TestReproducible(t *testing.T) {
 func TestModelsRefused(t *testing.T) {
 	dir := t.TempDir()
 	_, err := FromModels(dir, measuredDir, primaries...)
-	assert.ErrorContains(t, err, primary+".json: no model of the release that headers.lock calls primary")
+	assert.ErrorContains(t, err, primary+".json: no model of the primary release")
 	text, err := os.ReadFile(filepath.Join(modelDir, "44.0.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, primary+".json"), text, 0o644))
 	_, err = FromModels(dir, measuredDir, primaries...)
-	assert.ErrorContains(t, err, "is the model of rdma-core 44.0; name it 44.0.json")
+	assert.ErrorContains(t, err, "model of rdma-core 44.0; rename it to 44.0.json")
 }
 
 // TestMeasuredRefused: what is wrong in headers/measured stops generating, with the file's name.
@@ -276,7 +276,7 @@ func TestCheckPinned(t *testing.T) {
 	assert.ErrorContains(t, CheckPinned(modelDir, append(all, "999.0")),
 		"no model of release 999.0, which headers.lock pins")
 	assert.ErrorContains(t, CheckPinned(modelDir, all[1:]),
-		"a model of rdma-core "+all[0]+", which headers.lock does not pin")
+		"model of rdma-core "+all[0]+", which headers.lock does not pin")
 }
 
 // TestRepeatedEnumerator: one name twice within an enum is refused like any other collision.

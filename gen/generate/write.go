@@ -16,12 +16,12 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// Write makes dir hold the files and nothing else. It writes them beside dir and then swaps the two, so that dir is
-// never half of each; where dir is as it should be already, it touches nothing.
+// Write makes files the only contents of dir. It writes a new directory and swaps the two, so that dir is never
+// incomplete; if dir is up to date, nothing is written.
 func Write(dir string, files emit.Files) (changed bool, err error) {
 	dir = filepath.Clean(dir)
 	old := dir + ".old"
-	// There is no such directory the first time, and after a swap that was interrupted.
+	// The directory is missing the first time, and after an interrupted swap.
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
@@ -60,9 +60,9 @@ func Write(dir string, files emit.Files) (changed bool, err error) {
 	return true, os.RemoveAll(old)
 }
 
-var rename = os.Rename // so that a test can make it fail
+var rename = os.Rename // replaced by tests
 
-// Differs names the files below dir that are not as they should be, missing and surplus ones included.
+// Differs lists the files below dir that are changed, missing or surplus.
 func Differs(dir string, files emit.Files) ([]string, error) {
 	var names []string
 	have := map[string]bool{}

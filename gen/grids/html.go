@@ -18,7 +18,7 @@ var tablesPage = template.Must(template.New("tables").Funcs(template.FuncMap{"ne
 		1
 }}).Parse(tablesTemplate))
 
-// HTML writes one page of all tables that needs nothing else.
+// HTML writes all tables as one self-contained page.
 func HTML(w io.Writer, grids []*rules.Grid) error {
 	var views []*gridView
 	for _, g := range grids {

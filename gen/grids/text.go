@@ -65,7 +65,7 @@ func footnote(n int) string {
 	return fmt.Sprintf("[%d]", n)
 }
 
-// layRows lays rows out in columns, without blanks at the end of lines.
+// layRows aligns rows in columns, without trailing blanks.
 func layRows(b *strings.Builder, rows [][]string) {
 	width := map[int]int{}
 	for _, row := range rows {
@@ -117,7 +117,7 @@ type jsonCell struct {
 	Values    map[string][]string `json:"values,omitempty"`
 }
 
-// JSON writes tables for programs: every cell with all that is known about it.
+// JSON writes tables as JSON: every cell with all its facts.
 func JSON(w io.Writer, grids []*rules.Grid) error {
 	tables := []jsonTable{}
 	for _, g := range grids {

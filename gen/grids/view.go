@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package grids prints tables of what is valid, for people and for programs that read JSON.
+// Package grids prints validity tables as text, HTML and JSON.
 package grids
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// words are what answers print, here and in Go.
+// words maps answers to the words printed here and in Go.
 var words = map[rules.Answer]string{rules.Unspecified: "unspecified", rules.Yes: "yes", rules.No: "no",
 	rules.Elsewhere: "not in this verb", rules.Capability: "needs a capability"}
 
-// Answer is what an answer prints.
+// Answer returns the word for an answer.
 func Answer(a rules.Answer) string { return cmp.Or(words[a], string(a)) }
 
-// gridView is a table laid out for people: a matrix for each combination of all dimensions but the last two, and the
-// values of its cells as a list.
+// gridView is a table for display: a matrix for each combination of all dimensions but the last two, and a list of the
+// cells' values.
 type gridView struct {
 	Name, Question, Release, Source, Legend string
 	Pages                                   []string
@@ -51,7 +51,7 @@ type valuesView struct {
 	Rows    [][]string
 }
 
-// marks say an answer in one character, and in one word for a style sheet.
+// marks maps answers to a character and to a style class.
 var marks = map[rules.Answer][2]string{
 	rules.Yes: {"X", "yes"}, rules.No: {".", "no"}, rules.Elsewhere: {"-", "elsewhere"}, rules.Capability: {"c",
 		"capability"}, rules.Unspecified: {"?", "unspecified"},
@@ -60,8 +60,8 @@ var marks = map[rules.Answer][2]string{
 // gridViewer numbers the notes of a table.
 type gridViewer struct {
 	g     *rules.Grid
-	short [][]string // the items of each dimension without what all of them start with
-	all   bool       // a note for each cell, not only where the page does not decide by itself
+	short [][]string // items of each dimension without their common prefix
+	all   bool       // a note for each cell, not only for those that the page does not decide
 	notes []string
 }
 
@@ -123,7 +123,7 @@ func (v *gridViewer) title(cell, lead int) string {
 	return strings.Join(all, ", ")
 }
 
-// note numbers what is to be said about a cell; 0 for nothing.
+// note returns the number of a cell's note; 0 for none.
 func (v *gridViewer) note(c rules.Validity) int {
 	text := whole(c)
 	if page := len(v.g.Pages) > 0 && c.Source == v.g.Source(); (page || v.g.Cited != "") && !v.all {
@@ -138,7 +138,7 @@ func (v *gridViewer) note(c rules.Validity) int {
 	return slices.Index(v.notes, text) + 1
 }
 
-// whole is all that is known about an answer.
+// whole returns all facts of an answer.
 func whole(c rules.Validity) string {
 	return joined(joined(c.Condition, fmt.Sprintf("%s (%s)", c.Reason, c.Source)), c.Note)
 }
@@ -150,7 +150,7 @@ func joined(a, b string) string {
 	return a + "; " + b
 }
 
-// values lists the cells that have values. Combinations that differ in one dimension alone stand in one row.
+// values lists the cells that have values. Combinations that differ in only one dimension share a row.
 func (v *gridViewer) values() *valuesView {
 	g := v.g
 	if len(g.Values) == 0 {
@@ -163,7 +163,7 @@ func (v *gridViewer) values() *valuesView {
 	for _, d := range g.Values {
 		out.Columns = append(out.Columns, d.Go)
 	}
-	at := map[string]int{} // what else a row says → row
+	at := map[string]int{} // other columns → row
 	for i := range g.Cells {
 		var row []string
 		stated := false
@@ -188,7 +188,7 @@ func (v *gridViewer) values() *valuesView {
 	return out
 }
 
-// shortValue writes a value for a column.
+// shortValue formats a value for a column.
 func shortValue(kind rules.ValueKind, v rules.Value) string {
 	if kind == rules.Text || kind == rules.Number || len(v) == 0 {
 		return v.String()
@@ -196,7 +196,7 @@ func shortValue(kind rules.ValueKind, v rules.Value) string {
 	return strings.Join(v, " ")
 }
 
-// shorten cuts from C names the words that all of them start with.
+// shorten removes the common prefix of C names, at a word boundary.
 func shorten(names []string) []string {
 	prefix := ""
 	for {

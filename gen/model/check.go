@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Check refuses a model that no header could have given, so that what reads it need not.
+// Check rejects a model that no header can produce, so that readers need not check.
 func (r *Release) Check() error {
 	if !isPlain(r.Project) || !isPlain(r.Name) || len(r.Targets) == 0 {
-		return fmt.Errorf("model names no project (it has %q), no release (%q) or no targets", r.Project, r.Name)
+		return fmt.Errorf("missing project (%q), release (%q) or targets", r.Project, r.Name)
 	}
 	if err := r.checkNames(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (r *Release) Check() error {
 			}
 			if (m.Kind == Constant) != (m.Value != nil) ||
 				(m.Kind == Alias) != (m.Target != "") {
-				return fmt.Errorf("%s: macro %q does not hold together", h.Name, m.Name)
+				return fmt.Errorf("%s: macro %q is inconsistent", h.Name, m.Name)
 			}
 			if err := m.check(); err != nil {
 				return fmt.Errorf("%s: macro %s: %w", h.Name, m.Name, err)
@@ -84,12 +84,12 @@ func (r *Release) Check() error {
 			return fmt.Errorf("library %q: %w", l.Name, err)
 		}
 		if r.Library(l.Name) != l {
-			return fmt.Errorf("library %s stands twice", l.Name)
+			return fmt.Errorf("duplicate library %s", l.Name)
 		}
 	}
 	for _, t := range r.Tables {
 		if !isIdentifier(t.Name) {
-			return fmt.Errorf("%q is no name of a table", t.Name)
+			return fmt.Errorf("invalid table name %q", t.Name)
 		}
 		if err := t.check(); err != nil {
 			return fmt.Errorf("table %s: %w", t.Name, err)
@@ -106,7 +106,7 @@ func (r *Release) Check() error {
 
 var inlineKinds = []InlineKind{Slot, ContextOp, ExtendedOp, Call, Compute, Logic}
 
-// checkRecord checks a record that stands in depth others.
+// checkRecord checks a record at a nesting depth.
 func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("more than %d records within each other", maxDepth)
@@ -136,7 +136,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 				MaxSize)
 		}
 		if rec.Kind != Incomplete && (size < 0 || align < 1 || align&(align-1) != 0 || size%align != 0) {
-			return fmt.Errorf("%s: size %d and alignment %d do not go together", target, size, align)
+			return fmt.Errorf("%s: invalid size %d or alignment %d", target, size, align)
 		}
 	}
 	for i := range rec.Fields {
@@ -183,20 +183,20 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 	return nil
 }
 
-// checkPlace refuses a member that lies on the one before it, and an arm of a union that begins somewhere else.
+// checkPlace rejects a member that overlaps the previous one, and a union member with a nonzero offset.
 func (r *Release) checkPlace(rec *Record, i int) error {
 	f := &rec.Fields[i]
 	for _, target := range r.Targets {
 		at := f.Offset.On(target)
 		switch {
 		case rec.Kind == Union && at != 0:
-			return fmt.Errorf("field %s: %s: the arm of a union at %d", f.Name, target, at)
+			return fmt.Errorf("field %s: %s: a union member at offset %d", f.Name, target, at)
 		case rec.Kind == Struct && i > 0:
 			before := &rec.Fields[i-1]
 			end := before.Offset.On(target) + before.Size.On(target)
 			if f.Bits != nil && before.Bits != nil { // they may share a byte
 				if f.Bits.First.On(target) < before.Bits.First.On(target)+before.Bits.Width {
-					return fmt.Errorf("field %s: %s: its bits lie on those of field %s", f.Name, target, before.Name)
+					return fmt.Errorf("field %s: %s: its bits overlap those of field %s", f.Name, target, before.Name)
 				}
 			} else if at < end {
 				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d",

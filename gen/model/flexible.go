@@ -4,7 +4,7 @@ package model
 
 import "fmt"
 
-// Flexible reports whether the field is an array without a length of its own: [], or [0] as it was written before.
+// Flexible reports whether the field is an array without a length: [], or [0] in older headers.
 func (f *Field) Flexible() bool {
 	dims := f.dims()
 	return len(dims) > 0 && dims[0] <= 0
@@ -17,8 +17,8 @@ func (f *Field) dims() []int64 {
 	return f.Dims
 }
 
-// ending is what a record ends with. Behind one that ends with an array of length 0, C lets something stand; what the
-// array's elements are then, the header's authors know.
+// ending is the last member of a record. C allows members after a record that ends with an array of length 0; the
+// header's authors know what its elements are then.
 type ending int
 
 const (
@@ -27,19 +27,18 @@ const (
 	flexible
 )
 
-// Flexibles knows which records end with a flexible array.
+// Flexibles finds records that end with a flexible array.
 type Flexibles struct {
 	find func(cname string) *Record // nil if there is none
 	ends map[*Record]ending         // as far as it was asked
 }
 
-// NewFlexibles looks records up by their C names with find.
+// NewFlexibles returns Flexibles; find looks up records by C name.
 func NewFlexibles(find func(cname string) *Record) *Flexibles {
 	return &Flexibles{find: find, ends: map[*Record]ending{}}
 }
 
-// Check refuses a flexible array, or a record that ends with one, behind which something stands: another member or
-// the next element of an array.
+// Check rejects a flexible array, or a record that ends with one, that is followed by another member or element.
 func (x *Flexibles) Check(rec *Record) error {
 	for i := range rec.Fields {
 		f := &rec.Fields[i]
@@ -59,7 +58,7 @@ func (x *Flexibles) Check(rec *Record) error {
 	return nil
 }
 
-// recordOf is the record of which a field, or an element of it, is made.
+// recordOf returns the record type of a field or of its elements.
 func (x *Flexibles) recordOf(f *Field) (of *Record, isArray bool) {
 	if f.Record != nil {
 		return f.Record, len(f.Dims) > 0
@@ -71,7 +70,7 @@ func (x *Flexibles) recordOf(f *Field) (of *Record, isArray bool) {
 	return x.find(t.Base), len(t.Dims) > 0
 }
 
-// ending looks at a structure's last member, or at every arm of a union.
+// ending returns the ending of a structure's last member, or of every union member.
 func (x *Flexibles) ending(rec *Record) ending {
 	known, asked := x.ends[rec]
 	if asked || len(rec.Fields) == 0 {

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// lineWidth is how long a JSON value may be and still stand on one line: a field, an enumerator or a parameter fits, so
-// that the diff of a header bump shows one line for each.
+// lineWidth limits the length of a JSON value on one line: fields, enumerators and parameters fit, so that the diff of
+// a header bump shows one line for each.
 const lineWidth = 160
 
-// Encode writes the model as JSON in a stable order and a form whose diff a reviewer can read.
+// Encode writes the model as JSON in a stable order, formatted for reviewable diffs.
 func (r *Release) Encode() ([]byte, error) {
 	var raw bytes.Buffer
 	enc := json.NewEncoder(&raw)
@@ -29,7 +29,7 @@ func (r *Release) Encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// layOut writes a compact JSON value: on one line where it fits, else its elements on lines of their own.
+// layOut formats a compact JSON value: on one line if it fits, otherwise its elements on separate lines.
 func layOut(out *bytes.Buffer, value []byte, depth, column int) {
 	open := value[0]
 	if (open != '{' && open != '[') || (depth > 0 && column+len(value) <= lineWidth) {
@@ -80,7 +80,7 @@ func elements(value []byte) [][]byte {
 	return all
 }
 
-// stringEnd is the length of the JSON string that b starts with.
+// stringEnd returns the length of the JSON string at the start of b.
 func stringEnd(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -93,7 +93,7 @@ func stringEnd(b []byte) int {
 	return len(b)
 }
 
-// Decode reads a model and checks that it is whole. The name stands in its errors.
+// Decode parses and checks a model. name appears in errors.
 func Decode(name string, data []byte) (*Release, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// Library is a shared library of the release, as the dynamic linker sees it.
+// Library is a shared library of the release, as the dynamic linker reads it.
 type Library struct {
 	Name string `json:"name"` // its soname: "libibverbs.so.1"
-	// Versions are those that its symbols have, in the library's order, without the one that is named as the library.
+	// Versions lists the versions of its symbols in the library's order, without the base version.
 	Versions []Version `json:"versions,omitempty"`
 	Symbols  []Symbol  `json:"symbols"` // what it exports, in the order of Symbol.Compare
 }
 
-// Version is a version of symbols. A library without one that a program asks for does not load.
+// Version is a symbol version. A library that lacks a version required by a program does not load.
 type Version struct {
 	Name  string   `json:"name"`            // "IBVERBS_1.1"
 	After []string `json:"after,omitempty"` // the versions that it inherits from
 }
 
-// Symbol is a name that a library exports. It has the same versions on every target.
+// Symbol is an exported name. It has the same versions on every target.
 type Symbol struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"` // "IBVERBS_1.1"; empty where the library gives it none
@@ -34,8 +34,8 @@ type Symbol struct {
 	Size    int64  `json:"size,omitempty"`    // of an object, in bytes, on amd64
 }
 
-// String is how tools write the symbol: "ibv_open_device@@IBVERBS_1.1", and one "@" before a version that is not the
-// default.
+// String returns the symbol as binary tools print it: "ibv_open_device@@IBVERBS_1.1", with a single "@" before a
+// version that is not the default.
 func (s Symbol) String() string {
 	switch {
 	case s.Version == "":
@@ -51,7 +51,7 @@ func (s Symbol) Compare(t Symbol) int {
 	return cmp.Or(strings.Compare(s.Name, t.Name), strings.Compare(s.Version, t.Version))
 }
 
-// Library gives the library of that name, or nil.
+// Library returns the library of that name, or nil.
 func (r *Release) Library(name string) *Library {
 	i := slices.IndexFunc(r.Libraries, func(l Library) bool { return l.Name == name })
 	if i < 0 {
@@ -74,19 +74,19 @@ func isLibrary(name string) bool { return libraryName.MatchString(name) }
 
 func (l *Library) check() error {
 	if !isLibrary(l.Name) {
-		return fmt.Errorf("%q is no name of a shared library", l.Name)
+		return fmt.Errorf("invalid library name %q", l.Name)
 	}
 	if len(l.Symbols) == 0 {
-		return errors.New("it exports nothing")
+		return errors.New("no exported symbols")
 	}
 	for i, v := range l.Versions {
 		before := Library{Versions: l.Versions[:i]}
 		if !versionName.MatchString(v.Name) || before.Defines(v.Name) {
-			return fmt.Errorf("version %q stands twice or is no name of a version", v.Name)
+			return fmt.Errorf("duplicate or invalid version %q", v.Name)
 		}
 		for _, other := range v.After {
 			if other == v.Name || !l.Defines(other) {
-				return fmt.Errorf("version %s inherits from %q, which is no other version of the library", v.Name,
+				return fmt.Errorf("version %s inherits from %q, which is not another version of the library", v.Name,
 					other)
 			}
 		}
@@ -99,7 +99,7 @@ func (l *Library) check() error {
 		case s.Version != "" && !l.Defines(s.Version), s.Version == "" && s.Old:
 			return fmt.Errorf("symbol %q has a version that the library does not define", s.String())
 		case i > 0 && l.Symbols[i-1].Compare(s) >= 0:
-			return fmt.Errorf("symbol %q stands twice or out of order", s.String())
+			return fmt.Errorf("symbol %q is duplicate or out of order", s.String())
 		case !s.Old && defaults[s.Name]:
 			return fmt.Errorf("symbol %q has two default versions", s.Name)
 		case s.Size < 0, s.Size > MaxSize, s.Size > 0 && !s.Object:

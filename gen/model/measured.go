@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Measured is what a provider answered on a kernel when it was asked: a file
-// headers/measured/PROVIDER-KERNEL-TABLE.csv. Names are C's without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
+// Measured holds the measured answers of a provider on a kernel: a file headers/measured/PROVIDER-KERNEL-TABLE.csv.
+// Names are C names without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
 type Measured struct {
 	Provider string // "rxe"
 	Kernel   string // "6.1"
@@ -22,18 +22,18 @@ type Measured struct {
 	Rows     [][]string
 }
 
-// MeasuredColumns are the columns of each table. Rows of a table with opcodes come in pairs, without flags and
-// signaled; others with more flags may follow.
+// MeasuredColumns maps tables to their columns. Rows of a table with opcodes come in pairs, without flags and signaled;
+// rows with more flags may follow.
 var MeasuredColumns = map[string][]string{
 	"create_qp": {"qp_type", "create"},
 	"post_send": {"qp_type", "opcode", "flags", "post", "wc_status", "qp_state", "data"},
 	"wr_post":   {"qp_type", "opcode", "flags", "create", "post", "wc_status", "qp_state", "data"},
 }
 
-// MeasuredFlags are those of the rows of one opcode, in order.
+// MeasuredFlags lists the flags of the rows of an opcode, in order.
 var MeasuredFlags = []string{"none", "SIGNALED"}
 
-// MeasuredMoreFlags are those of the rows that may follow.
+// MeasuredMoreFlags lists the flags of the optional rows.
 var MeasuredMoreFlags = []string{"SIGNALED|INLINE", "SIGNALED|FENCE", "SIGNALED|SOLICITED", "SIGNALED|IP_CSUM"}
 
 var (
@@ -41,13 +41,13 @@ var (
 	measuredCell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*(\|[A-Z_]+)*|0|-|none|ok|wrong)$`)
 )
 
-// File is the name of the file that it is kept in.
+// File returns the name of its file.
 func (m *Measured) File() string { return m.Provider + "-" + m.Kernel + "-" + m.Table + ".csv" }
 
-// Name tells the provider and the kernel: "rxe 6.1".
+// Name returns the provider and the kernel: "rxe 6.1".
 func (m *Measured) Name() string { return m.Provider + " " + m.Kernel }
 
-// At is a column of a row; "" where the table has no such column.
+// At returns a column of a row, or "" if the table has no such column.
 func (m *Measured) At(row []string, column string) string {
 	if i := slices.Index(MeasuredColumns[m.Table], column); i >= 0 {
 		return row[i]
@@ -55,20 +55,20 @@ func (m *Measured) At(row []string, column string) string {
 	return ""
 }
 
-// Check refuses what could not be read again, or be understood.
+// Check rejects data that could not be parsed again or interpreted.
 func (m *Measured) Check() error {
 	if !measuredName.MatchString(m.File()) {
-		return fmt.Errorf("%q is no PROVIDER-KERNEL-TABLE.csv, as in rxe-6.1-post_send.csv", m.File())
+		return fmt.Errorf("%q is not PROVIDER-KERNEL-TABLE.csv, such as rxe-6.1-post_send.csv", m.File())
 	}
 	columns := MeasuredColumns[m.Table]
 	if columns == nil {
-		return fmt.Errorf("no table is called %q", m.Table)
+		return fmt.Errorf("unknown table %q", m.Table)
 	}
 	if m.Source == "" || m.Source != strings.TrimSpace(m.Source) || strings.Contains(m.Source, "\n") {
 		return fmt.Errorf("%q says not what was measured, as in Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
 	}
 	if len(m.Rows) == 0 {
-		return errors.New("it has no rows")
+		return errors.New("no rows")
 	}
 	var errs []error
 	keys := slices.Index(columns, "flags") + 1
@@ -88,7 +88,7 @@ func (m *Measured) Check() error {
 		}
 		key := strings.Join(row[:keys], ",")
 		if stands[key] {
-			errs = append(errs, fmt.Errorf("%s stands twice", key))
+			errs = append(errs, fmt.Errorf("duplicate %s", key))
 		}
 		stands[key] = true
 		if keys > 1 && !slices.Contains(MeasuredFlags, row[keys-1]) &&
@@ -108,7 +108,7 @@ func (m *Measured) Check() error {
 	return errors.Join(errs...)
 }
 
-// Encode is the text of the file.
+// Encode returns the text of the file.
 func (m *Measured) Encode() []byte {
 	var b strings.Builder
 	b.WriteString("# " + m.Source + "\n")
@@ -138,11 +138,11 @@ func ReadMeasured(dir fs.FS) ([]*Measured, error) {
 	return all, errors.Join(errs...)
 }
 
-// ParseMeasured reads a file of that name.
+// ParseMeasured parses a file of that name.
 func ParseMeasured(name string, text []byte) (*Measured, error) {
 	parts := measuredName.FindStringSubmatch(name)
 	if parts == nil {
-		return nil, fmt.Errorf("%s: the name is no PROVIDER-KERNEL-TABLE.csv, as in rxe-6.1-post_send.csv", name)
+		return nil, fmt.Errorf("%s: want a name PROVIDER-KERNEL-TABLE.csv, such as rxe-6.1-post_send.csv", name)
 	}
 	m := &Measured{Provider: parts[1], Kernel: parts[2], Table: parts[3]}
 	first, rest, _ := strings.Cut(string(text), "\n")
@@ -165,7 +165,7 @@ func ParseMeasured(name string, text []byte) (*Measured, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if string(m.Encode()) != string(text) {
-		return nil, fmt.Errorf("%s: is not as gen measured writes it; promote the results again", name)
+		return nil, fmt.Errorf("%s: not in the format of gen measured; promote the results again", name)
 	}
 	return m, nil
 }

@@ -34,24 +34,24 @@ func TestMeasured(t *testing.T) {
 
 func TestMeasuredRefused(t *testing.T) {
 	for name, c := range map[string]struct{ file, from, to, want string }{
-		"no kernel":      {"rxe-post_send.csv", "", "", "is no PROVIDER-KERNEL-TABLE.csv"},
-		"unknown kernel": {"rxe-next-post_send.csv", "", "", "is no PROVIDER-KERNEL-TABLE.csv"},
+		"no kernel":      {"rxe-post_send.csv", "", "", "PROVIDER-KERNEL-TABLE.csv"},
+		"unknown kernel": {"rxe-next-post_send.csv", "", "", "PROVIDER-KERNEL-TABLE.csv"},
 		"unknown table":  {"rxe-6.1-modify_qp.csv", "", "", "want the columns"},
 		"no source": {"", "# Soft-RoCE, Linux 6.1.176, rdma-core 44.0\n", "",
 			"the first line does not say what was measured"},
 		"empty source": {"", "Soft-RoCE, Linux 6.1.176, rdma-core 44.0", "", "says not what was measured"},
 		"columns":      {"", "opcode,flags", "flags,opcode", "want the columns qp_type,opcode,flags"},
-		"no rows":      {"", "RC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\n", "", "it has no rows"},
+		"no rows":      {"", "RC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\n", "", "no rows"},
 		"short row":    {"", "SUCCESS,RTS,ok", "SUCCESS,RTS", `"RC,SEND,SIGNALED,0,SUCCESS,RTS": want 7 columns`},
 		"cell":         {"", "SUCCESS", "*", `wc_status cannot be "*"`},
 		"empty cell":   {"", "SUCCESS", "", `wc_status cannot be ""`},
 		"quote":        {"", "SUCCESS", `"SUCCESS`, "rxe-6.1-post_send.csv: "},
-		"twice":        {"", "SIGNALED", "none", "RC,SEND,none stands twice"},
+		"twice":        {"", "SIGNALED", "none", "duplicate RC,SEND,none"},
 		"half":         {"", "RC,SEND,none,0,none,RTS,ok\n", "", "RC,SEND,none is missing"},
 		"flags":        {"", "SIGNALED", "INLINE", "want the flags none and SIGNALED"},
 		"unsignalled": {"", "RC,SEND,SIGNALED,0", "RC,SEND,INLINE,0",
 			"want the flags none and SIGNALED, and at most SIGNALED|INLINE"},
-		"not as written": {"", "SUCCESS", `"SUCCESS"`, "is not as gen measured writes it"},
+		"not as written": {"", "SUCCESS", `"SUCCESS"`, "not in the format of gen measured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := c.file
@@ -69,7 +69,7 @@ func TestMeasuredRefused(t *testing.T) {
 		})
 	}
 	assert.ErrorContains(t, (&Measured{Provider: "rxe", Kernel: "6.1", Table: "modify_qp", Source: "a"}).Check(),
-		`no table is called "modify_qp"`)
+		`unknown table "modify_qp"`)
 	assert.ErrorContains(t, (&Measured{Provider: "RXE", Kernel: "6.1", Table: "post_send", Source: "a"}).Check(),
-		"is no PROVIDER")
+		"is not PROVIDER")
 }

@@ -15,16 +15,16 @@ type Release struct {
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
 	Unread  []string `json:"unread,omitempty"` // headers that the release installs and no package is made of
-	// Libraries are the shared libraries, and what each exports.
+	// Libraries are the shared libraries with their exported symbols.
 	Libraries []Library `json:"libraries,omitempty"`
-	// StandIns are the man pages and libraries that could not be had, and the release that was read instead of each.
+	// StandIns maps unavailable man pages and libraries to the release that was read instead.
 	StandIns map[string]string `json:"stand_ins,omitempty"`
 }
 
-// String is how messages name the release: rdma-core 65.0.
+// String returns the name of the release in messages: rdma-core 65.0.
 func (r *Release) String() string { return r.Project + " " + r.Name }
 
-// ReleaseOf is the release that a man page or library was read of: this one, unless another's stood in for it.
+// ReleaseOf returns the release that a man page or library comes from, according to StandIns.
 func (r *Release) ReleaseOf(file string) string {
 	if other := r.StandIns[file]; other != "" {
 		return other
@@ -35,18 +35,18 @@ func (r *Release) ReleaseOf(file string) string {
 // Header holds the declarations of one header file, each kind in the order of the file.
 type Header struct {
 	Name string `json:"name"` // as written between < and >: "infiniband/verbs.h"
-	// Support marks a header of the C library or the kernel. Of such a header only the declarations
-	// that a public header needs are recorded, and none of its functions and macros.
+	// Support marks a header of the C library or the kernel. Only the declarations that a public header needs are
+	// recorded, without functions and macros.
 	Support bool     `json:"support,omitempty"`
 	Records []Record `json:"records,omitempty"`
 	Enums   []Enum   `json:"enums,omitempty"`
 	Macros  []Macro  `json:"macros,omitempty"`
 	Funcs   []Func   `json:"funcs,omitempty"`
-	// FuncTypes are the typedefs of functions' types, which parameters point to.
+	// FuncTypes are the function typedefs, which parameters point to.
 	FuncTypes []Func `json:"func_types,omitempty"`
 }
 
-// RecordKind tells how the members of a Record share its bytes.
+// RecordKind describes how the members of a Record share its bytes.
 type RecordKind string
 
 const (
@@ -67,7 +67,7 @@ type Record struct {
 	Fields []Field    `json:"fields,omitempty"`
 }
 
-// CName is how C spells the type: "struct ibv_wc", "union ibv_gid", "pthread_mutex_t".
+// CName returns the C spelling of the type: "struct ibv_wc", "union ibv_gid", "pthread_mutex_t".
 func (r *Record) CName() string {
 	switch r.Kind {
 	case Opaque:
@@ -79,7 +79,7 @@ func (r *Record) CName() string {
 	}
 }
 
-// Field is a member of a Record. Exactly one of Type, Record and Func says what it is.
+// Field is a member of a Record. Exactly one of Type, Record and Func is set.
 type Field struct {
 	Name   string  `json:"name,omitempty"` // empty for an unnamed structure or union
 	Type   string  `json:"type,omitempty"` // C spelling that ParseType reads: "struct ibv_qp *", "uint8_t[16]"
@@ -91,14 +91,14 @@ type Field struct {
 	Bits   *Bits   `json:"bits,omitempty"` // of a bitfield; Offset and Size are those of the bytes that it touches
 }
 
-// Bits is the place of a bitfield. C allocates the bits of a byte from the lowest on where the machine is
-// little-endian, and from the highest on where it is big-endian; counted in that order, all targets agree.
+// Bits is the position of a bitfield. C allocates the bits of a byte from the lowest on for little-endian machines, and
+// from the highest on for big-endian ones. Counted in that order, the position is the same on all targets.
 type Bits struct {
 	First Per   `json:"first"` // from the start of the record that holds the field
 	Width int64 `json:"width"`
 }
 
-// MaxSize is how many bytes a record or an array may have: packages of layouts compile for machines of 32 bits, too.
+// MaxSize limits the bytes of a record or an array, because packages of layouts also compile for 32-bit machines.
 const MaxSize = 1<<31 - 1
 
 // Enum is an enumeration; Tag is empty for an untagged one.
@@ -120,7 +120,7 @@ type Enumerator struct {
 	Shift bool   `json:"shift,omitempty"` // the header writes it with <<, which marks a flag
 }
 
-// MacroKind tells what a macro is for.
+// MacroKind describes the expansion of a macro.
 type MacroKind string
 
 const (
@@ -162,29 +162,29 @@ type Func struct {
 	Inline *Inline `json:"inline,omitempty"` // nil for an extern function
 }
 
-// InlineKind tells how an inline function does its work.
+// InlineKind classifies the bodies of inline functions.
 type InlineKind string
 
 const (
-	// Slot: calls one function pointer of an object it was given, with no check: qp->wr_start(qp).
+	// Slot: calls a function pointer of its argument without a check: qp->wr_start(qp).
 	Slot InlineKind = "slot"
 	// ContextOp: the same through context->ops: qp->context->ops.post_send(…).
 	ContextOp InlineKind = "context op"
 	// ExtendedOp: through struct verbs_context, after checking that the library's structure is long enough and the slot
-	// is set; Absent says what happens otherwise.
+	// is set; Absent is the result otherwise.
 	ExtendedOp InlineKind = "extended op"
-	// Call: calls an extern function and adds arguments, such as the size of a structure.
+	// Call: calls an extern function with additional arguments, such as the size of a structure.
 	Call InlineKind = "call"
 	// Compute: arithmetic or a cast; calls nothing.
 	Compute InlineKind = "compute"
-	// Logic: anything else; the fields that could be read are still filled in, and it is written by hand in Go.
+	// Logic: anything else. Recognized fields are filled in, and the Go function is written by hand.
 	Logic InlineKind = "logic"
 )
 
-// Inline is what an inline function does.
+// Inline describes the body of an inline function.
 type Inline struct {
 	Kind InlineKind `json:"kind"`
-	// how C gets from a parameter to the structure with the slot: "qp->context"
+	// path from a parameter to the structure with the slot: "qp->context"
 	Object string   `json:"object,omitempty"`
 	Struct string   `json:"struct,omitempty"` // structure that holds the slot: "verbs_context"
 	Slot   string   `json:"slot,omitempty"`   // its member: "create_qp_ex"
@@ -195,7 +195,7 @@ type Inline struct {
 	Args   []string `json:"args,omitempty"`   // arguments of the slot or call, in C
 }
 
-// Errors is a return convention: how a function tells that it failed.
+// Errors is the error convention of a function.
 type Errors string
 
 const (
@@ -211,13 +211,13 @@ type Table struct {
 	Rows    []TableRow `json:"rows"`
 }
 
-// TableRow is one row of a Table; Cells are in the order of its Columns: "yes" or "no", or the page's words.
+// TableRow is a row of a Table; Cells are in the order of its Columns: "yes", "no", or the page's words.
 type TableRow struct {
 	Name  string   `json:"name"`
 	Cells []string `json:"cells"`
 }
 
-// Flag is the rule that a man page states for one flag. An empty list means that the page names no limit.
+// Flag is the rule of a man page for one flag. An empty list means no limit.
 type Flag struct {
 	Name       string   `json:"name"` // "IBV_SEND_FENCE"
 	Page       string   `json:"page"`

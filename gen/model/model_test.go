@@ -61,12 +61,12 @@ func TestDecodeRefuses(t *testing.T) {
 	text, err := sample().Encode()
 	require.NoError(t, err)
 	for _, c := range []struct{ old, new, want string }{
-		{`"release": "1.0"`, `"release": ""`, `no release ("")`},
+		{`"release": "1.0"`, `"release": ""`, `release ("")`},
 		{`"release"`, `"relaese"`, `m:3: not a model: json: unknown field "relaese"`},
 		{`"value":2`, `"value":1.5`, "1.5"},
 		{`"value":2`, `"value":99999999999999999999`, "is not an integer of 64 bits"},
 		{`"size":8`, `"size":80`, "reach past the record's 8"},
-		{`"align":8`, `"align":3`, "do not go together"},
+		{`"align":8`, `"align":3`, "invalid size"},
 		{`"type":"uint64_t"`, `"type":"uint64_t*"`, "no space before *"},
 		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is no number up to"},
 		{`"type":"uint64_t"`, `"type":""`, "not exactly one type"},
@@ -74,17 +74,17 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"default":8`, `"other":8`, `has no "default"`},
 		{`"cells":["yes"]`, `"cells":[]`, "0 cells for 1 columns"},
 		{`"name":"f"`, `"name":"f()"`, "has no C name"},
-		{`"kind":"constant"`, `"kind":"alias"`, "does not hold together"},
-		{`"liba.so.1"`, `"liba.so"`, `library "liba.so": "liba.so" is no name of a shared library`},
-		{`"after":["A_1.0"]`, `"after":["A_1.1"]`, `version A_1.10 inherits from "A_1.1", which is no other version`},
-		{`"after":["A_1.0"]`, `"after":["A_1.10"]`, `inherits from "A_1.10", which is no other version`},
-		{`{"name":"A_1.9"}`, `{"name":"A_1.0"}`, `version "A_1.0" stands twice`},
+		{`"kind":"constant"`, `"kind":"alias"`, "is inconsistent"},
+		{`"liba.so.1"`, `"liba.so"`, `library "liba.so": invalid library name "liba.so"`},
+		{`"after":["A_1.0"]`, `"after":["A_1.1"]`, `version A_1.10 inherits from "A_1.1", which is not another version`},
+		{`"after":["A_1.0"]`, `"after":["A_1.10"]`, `inherits from "A_1.10", which is not another version`},
+		{`{"name":"A_1.9"}`, `{"name":"A_1.0"}`, `duplicate or invalid version "A_1.0"`},
 		{`"version":"A_1.9"`, `"version":"A_1.8"`, `symbol "x@@A_1.8" has a version that the library does not define`},
 		{`{"name":"g"}`, `{"name":"g","old":true}`, `symbol "g" has a version that`},
-		{`{"name":"g"}`, `{"name":"e"}`, `symbol "e" stands twice or out of order`},
+		{`{"name":"g"}`, `{"name":"e"}`, `symbol "e" is duplicate or out of order`},
 		{`{"name":"g"}`, `{"name":"g","size":4}`, `symbol "g" cannot have 4 bytes`},
 		{`"version":"A_1.0","old":true`, `"version":"A_1.0"`, `symbol "f" has two default versions`},
-		{`"version":"A_1.10"}`, `"version":"A_1.0"}`, `symbol "f@@A_1.0" stands twice`},
+		{`"version":"A_1.10"}`, `"version":"A_1.0"}`, `symbol "f@@A_1.0" is duplicate`},
 	} {
 		bad := strings.Replace(string(text), c.old, c.new, 1)
 		if bad == string(text) { // written with a space after the colon

@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// A model is input like a header is: its names become Go names, comments and names of files, so that nothing else may
-// stand there.
+// A model is untrusted input like a header: its names become Go names, comments and file names, so they must be valid.
 
-// maxDepth is how far types may stand within each other.
+// maxDepth limits the nesting of types.
 const maxDepth = 200
 
 var (
@@ -24,15 +23,15 @@ var (
 	memberPath = regexp.MustCompile(`^[A-Za-z_]\w*((->|\.)[A-Za-z_]\w*)*$`)
 )
 
-// keywords of C, which are no names.
+// keywords of C, which are not names.
 var keywords = strings.Fields("auto break case char const continue default do double else enum extern float for goto " +
 	"if inline int long register restrict return short signed sizeof static struct switch typedef union unsigned " +
 	"void volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic _Noreturn _Static_assert")
 
-// isName reports whether a declaration of C may be called so.
+// isName reports whether s is a valid C identifier.
 func isName(s string) bool { return isIdentifier(s) && len(s) <= 200 && !slices.Contains(keywords, s) }
 
-// isPlain reports whether a release may be called so.
+// isPlain reports whether s is a valid release name.
 func isPlain(s string) bool { return plain.MatchString(s) }
 
 func isPrintable(s string) bool {
@@ -40,7 +39,7 @@ func isPrintable(s string) bool {
 		func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == 0xfffd })
 }
 
-// checkNames checks the names that belong to no declaration.
+// checkNames checks the names outside declarations.
 func (r *Release) checkNames() error {
 	for _, t := range r.Targets {
 		if !targetName.MatchString(t) {
@@ -81,7 +80,7 @@ func (r *Release) checkNames() error {
 	return nil
 }
 
-// checkPage refuses what is no name of a man page, if there is one at all.
+// checkPage rejects an invalid man page name; "" is valid.
 func checkPage(page string) error {
 	if page != "" && !pageName.MatchString(page) {
 		return fmt.Errorf("%q is no name of a man page", page)
@@ -89,7 +88,7 @@ func checkPage(page string) error {
 	return nil
 }
 
-// checkPer refuses targets that the model does not have.
+// checkPer rejects targets that the model lacks.
 func (r *Release) checkPer(p Per) error {
 	for _, t := range slices.Sorted(maps.Keys(p.Only)) {
 		if !slices.Contains(r.Targets, t) {
@@ -119,8 +118,8 @@ func (m *Macro) check() error {
 	return nil
 }
 
-// check checks what an inline function does; nil for an extern one. Its arguments are expressions of C, which no Go
-// is made of.
+// check checks the description of an inline function; nil for an extern one. Its arguments are C expressions, from
+// which no Go is generated.
 func (in *Inline) check() error {
 	if in == nil {
 		return nil
@@ -146,7 +145,7 @@ func (in *Inline) check() error {
 	return nil
 }
 
-// check checks the words of a table, which stand in comments and texts.
+// check checks the words of a table, which are printed in comments and texts.
 func (t *Table) check() error {
 	words := slices.Clone(t.Columns)
 	for _, row := range t.Rows {

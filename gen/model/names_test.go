@@ -138,7 +138,7 @@ func TestBeyond(t *testing.T) {
 		"field slot: amd64: at 0, where field field reaches to 4": func(r *Release) {
 			record(r).Fields[1].Offset = Same(0)
 		},
-		"field slot: amd64: the arm of a union at 4": func(r *Release) { record(r).Kind = Union },
+		"field slot: amd64: a union member at offset 4": func(r *Release) { record(r).Kind = Union },
 		`enumerator "void" has no C name`: func(r *Release) {
 			r.Headers[0].Enums[0].Enumerators[0].Name = "void"
 		},

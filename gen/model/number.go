@@ -11,16 +11,16 @@ import (
 	"strconv"
 )
 
-// Int is an integer constant of C: any int64 or uint64, kept in decimal so that neither range is lost.
+// Int is a C integer constant: any int64 or uint64, in decimal to preserve both ranges.
 type Int string
 
-// IntOf makes an Int from a signed value.
+// IntOf returns the Int of a signed value.
 func IntOf(v int64) Int { return Int(strconv.FormatInt(v, 10)) }
 
-// UintOf makes an Int from an unsigned value.
+// UintOf returns the Int of an unsigned value.
 func UintOf(v uint64) Int { return Int(strconv.FormatUint(v, 10)) }
 
-// Uint64 is the value's two's complement bit pattern.
+// Uint64 returns the two's complement bits of the value.
 func (v Int) Uint64() uint64 {
 	if u, err := strconv.ParseUint(string(v), 10, 64); err == nil {
 		return u
@@ -29,7 +29,7 @@ func (v Int) Uint64() uint64 {
 	return uint64(i)
 }
 
-// fits reports whether an integer of so many bytes holds the value.
+// fits reports whether an integer of the given size holds the value.
 func (v Int) fits(size int64, signed bool) bool {
 	n, ok := new(big.Int).SetString(string(v), 10)
 	if !ok {
@@ -61,16 +61,16 @@ func (v *Int) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Per is a number of bytes that may differ by target: the default, and the targets that deviate from it.
+// Per is a number of bytes that may differ by target: a default, and targets with another value.
 type Per struct {
 	Default int64
 	Only    map[string]int64 // by GOARCH; never holds a value equal to Default
 }
 
-// Same is a Per without deviations.
+// Same returns a Per with the same value for all targets.
 func Same(v int64) Per { return Per{Default: v} }
 
-// On is the value on a target.
+// On returns the value for a target.
 func (p Per) On(target string) int64 {
 	if v, ok := p.Only[target]; ok {
 		return v
@@ -78,7 +78,7 @@ func (p Per) On(target string) int64 {
 	return p.Default
 }
 
-// Set records the value that a target has.
+// Set sets the value for a target.
 func (p *Per) Set(target string, v int64) {
 	if v == p.Default {
 		delete(p.Only, target)
@@ -93,7 +93,7 @@ func (p *Per) Set(target string, v int64) {
 // Equal reports whether both have the same value on every target.
 func (p Per) Equal(q Per) bool { return p.Default == q.Default && maps.Equal(p.Only, q.Only) }
 
-// String is "120" or "120 (arm64: 128)".
+// String returns "120" or "120 (arm64: 128)".
 func (p Per) String() string {
 	s := strconv.FormatInt(p.Default, 10)
 	for i, t := range slices.Sorted(maps.Keys(p.Only)) {
@@ -122,7 +122,7 @@ func (p Per) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (p *Per) UnmarshalJSON(b []byte) error {
 	*p = Per{}
 	if len(b) > 0 && b[0] != '{' {

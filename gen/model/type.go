@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Type is a C type that a model spells as text: a named type, pointers to it, and array dimensions.
+// Type is a C type that a model stores as text: a named type, pointers to it, and array dimensions.
 type Type struct {
 	Base     string  // "uint32_t", "unsigned int", "struct ibv_qp", "enum ibv_mtu", "void"
 	Const    bool    // the base is const
@@ -19,7 +19,7 @@ type Type struct {
 // Flexible is the length of a flexible array in Type.Dims.
 const Flexible = -1
 
-// Tag is the tag of a "struct", "union" or "enum" base, else "".
+// Tag returns the tag of a "struct", "union" or "enum" base, or "".
 func (t Type) Tag() (kind, tag string) {
 	kind, tag, ok := strings.Cut(t.Base, " ")
 	if !ok || (kind != "struct" && kind != "union" && kind != "enum") {
@@ -31,7 +31,7 @@ func (t Type) Tag() (kind, tag string) {
 // IsVoid reports whether the type is plain void.
 func (t Type) IsVoid() bool { return t.Base == "void" && t.Pointers == 0 && len(t.Dims) == 0 }
 
-// String is the canonical spelling, which ParseType reads back.
+// String returns the canonical spelling, which ParseType parses.
 func (t Type) String() string {
 	var b strings.Builder
 	if t.Const {
@@ -51,7 +51,7 @@ func (t Type) String() string {
 	return b.String()
 }
 
-// Declare is a C declaration of name with this type: Declare("*x") of "int[4]" is "int (*x)[4]".
+// Declare returns a C declaration of name with this type: Declare("*x") of "int[4]" is "int (*x)[4]".
 func (t Type) Declare(name string) string {
 	dims := t.Dims
 	t.Dims = nil
@@ -73,7 +73,7 @@ func (t Type) Declare(name string) string {
 	return s
 }
 
-// ParseType reads the canonical spelling of a type.
+// ParseType parses the canonical spelling of a type.
 func ParseType(s string) (Type, error) {
 	var t Type
 	rest := s
@@ -125,8 +125,8 @@ func isIdentifier(s string) bool {
 	return s != ""
 }
 
-// Declare is the C declaration of a function of this type: "int ibv_post_send(struct ibv_qp *qp, …)". A name like
-// "(*f)" gives that of a pointer.
+// Declare returns a C declaration of a function of this type: "int ibv_post_send(struct ibv_qp *qp, …)". With a name
+// such as "(*f)" it declares a pointer.
 func (p *Proto) Declare(name string) string {
 	params := make([]string, 0, len(p.Params)+1)
 	for _, a := range p.Params {

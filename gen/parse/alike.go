@@ -42,7 +42,7 @@ func (src Source) alike() ([][]string, error) {
 	return groups, nil
 }
 
-// readerInput is what distinguishes a target, as text.
+// readerInput returns the differences between targets as text.
 func readerInput(target string, mentioned map[string]bool) (string, error) {
 	abi, err := targetABI(target)
 	if err != nil {
@@ -87,7 +87,7 @@ func readerInput(target string, mentioned map[string]bool) (string, error) {
 
 var identifier = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 
-// identifiers are all the names that the headers and the shim mention.
+// identifiers returns all names in the headers and the shim.
 func (src Source) identifiers() (map[string]bool, error) {
 	all := map[string]bool{}
 	scan := func(dir fs.FS, name string) error {

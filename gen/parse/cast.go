@@ -10,7 +10,7 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// cast converts to the type that the header names.
+// cast converts to the named type.
 func (e *evaluator) cast(n *cc.CastExpression) (number, error) {
 	to, err := e.typeOf(n.TypeName.Type())
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *evaluator) cast(n *cc.CastExpression) (number, error) {
 	return v, nil
 }
 
-// truncate makes an integer of a floating-point number.
+// truncate converts a floating-point number to an integer.
 func (e *evaluator) truncate(f float64, to number) (number, error) {
 	if to.bits == 1 {
 		to.n = truth(f != 0).n
@@ -52,7 +52,7 @@ func (e *evaluator) truncate(f float64, to number) (number, error) {
 	return to, nil
 }
 
-// typeOf is a type of C as a number without a value.
+// typeOf returns a C type as a number without a value.
 func (e *evaluator) typeOf(t cc.Type) (number, error) {
 	if enum, ok := t.(*cc.EnumType); ok {
 		return e.r.enumType(enum)
@@ -69,5 +69,5 @@ func (e *evaluator) typeOf(t cc.Type) (number, error) {
 	return number{bits: uint(t.Size()) * 8, unsigned: !cc.IsSignedInteger(t)}, nil
 }
 
-// bitsOf is how long the integers of a kind are on this target.
+// bitsOf returns the width of an integer kind on this target.
 func (r *reader) bitsOf(kind cc.Kind) uint { return uint(r.ast.ABI.Types[kind].Size) * 8 }

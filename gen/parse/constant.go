@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// The C reader computes with 64 bits and says nothing where a constant expression leaves its type: 1<<400 is 0 to it.
-// Here every constant that is recorded is computed again, from the same syntax tree and with numbers of any size, and
-// refused where C's own types cannot hold a step of it.
+// The C reader computes in 64 bits without overflow checks: it evaluates 1<<400 as 0. This file therefore evaluates
+// every recorded constant again, from the same syntax tree in arbitrary precision, and rejects a constant if C's types
+// cannot hold an intermediate result.
 
-// constant gives the value of a constant expression, and refuses one of which the C reader made another value.
+// constant evaluates a constant expression, and rejects one for which the C reader has another value.
 func (r *reader) constant(n cc.ExpressionNode) (number, error) {
 	mine, err := r.compute(n)
 	if err != nil {
@@ -26,7 +26,7 @@ func (r *reader) constant(n cc.ExpressionNode) (number, error) {
 	return mine, r.agree(mine, n.Value())
 }
 
-// agree holds a value against what the C reader made of it.
+// agree compares a value with that of the C reader.
 func (r *reader) agree(mine number, value cc.Value) error {
 	theirs, ok := intValue(value)
 	if !ok {
@@ -38,7 +38,7 @@ func (r *reader) agree(mine number, value cc.Value) error {
 	return nil
 }
 
-// intValue is the integer that the C reader gives a constant expression.
+// intValue returns the C reader's integer value of a constant expression.
 func intValue(v cc.Value) (model.Int, bool) {
 	switch v := v.(type) {
 	case cc.Int64Value:
@@ -49,7 +49,7 @@ func intValue(v cc.Value) (model.Int, bool) {
 	return "", false
 }
 
-// checkLength refuses the length of an array that overflows. That of a parameter means nothing to C and may be no
+// checkLength rejects an array length that overflows. The length of a parameter is ignored by C and may not be
 // constant.
 func (r *reader) checkLength(n *cc.DirectDeclarator) error {
 	v, err := r.constant(n.AssignmentExpression)
@@ -68,7 +68,7 @@ func (r *reader) checkLength(n *cc.DirectDeclarator) error {
 	return nil
 }
 
-// declared is the name that a declarator declares.
+// declared returns the name of a declarator.
 func declared(n *cc.DirectDeclarator) string {
 	for ; n != nil; n = n.DirectDeclarator {
 		if n.Case == cc.DirectDeclaratorIdent {

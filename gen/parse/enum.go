@@ -51,8 +51,8 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	return nil
 }
 
-// computeEnum gives the enumerators of an enum their values, and the enum its type. An enumerator is an int if that
-// holds it; else it has its expression's type up to the end of the enum, and then the enum's.
+// computeEnum computes the values of an enum's enumerators and its type. An enumerator is an int if that holds it;
+// otherwise it has its expression's type up to the end of the enum, and then the enum's.
 func (r *reader) computeEnum(at *locatedEnum) error {
 	if at.typ.bits != 0 {
 		return nil
@@ -102,7 +102,7 @@ func (v number) in(t number) bool {
 	return t.fits()
 }
 
-// next is the value of an enumerator: that of its expression, or one more than the previous.
+// next returns the value of an enumerator: its expression, or one more than the previous.
 func (r *reader) next(n *cc.Enumerator, previous *number) (number, error) {
 	var v number
 	switch {
@@ -132,7 +132,7 @@ func (r *reader) next(n *cc.Enumerator, previous *number) (number, error) {
 	return v, nil
 }
 
-// enumerator is the value of an enumerator that an expression names.
+// enumerator returns the value of an enumerator in an expression.
 func (r *reader) enumerator(n *cc.Enumerator) (number, error) {
 	if v, known := r.enumerators[n]; known {
 		return v, nil
@@ -147,7 +147,7 @@ func (r *reader) enumerator(n *cc.Enumerator) (number, error) {
 	return r.enumerators[n], nil
 }
 
-// enumType is the integer that an enum is.
+// enumType returns the integer type of an enum.
 func (r *reader) enumType(t *cc.EnumType) (number, error) {
 	for _, n := range t.Enumerators() {
 		if at := r.enumOf[n]; at != nil {

@@ -11,27 +11,27 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// maxExpression is how deep an expression may be; macros make expressions deeper than checkNesting sees.
+// maxExpression limits the depth of an expression; macros can make expressions deeper than checkNesting sees.
 const maxExpression = 10_000
 
-// errUnknown is the error of an expression that is no constant, or one that this package cannot compute.
+// errUnknown is the error for an expression that is not constant, or not supported.
 var errUnknown = errors.New("is no integer constant that this generator can compute; write it without that, or teach " +
 	"gen/parse/expression.go to compute it")
 
-// evaluator computes constant expressions of C with its types and its conversions, in numbers of any size.
+// evaluator evaluates C constant expressions with C's types and conversions, in arbitrary precision.
 type evaluator struct {
 	r     *reader
 	depth int
 	idle  int // depth of operands that C does not evaluate: of those, only the type counts
 }
 
-// compute gives the value of a constant expression.
+// compute evaluates a constant expression.
 func (r *reader) compute(n cc.Node) (number, error) {
 	e := evaluator{r: r}
 	return e.value(n)
 }
 
-// overflow refuses an operation. Where C does not evaluate it, the result has a type but no value of its own.
+// overflow rejects an operation. In an operand that C does not evaluate, the result has a type but no value.
 func (e *evaluator) overflow(t number, format string, args ...any) (number, error) {
 	if e.idle > 0 {
 		return t.as(t), nil
@@ -39,7 +39,7 @@ func (e *evaluator) overflow(t number, format string, args ...any) (number, erro
 	return t, fmt.Errorf(format, args...)
 }
 
-// unknown names the expression that cannot be computed.
+// unknown names the unsupported expression.
 func unknown(n cc.Node) (number, error) {
 	s := text(n)
 	if len(s) > 80 {
@@ -48,7 +48,7 @@ func unknown(n cc.Node) (number, error) {
 	return number{}, fmt.Errorf("%s %w", s, errUnknown)
 }
 
-// value computes an expression.
+// value evaluates an expression.
 func (e *evaluator) value(n cc.Node) (number, error) {
 	if e.depth++; e.depth > maxExpression {
 		return number{}, fmt.Errorf("more than %d operations within each other; split the expression", maxExpression)
@@ -107,7 +107,7 @@ func (e *evaluator) value(n cc.Node) (number, error) {
 	return unknown(n)
 }
 
-// idly computes an operand that C may leave out.
+// idly evaluates an operand that C may skip.
 func (e *evaluator) idly(idle bool, n cc.Node) (number, error) {
 	if idle {
 		e.idle++
@@ -116,7 +116,7 @@ func (e *evaluator) idly(idle bool, n cc.Node) (number, error) {
 	return e.value(n)
 }
 
-// choice is condition ? yes : no.
+// choice evaluates condition ? yes : no.
 func (e *evaluator) choice(n *cc.ConditionalExpression) (number, error) {
 	condition, err := e.value(n.LogicalOrExpression)
 	if err != nil {
@@ -146,7 +146,7 @@ func (e *evaluator) choice(n *cc.ConditionalExpression) (number, error) {
 	return no, nil
 }
 
-// logical is || or &&, whose left operand may decide.
+// logical evaluates || or &&, whose left operand may decide.
 func (e *evaluator) logical(left, right cc.Node, or bool) (number, error) {
 	a, err := e.value(left)
 	if err != nil {
@@ -215,8 +215,8 @@ func (e *evaluator) apply(op string, a, b number) (number, error) {
 	return v.wrapped(), nil
 }
 
-// shift lets a one be shifted into the sign, as headers do in 1<<31, and nothing beyond it. Gcc computes a negative
-// number shifted to the left as a multiplication, and so does this.
+// shift allows shifting a one into the sign, as in 1<<31, and nothing further. Like gcc, it shifts negative numbers
+// left by multiplication.
 func (e *evaluator) shift(op string, a, b number) (number, error) {
 	if b.n.Sign() < 0 {
 		return e.overflow(a, "%s %s %s shifts by a negative number; shift the other way", a.n, op, b.n)
@@ -275,8 +275,8 @@ func (e *evaluator) unary(n *cc.UnaryExpression) (number, error) {
 	return v, nil
 }
 
-// sizeofExpression is the size or alignment of an expression, which C does not evaluate. An enumerator has another
-// type here than the C reader gives it within its own enum.
+// sizeofExpression returns the size or alignment of an expression that C does not evaluate. Within its own enum, an
+// enumerator's type differs from the C reader's.
 func (e *evaluator) sizeofExpression(n *cc.UnaryExpression) (number, error) {
 	if v, err := e.idly(true, n.UnaryExpression); err == nil && !v.pointer {
 		return e.size(int64(v.bits+7) / 8)
@@ -288,7 +288,7 @@ func (e *evaluator) sizeofExpression(n *cc.UnaryExpression) (number, error) {
 	return e.known(n, operand.Type())
 }
 
-// known takes the C reader's word for a size, an alignment or an offset in this type.
+// known returns the C reader's size, alignment or offset for this type.
 func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 	if p, ok := of.(*cc.PointerType); ok && p.IsIncomplete() {
 		return unknown(n)
@@ -308,7 +308,7 @@ func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 	return unknown(n)
 }
 
-// size is a number of type size_t.
+// size returns a number of type size_t.
 func (e *evaluator) size(n int64) (number, error) {
 	if n < 0 {
 		return number{}, fmt.Errorf("a size of %d bytes; correct the type", n)
@@ -316,7 +316,7 @@ func (e *evaluator) size(n int64) (number, error) {
 	return number{n: big.NewInt(n), bits: e.r.bitsOf(cc.Ptr), unsigned: true}, nil
 }
 
-// address is &((type *)0)->member, of which offsetof is made.
+// address evaluates &((type *)0)->member, the expansion of offsetof.
 func (e *evaluator) address(n *cc.UnaryExpression) (number, error) {
 	var packed cc.Type
 	walk(n.CastExpression, func(inner cc.Node) bool {
@@ -339,7 +339,7 @@ func (e *evaluator) address(n *cc.UnaryExpression) (number, error) {
 	return v, err
 }
 
-// primary is a number, a character, an enumerator or an expression in parentheses.
+// primary evaluates a number, a character, an enumerator or an expression in parentheses.
 func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 	switch n.Case {
 	case cc.PrimaryExpressionInt:
@@ -356,8 +356,8 @@ func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 	return unknown(n)
 }
 
-// character is a character constant, an int. Other characters than those of ASCII have the sign of the target's char,
-// and how several make a number is each compiler's own affair.
+// character evaluates a character constant, an int. Characters outside ASCII depend on the signedness of char, and
+// constants with several characters on the compiler.
 func (e *evaluator) character(n *cc.PrimaryExpression) (number, error) {
 	v, ok := n.Value().(cc.Int64Value)
 	if !ok || v < 0 || v > 127 {

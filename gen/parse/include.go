@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The C reader includes headers as often as they say, and has no end of those that include each other. So each that
-// another one includes, and that includes others itself, has to have an include guard.
+// The C reader does not detect include cycles. Therefore every included header that itself includes headers must have
+// an include guard.
 
 var (
 	spliced   = regexp.MustCompile(`\\\r?\n`)
@@ -23,13 +23,13 @@ var (
 
 var includeGuard = regexp.MustCompile(`^(?:ifndef|if ! ?defined) ?\(? ?(\w+) ?\)?\s*$`)
 
-// directives are the preprocessor's lines in a text: the word and the rest of each.
+// directives matches preprocessor lines: the word and the rest.
 func directives(text string) [][]string {
 	text = comment.ReplaceAllString(spliced.ReplaceAllString(text, ""), " ")
 	return directive.FindAllStringSubmatch(text, -1)
 }
 
-// checkIncludes refuses a header that includes one without an include guard.
+// checkIncludes rejects a header that includes one without an include guard.
 func (src Source) checkIncludes(name, text string) error {
 	for _, d := range directives(text) {
 		if !strings.HasPrefix(d[1], "include") && d[1] != "import" {
@@ -63,7 +63,7 @@ func includes(text string) bool {
 // guarded reports whether a header's first and last directives are an include guard.
 func guarded(text string) bool { return guardOf(text) != "" }
 
-// guardOf is the macro of a header's include guard, or "".
+// guardOf returns the macro of a header's include guard, or "".
 func guardOf(text string) string {
 	all := directives(text)
 	if len(all) < 3 || all[1][1] != "define" {

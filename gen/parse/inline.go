@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// inlineBody is an inline function whose body is still to be classified.
+// inlineBody is an inline function whose body is not yet classified.
 type inlineBody struct {
 	header string
 	index  int // into the header's Funcs
@@ -32,7 +32,7 @@ func (r *reader) readInlines() error {
 	return nil
 }
 
-// call is a call expression in a body, as text.
+// call is a call expression as text.
 type call struct {
 	callee string
 	args   []string
@@ -41,21 +41,21 @@ type call struct {
 // throughPointer reports whether the call goes through a member of an object: a slot.
 func (c call) throughPointer() bool { return strings.ContainsAny(c.callee, ".>") }
 
-// split separates "qp->context->ops.post_send" into the way to the structure and the member.
+// split splits "qp->context->ops.post_send" into the path to the structure and the member.
 func (c call) split() (object, member string) {
 	i := strings.LastIndexAny(c.callee, ".>")
 	return strings.TrimRight(c.callee[:i+1], "->."), c.callee[i+1:]
 }
 
-// guardShape is the statement expression that verbs_get_ctx_op expands to: it finds the extended context behind a
-// context and gives NULL unless the structure is long enough for a member and the member is set.
+// guardShape matches the expansion of verbs_get_ctx_op: it finds the extended context of a context, and is NULL unless
+// the structure is long enough for a member and the member is set.
 var guardShape = regexp.MustCompile(`^\(\{struct (\w+)\*(\w+)=\w+\((.+?)\);` +
 	`\(!\w+\|\|\(\w+->(\w+)<sizeof\(\*\w+\)-\(\(size_t\)&\(\(struct \w+\*\)0\)->(\w+)\)\)\|\|!\w+->(\w+)\)\?\(\(void\*\)0\):\w+;\}\)$`)
 
 // guard is a match of guardShape.
 type guard struct{ record, object, size, member string }
 
-// contents is what a body does, read off its syntax tree.
+// contents describes a body, from its syntax tree.
 type contents struct {
 	statements   []string // without declarations
 	declarations int
@@ -116,7 +116,7 @@ func (c *contents) readCalls(n cc.Node) error {
 	return err
 }
 
-// calls are the names of the functions called, each once.
+// calls returns the distinct names of the called functions.
 func (c contents) calls() []string {
 	var names []string
 	for _, f := range c.functions {
@@ -127,7 +127,7 @@ func (c contents) calls() []string {
 	return names
 }
 
-// classify tells how an inline function does its work.
+// classify classifies an inline function.
 func (r *reader) classify(f *model.Func, body *cc.CompoundStatement) (*model.Inline, error) {
 	c, err := readBody(body)
 	if err != nil {
@@ -180,8 +180,8 @@ var (
 	namesErrno   = regexp.MustCompile(`^if\(!\w+\)\{.*\b(E[A-Z]+);.*\}$`)
 )
 
-// absent reads the statement that follows a failed guard. The body is plain when nothing stands beside the guard, that
-// statement and the final return.
+// absent parses the statement after a failed guard. A plain body consists of the guard, that statement and the final
+// return.
 func absent(statements []string) (errno string, how model.Errors, plain bool) {
 	others := 0
 	for _, s := range statements {
@@ -199,7 +199,7 @@ func absent(statements []string) (errno string, how model.Errors, plain bool) {
 	return errno, how, others == 0 && errno != ""
 }
 
-// structAt is the tag of the structure that an expression like "qp->context->ops" denotes or points to.
+// structAt returns the tag of the structure that an expression like "qp->context->ops" denotes or points to.
 func (r *reader) structAt(f *model.Func, path string) (string, error) {
 	steps := strings.FieldsFunc(path, func(c rune) bool { return c == '-' || c == '>' || c == '.' })
 	i := slices.IndexFunc(f.Params, func(p model.Param) bool { return p.Name == steps[0] })

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// layout places members by the rules of the C compilers for Linux. It exists because cc ignores packed; where nothing
-// is packed, it and cc check each other.
+// layout places members by the rules of C compilers for Linux, because cc ignores packed. Where nothing is packed, it
+// and cc check each other.
 type layout struct {
 	union  bool
 	packed bool
@@ -24,8 +24,8 @@ type layout struct {
 	bits   int64 // first free bit of a structure whose last member is a bitfield, else 0
 }
 
-// placeBits gives the first bit of a bitfield of a type with a size and an alignment: it does not reach over the end of
-// an aligned integer of its type.
+// placeBits returns the first bit of a bitfield of a type with a size and an alignment: it does not cross the end of an
+// aligned integer of its type.
 func (l *layout) placeBits(size, align, width int64) int64 {
 	if l.union {
 		l.align = max(l.align, align)
@@ -48,7 +48,7 @@ func (l *layout) placeBits(size, align, width int64) int64 {
 	return first
 }
 
-// place gives the offset of the next member.
+// place returns the offset of the next member.
 func (l *layout) place(size, align int64) int64 {
 	if l.packed {
 		align = 1
@@ -63,7 +63,7 @@ func (l *layout) place(size, align int64) int64 {
 	return offset
 }
 
-// finish gives size and alignment; aligned is what the aligned attribute asks for, or 0.
+// finish returns size and alignment; aligned is the argument of the aligned attribute, or 0.
 func (l *layout) finish(aligned int64) (size, align int64) {
 	align = max(l.align, aligned)
 	return roundUp(l.end, align), align
@@ -77,8 +77,8 @@ type attrs struct {
 	align  int64
 }
 
-// attributes reads the attributes of a definition; cc keeps those behind the closing brace in a list of their own.
-// One that is not known is refused, since it might change the layout.
+// attributes reads the attributes of a definition; cc keeps those after the closing brace in a separate list. Unknown
+// ones are rejected, since they might change the layout.
 func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 	for _, list := range lists {
 		for ; list != nil; list = list.AttributeSpecifierList {
@@ -111,13 +111,13 @@ func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err e
 	return a, nil
 }
 
-// plainAttributes change no layout and no value.
+// plainAttributes change neither layout nor values.
 var plainAttributes = []string{"always_inline", "artificial", "cold", "const", "deprecated", "flatten", "format",
 	"gnu_inline", "hot", "leaf", "malloc", "may_alias", "noinline", "nonnull", "noreturn", "nothrow", "pure",
 	"returns_nonnull", "unused", "used", "visibility", "warn_unused_result", "weak"}
 
-// alignedMember is the position of a member's own alignment, if a definition has one. Where nothing is packed, the C
-// reader's layout shows whether it has an effect.
+// alignedMember returns the position of a member with an alignment attribute. Where nothing is packed, the C reader's
+// layout shows its effect.
 func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Position, found bool) {
 	walk(spec.StructDeclarationList, func(n cc.Node) bool {
 		if a, ok := n.(*cc.AttributeSpecifier); ok && !r.ofRecord[a] {
@@ -132,7 +132,7 @@ func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Positi
 	return at, found
 }
 
-// checkAttributes refuses an attribute that may change the layout of what is no structure and no union.
+// checkAttributes rejects an attribute outside structures and unions that may change a layout.
 func (r *reader) checkAttributes(n *cc.AttributeSpecifier) error {
 	if _, public, err := r.where(n.Position()); err != nil || !public || r.ofRecord[n] {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// readMacros records the macros that the public headers leave defined.
+// readMacros records the macros that are defined at the end of the public headers.
 func (r *reader) readMacros() error {
 	all := make([]*cc.Macro, 0, len(r.ast.Macros))
 	for _, m := range r.ast.Macros {
@@ -86,7 +86,7 @@ func (r *reader) isGuard(header, macro string) bool {
 	return macro == guard
 }
 
-// checkLiterals refuses numbers for which C has no type, and for which the C reader gives a macro no value.
+// checkLiterals rejects numbers without a C type, for which the C reader has no value.
 func (r *reader) checkLiterals(list []cc.Token) error {
 	for _, t := range list {
 		word := strings.TrimSpace(t.SrcStr())
@@ -100,7 +100,7 @@ func (r *reader) checkLiterals(list []cc.Token) error {
 	return nil
 }
 
-// spellConstant spells the type of a constant, which may come from a cast.
+// spellConstant returns the type of a constant, which may come from a cast.
 func (r *reader) spellConstant(t cc.Type, v number) (model.Type, error) {
 	if p, ok := t.(*cc.PointerType); ok && p.Elem().Kind() == cc.Void {
 		return model.Type{Base: "void", Pointers: 1}, nil
@@ -112,7 +112,7 @@ func (r *reader) spellConstant(t cc.Type, v number) (model.Type, error) {
 	return r.spell("", t)
 }
 
-// spell spells the type of a number.
+// spell returns the type of a number.
 func (v number) spell(long uint) model.Type {
 	base := "long long"
 	switch v.bits {
@@ -127,7 +127,7 @@ func (v number) spell(long uint) model.Type {
 	return model.Type{Base: base}
 }
 
-// names are the tags, enumerators and functions that a macro may stand for.
+// names holds the tags, enumerators and functions that a macro may expand to.
 func (r *reader) names() map[string]bool {
 	named := map[string]bool{}
 	for name, at := range r.records {

@@ -10,15 +10,15 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// The C reader keeps a macro's value and not its expression. It reads the headers again with a declaration for every
-// macro that may be a constant, so that the expressions stand in the syntax tree.
+// The C reader keeps a macro's value but not its expression. Therefore the headers are read again with a declaration
+// for every macro that may be a constant, so that the syntax tree has the expressions.
 const (
 	constantsSource = "<constants>"
 	constantPrefix  = "__goverbs_constant_"
 )
 
-// translateConstants has the C reader read the sources with every macro that looks like a constant. If one of them is
-// none after all, it reads them with those that it finds to be integers itself.
+// translateConstants reads the sources with every macro that looks like a constant. If one of them is not constant, it
+// reads them with those for which the C reader has an integer value.
 func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source) (*cc.AST, error) {
 	with := func(ast *cc.AST, constant func(*cc.Macro) bool) []cc.Source {
 		var lines []string
@@ -49,7 +49,7 @@ func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source) (*cc.AST,
 	}), false)
 }
 
-// findConstant notes the expression of a macro.
+// findConstant records the expression of a macro.
 func (r *reader) findConstant(d *cc.ExternalDeclaration) {
 	name := strings.TrimPrefix(d.Declaration.InitDeclaratorList.InitDeclarator.Declarator.Name(), constantPrefix)
 	walk(d, func(n cc.Node) bool {
@@ -76,8 +76,8 @@ func depends(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 	return false
 }
 
-// looksConstant reports whether a macro stands for what may be an integer constant: numbers, operators, enumerators,
-// integer types, and macros of these.
+// looksConstant reports whether a macro may expand to an integer constant: numbers, operators, enumerators, integer
+// types, and macros of these.
 func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 	word, before := "", ""
 	for _, t := range m.ReplacementList() {

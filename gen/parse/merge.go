@@ -9,14 +9,14 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// mergeHeaders adds to all what one more target says. Everything but sizes, offsets and alignments has to be the same.
+// mergeHeaders merges another target's headers into all. Everything but sizes, offsets and alignments must be equal.
 func mergeHeaders(all, more []model.Header, target string) error {
 	return mergeValue(reflect.ValueOf(all), reflect.ValueOf(more), target, "headers")
 }
 
 var perType = reflect.TypeFor[model.Per]()
 
-// mergeValue walks two values of the model in parallel; at names the way to them.
+// mergeValue walks two values of the model in parallel; at is the path to them.
 func mergeValue(a, b reflect.Value, target, at string) error {
 	if a.Type() == perType {
 		into := a.Addr().Interface().(*model.Per)
@@ -54,7 +54,7 @@ func mergeValue(a, b reflect.Value, target, at string) error {
 	return nil
 }
 
-// nameOf names an element of a slice by its C name where it has one.
+// nameOf returns the C name of a slice element, if it has one.
 func nameOf(v reflect.Value, i int) string {
 	if v.Kind() == reflect.Struct {
 		for _, field := range []string{"Name", "Tag"} {

@@ -9,9 +9,8 @@ import (
 	"unicode"
 )
 
-// The C reader calls itself for everything that stands in something else, and a Go program that runs out of stack
-// cannot go on. No header of rdma-core comes near these limits; what macros add to them is bounded by the reader's
-// ExpansionLimit.
+// The C reader is recursive, and a Go program cannot recover from a stack overflow. No header of rdma-core comes near
+// these limits. The reader's ExpansionLimit bounds macros.
 const (
 	maxNesting = 200     // ( [ { and #if within each other
 	maxRun     = 2000    // words and signs between two of ; , { }
@@ -19,10 +18,10 @@ const (
 	maxText    = 8 << 20 // bytes of a header
 )
 
-// nesting is how deep a text is at one place.
+// nesting is the nesting depth at a position.
 type nesting struct{ brackets, run int }
 
-// checkNesting refuses a header that is nested deeper than the C reader can read.
+// checkNesting rejects a header that is nested too deep for the C reader.
 func checkNesting(name, source string) error {
 	if len(source) > maxText {
 		return fmt.Errorf("%s: %d bytes; a header has at most %d", name, len(source), maxText)
@@ -97,7 +96,7 @@ func isSpace(word string) bool {
 		strings.HasPrefix(word, "//")
 }
 
-// nextToken is what a text starts with: a word, a line's end, a comment, a literal, other space, or one sign.
+// nextToken returns the first token of a text: a word, a line end, a comment, a literal, other space, or one character.
 func nextToken(s string) string {
 	for _, pair := range []string{"<:", ":>", "<%", "%>", "%:", "\\\n"} {
 		if strings.HasPrefix(s, pair) {
@@ -130,7 +129,7 @@ func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// through is a text up to and with its first end, or all of it.
+// through returns a text up to and including the first end, or all of it.
 func through(s, end string) string {
 	if i := strings.Index(s, end); i >= 0 {
 		return s[:i+len(end)]
@@ -145,7 +144,7 @@ func upTo(s string, end byte) string {
 	return s
 }
 
-// literal is a string or a character up to its closing quote, which stands on the same line.
+// literal returns a string or character literal, which ends on the same line.
 func literal(s string) string {
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// number is an integer of C.
+// number is a C integer.
 type number struct {
 	n        *big.Int
 	bits     uint // 1 for _Bool
@@ -39,7 +39,7 @@ func (v number) fits() bool {
 	return v.n.Cmp(low) >= 0 && v.n.Cmp(high) < 0
 }
 
-// wrapped is what a machine keeps of a number.
+// wrapped returns the value truncated to the type.
 func (v number) wrapped() number {
 	n := new(big.Int).And(v.n, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), v.bits), big.NewInt(1)))
 	if v.n = n; !v.fits() {
@@ -58,7 +58,7 @@ func (v number) as(t number) number {
 	return t.wrapped()
 }
 
-// promoted makes an int of what is shorter than one.
+// promoted applies the integer promotions.
 func (v number) promoted() number {
 	if v.bits < 32 {
 		v.bits, v.unsigned = 32, false
@@ -66,7 +66,7 @@ func (v number) promoted() number {
 	return v
 }
 
-// alike converts two operands to their common type.
+// alike applies the usual arithmetic conversions to two operands.
 func alike(a, b number) (number, number) {
 	a, b = a.promoted(), b.promoted()
 	bits := max(a.bits, b.bits)
@@ -74,7 +74,7 @@ func alike(a, b number) (number, number) {
 	return a.as(t), b.as(t)
 }
 
-// integer says what type a number has, for errors.
+// integer names the type of a number, for errors.
 func (v number) integer() string {
 	if v.unsigned {
 		return fmt.Sprintf("an unsigned integer of %d bits", v.bits)
@@ -82,7 +82,7 @@ func (v number) integer() string {
 	return fmt.Sprintf("an integer of %d bits", v.bits)
 }
 
-// longer says how to mend a number that is too long for its type.
+// longer returns a hint for a number that is too large for its type.
 func (v number) longer() string {
 	if v.bits < 64 {
 		return "write it with a suffix or a cast that makes it longer, such as ULL"
@@ -97,7 +97,7 @@ func truth(yes bool) number {
 	return number{n: big.NewInt(0), bits: 32}
 }
 
-// literalNumber gives a number its first type that holds it; a decimal one is not unsigned unless it says so.
+// literalNumber gives a number the first type that holds it; a decimal one is unsigned only with a suffix.
 func literalNumber(word string, long uint) (number, error) {
 	digits := strings.TrimRight(strings.ToLower(word), "ul")
 	suffix := strings.ToLower(word)[len(digits):]

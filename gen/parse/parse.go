@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package parse reads C headers with modernc.org/cc and gives what they say as a model. It is the only package that
-// knows that reader. Reading is hermetic: the C library comes from headers/shim, the predefined macros from
-// headers/macros, and no C compiler runs, so that every target is read alike on every machine.
+// Package parse parses C headers with modernc.org/cc and returns a model. It is the only package that imports cc.
+// Parsing is hermetic: the C library comes from headers/shim, the predefined macros from headers/macros, and no C
+// compiler runs, so that the result is the same on every machine.
 package parse
 
 import (
@@ -22,21 +22,20 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// Source says what to read.
+// Source describes the input.
 type Source struct {
 	Release string // name of the release, as it will stand in the model
 	Include fs.FS  // include directory that holds the upstream headers
 	Name    string // how errors call that directory
-	// Headers are the public headers, each as written between < and >; all are of the project that is read. What they
-	// include of other projects is read for its types, and none of it is recorded.
+	// Headers are the public headers of the project, each as written between < and >. Headers of other projects that
+	// they include are parsed for their types but not recorded.
 	Headers []string
 	Targets []string // GOARCH values; headers.Targets() when empty
 
 	checked *sync.Map // name of a header → what checkText said of it, so that it is checked once for all targets
 }
 
-// Read reads the headers for every target and merges the results: targets may differ in sizes and offsets, in nothing
-// else.
+// Read parses the headers for every target and merges the results. Targets may differ only in sizes and offsets.
 func Read(src Source) (*model.Release, error) {
 	if len(src.Targets) == 0 {
 		src.Targets = headers.Targets()
@@ -84,7 +83,7 @@ func Read(src Source) (*model.Release, error) {
 	return release, nil
 }
 
-// project is the project that the headers are of.
+// project returns the project of the headers.
 func (src Source) project() string {
 	if len(src.Headers) > 0 {
 		if p := project.Of(src.Headers[0]); p != nil {
@@ -94,7 +93,7 @@ func (src Source) project() string {
 	return ""
 }
 
-// install says which package brings a header, where one is known.
+// install returns a hint to install the package of a header, if known.
 func install(header string) string {
 	if p := project.Of(header); p != nil {
 		return "install " + p.Brings(header) + ", or "
@@ -102,7 +101,7 @@ func install(header string) string {
 	return ""
 }
 
-// leaveOutLater drops headers that the release does not have yet.
+// leaveOutLater drops headers that the release does not have.
 func (src *Source) leaveOutLater() {
 	p := project.Named(src.project())
 	if p == nil {
@@ -114,7 +113,7 @@ func (src *Source) leaveOutLater() {
 	})
 }
 
-// check gives the commonest mistakes a message of their own, before a C parser words them.
+// check reports common mistakes with specific messages, before the C reader does.
 func (src Source) check() error {
 	var missing []error
 	for _, name := range src.Headers {
@@ -134,7 +133,7 @@ func (src Source) check() error {
 
 const builtinSource = "<builtin>"
 
-// builtins declares what cc's type checker looks for and gcc has built in.
+// builtins declares gcc builtins that cc's type checker needs.
 const builtins = `
 #define __extension__
 typedef __SIZE_TYPE__ __predefined_size_t;
@@ -154,7 +153,7 @@ func readTarget(src Source, target string) (r *reader, err error) {
 	return r, r.read()
 }
 
-// parseTarget has the C reader read the headers for a target.
+// parseTarget parses the headers for a target.
 func parseTarget(src Source, target string) (*reader, error) {
 	abi, err := targetABI(target)
 	if err != nil {
@@ -180,7 +179,7 @@ func parseTarget(src Source, target string) (*reader, error) {
 	return newReader(src, target, ast), nil
 }
 
-// config is what the C reader is told, and the files that it sees.
+// config returns the C reader's configuration and files.
 func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 	files := &overlay{src: src}
 	return files, &cc.Config{
@@ -197,7 +196,7 @@ func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 	}
 }
 
-// translate has the C reader read the sources.
+// translate parses the sources with the C reader.
 func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
 	files, cfg := src.config(abi)
 	if cfg.EvalAllMacros = evalMacros; !evalMacros { // what fitted once fits again, with what stands around it
@@ -218,7 +217,7 @@ func noMacros(target string) error {
 		"-dM -E", target)
 }
 
-// refusePragma refuses what could change a layout behind the reader's back: cc ignores every pragma.
+// refusePragma rejects pragmas, which cc ignores, since they could change a layout.
 func refusePragma(tokens []cc.Token) error {
 	var words []string
 	for _, t := range tokens {
@@ -231,7 +230,7 @@ func refusePragma(tokens []cc.Token) error {
 	return fmt.Errorf("%v: #pragma %s, for which there is no rule", tokens[0].Position(), strings.Join(words, " "))
 }
 
-// targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.
+// targetABI returns cc's description of a target. cc lacks the big-endian variants of two targets.
 func targetABI(target string) (*cc.ABI, error) {
 	twin := map[string]string{"mips64": "mips64le", "ppc64": "ppc64le"}
 	known := target
@@ -257,7 +256,7 @@ const (
 	includeDir = "include"
 )
 
-// overlay is the file system that the C reader sees: the shim headers and the upstream ones, and nothing else.
+// overlay is the file system of the C reader: only the shim headers and the upstream ones.
 type overlay struct {
 	src Source
 	err error // what a header cannot be read for
@@ -282,13 +281,13 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	return o.src.Include.Open(rest)
 }
 
-// reads reports whether a header is the project's own, which the shim has for other projects.
+// reads reports whether a header is the project's own; the shim has it for other projects.
 func (src Source) reads(header string) bool {
 	p := project.Of(header)
 	return p != nil && p.Name == src.project()
 }
 
-// checkText refuses a header that the C reader could not read to the end.
+// checkText rejects a header that the C reader could not read completely.
 func (src Source) checkText(name, text string) error {
 	if src.checked == nil {
 		return cmp.Or(checkNesting(path.Join(src.Name, name), text), src.checkIncludes(name, text))
@@ -302,6 +301,6 @@ func (src Source) checkText(name, text string) error {
 	return err
 }
 
-// upstream reports whether a project installs a header of this name; the rest of an include directory is the C
-// library's and the kernel's, which the shim stands for.
+// upstream reports whether a project installs a header of this name. Other files of an include directory belong to the
+// C library and the kernel, and are replaced by the shim.
 func upstream(name string) bool { return project.Of(name) != nil }

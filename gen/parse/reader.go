@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// reader turns the syntax tree of one target into model headers.
+// reader converts the syntax tree of one target to model headers.
 type reader struct {
 	src     Source
 	target  string
@@ -86,7 +86,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 	return r
 }
 
-// read goes through the translation unit twice: first to learn what is defined where, then to record it.
+// read makes two passes over the translation unit: the first finds definitions, the second records them.
 func (r *reader) read() error {
 	if err := r.findAll(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (r *reader) read() error {
 	return r.recordWanted()
 }
 
-// findAll learns what is defined where.
+// findAll finds all definitions.
 func (r *reader) findAll() error {
 	for tu := r.ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
 		if tu.ExternalDeclaration.Position().Filename == constantsSource {
@@ -124,8 +124,8 @@ func (r *reader) findAll() error {
 	return nil
 }
 
-// where gives the header of a position: its name as written in an #include, and whether it is one of the public
-// headers. A header of the project that is in no list is refused, so that a new one is noticed.
+// where returns the header of a position, as written in an #include, and whether it is public. An unlisted header of
+// the project is rejected, so that a new one is noticed.
 func (r *reader) where(pos token.Position) (name string, public bool, err error) {
 	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
 	switch {
@@ -144,13 +144,13 @@ func (r *reader) where(pos token.Position) (name string, public bool, err error)
 	return "", false, nil
 }
 
-// foreign reports whether a header is another project's, whose own model has what it declares.
+// foreign reports whether a header belongs to another project, whose own model has its declarations.
 func (r *reader) foreign(header string) bool {
 	p := project.Of(header)
 	return p != nil && p.Name != r.src.project()
 }
 
-// pos writes a position the way errors do: with the include directory that the user named.
+// pos formats a position for errors, with the user's include directory.
 func (r *reader) pos(p token.Position) string {
 	if rest, ok := strings.CutPrefix(p.Filename, includeDir+"/"); ok {
 		return fmt.Sprintf("%s:%d", path.Join(r.src.Name, rest), p.Line)
@@ -171,7 +171,7 @@ func (r *reader) header(name string, public bool) *model.Header {
 	return &r.headers[i]
 }
 
-// want notes that a public declaration of the header uses a record or an enum.
+// want records that a public declaration of the header uses a record or an enum.
 func (r *reader) want(name, header string) {
 	if _, ok := r.usedIn[name]; !ok {
 		r.usedIn[name] = header
@@ -179,7 +179,7 @@ func (r *reader) want(name, header string) {
 	}
 }
 
-// findDefinitions notes every structure, union, enum and opaque typedef that a declaration defines, nested ones too.
+// findDefinitions finds every structure, union, enum and opaque typedef in a declaration, including nested ones.
 func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 	var err error
 	fail := func(e error) bool {
@@ -280,7 +280,7 @@ func recordKind(n *cc.StructOrUnionSpecifier) string {
 	return "struct"
 }
 
-// readDeclaration records the functions of a declaration, and refuses what the generator has no shape for.
+// readDeclaration records the functions of a declaration, and rejects unsupported ones.
 func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 	if d.Case == cc.ExternalDeclarationFuncDef {
 		def := d.FunctionDefinition
@@ -319,7 +319,7 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 	return nil
 }
 
-// recordFuncType records a typedef of a function's type; there is no rule for any other.
+// recordFuncType records a function typedef; other typedefs are not supported.
 func (r *reader) recordFuncType(header string, decl *cc.Declarator) error {
 	t, ok := decl.Type().(*cc.FunctionType)
 	if !ok {
@@ -334,7 +334,7 @@ func (r *reader) recordFuncType(header string, decl *cc.Declarator) error {
 	return nil
 }
 
-// recordFunc records a function; one that is declared and later defined, or declared twice, counts once.
+// recordFunc records a function once, even if it is declared twice.
 func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.CompoundStatement) error {
 	t, ok := decl.Type().(*cc.FunctionType)
 	if !ok {
@@ -356,7 +356,7 @@ func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.Compoun
 	return nil
 }
 
-// recordWanted records what public declarations use and no public header defines: from support headers, or as
+// recordWanted records types that public declarations use and no public header defines: from support headers, or as
 // incomplete.
 func (r *reader) recordWanted() error {
 	for i := 0; i < len(r.wanted); i++ { // recording one may want more

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// recordTagged records a structure or union that a header defines under a tag.
+// recordTagged records a tagged structure or union.
 func (r *reader) recordTagged(name string) error {
 	at := r.records[name]
 	if at.done {
@@ -27,14 +27,14 @@ func (r *reader) recordTagged(name string) error {
 	return nil
 }
 
-// composite is what cc's structure and union types have in common.
+// composite is the common interface of cc's structure and union types.
 type composite interface {
 	cc.Type
 	NumFields() int
 	FieldByIndex(i int) *cc.Field
 }
 
-// record reads a structure or union definition and lays it out.
+// record parses a structure or union definition and computes its layout.
 func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.Record, error) {
 	t, ok := spec.Type().(composite)
 	if !ok {
@@ -90,7 +90,7 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	return rec, nil
 }
 
-// field reads one member and tells its size and alignment.
+// field parses one member and returns its size and alignment.
 func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align int64, err error) {
 	m = &model.Field{Name: f.Name()}
 	t := f.Type()
@@ -156,7 +156,7 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	return m, count * size, max(align, asked), nil
 }
 
-// bitfield reads one bitfield and places it. One without a name is padding: nil.
+// bitfield parses one bitfield and places it; an unnamed one is padding and returns nil.
 func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field, error) {
 	t := f.Type()
 	abi, ok := r.ast.ABI.Types[t.Kind()] // the type itself has the size that cc gives the bitfield
@@ -187,7 +187,7 @@ func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field
 		Size: model.Same((first+width+7)/8 - first/8), Bits: &model.Bits{First: model.Same(first), Width: width}}, nil
 }
 
-// hasBits reports whether a record has bitfields: cc lays those out in its own way.
+// hasBits reports whether a record has bitfields, which cc lays out differently.
 func hasBits(t composite) bool {
 	for i := range t.NumFields() {
 		if t.FieldByIndex(i).IsBitfield() {
@@ -197,7 +197,7 @@ func hasBits(t composite) bool {
 	return false
 }
 
-// untaggedSpec is the definition of an untagged structure or union that stands in place of a type's name.
+// untaggedSpec returns the definition of an untagged structure or union used as a type.
 func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	if t.Typedef() != nil {
 		return nil
@@ -208,8 +208,8 @@ func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	return nil
 }
 
-// taggedLayout is the size and alignment that this generator gives a tagged record, which differ from cc's where
-// packed is involved.
+// taggedLayout returns this package's size and alignment of a tagged record, which differ from cc's if packed is
+// involved.
 func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	at := r.records[name]
 	if at == nil {
@@ -224,7 +224,7 @@ func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	return 0, 0, fmt.Errorf("%s contains itself", name)
 }
 
-// findRecord is the record of a C name, or nil.
+// findRecord returns the record of a C name, or nil.
 func (r *reader) findRecord(name string) *model.Record {
 	if at := r.records[name]; at != nil {
 		return r.recorded(at, name)
@@ -232,7 +232,7 @@ func (r *reader) findRecord(name string) *model.Record {
 	return nil
 }
 
-// recorded is a tagged record that was recorded already, or nil.
+// recorded returns a tagged record that has been recorded, or nil.
 func (r *reader) recorded(at *located, name string) *model.Record {
 	all := r.header(at.header, at.public).Records
 	for i := range all {
@@ -243,8 +243,7 @@ func (r *reader) recorded(at *located, name string) *model.Record {
 	return nil
 }
 
-// hasPacked reports whether the type, or a record it holds, is packed or has bitfields: there cc's layout is known to
-// be wrong.
+// hasPacked reports whether the type, or a record in it, is packed or has bitfields, for which cc's layout is wrong.
 func (r *reader) hasPacked(t cc.Type) bool {
 	for {
 		a, ok := t.(*cc.ArrayType)

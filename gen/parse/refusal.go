@@ -13,8 +13,8 @@ import (
 	"modernc.org/token"
 )
 
-// refusal words an error of the C reader: with the include directory that the user named, and with the declaration in
-// which it stands, if the headers can be parsed at all.
+// refusal rewords an error of the C reader with the user's include directory and, if the headers can be parsed, the
+// enclosing declaration.
 func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
@@ -51,7 +51,7 @@ var (
 	readerPlace = regexp.MustCompile(` \(\w+\.go:\d+:\w*:\)$`) // a line of the C reader's own source
 )
 
-// declarationAt is the last name that the headers declare before a position, or none.
+// declarationAt returns the last name declared before a position, if any.
 func declarationAt(ast *cc.AST, at token.Position) string {
 	var last token.Position
 	name := ""

@@ -10,14 +10,14 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// predefined spells the types that C knows by keyword.
+// predefined maps C's keyword types to their spellings.
 var predefined = map[cc.Kind]string{
 	cc.Void: "void", cc.Bool: "_Bool", cc.Char: "char", cc.SChar: "signed char", cc.UChar: "unsigned char",
 	cc.Short: "short", cc.UShort: "unsigned short", cc.Int: "int", cc.UInt: "unsigned int", cc.Long: "long",
 	cc.ULong: "unsigned long", cc.LongLong: "long long", cc.ULongLong: "unsigned long long",
 }
 
-// spell gives the model's spelling of a type that a declaration of the header uses.
+// spell returns the model's spelling of a type in a declaration of the header.
 func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 	var m model.Type
 	for {
@@ -71,7 +71,7 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 	}
 }
 
-// tagOf is the tag of a structure or union; a typedef of one says less than its tag.
+// tagOf returns the tag of a structure or union, which is more specific than a typedef.
 func tagOf(t cc.Type) string {
 	var tag cc.Token
 	switch t := t.(type) {
@@ -83,7 +83,7 @@ func tagOf(t cc.Type) string {
 	return tag.SrcStr()
 }
 
-// spellTypedef keeps the typedef's name: uint32_t and __be32 say more than unsigned int.
+// spellTypedef keeps the typedef's name: uint32_t and __be32 are more specific than unsigned int.
 func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.Declarator) error {
 	m.Base = decl.Name()
 	m.Const = isConst(t)
@@ -108,7 +108,7 @@ func isConst(t cc.Type) bool {
 	return a != nil && a.IsConst()
 }
 
-// cc forgets the const of a structure that is not defined yet, so that the specifiers are looked at as well.
+// cc drops the const of a structure that is not defined yet, so the specifiers are checked, too.
 func constList(l *cc.SpecifierQualifierList) bool {
 	for ; l != nil; l = l.SpecifierQualifierList {
 		if l.TypeQualifier != nil && l.TypeQualifier.Case == cc.TypeQualifierConst {
@@ -127,7 +127,7 @@ func constSpecifiers(l *cc.DeclarationSpecifiers) bool {
 	return false
 }
 
-// proto gives the model of a function's type.
+// proto returns the model of a function's type.
 func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) {
 	result, err := r.spell(header, t.Result())
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) 
 	return p, nil
 }
 
-// pointedFunction is the function type that t points to, or nil.
+// pointedFunction returns the function type that t points to, or nil.
 func pointedFunction(t cc.Type) *cc.FunctionType {
 	if p, ok := t.(*cc.PointerType); ok {
 		if f, ok := p.Elem().(*cc.FunctionType); ok {

@@ -10,7 +10,7 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// walk visits the nodes of a syntax tree, a parent before its children, and children only where visit returns true.
+// walk visits the nodes of a syntax tree in preorder, and children only if visit returns true.
 func walk(n cc.Node, visit func(cc.Node) bool) {
 	v := reflect.ValueOf(n)
 	if !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil() || !visit(n) {
@@ -46,7 +46,7 @@ func childFields(t reflect.Type) []int {
 	return fields
 }
 
-// text is the C source of a node on one line, with single spaces and none around -> . ( ) [ ].
+// text returns the C source of a node on one line, with single spaces and none around -> . ( ) [ ].
 func text(n cc.Node) string {
 	var b strings.Builder
 	last := ""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package project has a row for each project whose headers are read. A project has releases of its own: headers.lock
-// pins them, headers/models has a model of each, and one of them is primary, which generated/ is made from.
+// Package project lists the projects whose headers are read. Each project has its own releases: headers.lock pins them,
+// headers/models has a model of each, and the primary one is the source of generated/.
 package project
 
 import (
@@ -17,42 +17,42 @@ import (
 // Project is a project whose headers are read.
 type Project struct {
 	Name string // "rdma-core"
-	// Prefix stands before the name of a release where files and directories are named after it:
-	// headers/models/librpma-1.3.0.json.
+	// Prefix precedes the release in file and directory names: headers/models/librpma-1.3.0.json.
 	Prefix string
-	// Installs are the headers that it puts below an include directory, as patterns of path.Match. An include
-	// directory that has Mark is one of the project's.
+	// Installs are patterns of path.Match for the headers that it installs. Mark identifies an include directory of the
+	// project.
 	Installs []string
 	Mark     string
-	// Tree is a file that a source tree of it has, or "" where a source tree cannot be read.
+	// Tree is a file that identifies a source tree, or "" if source trees cannot be read.
 	Tree string
-	// PkgConfig is the file beside an include directory that states a version, without ".pc", and Version what of it is
-	// the release: 65.0 of 1.18.65.0.
+	// PkgConfig is the base name of the .pc file with the version. Version extracts the release: 65.0 from 1.18.65.0.
 	PkgConfig string
 	Version   *regexp.Regexp
-	// Includes is the project whose headers its own include, or "". The primary release of that project is read beside.
+	// Includes is the project whose headers its own headers include, or "". They come from that project's primary
+	// release.
 	Includes string
-	// Later are headers that older releases do not have.
+	// Later lists headers that older releases lack.
 	Later []string
-	// Updates tells that the archive replaces a release's packages by those of its updates, whose versions begin as its
-	// name does (7.2.14 for 7.2). Their headers are the release's as long as the sums agree.
+	// Updates means that the archive replaces a release's packages by updates, whose versions begin with the release
+	// (7.2.14 for 7.2). Their headers are accepted if the sums match.
 	Updates bool
-	// Tables tells that its man pages have the tables that gen/tables reads.
+	// Tables means that its man pages have tables that gen/tables reads.
 	Tables   bool
-	Packages []Package // of the Debian archive; those of one release have one version
+	Packages []Package // Debian packages; all packages of a release have the same version
 }
 
-// Package says what is read of a package in every release: every header, so that a new one is noticed, the man pages
-// of what is generated, and the libraries whose symbols are recorded. After a change, pin the releases again.
+// Package defines the files read from a package in every release: all headers, so that a new one is noticed, the man
+// pages of generated declarations, and the libraries whose symbols are recorded. After a change, pin the releases
+// again.
 type Package struct {
 	Name      string
-	Formerly  string   // its name in older suites, where that was another one
+	Formerly  string   // its former name in older suites, or ""
 	Headers   []string // patterns over the paths below the include directory
 	Pages     []string // patterns over the names of the man pages
 	Libraries []string // sonames
 }
 
-// Names are all that the package is called, the present name first.
+// Names returns the names of the package, the present one first.
 func (p *Package) Names() []string {
 	if p.Formerly == "" {
 		return []string{p.Name}
@@ -60,7 +60,7 @@ func (p *Package) Names() []string {
 	return []string{p.Name, p.Formerly}
 }
 
-// All are the projects. One stands behind the one whose headers it includes.
+// All lists the projects. A project follows the one whose headers it includes.
 var All = []*Project{
 	{
 		Name: "rdma-core",
@@ -122,7 +122,7 @@ var All = []*Project{
 	},
 }
 
-// Named gives the project of that name, or nil.
+// Named returns the project of that name, or nil.
 func Named(name string) *Project {
 	i := slices.IndexFunc(All, func(p *Project) bool { return p.Name == name })
 	if i < 0 {
@@ -131,12 +131,12 @@ func Named(name string) *Project {
 	return All[i]
 }
 
-// Unknown is the error for a name that is no project's.
+// Unknown returns the error for an unknown project name.
 func Unknown(name string) error {
-	return fmt.Errorf("%q is not a project: gen/project has rows of %s", name, strings.Join(Names(), ", "))
+	return fmt.Errorf("unknown project %q; gen/project has %s", name, strings.Join(Names(), ", "))
 }
 
-// Of gives the project that installs a header, named as between < and >, or nil where none does.
+// Of returns the project that installs a header, named as between < and >, or nil.
 func Of(header string) *Project {
 	for _, p := range All {
 		if p.installs(header) {
@@ -148,12 +148,12 @@ func Of(header string) *Project {
 
 func (p *Project) installs(header string) bool {
 	return slices.ContainsFunc(p.Installs, func(pattern string) bool {
-		ok, _ := path.Match(pattern, header) // the patterns are well formed: a test reads them all
+		ok, _ := path.Match(pattern, header) // the pattern is valid; a test checks them
 		return ok
 	})
 }
 
-// Package gives the package that has, or had, that name, or nil.
+// Package returns the package of that present or former name, or nil.
 func (p *Project) Package(name string) *Package {
 	i := slices.IndexFunc(p.Packages, func(q Package) bool { return slices.Contains(q.Names(), name) })
 	if i < 0 {
@@ -162,7 +162,7 @@ func (p *Project) Package(name string) *Package {
 	return &p.Packages[i]
 }
 
-// Headers are the patterns of the headers that its packages bring.
+// Headers returns the patterns of the headers in its packages.
 func (p *Project) Headers() []string {
 	var all []string
 	for _, q := range p.Packages {
@@ -176,7 +176,7 @@ func (p *Project) Pages() bool {
 	return slices.ContainsFunc(p.Packages, func(q Package) bool { return len(q.Pages) > 0 })
 }
 
-// Brings is the Debian package that brings a header.
+// Brings returns the Debian package of a header.
 func (p *Project) Brings(header string) string {
 	for _, of := range p.Packages {
 		for _, pattern := range of.Headers {
@@ -188,7 +188,7 @@ func (p *Project) Brings(header string) string {
 	return p.Name
 }
 
-// Names are the names of all projects.
+// Names returns the names of all projects.
 func Names() []string {
 	var all []string
 	for _, p := range All {
@@ -197,7 +197,7 @@ func Names() []string {
 	return all
 }
 
-// File is what the files and directories of a release are named after.
+// File returns the base of file and directory names of a release.
 func (p *Project) File(release string) string { return p.Prefix + release }
 
 // CompareReleases orders "9.0" before "44.0".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package record makes a model of one release from its headers, man pages and libraries.
+// Package record creates the model of a release from its headers, man pages and libraries.
 package record
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// Release reads include and man, the directories of a release of a project, and gives its model. The names stand in
-// errors. Without a directory of man pages (nil) the model has no tables and names no pages.
+// Release reads the directories include and man of a release and returns its model. The names appear in errors. If man
+// is nil, the model has no tables and no page names.
 func Release(of *project.Project, release string, include fs.FS, includeName string, man fs.FS,
 	manName string) (*model.Release, error) {
 	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName,
@@ -47,9 +47,9 @@ func Release(of *project.Project, release string, include fs.FS, includeName str
 	return r, nil
 }
 
-// FromCache reads a pinned release from a cache directory that gen/fetch has filled. The primary release of the project
-// whose headers it includes is read from primaries, which is such a directory, too. Of a library that the cache lacks,
-// which fetch.Verify tells, the symbols are those of recorded, the release's model of before, or nil.
+// FromCache reads a pinned release from a cache directory filled by gen/fetch. Headers of another project are read from
+// its primary release in primaries, another such directory. Symbols of libraries that the cache lacks are taken from
+// recorded, the release's previous model, or nil.
 func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	recorded *model.Release) (*model.Release, error) {
 	of := project.Named(pinned.Project)
@@ -88,7 +88,7 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	return r, nil
 }
 
-// libraries reads those of a release that a directory has, and takes the others from its model of before.
+// libraries reads the libraries in a directory, and takes missing ones from the previous model.
 func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all []model.Library, err error) {
 	for _, p := range pinned.Packages {
 		for _, f := range p.Libraries {
@@ -109,8 +109,8 @@ func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all 
 	return all, nil
 }
 
-// Beside gives an include directory of a project as the C reader has to see it: with the headers that it includes of
-// another project's primary release.
+// Beside returns an include directory of a project merged with the headers that it includes from another project's
+// primary release.
 func Beside(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) (fs.FS, error) {
 	if of.Includes == "" {
 		return include, nil
@@ -122,12 +122,12 @@ func Beside(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) 
 	}
 	dir := filepath.Join(cache, primary.File(), "include")
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("headers of %s include those of %s: %w; make headers brings them", of.Name, primary, err)
+		return nil, fmt.Errorf("headers of %s include those of %s: %w; run make headers", of.Name, primary, err)
 	}
 	return both{include, bounded.Dir(dir)}, nil
 }
 
-// both is two directories as one. A file that the first has hides that of the second.
+// both merges two directories. A file of the first hides that of the second.
 type both [2]fs.FS
 
 func (b both) Open(name string) (fs.File, error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package recorded has the models and measurements that the module carries, for programs without its source tree.
+// Package recorded provides the models and measurements embedded in the module, for programs without its source tree.
 package recorded
 
 import (
@@ -12,8 +12,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// Releases gives the recorded models, all those that headers.lock pins, and the primary one of each project, which
-// generated/ is made from.
+// Releases returns all recorded models, those that headers.lock pins, and the primary one of each project.
 func Releases() (primary, all rules.Recorded, err error) {
 	lock, err := fetch.ParseLock("headers/headers.lock", headers.Lock())
 	if err != nil {
@@ -36,7 +35,7 @@ func Releases() (primary, all rules.Recorded, err error) {
 	return primary, all, nil
 }
 
-// Inputs are the primary releases, with all that is needed to plan packages of them.
+// Inputs returns the primary releases with everything needed to plan their packages.
 func Inputs() ([]rules.Input, error) {
 	primary, all, err := Releases()
 	if err != nil {
@@ -58,10 +57,10 @@ func Inputs() ([]rules.Input, error) {
 	return inputs, nil
 }
 
-// Measured is what providers answered.
+// Measured returns the measured answers of providers.
 func Measured() ([]*model.Measured, error) { return model.ReadMeasured(headers.Measured()) }
 
-// Tables are the tables of what is valid: all, or those of the given names.
+// Tables returns the validity tables: all, or those of the given names.
 func Tables(names ...string) ([]*rules.Grid, error) {
 	inputs, err := Inputs()
 	if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rows reads the files of rows in which the generator's decisions stand: one row a line, its columns between
-// | or blanks. A line that starts with # is a comment, one that starts with = is a label, which rows name in a column
-// instead of repeating a reason and its source, and one that starts with @ is a directive. What is wrong is told with
-// file and line.
+// Package rows reads the row files that configure the generator: one row per line, with columns separated by | or
+// blanks. A line that starts with # is a comment. A line that starts with = is a label: a reason and its source that
+// rows refer to by name. A line that starts with @ is a directive. Errors name the file and line.
 package rows
 
 import (
@@ -13,20 +12,20 @@ import (
 	"strings"
 )
 
-// Form is what the rows of a file look like.
+// Form describes the rows of a file.
 type Form struct {
 	Want        string // the columns, as errors name them: "C name | action | argument | why"
-	Least, Most int    // how many columns; Most is 0 where there may be any number
-	Words       bool   // columns stand between blanks, not between |
-	Each        bool   // every word of a line is a row of its own: its columns stand between =
-	Key         []int  // the columns that no two rows have alike, in the order in which errors name them
+	Least, Most int    // limits of the number of columns; a Most of 0 means no limit
+	Words       bool   // columns are separated by blanks, not by |
+	Each        bool   // every word is a row, with columns separated by =
+	Key         []int  // columns that must be unique together, in the order of errors
 	Directives  bool   // lines may start with @
 	// the columns of a label, as errors name them: "label | reason | source"; "" for a file without labels
 	Labels     string
-	MoreLabels int // columns that a label may have on top
+	MoreLabels int // optional additional columns of a label
 }
 
-// File is a file that was read.
+// File is a parsed file.
 type File struct {
 	Name string
 	Rows []*Row // directives among them, in the order of the file
@@ -42,18 +41,18 @@ type Row struct {
 	Columns   []string
 	Directive bool
 	At        string // file:line
-	Fired     bool   // it made a difference
+	Fired     bool   // it had an effect
 }
 
 // Label is a reason that several rows share.
 type Label struct {
 	Name, Reason, Source string
-	More                 string // the column on top, or ""
+	More                 string // the additional column, or ""
 	At                   string
 	used                 bool
 }
 
-// Read reads a file. Its errors are those of Err, where callers add their own.
+// Read parses a file. Err returns its errors, together with those that callers add.
 func Read(name, text string, form Form) *File {
 	f := &File{Name: name, form: form, by: map[string]*Row{}}
 	n := 0
@@ -117,10 +116,10 @@ func (f *File) key(row *Row) string {
 	return strings.Join(words, " ")
 }
 
-// Once reports whether nothing of this name stood before, and refuses it otherwise.
+// Once reports whether a name is new; a duplicate is added as an error.
 func (f *File) Once(name, at string) bool {
 	if old := f.by[name]; old != nil {
-		f.Fail(at, "%s stands at %s already", name, old.At)
+		f.Fail(at, "duplicate %s, first at %s", name, old.At)
 		return false
 	}
 	f.by[name] = &Row{At: at}
@@ -139,11 +138,11 @@ func (f *File) label(at string, c []string) {
 	f.labels = append(f.labels, &Label{Name: c[0], Reason: c[1], Source: c[2], More: strings.Join(c[3:], ""), At: at})
 }
 
-// Use finds a label for a row that names it. Labels stand above the rows that use them.
+// Use returns the label that a row names. Labels must precede the rows that use them.
 func (f *File) Use(name string, row *Row) *Label {
 	i := slices.IndexFunc(f.labels, func(l *Label) bool { return l.Name == name })
 	if i < 0 || f.line(f.labels[i].At) > f.line(row.At) {
-		f.Fail(row.At, "no label %q stands above; add = %s", name, strings.Replace(f.form.Labels, "label", name, 1))
+		f.Fail(row.At, "unknown label %q; add a line above: = %s", name, strings.Replace(f.form.Labels, "label", name, 1))
 		return &Label{}
 	}
 	f.labels[i].used = true
@@ -155,12 +154,12 @@ func (f *File) line(at string) (n int) {
 	return n
 }
 
-// Fail adds an error about the line at.
+// Fail adds an error for the line at.
 func (f *File) Fail(at, format string, args ...any) {
 	f.errs = append(f.errs, fmt.Errorf("%s: %w", at, fmt.Errorf(format, args...)))
 }
 
-// Err is what is wrong with the file, once its rows have named their labels.
+// Err returns the errors of the file. Call it after all rows have named their labels.
 func (f *File) Err() error {
 	errs := slices.Clone(f.errs)
 	for _, l := range f.labels {
@@ -171,7 +170,7 @@ func (f *File) Err() error {
 	return errors.Join(errs...)
 }
 
-// Find gives the row with a key and marks it as fired, or nil.
+// Find returns the row with a key and marks it as fired, or nil.
 func (f *File) Find(key ...string) *Row {
 	row := f.Lookup(key...)
 	if row != nil {
@@ -180,13 +179,13 @@ func (f *File) Find(key ...string) *Row {
 	return row
 }
 
-// Lookup gives the row with a key, or nil.
+// Lookup returns the row with a key, or nil.
 func (f *File) Lookup(key ...string) *Row { return f.by[strings.Join(key, " ")] }
 
-// Stale are the rows that did not fire.
+// Stale returns the rows that did not fire.
 func (f *File) Stale() []*Row {
 	return slices.DeleteFunc(slices.Clone(f.Rows), func(row *Row) bool { return row.Fired || row.Directive })
 }
 
-// Rest are the columns from the nth on, as text.
+// Rest returns the columns from the nth on, as text.
 func (r *Row) Rest(n int) string { return strings.Join(r.Columns[n:], " ") }

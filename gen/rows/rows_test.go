@@ -42,12 +42,12 @@ func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":                     "x.txt:1: 1 columns; want name | what | label",
 		"\na | b | c | d":       "x.txt:2: 4 columns; want name | what | label",
-		"a | b\n\na | b | c":    "x.txt:3: b a stands at x.txt:1 already",
+		"a | b\n\na | b | c":    "x.txt:3: duplicate b a, first at x.txt:1",
 		"= why | reason":        "x.txt:1: want = label | reason | source",
 		"= why | | source":      "x.txt:1: want = label | reason | source",
 		"= a|b|c|d|e":           "x.txt:1: want = label | reason | source",
-		"= a|b|c\n= a|b|c":      `x.txt:2: label "a" stands at x.txt:1 already`,
-		"a | b\n= why | r | so": `x.txt:1: no label "why" stands above; add = why | reason | source`,
+		"= a|b|c\n= a|b|c":      `x.txt:2: duplicate label "a", first at x.txt:1`,
+		"a | b\n= why | r | so": `x.txt:1: unknown label "why"; add a line above: = why | reason | source`,
 	} {
 		f := Read("x.txt", text, form)
 		for _, row := range f.Rows {

@@ -48,7 +48,7 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	if len(all) == 0 && len(rows) == 0 {
 		return nil, nil
 	}
-	list := &GridType{Name: measuredType, Doc: "is a provider on a kernel whose answers were measured."}
+	list := &GridType{Name: measuredType, Doc: "is a provider on a kernel where operations were measured."}
 	for _, m := range sortMeasured(all) {
 		if item := (GridItem{Go: measuredGo(m), Prints: m.Name(), Doc: m.Source}); !slices.Contains(list.Items, item) {
 			list.Items = append(list.Items, item)
@@ -80,10 +80,10 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns,
 			Pages: grids[at].Pages, Question: t.question,
 			Func: t.fn,
-			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was "+
-				"measured: %s. Note has what is documented where that is not so; %s has all that is documented.",
+			FuncDoc: fmt.Sprintf("returns the measured outcome of an operation, %s on a queue pair of a type: "+
+				"%s. Note holds the documented answer if it differs; %s has all documented answers.",
 				t.posted, what, grids[at].Func),
-			Result: t.result, Doc: "is what came of an operation when it was measured.",
+			Result: t.result, Doc: "is the measured outcome of an operation.",
 			Values: []ValueDef{
 				{Go: "Refused", Kind: Text,
 					Doc: `the step that failed, create or post, and its errno: "post EINVAL"; or ""`},
@@ -192,7 +192,7 @@ func (x *measuredResolver) take(row *Disagreement) {
 		names := pick(row.Cells, n)
 		key := strings.Join(names, " × ")
 		if x.rows[key] != nil {
-			x.errorf("%s: %s: %s stands at %s already", row.At, row.Table, key, x.rows[key].At)
+			x.errorf("%s: duplicate %s: %s, first at %s", row.At, row.Table, key, x.rows[key].At)
 			continue
 		}
 		x.rows[key] = row

@@ -28,7 +28,7 @@ var Packages = []Package{
 		Prefixes: []string{"ibv_", "IBV_"},
 		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
 			"infiniband/tm_types.h", "infiniband/opcode.h"},
-		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
+		Synopsis: "provides the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1", Dropin: true},
 	},
 	{
@@ -37,7 +37,7 @@ var Packages = []Package{
 		Headers: []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h",
 			"infiniband/ib.h"},
 		Imports:  []string{"ibv"},
-		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
+		Synopsis: "provides the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
 		Verbs: &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h",
 			Dropin: true},
 	},
@@ -46,7 +46,7 @@ var Packages = []Package{
 		Prefixes: []string{"mlx5dv_", "MLX5DV_"},
 		Headers:  []string{"infiniband/mlx5dv.h", "infiniband/mlx5_api.h", "infiniband/mlx5_user_ioctl_verbs.h"},
 		Imports:  []string{"ibv"},
-		Synopsis: "has the types and constants of libmlx5's direct verbs, in the C layout of 64-bit Linux",
+		Synopsis: "provides the types and constants of libmlx5's direct verbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libmlx5", SOName: "libmlx5.so.1", Needs: "libibverbs"},
 	},
 	{
@@ -54,7 +54,7 @@ var Packages = []Package{
 		Prefixes: []string{"mlx4dv_", "MLX4DV_"},
 		Headers:  []string{"infiniband/mlx4dv.h"},
 		Imports:  []string{"ibv"},
-		Synopsis: "has the types and constants of libmlx4's direct verbs, in the C layout of 64-bit Linux",
+		Synopsis: "provides the types and constants of libmlx4's direct verbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libmlx4", SOName: "libmlx4.so.1", Needs: "libibverbs"},
 	},
 	{
@@ -62,7 +62,7 @@ var Packages = []Package{
 		Prefixes: []string{"efadv_", "EFADV_"},
 		Headers:  []string{"infiniband/efadv.h"},
 		Imports:  []string{"ibv"},
-		Synopsis: "has the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
+		Synopsis: "provides the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libefa", SOName: "libefa.so.1", Needs: "libibverbs"},
 	},
 	{
@@ -70,7 +70,7 @@ var Packages = []Package{
 		Prefixes: []string{"rpma_", "RPMA_"},
 		Headers:  []string{"librpma.h"},
 		Imports:  []string{"ibv"},
-		Synopsis: "has the types and constants of librpma, remote persistent memory access, in the C layout of " +
+		Synopsis: "provides the types and constants of librpma, remote persistent memory access, in the C layout of " +
 			"64-bit Linux",
 		Verbs: &Verbs{Name: "librpma", SOName: "librpma.so.0", Needs: "librdmacm", Alone: true},
 	},
@@ -83,7 +83,7 @@ var Packages = []Package{
 			"rdma/erdma-abi.h", "rdma/irdma-abi.h", "rdma/bnxt_re-abi.h", "rdma/hns-abi.h", "rdma/mana-abi.h",
 			"rdma/ionic-abi.h", "rdma/cxgb4-abi.h", "rdma/mthca-abi.h", "rdma/ocrdma-abi.h", "rdma/qedr-abi.h",
 			"rdma/vmw_pvrdma-abi.h"},
-		Synopsis: "has what programs and the kernel's RDMA drivers tell each other: commands, attributes and their " +
+		Synopsis: "defines the interface between programs and the kernel's RDMA drivers: commands, attributes and their " +
 			"layouts on 64-bit Linux",
 	},
 }

@@ -82,7 +82,7 @@ func TestExceptions(t *testing.T) {
 		"a | skip | | ":                          "x.txt:1: skip needs a C name and a reason",
 		"a | name | | why":                       "x.txt:1: name needs",
 		"a | skip | b | why":                     "x.txt:1: skip needs",
-		"a | skip | | why\n\na | skip | | twice": "x.txt:3: skip a stands at x.txt:1 already",
+		"a | skip | | why\n\na | skip | | twice": "x.txt:3: duplicate skip a, first at x.txt:1",
 	} {
 		_, err := ParseExceptions("x.txt", text)
 		assert.ErrorContains(t, err, want)

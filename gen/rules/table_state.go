@@ -17,7 +17,7 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		key = fmt.Sprintf("%s %s %s", name, row.kind, row.why.Name)
 	}
 	if old := x.stands[key]; old != "" {
-		x.errorf(row.at, "%s stands at %s already", name, old)
+		x.errorf(row.at, "duplicate %s, first at %s", name, old)
 		return
 	}
 	x.stands[key] = row.at

@@ -109,7 +109,7 @@ func TestGridRefused(t *testing.T) {
 			"unknown kind of value"},
 		"unused label": {smallHead, `dir/goes.txt:13: no row uses label "why"`},
 		"unknown label": {smallHead + smallRest + "IBV_QPT_UD | in | no | because\n",
-			at + `no label "because" stands above`},
+			at + `unknown label "because"`},
 		"columns": {smallHead + smallRest + "IBV_QPT_UD | in | no | x | why\n", at + "5 columns"},
 		"statement": {smallHead + smallRest + "IBV_QPT_UD | in | maybe | why\n",
 			at + `unknown statement "maybe"`},
@@ -125,8 +125,8 @@ func TestGridRefused(t *testing.T) {
 		"flag twice": {smallHead + smallRest +
 			"IBV_QPT_UD | in | yes | IBV_SEND_FENCE, IBV_SEND_FENCE | x | why\n", at + "Mask: "},
 		"cell twice": {smallHead + smallRest +
-			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: IBV_QPT_UD × " +
-			"in stands at dir/goes.txt:17 already"},
+			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: duplicate IBV_QPT_UD × " +
+			"in, first at dir/goes.txt:17"},
 		"value missing": {smallHead + smallRest + "IBV_QPT_UD | in | yes | none | | why\n",
 			"IBV_QPT_UD × in is yes and has no Text"},
 		"page says so": {smallHead + smallRest + "IBV_QPT_UD | out | no | why\n",

@@ -192,7 +192,7 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 	if row := r.rows.verbs.Find("blocks", f.Name); row != nil {
 		var told bool
 		if fn.Blocks, _, told = strings.Cut(row.Rest(3), ": "); !told {
-			fn.Blocks = "for as long as nothing happens"
+			fn.Blocks = "indefinitely"
 		}
 	}
 	fn.Doc = r.doc(fn.Prototype, h, f.Man, r.since.of(f.Name))

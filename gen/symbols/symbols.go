@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package symbols reads what a shared library exports, with the versions of its symbols.
+// Package symbols reads the exported symbols of a shared library, with their versions.
 package symbols
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Read reads an ELF shared library. Its soname has to be name.
+// Read reads an ELF shared library, whose soname must be name.
 func Read(name string, file io.ReaderAt) (*model.Library, error) {
 	lib, err := read(name, file)
 	if err != nil {
@@ -33,7 +33,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		return nil, err
 	}
 	if !slices.Equal(sonames, []string{name}) {
-		return nil, fmt.Errorf("it calls itself %q", sonames)
+		return nil, fmt.Errorf("unexpected soname %q", sonames)
 	}
 	lib := &model.Library{Name: name}
 	versioned := f.SectionByType(elf.SHT_GNU_VERSYM) != nil
@@ -44,7 +44,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		}
 	}
 	for _, v := range versions {
-		if v.Flags&elf.VER_FLG_BASE == 0 { // that one is the library's own name
+		if v.Flags&elf.VER_FLG_BASE == 0 { // the base version is the library's name
 			lib.Versions = append(lib.Versions, model.Version{Name: v.Name, After: v.Deps})
 		}
 	}
@@ -53,7 +53,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		return nil, err
 	}
 	for _, s := range all {
-		// A linker gives each version a symbol of its name, which no program asks for.
+		// A linker defines a symbol for each version name; programs do not use them.
 		if s.Section == elf.SHN_UNDEF || s.Section == elf.SHN_ABS && lib.Defines(s.Name) {
 			continue
 		}

@@ -116,7 +116,7 @@ func TestReadRefuses(t *testing.T) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	_, err = Read("libother.so.1", bytes.NewReader(data))
-	assert.EqualError(t, err, `symbols of libother.so.1: it calls itself ["libtest.so.1"]`)
+	assert.EqualError(t, err, `symbols of libother.so.1: unexpected soname ["libtest.so.1"]`)
 	for n := 0; n < len(data); n += len(data) / 50 {
 		_, err = Read("libtest.so.1", bytes.NewReader(data[:n]))
 		assert.Error(t, err, "cut off behind %d bytes", n)
@@ -131,7 +131,7 @@ func TestAgainstBinutils(t *testing.T) {
 	files, err := filepath.Glob("../../headers/cache/*/lib/*.so.*")
 	require.NoError(t, err)
 	if len(files) == 0 {
-		t.Skip("no library is in headers/cache (make headers brings them): none was read")
+		t.Skip("no library is in headers/cache (run make headers): none was read")
 	}
 	for _, file := range files {
 		t.Run(strings.TrimPrefix(file, "../../headers/cache/"), func(t *testing.T) { agrees(t, file) })

@@ -65,11 +65,11 @@ type explainer struct {
 	*Pages
 	order []string            // names of the pages, sorted
 	other map[string][]string // further names that macros give: by tag or function
-	// by tag: the pages of the functions whose prototypes have it, in the order of the headers
+	// by tag: pages of the functions whose prototypes have it, in header order
 	users map[string][]string
 }
 
-// names are a declaration's own name and those that macros give it.
+// names returns a declaration's name and the macros that alias it.
 func (x *explainer) names(name string) []string {
 	names := append([]string{name}, x.other[name]...)
 	if public := strings.TrimLeft(name, "_"); public != name {
@@ -101,7 +101,7 @@ func (x *explainer) function(name string) string {
 	return ""
 }
 
-// uses remembers the page of a function for the types of its prototype.
+// uses records the page of a function for the types of its prototype.
 func (x *explainer) uses(proto *model.Proto, page string) {
 	if page == "" {
 		return
@@ -166,7 +166,7 @@ func (x *explainer) shown(kind string, names []string) string {
 	})
 }
 
-// used finds the page of a function that takes or gives a type, else a page that mentions the type.
+// used finds the page of a function that takes or returns a type, or else a page that mentions the type.
 func (x *explainer) used(names []string) string {
 	var users []string
 	for _, n := range names {
@@ -191,7 +191,7 @@ func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
 	return mostAlike(names, all)
 }
 
-// mostAlike is the page named most like one of the names; the first of the pages where several are.
+// mostAlike returns the page whose name is most similar to one of the names, the first of equals.
 func mostAlike(names, pages []string) string {
 	best, most := "", -1.0
 	for _, page := range pages {
@@ -206,7 +206,7 @@ func mostAlike(names, pages []string) string {
 	return best
 }
 
-// likeness is the share of words that two C names have in common, from 0 to 1.
+// likeness returns the share of words that two C names have in common, from 0 to 1.
 func likeness(a, b string) float64 {
 	words := map[string]int{}
 	for _, w := range strings.Split(a, "_") {

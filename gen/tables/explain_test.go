@@ -156,5 +156,5 @@ func TestReadPagesRefuses(t *testing.T) {
 		})
 	}
 	_, err := ReadPages(os.DirFS(t.TempDir() + "/gone"))
-	require.ErrorContains(t, err, "make headers brings them")
+	require.ErrorContains(t, err, "run make headers")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Markdown are the man pages that are read from their Markdown, too: a source tree has them in no other form until it
-// is built. The file is called as the page, with .md behind.
+// Markdown lists the man pages that are also read from Markdown, their only form in a source tree that is not built.
+// The file name is the page's with .md appended.
 var Markdown = []string{"ibv_wr_post.3"}
 
 const markdownSuffix = ".md"
@@ -25,8 +25,8 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells reads one row of a table, | a | b |; nil at its end. What looks like a row and stands apart, indented or
-// after an empty line, is refused up to the next heading: it may be one that the table has lost.
+// pipeCells parses one table row, | a | b |; nil at the end of the table. A line that looks like a row but is indented
+// or follows an empty line is rejected up to the next heading: it may be a lost row.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
@@ -53,8 +53,8 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 	return nil, nil
 }
 
-// markdownFlags reads the section on wr_flags in Markdown: each flag stands on a line of its own, its description
-// follows a colon, perhaps after empty lines.
+// markdownFlags parses the section on wr_flags in Markdown: each flag is on its own line, and its description follows a
+// colon, possibly after empty lines.
 func (p *pageReader) markdownFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != "## Flags" {
 		p.read()

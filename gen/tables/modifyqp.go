@@ -11,11 +11,11 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// ModifyQPName is the name of the table that ReadModifyQP gives: the attributes that a queue pair of a type needs to
-// enter a state.
+// ModifyQPName is the name of the table of ReadModifyQP: the attributes that a queue pair of a type needs to enter a
+// state.
 const ModifyQPName = "modify_qp"
 
-// Every release read so far has tables for these types. A page with others wants a look by a person.
+// Every release read so far has tables for these types. A page with others needs manual review.
 var modifyQPTypes = []string{"IBV_QPT_UD", "IBV_QPT_UC", "IBV_QPT_RC", "IBV_QPT_RAW_PACKET"}
 
 // The page's names of the states that its tables lead to, in order, starting from reset.
@@ -26,7 +26,7 @@ var (
 	attributeName = regexp.MustCompile(`^IBV_QP_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadModifyQP reads the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, as
+// ReadModifyQP parses the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, into
 // one: rows are types, columns are the states entered, cells are lists of attributes.
 func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
@@ -66,12 +66,13 @@ func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	return t, nil
 }
 
-// text is the next line without changes of font.
+// text returns the next line without font changes.
 func (p *pageReader) text() string {
 	return strings.TrimSpace(fontEscape.ReplaceAllString(p.read(), ""))
 }
 
-// requiredAttributes reads the table of one type, which ends at .fi. A line without a state continues the one before.
+// requiredAttributes parses the table of one type, which ends at .fi. A line without a state continues the previous
+// one.
 func (p *pageReader) requiredAttributes(qpType string) (model.TableRow, error) {
 	row := model.TableRow{Name: qpType}
 	var attributes []string

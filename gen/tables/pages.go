@@ -11,13 +11,13 @@ import (
 	"sync"
 )
 
-// Pages is a directory of man pages, read so that declarations can be looked up in it.
+// Pages is a directory of man pages, indexed by declarations.
 type Pages struct {
 	pages map[string]*manPage // by name: "ibv_poll_cq.3"
 	links map[string]string   // a page that only stands for another: "ibv_wr_send.3" → "ibv_wr_post.3"
 }
 
-// manPage is what one page says about C names.
+// manPage holds the C names in one page.
 type manPage struct {
 	name     string
 	titled   map[string]bool // functions of its NAME section
@@ -29,9 +29,9 @@ type manPage struct {
 
 var (
 	pageName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\.[37]$`)
-	// redirect is a page that consists of a request to read another.
+	// redirect is a page that consists of a .so request.
 	redirect = regexp.MustCompile(`^\.so +(?:[^ ]*/)?([^\s/]+)\s*$`)
-	// fontEscape changes the font or size, or takes no room, and leaves the text as it is.
+	// fontEscape matches escapes that change the font or size or have no width.
 	fontEscape = regexp.MustCompile(`\\f(\[[A-Z]*\]|\([A-Z]{2}|[A-Z])|\\s[-+]?[0-9]|\\[&c|]`)
 	section    = regexp.MustCompile(`^\.SH +"?([^"]*)"?\s*$`)
 	request    = regexp.MustCompile(`^[.'][A-Za-z]+ *`)
@@ -43,11 +43,11 @@ var (
 )
 
 // ReadPages reads the man pages of a directory: regular files, symbolic links between them, and pages that consist of a
-// .so request. Files that are not pages of sections 3 and 7 are passed over.
+// .so request. Files other than pages of sections 3 and 7 are skipped.
 func ReadPages(dir fs.FS) (*Pages, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {
-		return nil, fmt.Errorf("man pages: %w; make headers brings them", err)
+		return nil, fmt.Errorf("man pages: %w; run make headers", err)
 	}
 	p := &Pages{pages: map[string]*manPage{}, links: map[string]string{}}
 	texts := map[string]string{}
@@ -76,7 +76,7 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 	}
 	p.readAll(texts)
 	if len(p.pages) == 0 {
-		return nil, fmt.Errorf("man pages: the directory holds none; make headers brings them")
+		return nil, fmt.Errorf("man pages: the directory holds none; run make headers")
 	}
 	for _, e := range entries {
 		if _, link := p.links[e.Name()]; link && p.resolve(e.Name()) == nil {
@@ -87,7 +87,7 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 	return p, nil
 }
 
-// readAll reads pages two at a time: hundreds of them are a good part of the time that reading a release takes.
+// readAll reads pages two at a time, because hundreds of pages take a large part of the time to read a release.
 func (p *Pages) readAll(texts map[string]string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func (p *Pages) readAll(texts map[string]string) {
 	wg.Wait()
 }
 
-// resolve follows links from a name to a page; nil where there is none.
+// resolve follows links from a name to a page; nil if there is none.
 func (p *Pages) resolve(name string) *manPage {
 	for range len(p.links) + 1 { // a loop of links ends here
 		to, ok := p.links[name]
@@ -155,7 +155,7 @@ func notInName(r rune) bool {
 	return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 }
 
-// sections gives the text of each section without comments, requests, fonts and the quotes of request arguments.
+// sections returns the text of each section without comments, requests, fonts and the quotes of request arguments.
 func sections(text string) map[string]string {
 	all := map[string]string{}
 	title := ""

@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// PostSendName is the name of the table that ReadPostSend gives: opcode by queue pair type.
+// PostSendName is the name of the table of ReadPostSend: opcode by queue pair type.
 const PostSendName = "post_send"
 
-// The table and the list of flags had this shape in every release read so far. A page of another shape wants a look
-// by a person, because a row or column that came or went changes what is valid.
+// The table and the list of flags have had this shape in every release read so far. Another shape needs manual review,
+// because an added or removed row or column changes what is valid.
 const (
 	postSendColumns = 5
 	postSendRows    = 11
@@ -38,15 +38,16 @@ var (
 	qpTypeName = regexp.MustCompile(`^IBV_QPT_[A-Z][A-Z0-9_]*$`)
 	opcodeName = regexp.MustCompile(`^IBV_WR_[A-Z][A-Z0-9_]*$`)
 	flagEntry  = regexp.MustCompile(`^\.B (IBV_SEND_[A-Z][A-Z0-9_]*) ?\\fR +(\S.*)$`)
-	// ruleWord marks a sentence that may limit a flag, so that a new limit is never taken for a description.
+	// ruleWord matches words of a sentence that may limit a flag, so that a new limit is not mistaken for a
+	// description.
 	ruleWord = regexp.MustCompile(`(?i)\b(valid|invalid|only|relevant|must|mustn't|requires?|required|` +
 		`unless|except|if|when|where|` +
 		`allowed|supported|unsupported|ignored|cannot|can't|may|should|shall|needs?|applies|applicable|restricted|limited)\b`)
-	// sentenceEnd is a full stop before white space: "e.g.x" and "2.0" do not end a sentence.
+	// sentenceEnd matches a full stop before white space: "e.g.x" and "2.0" do not end a sentence.
 	sentenceEnd = regexp.MustCompile(`\.(\s+|$)`)
 )
 
-// pageReader walks the lines of a page and knows where it is, for its errors.
+// pageReader reads the lines of a page and tracks its position for errors.
 type pageReader struct {
 	page  string
 	lines []string
@@ -64,13 +65,13 @@ func (p *pageReader) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{p.page, max(p.next, 1)}, args...)...)
 }
 
-// cutOff says that the page ends where it cannot end when it is whole: every page has a section behind its tables.
+// cutOff is the error for a truncated page: every page has a section after its tables.
 func (p *pageReader) cutOff(what string) error {
 	return p.errorf("the page ends in %s, with no section behind it: it is cut off; bring the whole page", what)
 }
 
-// ReadPostSend reads the page ibv_post_send.3: its table of opcodes by queue pair type, and the rules of the send flags
-// that follow it. A page of a shape that it does not know is refused with page, line and what was found.
+// ReadPostSend parses the page ibv_post_send.3: its table of opcodes by queue pair type, and the rules of the send
+// flags that follow it. An unknown shape is rejected with page and line.
 func ReadPostSend(page string, text []byte) (model.Table, []model.Flag, error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	table, err := p.postSendTable()
@@ -132,7 +133,7 @@ func (p *pageReader) postSendTable() (model.Table, error) {
 	return t, nil
 }
 
-// tableHeader goes to the header of the opcode table and gives its cells.
+// tableHeader moves to the header of the opcode table and returns its cells.
 func (p *pageReader) tableHeader() ([]string, error) {
 	before := ""
 	for p.more() {
@@ -189,7 +190,7 @@ func (p *pageReader) postSendRow(line string, columns int) (model.TableRow, erro
 	return row, nil
 }
 
-// sendFlags reads the list of flags that follows the table, up to the next section.
+// sendFlags parses the list of flags after the table, up to the next section.
 func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
 	for p.more() && p.lines[p.next] != ".TP" { // what introduces the list
 		if line := p.read(); isRequest(line) && line != ".PP" {
@@ -248,10 +249,10 @@ func (p *pageReader) sendFlag(t *model.Table) (model.Flag, error) {
 	return flag, nil
 }
 
-// isRequest reports whether roff takes the line for a request and not for text.
+// isRequest reports whether the line is a roff request.
 func isRequest(line string) bool { return strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") }
 
-// flagRule reads one sentence about a flag: a limit in one of the forms that the page uses, or a description.
+// flagRule parses one sentence about a flag: a limit in one of the page's forms, or a description.
 func (p *pageReader) flagRule(t *model.Table, flag *model.Flag, sentence string) error {
 	unknown := func() error {
 		return p.errorf("%s: no rule is known for the sentence %.200q; teach it to flagRule", flag.Name, sentence)

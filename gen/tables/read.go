@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Read reads all tables, and the rules of the send flags, from the man pages of a release. Where a page of [Markdown]
-// lies there in that form, its tables are taken from it, whatever page stands in for it beside.
+// Read parses all tables, and the rules of the send flags, from the man pages of a release. If a page of [Markdown] is
+// present as Markdown, its tables are read from that, even if a page of another release is also there.
 func Read(man fs.FS) (all []model.Table, flags []model.Flag, err error) {
 	for _, one := range []struct {
 		page string

@@ -11,17 +11,17 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// WRPostName is the name of the table that ReadWRPost gives: each work-request builder, with the queue pair types and
-// setters that the page lists.
+// WRPostName is the name of the table of ReadWRPost: each work request builder, with the queue pair types and setters
+// that the page lists.
 const WRPostName = "wr_post"
 
-// WRFlagsName is the name of the table of the flags that the same page lists for wr_flags.
+// WRFlagsName is the name of the table of flags that the page lists for wr_flags.
 const WRFlagsName = "wr_flags"
 
 // wrPostHeader are the columns of the page's table.
 var wrPostHeader = []string{"Operation", "WR builder", "QP Type Supported", "setters"}
 
-// A page with fewer operations has lost some; one with more has a new one, which flows through to the tables.
+// A page with fewer operations has lost some; a new operation is passed on to the tables.
 const wrPostLeast = 11
 
 var (
@@ -31,8 +31,8 @@ var (
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadWRPost reads the page ibv_wr_post.3, or its Markdown where the name ends with .md: its table of builders, and
-// the flags that it lists for wr_flags. Cells and names are as the page has them, mistakes included.
+// ReadWRPost parses the page ibv_wr_post.3, or its Markdown if the name ends with .md: its table of builders, and the
+// flags that it lists for wr_flags. Cells and names are copied from the page, including mistakes.
 func ReadWRPost(page string, text []byte) (builders, flags model.Table, err error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	toTable, cells, readFlags := p.toBlocks, p.blockCells, p.wrFlags
@@ -81,7 +81,7 @@ func ReadWRPost(page string, text []byte) (builders, flags model.Table, err erro
 	return t, flags, nil
 }
 
-// toBlocks goes to the first table of a page.
+// toBlocks moves to the first table of a page.
 func (p *pageReader) toBlocks() error {
 	for p.more() && p.lines[p.next] != ".TS" {
 		p.read()
@@ -96,7 +96,7 @@ func (p *pageReader) toBlocks() error {
 	return nil
 }
 
-// blockCells reads one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
+// blockCells parses one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
 func (p *pageReader) blockCells(n int) ([]string, error) {
 	for p.more() && p.lines[p.next] != "T{" {
 		line := p.read()
@@ -131,7 +131,7 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 	}
 }
 
-// wrFlags reads the section on wr_flags. The page describes the flags and limits none of them.
+// wrFlags parses the section on wr_flags, which describes flags without limits.
 func (p *pageReader) wrFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != ".SS Flags" {
 		p.read()

@@ -3,7 +3,7 @@
 
 package efadv
 
-// DeviceAttrCaps is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCaps.
+// DeviceAttrCaps is a set of flags; bits without a name print in hex. It is in DeviceAttr.DeviceCaps.
 //
 // C: untagged enum (efadv.h)
 //
@@ -33,32 +33,32 @@ var namesOfDeviceAttrCaps = [...]named[DeviceAttrCaps]{
 	{DEVICE_ATTR_CAPS_COMP_CNTR, "EFADV_DEVICE_ATTR_CAPS_COMP_CNTR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DeviceAttrCaps) String() string {
 	return flagString(v, namesOfDeviceAttrCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DeviceAttrCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DeviceAttrCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "DeviceAttrCaps", text, namesOfDeviceAttrCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DeviceAttrCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DeviceAttrCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SQDepthAttrFlags is a set of flags; bits that it does not name print in hex. It is in SQDepthAttr.Flags.
+// SQDepthAttrFlags is a set of flags; bits without a name print in hex. It is in SQDepthAttr.Flags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -76,32 +76,32 @@ var namesOfSQDepthAttrFlags = [...]named[SQDepthAttrFlags]{
 	{SQ_DEPTH_ATTR_INLINE_WRITE, "EFADV_SQ_DEPTH_ATTR_INLINE_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SQDepthAttrFlags) String() string {
 	return flagString(v, namesOfSQDepthAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SQDepthAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SQDepthAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "SQDepthAttrFlags", text, namesOfSQDepthAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SQDepthAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SQDepthAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPDriverType is an enumeration; values that it does not name print as numbers. It is in QPInitAttr.DriverQPType.
+// QPDriverType is an enumeration; values without a name print as numbers. It is in QPInitAttr.DriverQPType.
 //
 // C: untagged enum (efadv.h)
 //
@@ -119,32 +119,32 @@ var namesOfQPDriverType = [...]named[QPDriverType]{
 	{QP_DRIVER_TYPE_SRD, "EFADV_QP_DRIVER_TYPE_SRD"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v QPDriverType) String() string {
 	return enumString(v, "QPDriverType", namesOfQPDriverType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v QPDriverType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfQPDriverType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *QPDriverType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "QPDriverType", text, namesOfQPDriverType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v QPDriverType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfQPDriverType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *QPDriverType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.Flags.
+// QPFlags is a set of flags; bits without a name print in hex. It is in QPInitAttr.Flags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -164,32 +164,32 @@ var namesOfQPFlags = [...]named[QPFlags]{
 	{QP_FLAGS_INLINE_WRITE, "EFADV_QP_FLAGS_INLINE_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPFlags) String() string {
 	return flagString(v, namesOfQPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "QPFlags", text, namesOfQPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPWRFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.WRFlags.
+// QPWRFlags is a set of flags; bits without a name print in hex. It is in QPInitAttr.WRFlags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -207,32 +207,32 @@ var namesOfQPWRFlags = [...]named[QPWRFlags]{
 	{WR_EX_WITH_PROCESSING_HINTS, "EFADV_WR_EX_WITH_PROCESSING_HINTS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPWRFlags) String() string {
 	return flagString(v, namesOfQPWRFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPWRFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPWRFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "QPWRFlags", text, namesOfQPWRFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPWRFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPWRFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQCaps is a set of flags; bits that it does not name print in hex. It is in WQAttr.Caps.
+// WQCaps is a set of flags; bits without a name print in hex. It is in WQAttr.Caps.
 //
 // C: untagged enum (efadv.h)
 //
@@ -250,32 +250,32 @@ var namesOfWQCaps = [...]named[WQCaps]{
 	{WQ_CAPS_64_BIT_REQ_ID, "EFADV_WQ_CAPS_64_BIT_REQ_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WQCaps) String() string {
 	return flagString(v, namesOfWQCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WQCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WQCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "WQCaps", text, namesOfWQCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WQCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WQCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WRProcessingHint is a set of flags; bits that it does not name print in hex.
+// WRProcessingHint is a set of flags; bits without a name print in hex.
 //
 // C: enum efadv_wr_processing_hint (efadv.h)
 //
@@ -293,32 +293,32 @@ var namesOfWRProcessingHint = [...]named[WRProcessingHint]{
 	{WR_PROCESSING_HINT_BURST_PPS_SENSITIVE, "EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WRProcessingHint) String() string {
 	return flagString(v, namesOfWRProcessingHint[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WRProcessingHint) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WRProcessingHint) UnmarshalText(text []byte) error {
 	return parseFlags(v, "efadv_wr_processing_hint", text, namesOfWRProcessingHint[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WRProcessingHint) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WRProcessingHint) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQWCFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.WCFlags.
+// CQWCFlags is a set of flags; bits without a name print in hex. It is in CQInitAttr.WCFlags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -338,32 +338,32 @@ var namesOfCQWCFlags = [...]named[CQWCFlags]{
 	{WC_EX_WITH_IS_UNSOLICITED, "EFADV_WC_EX_WITH_IS_UNSOLICITED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQWCFlags) String() string {
 	return flagString(v, namesOfCQWCFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQWCFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQWCFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "CQWCFlags", text, namesOfCQWCFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQWCFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQWCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.Flags.
+// CQInitFlags is a set of flags; bits without a name print in hex. It is in CQInitAttr.Flags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -381,32 +381,32 @@ var namesOfCQInitFlags = [...]named[CQInitFlags]{
 	{CQ_INIT_FLAGS_EXT_MEM_DMABUF, "EFADV_CQ_INIT_FLAGS_EXT_MEM_DMABUF"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQInitFlags) String() string {
 	return flagString(v, namesOfCQInitFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQInitFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQInitFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "CQInitFlags", text, namesOfCQInitFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQInitFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQInitFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MemoryLocationType is an enumeration; values that it does not name print as numbers. It is in MemoryLocation.Type.
+// MemoryLocationType is an enumeration; values without a name print as numbers. It is in MemoryLocation.Type.
 //
 // C: untagged enum (efadv.h)
 //
@@ -426,32 +426,32 @@ var namesOfMemoryLocationType = [...]named[MemoryLocationType]{
 	{MEMORY_LOCATION_DMABUF, "EFADV_MEMORY_LOCATION_DMABUF"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MemoryLocationType) String() string {
 	return enumString(v, "MemoryLocationType", namesOfMemoryLocationType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MemoryLocationType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMemoryLocationType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MemoryLocationType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "MemoryLocationType", text, namesOfMemoryLocationType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MemoryLocationType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMemoryLocationType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MemoryLocationType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CompCntrInitFlags is a set of flags; bits that it does not name print in hex. It is in CompCntrInitAttr.Flags.
+// CompCntrInitFlags is a set of flags; bits without a name print in hex. It is in CompCntrInitAttr.Flags.
 //
 // C: untagged enum (efadv.h)
 //
@@ -471,32 +471,32 @@ var namesOfCompCntrInitFlags = [...]named[CompCntrInitFlags]{
 	{COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM, "EFADV_COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CompCntrInitFlags) String() string {
 	return flagString(v, namesOfCompCntrInitFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CompCntrInitFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CompCntrInitFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "CompCntrInitFlags", text, namesOfCompCntrInitFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CompCntrInitFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CompCntrInitFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MRAttrValidity is a set of flags; bits that it does not name print in hex. It is in MRAttr.ICIDValidity.
+// MRAttrValidity is a set of flags; bits without a name print in hex. It is in MRAttr.ICIDValidity.
 //
 // C: untagged enum (efadv.h)
 //
@@ -518,27 +518,27 @@ var namesOfMRAttrValidity = [...]named[MRAttrValidity]{
 	{MR_ATTR_VALIDITY_RDMA_RECV_IC_ID, "EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MRAttrValidity) String() string {
 	return flagString(v, namesOfMRAttrValidity[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MRAttrValidity) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MRAttrValidity) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MRAttrValidity", text, namesOfMRAttrValidity[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MRAttrValidity) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MRAttrValidity) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -3,12 +3,12 @@
 
 package ibv
 
-// GUID is the number of a node, a port or a system, in network byte order: an EUI-64. Its text is that of ibv_devinfo:
+// GUID is the EUI-64 of a node, a port or a system, in network byte order. It prints like in ibv_devinfo:
 // 0002:c903:00a1:b2c3.
 type GUID BE64
 
-// ParseGUID reads a GUID as people write it: 0002:c903:00a1:b2c3, 00:02:c9:03:00:a1:b2:c3 (also with -),
-// 0x0002c90300a1b2c3, or its 16 hex digits alone. Space around it is ignored: files of sysfs end with a newline.
+// ParseGUID parses a GUID in one of these forms: 0002:c903:00a1:b2c3, 00:02:c9:03:00:a1:b2:c3 (also with -),
+// 0x0002c90300a1b2c3, or 16 hex digits. Surrounding space is ignored, because sysfs files end with a newline.
 func ParseGUID(text string) (GUID, error) {
 	var b [8]byte
 	s := trim(text)
@@ -24,10 +24,10 @@ func ParseGUID(text string) (GUID, error) {
 	return GUID(ToBE64(bigEndian(b[:]))), nil
 }
 
-// Host is the number in the byte order of the machine.
+// Host returns the number in host byte order.
 func (g GUID) Host() uint64 { return BE64(g).Host() }
 
-// String is "0002:c903:00a1:b2c3".
+// String returns, for example, "0002:c903:00a1:b2c3".
 func (g GUID) String() string {
 	var b [8]byte
 	for i := range b {
@@ -36,10 +36,10 @@ func (g GUID) String() string {
 	return string(appendGroups(nil, b[:], 2))
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText is ParseGUID.
+// UnmarshalText parses like ParseGUID.
 func (g *GUID) UnmarshalText(text []byte) (err error) {
 	v, err := ParseGUID(string(text))
 	if err == nil {
@@ -48,16 +48,16 @@ func (g *GUID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// MAC is an Ethernet address: 02:00:5e:10:00:01. net.HardwareAddr(m[:]) is the type of package net.
+// MAC is an Ethernet address. net.HardwareAddr(m[:]) converts it to the type of package net.
 type MAC [6]uint8
 
-// String is "02:00:5e:10:00:01".
+// String returns, for example, "02:00:5e:10:00:01".
 func (m MAC) String() string { return string(appendGroups(nil, m[:], 1)) }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads an address with colons, with hyphens, with points (0200.5e10.0001), or its 12 hex digits alone.
+// UnmarshalText parses an address with colons, hyphens or periods (0200.5e10.0001), or 12 hex digits.
 func (m *MAC) UnmarshalText(text []byte) error {
 	var b MAC
 	s := trim(string(text))
@@ -75,8 +75,8 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// groups reads hex numbers of some bytes each, with a character between them and at least a number of digits, until b
-// is full.
+// groups parses hex numbers of the given number of bytes, separated by between and with at least least digits each,
+// until b is full.
 func groups(s string, between byte, b []byte, bytes, least int) bool {
 	for i := 0; i < len(b); i += bytes {
 		n := 0
@@ -95,7 +95,7 @@ func groups(s string, between byte, b []byte, bytes, least int) bool {
 	return true
 }
 
-// appendGroups adds what groups reads, with all digits.
+// appendGroups appends such numbers with all digits.
 func appendGroups(s, b []byte, bytes int) []byte {
 	for i, v := range b {
 		if i > 0 && i%bytes == 0 {
@@ -113,7 +113,7 @@ func bigEndian(b []byte) (v uint64) {
 	return v
 }
 
-// withoutHex is the text behind 0x.
+// withoutHex returns the text after 0x.
 func withoutHex(s string) string {
 	if len(s) > 2 && s[0] == '0' && (s[1] == 'x' || s[1] == 'X') {
 		return s[2:]
@@ -121,9 +121,9 @@ func withoutHex(s string) string {
 	return s
 }
 
-// formatGID is the text of an IPv6 address, as RFC 5952 wants it.
+// formatGID returns the text of an IPv6 address in the form of RFC 5952.
 func formatGID(g [16]byte) string {
-	four := true // an address of IPv4
+	four := true // an IPv4 address
 	for i, c := range g[:12] {
 		four = four && c == mapped[i]
 	}
@@ -137,7 +137,7 @@ func formatGID(g [16]byte) string {
 		}
 		return string(s)
 	}
-	zeros, end := 0, 0 // the first longest run of zeros, if it is longer than one group
+	zeros, end := 0, 0 // first of the longest runs of zeros, if longer than one group
 	for i := 0; i < 8; i++ {
 		j := i
 		for j < 8 && g[2*j] == 0 && g[2*j+1] == 0 {
@@ -162,10 +162,10 @@ func formatGID(g [16]byte) string {
 	return string(s)
 }
 
-// mapped are the bytes before an address of IPv4.
+// mapped is the prefix of an IPv4-mapped address.
 var mapped = [12]byte{10: 0xff, 11: 0xff}
 
-// parseGID reads a GID in any form of ParseGID.
+// parseGID parses a GID in any form that ParseGID accepts.
 func parseGID(text string) (g [16]byte, ok bool) {
 	s := trim(text)
 	colons := 0
@@ -195,7 +195,7 @@ func parseGID(text string) (g [16]byte, ok bool) {
 	return parseIPv6(s)
 }
 
-// isHalf reports whether a text may be a number of 64 bits: after 0x, or with all its digits.
+// isHalf reports whether a text may be a 64-bit number: after 0x, or with all its digits.
 func isHalf(s string) bool {
 	hex := withoutHex(s)
 	return hex != s && len(hex) <= 16 || len(s) == 16
@@ -210,7 +210,7 @@ func halves(high, low string, g *[16]byte) bool {
 	return ok && also
 }
 
-// parseIPv4 reads four numbers without zeros before them, which some programs take for octal numbers.
+// parseIPv4 parses four decimal numbers. It rejects leading zeros, which some programs take for octal.
 func parseIPv4(s string, b []byte) bool {
 	for i := range 4 {
 		n := 0
@@ -227,9 +227,9 @@ func parseIPv4(s string, b []byte) bool {
 	return true
 }
 
-// parseIPv6 reads an IPv6 address.
+// parseIPv6 parses an IPv6 address.
 func parseIPv6(s string) (g [16]byte, ok bool) {
-	at, gap := 0, -1 // bytes so far; where :: stands
+	at, gap := 0, -1 // bytes so far; position of ::
 	if len(s) > 1 && s[:2] == "::" {
 		gap, s = 0, s[2:]
 	}
@@ -267,7 +267,7 @@ func parseIPv6(s string) (g [16]byte, ok bool) {
 	if gap < 0 {
 		return g, at == 16
 	}
-	if at == 16 { // :: is at least one group
+	if at == 16 { // :: stands for at least one group
 		return g, false
 	}
 	tail := g[gap:at]

@@ -3,7 +3,7 @@
 
 package ibv
 
-// GIDType is an enumeration; values that it does not name print as numbers. It is in GIDEntry.GIDType.
+// GIDType is an enumeration; values without a name print as numbers. It is in GIDEntry.GIDType.
 //
 // C: enum ibv_gid_type (verbs.h)
 //
@@ -25,32 +25,32 @@ var namesOfGIDType = [...]named[GIDType]{
 	{GID_TYPE_ROCE_V2, "IBV_GID_TYPE_ROCE_V2"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v GIDType) String() string {
 	return enumString(v, "ibv_gid_type", namesOfGIDType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v GIDType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfGIDType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *GIDType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_gid_type", text, namesOfGIDType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v GIDType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfGIDType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *GIDType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// NodeType is an enumeration; values that it does not name print as numbers. libibverbs.NodeTypeStr takes it. It is in
+// NodeType is an enumeration; values without a name print as numbers. libibverbs.NodeTypeStr takes it. It is in
 // Device.NodeType.
 //
 // C: enum ibv_node_type (verbs.h)
@@ -83,32 +83,32 @@ var namesOfNodeType = [...]named[NodeType]{
 	{NODE_UNSPECIFIED, "IBV_NODE_UNSPECIFIED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v NodeType) String() string {
 	return enumString(v, "ibv_node_type", namesOfNodeType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v NodeType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfNodeType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *NodeType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_node_type", text, namesOfNodeType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v NodeType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfNodeType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *NodeType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TransportType is an enumeration; values that it does not name print as numbers. It is in Device.TransportType.
+// TransportType is an enumeration; values without a name print as numbers. It is in Device.TransportType.
 //
 // C: enum ibv_transport_type (verbs.h)
 //
@@ -136,32 +136,32 @@ var namesOfTransportType = [...]named[TransportType]{
 	{TRANSPORT_UNSPECIFIED, "IBV_TRANSPORT_UNSPECIFIED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v TransportType) String() string {
 	return enumString(v, "ibv_transport_type", namesOfTransportType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v TransportType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfTransportType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *TransportType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_transport_type", text, namesOfTransportType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v TransportType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfTransportType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *TransportType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCapFlags.
+// DeviceCapFlags is a set of flags; bits without a name print in hex. It is in DeviceAttr.DeviceCapFlags.
 //
 // C: enum ibv_device_cap_flags (verbs.h)
 //
@@ -170,7 +170,7 @@ func (v *TransportType) UnmarshalJSON(json []byte) error {
 // Since: rdma-core 33.2 or earlier
 type DeviceCapFlags uint32
 
-// Values of DeviceCapFlags. They have no type, for members of several sizes hold them.
+// Values of DeviceCapFlags. They are untyped because members of several sizes hold them.
 const (
 	DEVICE_RESIZE_MAX_WR         = 1         // C: IBV_DEVICE_RESIZE_MAX_WR
 	DEVICE_BAD_PKEY_CNTR         = 2         // C: IBV_DEVICE_BAD_PKEY_CNTR
@@ -225,27 +225,27 @@ var namesOfDeviceCapFlags = [...]named[DeviceCapFlags]{
 	{DEVICE_MANAGED_FLOW_STEERING, "IBV_DEVICE_MANAGED_FLOW_STEERING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DeviceCapFlags) String() string {
 	return flagString(v, namesOfDeviceCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DeviceCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DeviceCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_device_cap_flags", text, namesOfDeviceCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DeviceCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DeviceCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -296,32 +296,32 @@ var namesOfDeviceCapFlags64 = [...]named[DeviceCapFlags64]{
 	{DEVICE_CC_DMA_BOUNCE, "IBV_DEVICE_CC_DMA_BOUNCE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DeviceCapFlags64) String() string {
 	return flagString(v, namesOfDeviceCapFlags64[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DeviceCapFlags64) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DeviceCapFlags64) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_device_cap_flags", text, namesOfDeviceCapFlags64[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DeviceCapFlags64) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DeviceCapFlags64) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ForkStatus is an enumeration; values that it does not name print as numbers. libibverbs.IsForkInitialized returns it.
+// ForkStatus is an enumeration; values without a name print as numbers. libibverbs.IsForkInitialized returns it.
 //
 // C: enum ibv_fork_status (verbs.h)
 //
@@ -343,32 +343,32 @@ var namesOfForkStatus = [...]named[ForkStatus]{
 	{FORK_UNNEEDED, "IBV_FORK_UNNEEDED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v ForkStatus) String() string {
 	return enumString(v, "ibv_fork_status", namesOfForkStatus[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v ForkStatus) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfForkStatus[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *ForkStatus) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_fork_status", text, namesOfForkStatus[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v ForkStatus) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfForkStatus[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *ForkStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AtomicCap is an enumeration; values that it does not name print as numbers. It is in DeviceAttr.AtomicCap.
+// AtomicCap is an enumeration; values without a name print as numbers. It is in DeviceAttr.AtomicCap.
 //
 // C: enum ibv_atomic_cap (verbs.h)
 //
@@ -390,32 +390,32 @@ var namesOfAtomicCap = [...]named[AtomicCap]{
 	{ATOMIC_GLOB, "IBV_ATOMIC_GLOB"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v AtomicCap) String() string {
 	return enumString(v, "ibv_atomic_cap", namesOfAtomicCap[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v AtomicCap) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfAtomicCap[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *AtomicCap) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_atomic_cap", text, namesOfAtomicCap[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v AtomicCap) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfAtomicCap[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *AtomicCap) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMMask is a set of flags; bits that it does not name print in hex. It is in DM.CompMask.
+// DMMask is a set of flags; bits without a name print in hex. It is in DM.CompMask.
 //
 // C: enum ibv_dm_mask (verbs.h)
 //
@@ -433,32 +433,32 @@ var namesOfDMMask = [...]named[DMMask]{
 	{DM_MASK_HANDLE, "IBV_DM_MASK_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DMMask) String() string {
 	return flagString(v, namesOfDMMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DMMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DMMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_dm_mask", text, namesOfDMMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DMMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DMMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ODPGeneralCaps is a set of flags; bits that it does not name print in hex. It is in ODPCaps.GeneralCaps.
+// ODPGeneralCaps is a set of flags; bits without a name print in hex. It is in ODPCaps.GeneralCaps.
 //
 // C: enum ibv_odp_general_caps (verbs.h)
 //
@@ -478,32 +478,32 @@ var namesOfODPGeneralCaps = [...]named[ODPGeneralCaps]{
 	{ODP_SUPPORT_IMPLICIT, "IBV_ODP_SUPPORT_IMPLICIT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ODPGeneralCaps) String() string {
 	return flagString(v, namesOfODPGeneralCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ODPGeneralCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ODPGeneralCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_odp_general_caps", text, namesOfODPGeneralCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ODPGeneralCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ODPGeneralCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ODPTransportCapBits is a set of flags; bits that it does not name print in hex. It is in ODPTransportCaps.RCODPCaps,
+// ODPTransportCapBits is a set of flags; bits without a name print in hex. It is in ODPTransportCaps.RCODPCaps,
 // ODPTransportCaps.UCODPCaps, ODPTransportCaps.UDODPCaps and DeviceAttrEx.XRCODPCaps.
 //
 // C: enum ibv_odp_transport_cap_bits (verbs.h)
@@ -536,32 +536,32 @@ var namesOfODPTransportCapBits = [...]named[ODPTransportCapBits]{
 	{ODP_SUPPORT_ATOMIC_WRITE, "IBV_ODP_SUPPORT_ATOMIC_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ODPTransportCapBits) String() string {
 	return flagString(v, namesOfODPTransportCapBits[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ODPTransportCapBits) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ODPTransportCapBits) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_odp_transport_cap_bits", text, namesOfODPTransportCapBits[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ODPTransportCapBits) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ODPTransportCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in RSSCaps.RXHashFunction and
+// RXHashFunctionFlags is a set of flags; bits without a name print in hex. It is in RSSCaps.RXHashFunction and
 // RXHashConf.RXHashFunction.
 //
 // C: enum ibv_rx_hash_function_flags (verbs.h)
@@ -580,32 +580,32 @@ var namesOfRXHashFunctionFlags = [...]named[RXHashFunctionFlags]{
 	{RX_HASH_FUNC_TOEPLITZ, "IBV_RX_HASH_FUNC_TOEPLITZ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v RXHashFunctionFlags) String() string {
 	return flagString(v, namesOfRXHashFunctionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v RXHashFunctionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *RXHashFunctionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_rx_hash_function_flags", text, namesOfRXHashFunctionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v RXHashFunctionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RXHashFields is a set of flags; bits that it does not name print in hex. It is in RSSCaps.RXHashFieldsMask and
+// RXHashFields is a set of flags; bits without a name print in hex. It is in RSSCaps.RXHashFieldsMask and
 // RXHashConf.RXHashFieldsMask.
 //
 // C: enum ibv_rx_hash_fields (verbs.h)
@@ -642,32 +642,32 @@ var namesOfRXHashFields = [...]named[RXHashFields]{
 	{RX_HASH_INNER, "IBV_RX_HASH_INNER"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v RXHashFields) String() string {
 	return flagString(v, namesOfRXHashFields[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v RXHashFields) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *RXHashFields) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_rx_hash_fields", text, namesOfRXHashFields[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v RXHashFields) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *RXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RawPacketCaps is a set of flags; bits that it does not name print in hex. It is in DeviceAttrEx.RawPacketCaps.
+// RawPacketCaps is a set of flags; bits without a name print in hex. It is in DeviceAttrEx.RawPacketCaps.
 //
 // C: enum ibv_raw_packet_caps (verbs.h)
 //
@@ -691,32 +691,32 @@ var namesOfRawPacketCaps = [...]named[RawPacketCaps]{
 	{RAW_PACKET_CAP_DELAY_DROP, "IBV_RAW_PACKET_CAP_DELAY_DROP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v RawPacketCaps) String() string {
 	return flagString(v, namesOfRawPacketCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v RawPacketCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *RawPacketCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_raw_packet_caps", text, namesOfRawPacketCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v RawPacketCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *RawPacketCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TMCapFlags is a set of flags; bits that it does not name print in hex. It is in TMCaps.Flags.
+// TMCapFlags is a set of flags; bits without a name print in hex. It is in TMCaps.Flags.
 //
 // C: enum ibv_tm_cap_flags (verbs.h)
 //
@@ -734,33 +734,33 @@ var namesOfTMCapFlags = [...]named[TMCapFlags]{
 	{TM_CAP_RC, "IBV_TM_CAP_RC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v TMCapFlags) String() string {
 	return flagString(v, namesOfTMCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v TMCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *TMCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_tm_cap_flags", text, namesOfTMCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v TMCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *TMCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PCIAtomicOpSize is a set of flags; bits that it does not name print in hex. It is in PCIAtomicCaps.FetchAdd,
-// PCIAtomicCaps.Swap and PCIAtomicCaps.CompareSwap.
+// PCIAtomicOpSize is a set of flags; bits without a name print in hex. It is in PCIAtomicCaps.FetchAdd, PCIAtomicCaps.Swap
+// and PCIAtomicCaps.CompareSwap.
 //
 // C: enum ibv_pci_atomic_op_size (verbs.h)
 //
@@ -782,32 +782,32 @@ var namesOfPCIAtomicOpSize = [...]named[PCIAtomicOpSize]{
 	{PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP, "IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PCIAtomicOpSize) String() string {
 	return flagString(v, namesOfPCIAtomicOpSize[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PCIAtomicOpSize) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PCIAtomicOpSize) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_pci_atomic_op_size", text, namesOfPCIAtomicOpSize[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PCIAtomicOpSize) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PCIAtomicOpSize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MTU is an enumeration; values that it does not name print as numbers. It is in PortAttr.MaxMTU, PortAttr.ActiveMTU,
+// MTU is an enumeration; values without a name print as numbers. It is in PortAttr.MaxMTU, PortAttr.ActiveMTU,
 // QPAttr.PathMTU and 2 more.
 //
 // C: enum ibv_mtu (verbs.h)
@@ -834,32 +834,32 @@ var namesOfMTU = [...]named[MTU]{
 	{MTU_4096, "IBV_MTU_4096"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MTU) String() string {
 	return enumString(v, "ibv_mtu", namesOfMTU[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MTU) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMTU[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MTU) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_mtu", text, namesOfMTU[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MTU) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMTU[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MTU) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortState is an enumeration; values that it does not name print as numbers. libibverbs.PortStateStr takes it. It is in
+// PortState is an enumeration; values without a name print as numbers. libibverbs.PortStateStr takes it. It is in
 // PortAttr.State and IBUverbsQueryPortResp.State.
 //
 // C: enum ibv_port_state (verbs.h)
@@ -888,32 +888,32 @@ var namesOfPortState = [...]named[PortState]{
 	{PORT_ACTIVE_DEFER, "IBV_PORT_ACTIVE_DEFER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PortState) String() string {
 	return enumString(v, "ibv_port_state", namesOfPortState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PortState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPortState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PortState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_port_state", text, namesOfPortState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PortState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPortState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PortState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkLayer is an enumeration; values that it does not name print as numbers. It is in PortAttr.LinkLayer and
+// LinkLayer is an enumeration; values without a name print as numbers. It is in PortAttr.LinkLayer and
 // IBUverbsQueryPortResp.LinkLayer.
 //
 // C: untagged enum (verbs.h)
@@ -936,32 +936,32 @@ var namesOfLinkLayer = [...]named[LinkLayer]{
 	{LINK_LAYER_ETHERNET, "IBV_LINK_LAYER_ETHERNET"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkLayer) String() string {
 	return enumString(v, "LinkLayer", namesOfLinkLayer[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkLayer) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkLayer[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkLayer) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkLayer", text, namesOfLinkLayer[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkLayer) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkLayer[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkLayer) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortCapFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags.
+// PortCapFlags is a set of flags; bits without a name print in hex. It is in PortAttr.PortCapFlags.
 //
 // C: enum ibv_port_cap_flags (verbs.h)
 //
@@ -1025,32 +1025,32 @@ var namesOfPortCapFlags = [...]named[PortCapFlags]{
 	{PORT_IP_BASED_GIDS, "IBV_PORT_IP_BASED_GIDS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PortCapFlags) String() string {
 	return flagString(v, namesOfPortCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PortCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PortCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_port_cap_flags", text, namesOfPortCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PortCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortCapFlags2 is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags2 and
+// PortCapFlags2 is a set of flags; bits without a name print in hex. It is in PortAttr.PortCapFlags2 and
 // IBUverbsQueryPortRespEx.PortCapFlags2.
 //
 // C: enum ibv_port_cap_flags2 (verbs.h)
@@ -1083,32 +1083,32 @@ var namesOfPortCapFlags2 = [...]named[PortCapFlags2]{
 	{PORT_LINK_SPEED_XDR_SUP, "IBV_PORT_LINK_SPEED_XDR_SUP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PortCapFlags2) String() string {
 	return flagString(v, namesOfPortCapFlags2[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PortCapFlags2) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PortCapFlags2) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_port_cap_flags2", text, namesOfPortCapFlags2[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PortCapFlags2) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PortCapFlags2) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EventType is an enumeration; values that it does not name print as numbers. libibverbs.EventTypeStr takes it. It is in
+// EventType is an enumeration; values without a name print as numbers. libibverbs.EventTypeStr takes it. It is in
 // AsyncEvent.EventType.
 //
 // C: enum ibv_event_type (verbs.h)
@@ -1167,33 +1167,33 @@ var namesOfEventType = [...]named[EventType]{
 	{EVENT_DEVICE_SPEED_CHANGE, "IBV_EVENT_DEVICE_SPEED_CHANGE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v EventType) String() string {
 	return enumString(v, "ibv_event_type", namesOfEventType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v EventType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfEventType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *EventType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_event_type", text, namesOfEventType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v EventType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfEventType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *EventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCStatus is an enumeration; values that it does not name print as numbers. libibverbs.WCStatusStr takes it. It is in
-// WC.Status and CQEx.Status.
+// WCStatus is an enumeration; values without a name print as numbers. libibverbs.WCStatusStr takes it. It is in WC.Status
+// and CQEx.Status.
 //
 // C: enum ibv_wc_status (verbs.h)
 //
@@ -1257,32 +1257,32 @@ var namesOfWCStatus = [...]named[WCStatus]{
 	{WC_TM_RNDV_INCOMPLETE, "IBV_WC_TM_RNDV_INCOMPLETE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCStatus) String() string {
 	return enumString(v, "ibv_wc_status", namesOfWCStatus[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCStatus) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCStatus[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCStatus) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_wc_status", text, namesOfWCStatus[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCStatus) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCStatus[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCOpcode is an enumeration; values that it does not name print as numbers. libibverbs.WCReadOpcode returns it.
+// WCOpcode is an enumeration; values without a name print as numbers. libibverbs.WCReadOpcode returns it.
 //
 // C: enum ibv_wc_opcode (verbs.h)
 //
@@ -1338,32 +1338,32 @@ var namesOfWCOpcode = [...]named[WCOpcode]{
 	{WC_DRIVER3, "IBV_WC_DRIVER3"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCOpcode) String() string {
 	return enumString(v, "ibv_wc_opcode", namesOfWCOpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCOpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCOpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCOpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_wc_opcode", text, namesOfWCOpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCOpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCOpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CreateCQWCFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.WCFlags.
+// CreateCQWCFlags is a set of flags; bits without a name print in hex. It is in CQInitAttrEx.WCFlags.
 //
 // C: enum ibv_create_cq_wc_flags (verbs.h)
 //
@@ -1403,32 +1403,32 @@ var namesOfCreateCQWCFlags = [...]named[CreateCQWCFlags]{
 	{WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CreateCQWCFlags) String() string {
 	return flagString(v, namesOfCreateCQWCFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CreateCQWCFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CreateCQWCFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_create_cq_wc_flags", text, namesOfCreateCQWCFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CreateCQWCFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CreateCQWCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCFlags is a set of flags; bits that it does not name print in hex. libibverbs.WCReadWCFlags returns it.
+// WCFlags is a set of flags; bits without a name print in hex. libibverbs.WCReadWCFlags returns it.
 //
 // C: enum ibv_wc_flags (verbs.h)
 //
@@ -1458,33 +1458,33 @@ var namesOfWCFlags = [...]named[WCFlags]{
 	{WC_TM_DATA_VALID, "IBV_WC_TM_DATA_VALID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WCFlags) String() string {
 	return flagString(v, namesOfWCFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WCFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WCFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_wc_flags", text, namesOfWCFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WCFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AccessFlags is a set of flags; bits that it does not name print in hex. libibverbs.RegMRIOVA2, RegMRSymbol, RegMR and 6
-// more take it. It is in MWBindInfo.MWAccessFlags, MRInitAttr.Access and QPAttr.QPAccessFlags.
+// AccessFlags is a set of flags; bits without a name print in hex. libibverbs.RegMRIOVA2, RegMRSymbol, RegMR and 6 more
+// take it. It is in MWBindInfo.MWAccessFlags, MRInitAttr.Access and QPAttr.QPAccessFlags.
 //
 // C: enum ibv_access_flags (verbs.h)
 //
@@ -1522,32 +1522,32 @@ var namesOfAccessFlags = [...]named[AccessFlags]{
 	{ACCESS_RELAXED_ORDERING, "IBV_ACCESS_RELAXED_ORDERING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v AccessFlags) String() string {
 	return flagString(v, namesOfAccessFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v AccessFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *AccessFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_access_flags", text, namesOfAccessFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v AccessFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *AccessFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// XRCDInitAttrMask is a set of flags; bits that it does not name print in hex. It is in XRCDInitAttr.CompMask.
+// XRCDInitAttrMask is a set of flags; bits without a name print in hex. It is in XRCDInitAttr.CompMask.
 //
 // C: enum ibv_xrcd_init_attr_mask (verbs.h)
 //
@@ -1569,32 +1569,32 @@ var namesOfXRCDInitAttrMask = [...]named[XRCDInitAttrMask]{
 	{XRCD_INIT_ATTR_RESERVED, "IBV_XRCD_INIT_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v XRCDInitAttrMask) String() string {
 	return flagString(v, namesOfXRCDInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v XRCDInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *XRCDInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_xrcd_init_attr_mask", text, namesOfXRCDInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v XRCDInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *XRCDInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ReregMRFlags is a set of flags; bits that it does not name print in hex. libibverbs.ReregMR takes it.
+// ReregMRFlags is a set of flags; bits without a name print in hex. libibverbs.ReregMR takes it.
 //
 // C: enum ibv_rereg_mr_flags (verbs.h)
 //
@@ -1618,32 +1618,32 @@ var namesOfReregMRFlags = [...]named[ReregMRFlags]{
 	{REREG_MR_FLAGS_SUPPORTED, "IBV_REREG_MR_FLAGS_SUPPORTED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ReregMRFlags) String() string {
 	return flagString(v, namesOfReregMRFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ReregMRFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ReregMRFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_rereg_mr_flags", text, namesOfReregMRFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ReregMRFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ReregMRFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MRInitAttrMask is a set of flags; bits that it does not name print in hex. It is in MRInitAttr.CompMask.
+// MRInitAttrMask is a set of flags; bits without a name print in hex. It is in MRInitAttr.CompMask.
 //
 // C: enum ibv_mr_init_attr_mask (verbs.h)
 //
@@ -1671,32 +1671,32 @@ var namesOfMRInitAttrMask = [...]named[MRInitAttrMask]{
 	{REG_MR_MASK_BUF, "IBV_REG_MR_MASK_BUF"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MRInitAttrMask) String() string {
 	return flagString(v, namesOfMRInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MRInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MRInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_mr_init_attr_mask", text, namesOfMRInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MRInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MRInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MWType is an enumeration; values that it does not name print as numbers. libibverbs.AllocMW takes it. It is in MW.Type.
+// MWType is an enumeration; values without a name print as numbers. libibverbs.AllocMW takes it. It is in MW.Type.
 //
 // C: enum ibv_mw_type (verbs.h)
 //
@@ -1716,32 +1716,32 @@ var namesOfMWType = [...]named[MWType]{
 	{MW_TYPE_2, "IBV_MW_TYPE_2"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MWType) String() string {
 	return enumString(v, "ibv_mw_type", namesOfMWType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MWType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMWType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MWType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_mw_type", text, namesOfMWType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MWType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMWType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MWType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Rate is an enumeration; values that it does not name print as numbers. libibverbs.MultToRate and MbpsToRate return it.
+// Rate is an enumeration; values without a name print as numbers. libibverbs.MultToRate and MbpsToRate return it.
 // libibverbs.RateToMult and RateToMbps take it.
 //
 // C: enum ibv_rate (verbs.h)
@@ -1806,32 +1806,32 @@ var namesOfRate = [...]named[Rate]{
 	{RATE_1200_GBPS, "IBV_RATE_1200_GBPS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Rate) String() string {
 	return enumString(v, "ibv_rate", namesOfRate[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Rate) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRate[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Rate) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_rate", text, namesOfRate[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Rate) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRate[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Rate) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQAttrMask is a set of flags; bits that it does not name print in hex. libibverbs.ModifySRQ takes it.
+// SRQAttrMask is a set of flags; bits without a name print in hex. libibverbs.ModifySRQ takes it.
 //
 // C: enum ibv_srq_attr_mask (verbs.h)
 //
@@ -1851,32 +1851,32 @@ var namesOfSRQAttrMask = [...]named[SRQAttrMask]{
 	{SRQ_LIMIT, "IBV_SRQ_LIMIT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SRQAttrMask) String() string {
 	return flagString(v, namesOfSRQAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SRQAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SRQAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_srq_attr_mask", text, namesOfSRQAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SRQAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SRQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQType is an enumeration; values that it does not name print as numbers. It is in SRQInitAttrEx.SRQType.
+// SRQType is an enumeration; values without a name print as numbers. It is in SRQInitAttrEx.SRQType.
 //
 // C: enum ibv_srq_type (verbs.h)
 //
@@ -1898,32 +1898,32 @@ var namesOfSRQType = [...]named[SRQType]{
 	{SRQT_TM, "IBV_SRQT_TM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SRQType) String() string {
 	return enumString(v, "ibv_srq_type", namesOfSRQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SRQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSRQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SRQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_srq_type", text, namesOfSRQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SRQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSRQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SRQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in SRQInitAttrEx.CompMask.
+// SRQInitAttrMask is a set of flags; bits without a name print in hex. It is in SRQInitAttrEx.CompMask.
 //
 // C: enum ibv_srq_init_attr_mask (verbs.h)
 //
@@ -1951,32 +1951,32 @@ var namesOfSRQInitAttrMask = [...]named[SRQInitAttrMask]{
 	{SRQ_INIT_ATTR_RESERVED, "IBV_SRQ_INIT_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SRQInitAttrMask) String() string {
 	return flagString(v, namesOfSRQInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SRQInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SRQInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_srq_init_attr_mask", text, namesOfSRQInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SRQInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SRQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQType is an enumeration; values that it does not name print as numbers. It is in WQInitAttr.WQType and WQ.WQType.
+// WQType is an enumeration; values without a name print as numbers. It is in WQInitAttr.WQType and WQ.WQType.
 //
 // C: enum ibv_wq_type (verbs.h)
 //
@@ -1994,32 +1994,32 @@ var namesOfWQType = [...]named[WQType]{
 	{WQT_RQ, "IBV_WQT_RQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WQType) String() string {
 	return enumString(v, "ibv_wq_type", namesOfWQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_wq_type", text, namesOfWQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CompMask.
+// WQInitAttrMask is a set of flags; bits without a name print in hex. It is in WQInitAttr.CompMask.
 //
 // C: enum ibv_wq_init_attr_mask (verbs.h)
 //
@@ -2039,32 +2039,32 @@ var namesOfWQInitAttrMask = [...]named[WQInitAttrMask]{
 	{WQ_INIT_ATTR_RESERVED, "IBV_WQ_INIT_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WQInitAttrMask) String() string {
 	return flagString(v, namesOfWQInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WQInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WQInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_wq_init_attr_mask", text, namesOfWQInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WQInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQFlags is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CreateFlags, WQAttr.Flags and
+// WQFlags is a set of flags; bits without a name print in hex. It is in WQInitAttr.CreateFlags, WQAttr.Flags and
 // WQAttr.FlagsMask.
 //
 // C: enum ibv_wq_flags (verbs.h)
@@ -2091,32 +2091,32 @@ var namesOfWQFlags = [...]named[WQFlags]{
 	{WQ_FLAGS_RESERVED, "IBV_WQ_FLAGS_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WQFlags) String() string {
 	return flagString(v, namesOfWQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_wq_flags", text, namesOfWQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQState is an enumeration; values that it does not name print as numbers. It is in WQAttr.WQState, WQAttr.CurrWQState and
+// WQState is an enumeration; values without a name print as numbers. It is in WQAttr.WQState, WQAttr.CurrWQState and
 // WQ.State.
 //
 // C: enum ibv_wq_state (verbs.h)
@@ -2141,32 +2141,32 @@ var namesOfWQState = [...]named[WQState]{
 	{WQS_UNKNOWN, "IBV_WQS_UNKNOWN"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WQState) String() string {
 	return enumString(v, "ibv_wq_state", namesOfWQState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WQState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWQState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WQState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_wq_state", text, namesOfWQState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WQState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWQState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WQState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQAttrMask is a set of flags; bits that it does not name print in hex. It is in WQAttr.AttrMask.
+// WQAttrMask is a set of flags; bits without a name print in hex. It is in WQAttr.AttrMask.
 //
 // C: enum ibv_wq_attr_mask (verbs.h)
 //
@@ -2190,32 +2190,32 @@ var namesOfWQAttrMask = [...]named[WQAttrMask]{
 	{WQ_ATTR_RESERVED, "IBV_WQ_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WQAttrMask) String() string {
 	return flagString(v, namesOfWQAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WQAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WQAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_wq_attr_mask", text, namesOfWQAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WQAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IndTableInitAttrMask is a set of flags; bits that it does not name print in hex. It is in RWQIndTableInitAttr.CompMask.
+// IndTableInitAttrMask is a set of flags; bits without a name print in hex. It is in RWQIndTableInitAttr.CompMask.
 //
 // C: enum ibv_ind_table_init_attr_mask (verbs.h)
 //
@@ -2233,32 +2233,32 @@ var namesOfIndTableInitAttrMask = [...]named[IndTableInitAttrMask]{
 	{CREATE_IND_TABLE_RESERVED, "IBV_CREATE_IND_TABLE_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IndTableInitAttrMask) String() string {
 	return flagString(v, namesOfIndTableInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IndTableInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IndTableInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_ind_table_init_attr_mask", text, namesOfIndTableInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IndTableInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IndTableInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPType is an enumeration; values that it does not name print as numbers. libibverbs.IsQPTSupported takes it. It is in
+// QPType is an enumeration; values without a name print as numbers. libibverbs.IsQPTSupported takes it. It is in
 // QPInitAttr.QPType, QPInitAttrEx.QPType, QPOpenAttr.QPType and QP.QPType.
 //
 // C: enum ibv_qp_type (verbs.h)
@@ -2289,32 +2289,32 @@ var namesOfQPType = [...]named[QPType]{
 	{QPT_DRIVER, "IBV_QPT_DRIVER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v QPType) String() string {
 	return enumString(v, "ibv_qp_type", namesOfQPType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v QPType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfQPType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *QPType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_qp_type", text, namesOfQPType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v QPType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfQPType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *QPType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.CompMask.
+// QPInitAttrMask is a set of flags; bits without a name print in hex. It is in QPInitAttrEx.CompMask.
 //
 // C: enum ibv_qp_init_attr_mask (verbs.h)
 //
@@ -2344,32 +2344,32 @@ var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
 	{QP_INIT_ATTR_SEND_OPS_FLAGS, "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPInitAttrMask) String() string {
 	return flagString(v, namesOfQPInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.CreateFlags.
+// QPCreateFlags is a set of flags; bits without a name print in hex. It is in QPInitAttrEx.CreateFlags.
 //
 // C: enum ibv_qp_create_flags (verbs.h)
 //
@@ -2395,32 +2395,32 @@ var namesOfQPCreateFlags = [...]named[QPCreateFlags]{
 	{QP_CREATE_PCI_WRITE_END_PADDING, "IBV_QP_CREATE_PCI_WRITE_END_PADDING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCreateFlags) String() string {
 	return flagString(v, namesOfQPCreateFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCreateFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCreateFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_create_flags", text, namesOfQPCreateFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCreateFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.SendOpsFlags.
+// QPCreateSendOpsFlags is a set of flags; bits without a name print in hex. It is in QPInitAttrEx.SendOpsFlags.
 //
 // C: enum ibv_qp_create_send_ops_flags (verbs.h)
 //
@@ -2462,32 +2462,32 @@ var namesOfQPCreateSendOpsFlags = [...]named[QPCreateSendOpsFlags]{
 	{QP_EX_WITH_ATOMIC_WRITE, "IBV_QP_EX_WITH_ATOMIC_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCreateSendOpsFlags) String() string {
 	return flagString(v, namesOfQPCreateSendOpsFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCreateSendOpsFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCreateSendOpsFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_create_send_ops_flags", text, namesOfQPCreateSendOpsFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCreateSendOpsFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPOpenAttrMask is a set of flags; bits that it does not name print in hex. It is in QPOpenAttr.CompMask.
+// QPOpenAttrMask is a set of flags; bits without a name print in hex. It is in QPOpenAttr.CompMask.
 //
 // C: enum ibv_qp_open_attr_mask (verbs.h)
 //
@@ -2513,32 +2513,32 @@ var namesOfQPOpenAttrMask = [...]named[QPOpenAttrMask]{
 	{QP_OPEN_ATTR_RESERVED, "IBV_QP_OPEN_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPOpenAttrMask) String() string {
 	return flagString(v, namesOfQPOpenAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPOpenAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPOpenAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_open_attr_mask", text, namesOfQPOpenAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPOpenAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPOpenAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPAttrMask is a set of flags; bits that it does not name print in hex. libibverbs.ModifyQP and QueryQP take it.
+// QPAttrMask is a set of flags; bits without a name print in hex. libibverbs.ModifyQP and QueryQP take it.
 //
 // C: enum ibv_qp_attr_mask (verbs.h)
 //
@@ -2598,33 +2598,32 @@ var namesOfQPAttrMask = [...]named[QPAttrMask]{
 	{QP_RATE_LIMIT, "IBV_QP_RATE_LIMIT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPAttrMask) String() string {
 	return flagString(v, namesOfQPAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_attr_mask", text, namesOfQPAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QueryQPDataInOrderFlags is a set of flags; bits that it does not name print in hex. libibverbs.QueryQPDataInOrder takes
-// it.
+// QueryQPDataInOrderFlags is a set of flags; bits without a name print in hex. libibverbs.QueryQPDataInOrder takes it.
 //
 // C: enum ibv_query_qp_data_in_order_flags (verbs.h)
 //
@@ -2644,32 +2643,32 @@ var namesOfQueryQPDataInOrderFlags = [...]named[QueryQPDataInOrderFlags]{
 	{QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY, "IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QueryQPDataInOrderFlags) String() string {
 	return flagString(v, namesOfQueryQPDataInOrderFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QueryQPDataInOrderFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QueryQPDataInOrderFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_query_qp_data_in_order_flags", text, namesOfQueryQPDataInOrderFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QueryQPDataInOrderFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QueryQPDataInOrderFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QueryQPDataInOrderCaps is a set of flags; bits that it does not name print in hex.
+// QueryQPDataInOrderCaps is a set of flags; bits without a name print in hex.
 //
 // C: enum ibv_query_qp_data_in_order_caps (verbs.h)
 //
@@ -2689,32 +2688,32 @@ var namesOfQueryQPDataInOrderCaps = [...]named[QueryQPDataInOrderCaps]{
 	{QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES, "IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QueryQPDataInOrderCaps) String() string {
 	return flagString(v, namesOfQueryQPDataInOrderCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QueryQPDataInOrderCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QueryQPDataInOrderCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_query_qp_data_in_order_caps", text, namesOfQueryQPDataInOrderCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QueryQPDataInOrderCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QueryQPDataInOrderCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPState is an enumeration; values that it does not name print as numbers. It is in QPAttr.QPState, QPAttr.CurQPState and
+// QPState is an enumeration; values without a name print as numbers. It is in QPAttr.QPState, QPAttr.CurQPState and
 // QP.State.
 //
 // C: enum ibv_qp_state (verbs.h)
@@ -2747,32 +2746,32 @@ var namesOfQPState = [...]named[QPState]{
 	{QPS_UNKNOWN, "IBV_QPS_UNKNOWN"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v QPState) String() string {
 	return enumString(v, "ibv_qp_state", namesOfQPState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v QPState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfQPState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *QPState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_qp_state", text, namesOfQPState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v QPState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfQPState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *QPState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MigState is an enumeration; values that it does not name print as numbers. It is in QPAttr.PathMigState.
+// MigState is an enumeration; values without a name print as numbers. It is in QPAttr.PathMigState.
 //
 // C: enum ibv_mig_state (verbs.h)
 //
@@ -2794,33 +2793,33 @@ var namesOfMigState = [...]named[MigState]{
 	{MIG_ARMED, "IBV_MIG_ARMED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MigState) String() string {
 	return enumString(v, "ibv_mig_state", namesOfMigState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MigState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMigState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MigState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_mig_state", text, namesOfMigState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MigState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMigState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MigState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WROpcode is an enumeration; values that it does not name print as numbers. libibverbs.WROpcodeStr and QueryQPDataInOrder
-// take it. It is in SendWR.Opcode.
+// WROpcode is an enumeration; values without a name print as numbers. libibverbs.WROpcodeStr and QueryQPDataInOrder take
+// it. It is in SendWR.Opcode.
 //
 // C: enum ibv_wr_opcode (verbs.h)
 //
@@ -2864,32 +2863,32 @@ var namesOfWROpcode = [...]named[WROpcode]{
 	{WR_ATOMIC_WRITE, "IBV_WR_ATOMIC_WRITE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WROpcode) String() string {
 	return enumString(v, "ibv_wr_opcode", namesOfWROpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WROpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWROpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WROpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_wr_opcode", text, namesOfWROpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WROpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWROpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SendFlags is a set of flags; bits that it does not name print in hex. It is in SendWR.SendFlags, MWBind.SendFlags and
+// SendFlags is a set of flags; bits without a name print in hex. It is in SendWR.SendFlags, MWBind.SendFlags and
 // QPEx.WRFlags.
 //
 // C: enum ibv_send_flags (verbs.h)
@@ -2916,32 +2915,32 @@ var namesOfSendFlags = [...]named[SendFlags]{
 	{SEND_IP_CSUM, "IBV_SEND_IP_CSUM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SendFlags) String() string {
 	return flagString(v, namesOfSendFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SendFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SendFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_send_flags", text, namesOfSendFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SendFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SendFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PlacementType is a set of flags; bits that it does not name print in hex.
+// PlacementType is a set of flags; bits without a name print in hex.
 //
 // C: enum ibv_placement_type (verbs.h)
 //
@@ -2961,32 +2960,32 @@ var namesOfPlacementType = [...]named[PlacementType]{
 	{FLUSH_PERSISTENT, "IBV_FLUSH_PERSISTENT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PlacementType) String() string {
 	return flagString(v, namesOfPlacementType[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PlacementType) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PlacementType) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_placement_type", text, namesOfPlacementType[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PlacementType) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PlacementType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SelectivityLevel is an enumeration; values that it does not name print as numbers.
+// SelectivityLevel is an enumeration; values without a name print as numbers.
 //
 // C: enum ibv_selectivity_level (verbs.h)
 //
@@ -3006,32 +3005,32 @@ var namesOfSelectivityLevel = [...]named[SelectivityLevel]{
 	{FLUSH_MR, "IBV_FLUSH_MR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SelectivityLevel) String() string {
 	return enumString(v, "ibv_selectivity_level", namesOfSelectivityLevel[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SelectivityLevel) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSelectivityLevel[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SelectivityLevel) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_selectivity_level", text, namesOfSelectivityLevel[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SelectivityLevel) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSelectivityLevel[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SelectivityLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// OpsWROpcode is an enumeration; values that it does not name print as numbers. It is in OpsWR.Opcode.
+// OpsWROpcode is an enumeration; values without a name print as numbers. It is in OpsWR.Opcode.
 //
 // C: enum ibv_ops_wr_opcode (verbs.h)
 //
@@ -3053,32 +3052,32 @@ var namesOfOpsWROpcode = [...]named[OpsWROpcode]{
 	{WR_TAG_SYNC, "IBV_WR_TAG_SYNC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v OpsWROpcode) String() string {
 	return enumString(v, "ibv_ops_wr_opcode", namesOfOpsWROpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v OpsWROpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfOpsWROpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *OpsWROpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_ops_wr_opcode", text, namesOfOpsWROpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v OpsWROpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfOpsWROpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *OpsWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// OpsFlags is a set of flags; bits that it does not name print in hex. It is in OpsWR.Flags.
+// OpsFlags is a set of flags; bits without a name print in hex. It is in OpsWR.Flags.
 //
 // C: enum ibv_ops_flags (verbs.h)
 //
@@ -3098,32 +3097,32 @@ var namesOfOpsFlags = [...]named[OpsFlags]{
 	{OPS_TM_SYNC, "IBV_OPS_TM_SYNC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v OpsFlags) String() string {
 	return flagString(v, namesOfOpsFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v OpsFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *OpsFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_ops_flags", text, namesOfOpsFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v OpsFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *OpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQAttrMask is a set of flags; bits that it does not name print in hex. It is in ModifyCQAttr.AttrMask.
+// CQAttrMask is a set of flags; bits without a name print in hex. It is in ModifyCQAttr.AttrMask.
 //
 // C: enum ibv_cq_attr_mask (verbs.h)
 //
@@ -3143,32 +3142,32 @@ var namesOfCQAttrMask = [...]named[CQAttrMask]{
 	{CQ_ATTR_RESERVED, "IBV_CQ_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQAttrMask) String() string {
 	return flagString(v, namesOfCQAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_cq_attr_mask", text, namesOfCQAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowFlags is a set of flags; bits that it does not name print in hex. It is in FlowAttr.Flags.
+// FlowFlags is a set of flags; bits without a name print in hex. It is in FlowAttr.Flags.
 //
 // C: enum ibv_flow_flags (verbs.h)
 //
@@ -3188,32 +3187,32 @@ var namesOfFlowFlags = [...]named[FlowFlags]{
 	{FLOW_ATTR_FLAGS_EGRESS, "IBV_FLOW_ATTR_FLAGS_EGRESS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v FlowFlags) String() string {
 	return flagString(v, namesOfFlowFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v FlowFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *FlowFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_flow_flags", text, namesOfFlowFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v FlowFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *FlowFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowAttrType is an enumeration; values that it does not name print as numbers. It is in FlowAttr.Type.
+// FlowAttrType is an enumeration; values without a name print as numbers. It is in FlowAttr.Type.
 //
 // C: enum ibv_flow_attr_type (verbs.h)
 //
@@ -3237,33 +3236,33 @@ var namesOfFlowAttrType = [...]named[FlowAttrType]{
 	{FLOW_ATTR_SNIFFER, "IBV_FLOW_ATTR_SNIFFER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v FlowAttrType) String() string {
 	return enumString(v, "ibv_flow_attr_type", namesOfFlowAttrType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v FlowAttrType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfFlowAttrType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *FlowAttrType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_flow_attr_type", text, namesOfFlowAttrType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v FlowAttrType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfFlowAttrType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *FlowAttrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowSpecType is an enumeration; values that it does not name print as numbers. It is in FlowSpecEth.Type,
-// FlowSpecIPv4.Type, FlowSpecIPv4Ext.Type and 11 more.
+// FlowSpecType is an enumeration; values without a name print as numbers. It is in FlowSpecEth.Type, FlowSpecIPv4.Type,
+// FlowSpecIPv4Ext.Type and 11 more.
 //
 // C: enum ibv_flow_spec_type (verbs.h)
 //
@@ -3309,32 +3308,32 @@ var namesOfFlowSpecType = [...]named[FlowSpecType]{
 	{FLOW_SPEC_ACTION_COUNT, "IBV_FLOW_SPEC_ACTION_COUNT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v FlowSpecType) String() string {
 	return enumString(v, "ibv_flow_spec_type", namesOfFlowSpecType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v FlowSpecType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfFlowSpecType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *FlowSpecType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_flow_spec_type", text, namesOfFlowSpecType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v FlowSpecType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfFlowSpecType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *FlowSpecType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionESPMask is a set of flags; bits that it does not name print in hex. It is in FlowActionESPAttr.CompMask.
+// FlowActionESPMask is a set of flags; bits without a name print in hex. It is in FlowActionESPAttr.CompMask.
 //
 // C: enum ibv_flow_action_esp_mask (verbs.h)
 //
@@ -3352,32 +3351,32 @@ var namesOfFlowActionESPMask = [...]named[FlowActionESPMask]{
 	{FLOW_ACTION_ESP_MASK_ESN, "IBV_FLOW_ACTION_ESP_MASK_ESN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v FlowActionESPMask) String() string {
 	return flagString(v, namesOfFlowActionESPMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v FlowActionESPMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *FlowActionESPMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_flow_action_esp_mask", text, namesOfFlowActionESPMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v FlowActionESPMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.CompMask.
+// CQInitAttrMask is a set of flags; bits without a name print in hex. It is in CQInitAttrEx.CompMask.
 //
 // C: enum ibv_cq_init_attr_mask (verbs.h)
 //
@@ -3397,32 +3396,32 @@ var namesOfCQInitAttrMask = [...]named[CQInitAttrMask]{
 	{CQ_INIT_ATTR_MASK_PD, "IBV_CQ_INIT_ATTR_MASK_PD"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQInitAttrMask) String() string {
 	return flagString(v, namesOfCQInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_cq_init_attr_mask", text, namesOfCQInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CreateCQAttrFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.Flags.
+// CreateCQAttrFlags is a set of flags; bits without a name print in hex. It is in CQInitAttrEx.Flags.
 //
 // C: enum ibv_create_cq_attr_flags (verbs.h)
 //
@@ -3442,33 +3441,33 @@ var namesOfCreateCQAttrFlags = [...]named[CreateCQAttrFlags]{
 	{CREATE_CQ_ATTR_IGNORE_OVERRUN, "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CreateCQAttrFlags) String() string {
 	return flagString(v, namesOfCreateCQAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CreateCQAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CreateCQAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_create_cq_attr_flags", text, namesOfCreateCQAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CreateCQAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CreateCQAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPAttachCompCntrOp is a set of flags; bits that it does not name print in hex. It is in CompCntrCaps.SupportedQPAttachOps
-// and QPAttachCompCntrAttr.OpMask.
+// QPAttachCompCntrOp is a set of flags; bits without a name print in hex. It is in CompCntrCaps.SupportedQPAttachOps and
+// QPAttachCompCntrAttr.OpMask.
 //
 // C: enum ibv_qp_attach_comp_cntr_op (verbs.h)
 //
@@ -3496,32 +3495,32 @@ var namesOfQPAttachCompCntrOp = [...]named[QPAttachCompCntrOp]{
 	{QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPAttachCompCntrOp) String() string {
 	return flagString(v, namesOfQPAttachCompCntrOp[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPAttachCompCntrOp) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPAttachCompCntrOp) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_qp_attach_comp_cntr_op", text, namesOfQPAttachCompCntrOp[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPAttachCompCntrOp) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CompCntrType is an enumeration; values that it does not name print as numbers. It is in CompCntrInitAttr.Type.
+// CompCntrType is an enumeration; values without a name print as numbers. It is in CompCntrInitAttr.Type.
 //
 // C: enum ibv_comp_cntr_type (verbs.h)
 //
@@ -3541,33 +3540,32 @@ var namesOfCompCntrType = [...]named[CompCntrType]{
 	{COMP_CNTR_TYPE_BYTES, "IBV_COMP_CNTR_TYPE_BYTES"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CompCntrType) String() string {
 	return enumString(v, "ibv_comp_cntr_type", namesOfCompCntrType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CompCntrType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCompCntrType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CompCntrType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_comp_cntr_type", text, namesOfCompCntrType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CompCntrType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCompCntrType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CompCntrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ParentDomainInitAttrMask is a set of flags; bits that it does not name print in hex. It is in
-// ParentDomainInitAttr.CompMask.
+// ParentDomainInitAttrMask is a set of flags; bits without a name print in hex. It is in ParentDomainInitAttr.CompMask.
 //
 // C: enum ibv_parent_domain_init_attr_mask (verbs.h)
 //
@@ -3589,32 +3587,32 @@ var namesOfParentDomainInitAttrMask = [...]named[ParentDomainInitAttrMask]{
 	{PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC, "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ParentDomainInitAttrMask) String() string {
 	return flagString(v, namesOfParentDomainInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ParentDomainInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ParentDomainInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_parent_domain_init_attr_mask", text, namesOfParentDomainInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ParentDomainInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ParentDomainInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TPHMemType is an enumeration; values that it does not name print as numbers. It is in DMAHInitAttr.TPHMemType.
+// TPHMemType is an enumeration; values without a name print as numbers. It is in DMAHInitAttr.TPHMemType.
 //
 // C: enum ibv_tph_mem_type (verbs.h)
 //
@@ -3634,32 +3632,32 @@ var namesOfTPHMemType = [...]named[TPHMemType]{
 	{TPH_MEM_TYPE_PM, "IBV_TPH_MEM_TYPE_PM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v TPHMemType) String() string {
 	return enumString(v, "ibv_tph_mem_type", namesOfTPHMemType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v TPHMemType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfTPHMemType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *TPHMemType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_tph_mem_type", text, namesOfTPHMemType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v TPHMemType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfTPHMemType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *TPHMemType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMAHInitAttrMask is a set of flags; bits that it does not name print in hex. It is in DMAHInitAttr.CompMask.
+// DMAHInitAttrMask is a set of flags; bits without a name print in hex. It is in DMAHInitAttr.CompMask.
 //
 // C: enum ibv_dmah_init_attr_mask (verbs.h)
 //
@@ -3681,33 +3679,32 @@ var namesOfDMAHInitAttrMask = [...]named[DMAHInitAttrMask]{
 	{DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE, "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DMAHInitAttrMask) String() string {
 	return flagString(v, namesOfDMAHInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DMAHInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DMAHInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_dmah_init_attr_mask", text, namesOfDMAHInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DMAHInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DMAHInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CounterDescription is an enumeration; values that it does not name print as numbers. It is in
-// CounterAttachAttr.CounterDesc.
+// CounterDescription is an enumeration; values without a name print as numbers. It is in CounterAttachAttr.CounterDesc.
 //
 // C: enum ibv_counter_description (verbs.h)
 //
@@ -3727,32 +3724,32 @@ var namesOfCounterDescription = [...]named[CounterDescription]{
 	{COUNTER_BYTES, "IBV_COUNTER_BYTES"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CounterDescription) String() string {
 	return enumString(v, "ibv_counter_description", namesOfCounterDescription[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CounterDescription) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCounterDescription[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CounterDescription) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_counter_description", text, namesOfCounterDescription[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CounterDescription) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCounterDescription[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CounterDescription) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ReadCountersFlags is a set of flags; bits that it does not name print in hex. libibverbs.ReadCounters takes it.
+// ReadCountersFlags is a set of flags; bits without a name print in hex. libibverbs.ReadCounters takes it.
 //
 // C: enum ibv_read_counters_flags (verbs.h)
 //
@@ -3770,32 +3767,32 @@ var namesOfReadCountersFlags = [...]named[ReadCountersFlags]{
 	{READ_COUNTERS_ATTR_PREFER_CACHED, "IBV_READ_COUNTERS_ATTR_PREFER_CACHED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ReadCountersFlags) String() string {
 	return flagString(v, namesOfReadCountersFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ReadCountersFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ReadCountersFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_read_counters_flags", text, namesOfReadCountersFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ReadCountersFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ReadCountersFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ValuesMask is a set of flags; bits that it does not name print in hex. It is in ValuesEx.CompMask.
+// ValuesMask is a set of flags; bits without a name print in hex. It is in ValuesEx.CompMask.
 //
 // C: enum ibv_values_mask (verbs.h)
 //
@@ -3815,32 +3812,32 @@ var namesOfValuesMask = [...]named[ValuesMask]{
 	{VALUES_MASK_RESERVED, "IBV_VALUES_MASK_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ValuesMask) String() string {
 	return flagString(v, namesOfValuesMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ValuesMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ValuesMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ibv_values_mask", text, namesOfValuesMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ValuesMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ValuesMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ReregMRErrCode is an enumeration; values that it does not name print as numbers.
+// ReregMRErrCode is an enumeration; values without a name print as numbers.
 //
 // C: enum ibv_rereg_mr_err_code (verbs.h)
 //
@@ -3866,32 +3863,32 @@ var namesOfReregMRErrCode = [...]named[ReregMRErrCode]{
 	{REREG_MR_ERR_CMD_AND_DO_FORK_NEW, "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v ReregMRErrCode) String() string {
 	return enumString(v, "ibv_rereg_mr_err_code", namesOfReregMRErrCode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v ReregMRErrCode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfReregMRErrCode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *ReregMRErrCode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_rereg_mr_err_code", text, namesOfReregMRErrCode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v ReregMRErrCode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfReregMRErrCode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *ReregMRErrCode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCoreSupport is a set of flags; bits that it does not name print in hex.
+// IBUverbsCoreSupport is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_core_support (ib_user_ioctl_verbs.h)
 //
@@ -3911,32 +3908,32 @@ var namesOfIBUverbsCoreSupport = [...]named[IBUverbsCoreSupport]{
 	{IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA, "IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsCoreSupport) String() string {
 	return flagString(v, namesOfIBUverbsCoreSupport[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsCoreSupport) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsCoreSupport) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_core_support", text, namesOfIBUverbsCoreSupport[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsCoreSupport) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsCoreSupport) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsAccessFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
 //
@@ -3977,32 +3974,32 @@ var namesOfIBUverbsAccessFlags = [...]named[IBUverbsAccessFlags]{
 	{ACCESS_OPTIONAL_RANGE, "IBV_ACCESS_OPTIONAL_RANGE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsAccessFlags) String() string {
 	return flagString(v, namesOfIBUverbsAccessFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsAccessFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsAccessFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_access_flags", text, namesOfIBUverbsAccessFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsAccessFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsAccessFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsSRQType is an enumeration; values that it does not name print as numbers.
+// IBUverbsSRQType is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
 //
@@ -4024,32 +4021,32 @@ var namesOfIBUverbsSRQType = [...]named[IBUverbsSRQType]{
 	{IB_UVERBS_SRQT_TM, "IB_UVERBS_SRQT_TM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsSRQType) String() string {
 	return enumString(v, "ib_uverbs_srq_type", namesOfIBUverbsSRQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsSRQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsSRQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsSRQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_srq_type", text, namesOfIBUverbsSRQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsSRQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsSRQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsSRQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQType is an enumeration; values that it does not name print as numbers.
+// IBUverbsWQType is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
 //
@@ -4067,32 +4064,32 @@ var namesOfIBUverbsWQType = [...]named[IBUverbsWQType]{
 	{IB_UVERBS_WQT_RQ, "IB_UVERBS_WQT_RQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsWQType) String() string {
 	return enumString(v, "ib_uverbs_wq_type", namesOfIBUverbsWQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsWQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsWQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsWQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_wq_type", text, namesOfIBUverbsWQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsWQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsWQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsWQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsWQFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
 //
@@ -4116,32 +4113,32 @@ var namesOfIBUverbsWQFlags = [...]named[IBUverbsWQFlags]{
 	{IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING, "IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsWQFlags) String() string {
 	return flagString(v, namesOfIBUverbsWQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsWQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsWQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_wq_flags", text, namesOfIBUverbsWQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsWQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsWQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPType is an enumeration; values that it does not name print as numbers.
+// IBUverbsQPType is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
 //
@@ -4171,32 +4168,32 @@ var namesOfIBUverbsQPType = [...]named[IBUverbsQPType]{
 	{IB_UVERBS_QPT_DRIVER, "IB_UVERBS_QPT_DRIVER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsQPType) String() string {
 	return enumString(v, "ib_uverbs_qp_type", namesOfIBUverbsQPType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsQPType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsQPType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsQPType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_qp_type", text, namesOfIBUverbsQPType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsQPType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsQPType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsQPType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQPCreateFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
 //
@@ -4222,32 +4219,32 @@ var namesOfIBUverbsQPCreateFlags = [...]named[IBUverbsQPCreateFlags]{
 	{IB_UVERBS_QP_CREATE_SQ_SIG_ALL, "IB_UVERBS_QP_CREATE_SQ_SIG_ALL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQPCreateFlags) String() string {
 	return flagString(v, namesOfIBUverbsQPCreateFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQPCreateFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQPCreateFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_qp_create_flags", text, namesOfIBUverbsQPCreateFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQPCreateFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsQueryPortCapFlags is a set of flags; bits without a name print in hex. It is in
 // IBUverbsQueryPortResp.PortCapFlags.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
@@ -4322,32 +4319,32 @@ var namesOfIBUverbsQueryPortCapFlags = [...]named[IBUverbsQueryPortCapFlags]{
 	{IB_UVERBS_PCF_IP_BASED_GIDS, "IB_UVERBS_PCF_IP_BASED_GIDS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQueryPortCapFlags) String() string {
 	return flagString(v, namesOfIBUverbsQueryPortCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQueryPortCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQueryPortCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_query_port_cap_flags", text, namesOfIBUverbsQueryPortCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQueryPortCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.Flags and
+// IBUverbsQueryPortFlags is a set of flags; bits without a name print in hex. It is in PortAttr.Flags and
 // IBUverbsQueryPortResp.Flags.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
@@ -4367,32 +4364,32 @@ var namesOfIBUverbsQueryPortFlags = [...]named[IBUverbsQueryPortFlags]{
 	{QPF_GRH_REQUIRED, "IBV_QPF_GRH_REQUIRED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQueryPortFlags) String() string {
 	return flagString(v, namesOfIBUverbsQueryPortFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQueryPortFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQueryPortFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_query_port_flags", text, namesOfIBUverbsQueryPortFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQueryPortFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQueryPortFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsFlowActionESPKeymat is an enumeration; values without a name print as numbers. It is in
 // FlowActionESPAttr.KeymatProto.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat (ib_user_ioctl_verbs.h)
@@ -4412,32 +4409,32 @@ var namesOfIBUverbsFlowActionESPKeymat = [...]named[IBUverbsFlowActionESPKeymat]
 	{FLOW_ACTION_ESP_KEYMAT_AES_GCM, "IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPKeymat) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_keymat", namesOfIBUverbsFlowActionESPKeymat[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPKeymat) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPKeymat) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat", text, namesOfIBUverbsFlowActionESPKeymat[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPKeymat) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPKeymat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values without a name print as numbers. It is in
 // IBUverbsFlowActionESPKeymatAESGCM.IVAlgo.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo (ib_user_ioctl_verbs.h)
@@ -4457,32 +4454,32 @@ var namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo = [...]named[IBUverbsFlowActi
 	{FLOW_ACTION_IV_ALGO_SEQ, "IBV_FLOW_ACTION_IV_ALGO_SEQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", text, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsFlowActionESPReplay is an enumeration; values without a name print as numbers. It is in
 // FlowActionESPAttr.ReplayProto.
 //
 // C: enum ib_uverbs_flow_action_esp_replay (ib_user_ioctl_verbs.h)
@@ -4505,33 +4502,32 @@ var namesOfIBUverbsFlowActionESPReplay = [...]named[IBUverbsFlowActionESPReplay]
 	{FLOW_ACTION_ESP_REPLAY_BMP, "IBV_FLOW_ACTION_ESP_REPLAY_BMP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPReplay) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_replay", namesOfIBUverbsFlowActionESPReplay[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPReplay) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPReplay) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_replay", text, namesOfIBUverbsFlowActionESPReplay[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPReplay) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPReplay) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPFlags is a set of flags; bits that it does not name print in hex. It is in
-// IBUverbsFlowActionESP.Flags.
+// IBUverbsFlowActionESPFlags is a set of flags; bits without a name print in hex. It is in IBUverbsFlowActionESP.Flags.
 //
 // C: enum ib_uverbs_flow_action_esp_flags (ib_user_ioctl_verbs.h)
 //
@@ -4568,32 +4564,32 @@ var namesOfIBUverbsFlowActionESPFlags = [...]named[IBUverbsFlowActionESPFlags]{
 	{FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW, "IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsFlowActionESPFlags) String() string {
 	return flagString(v, namesOfIBUverbsFlowActionESPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsFlowActionESPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsFlowActionESPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_flow_action_esp_flags", text, namesOfIBUverbsFlowActionESPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsFlowActionESPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsFlowActionESPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsReadCountersFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsReadCountersFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_read_counters_flags (ib_user_ioctl_verbs.h)
 //
@@ -4611,32 +4607,32 @@ var namesOfIBUverbsReadCountersFlags = [...]named[IBUverbsReadCountersFlags]{
 	{IB_UVERBS_READ_COUNTERS_PREFER_CACHED, "IB_UVERBS_READ_COUNTERS_PREFER_CACHED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsReadCountersFlags) String() string {
 	return flagString(v, namesOfIBUverbsReadCountersFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsReadCountersFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsReadCountersFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_read_counters_flags", text, namesOfIBUverbsReadCountersFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsReadCountersFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsReadCountersFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRAdvice is an enumeration; values that it does not name print as numbers. libibverbs.AdviseMR takes it.
+// IBUverbsAdviseMRAdvice is an enumeration; values without a name print as numbers. libibverbs.AdviseMR takes it.
 //
 // C: enum ib_uverbs_advise_mr_advice (ib_user_ioctl_verbs.h)
 //
@@ -4661,32 +4657,32 @@ var namesOfIBUverbsAdviseMRAdvice = [...]named[IBUverbsAdviseMRAdvice]{
 	{ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsAdviseMRAdvice) String() string {
 	return enumString(v, "ib_uverbs_advise_mr_advice", namesOfIBUverbsAdviseMRAdvice[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsAdviseMRAdvice) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsAdviseMRAdvice) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_advise_mr_advice", text, namesOfIBUverbsAdviseMRAdvice[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsAdviseMRAdvice) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsAdviseMRAdvice) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex. libibverbs.AdviseMR takes it.
+// IBUverbsAdviseMRFlag is a set of flags; bits without a name print in hex. libibverbs.AdviseMR takes it.
 //
 // C: enum ib_uverbs_advise_mr_flag (ib_user_ioctl_verbs.h)
 //
@@ -4705,32 +4701,32 @@ var namesOfIBUverbsAdviseMRFlag = [...]named[IBUverbsAdviseMRFlag]{
 	{ADVISE_MR_FLAG_FLUSH, "IBV_ADVISE_MR_FLAG_FLUSH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsAdviseMRFlag) String() string {
 	return flagString(v, namesOfIBUverbsAdviseMRFlag[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsAdviseMRFlag) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsAdviseMRFlag) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_advise_mr_flag", text, namesOfIBUverbsAdviseMRFlag[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsAdviseMRFlag) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsAdviseMRFlag) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMADriverID is an enumeration; values that it does not name print as numbers.
+// RDMADriverID is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_driver_id (ib_user_ioctl_verbs.h)
 //
@@ -4792,32 +4788,32 @@ var namesOfRDMADriverID = [...]named[RDMADriverID]{
 	{RDMA_DRIVER_IONIC, "RDMA_DRIVER_IONIC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMADriverID) String() string {
 	return enumString(v, "rdma_driver_id", namesOfRDMADriverID[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMADriverID) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMADriverID[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMADriverID) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_driver_id", text, namesOfRDMADriverID[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMADriverID) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMADriverID[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMADriverID) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsGIDType is an enumeration; values that it does not name print as numbers. It is in IBUverbsGIDEntry.GIDType.
+// IBUverbsGIDType is an enumeration; values without a name print as numbers. It is in IBUverbsGIDEntry.GIDType.
 //
 // C: enum ib_uverbs_gid_type (ib_user_ioctl_verbs.h)
 //
@@ -4839,32 +4835,32 @@ var namesOfIBUverbsGIDType = [...]named[IBUverbsGIDType]{
 	{IB_UVERBS_GID_TYPE_ROCE_V2, "IB_UVERBS_GID_TYPE_ROCE_V2"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsGIDType) String() string {
 	return enumString(v, "ib_uverbs_gid_type", namesOfIBUverbsGIDType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsGIDType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsGIDType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsGIDType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_gid_type", text, namesOfIBUverbsGIDType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsGIDType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsGIDType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsGIDType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsBufferType is an enumeration; values that it does not name print as numbers. It is in IBUverbsBufferDesc.Type.
+// IBUverbsBufferType is an enumeration; values without a name print as numbers. It is in IBUverbsBufferDesc.Type.
 //
 // C: enum ib_uverbs_buffer_type (ib_user_ioctl_verbs.h)
 //
@@ -4884,32 +4880,32 @@ var namesOfIBUverbsBufferType = [...]named[IBUverbsBufferType]{
 	{IB_UVERBS_BUFFER_TYPE_VA, "IB_UVERBS_BUFFER_TYPE_VA"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsBufferType) String() string {
 	return enumString(v, "ib_uverbs_buffer_type", namesOfIBUverbsBufferType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsBufferType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsBufferType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsBufferType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_buffer_type", text, namesOfIBUverbsBufferType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsBufferType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsBufferType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsBufferType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCompCntrEntry is an enumeration; values that it does not name print as numbers.
+// IBUverbsCompCntrEntry is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_entry (ib_user_ioctl_verbs.h)
 //
@@ -4929,32 +4925,32 @@ var namesOfIBUverbsCompCntrEntry = [...]named[IBUverbsCompCntrEntry]{
 	{IB_UVERBS_COMP_CNTR_ENTRY_ERR, "IB_UVERBS_COMP_CNTR_ENTRY_ERR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsCompCntrEntry) String() string {
 	return enumString(v, "ib_uverbs_comp_cntr_entry", namesOfIBUverbsCompCntrEntry[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsCompCntrEntry) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsCompCntrEntry[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsCompCntrEntry) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_comp_cntr_entry", text, namesOfIBUverbsCompCntrEntry[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsCompCntrEntry) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsCompCntrEntry[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsCompCntrEntry) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCompCntrModifyOp is an enumeration; values that it does not name print as numbers.
+// IBUverbsCompCntrModifyOp is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_modify_op (ib_user_ioctl_verbs.h)
 //
@@ -4974,32 +4970,32 @@ var namesOfIBUverbsCompCntrModifyOp = [...]named[IBUverbsCompCntrModifyOp]{
 	{IB_UVERBS_COMP_CNTR_MODIFY_OP_INC, "IB_UVERBS_COMP_CNTR_MODIFY_OP_INC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsCompCntrModifyOp) String() string {
 	return enumString(v, "ib_uverbs_comp_cntr_modify_op", namesOfIBUverbsCompCntrModifyOp[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsCompCntrModifyOp) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsCompCntrModifyOp[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsCompCntrModifyOp) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_comp_cntr_modify_op", text, namesOfIBUverbsCompCntrModifyOp[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsCompCntrModifyOp) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsCompCntrModifyOp[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsCompCntrModifyOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
+// IBUverbsQPAttachCompCntrOp is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_qp_attach_comp_cntr_op (ib_user_ioctl_verbs.h)
 //
@@ -5027,32 +5023,32 @@ var namesOfIBUverbsQPAttachCompCntrOp = [...]named[IBUverbsQPAttachCompCntrOp]{
 	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQPAttachCompCntrOp) String() string {
 	return flagString(v, namesOfIBUverbsQPAttachCompCntrOp[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQPAttachCompCntrOp) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQPAttachCompCntrOp) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_qp_attach_comp_cntr_op", text, namesOfIBUverbsQPAttachCompCntrOp[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQPAttachCompCntrOp) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TMHOp is an enumeration; values that it does not name print as numbers. It is in TMH.Opcode.
+// TMHOp is an enumeration; values without a name print as numbers. It is in TMH.Opcode.
 //
 // C: enum ibv_tmh_op (tm_types.h)
 //
@@ -5076,32 +5072,32 @@ var namesOfTMHOp = [...]named[TMHOp]{
 	{TMH_EAGER, "IBV_TMH_EAGER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v TMHOp) String() string {
 	return enumString(v, "ibv_tmh_op", namesOfTMHOp[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v TMHOp) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfTMHOp[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *TMHOp) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ibv_tmh_op", text, namesOfTMHOp[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v TMHOp) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfTMHOp[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *TMHOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkWidth is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveWidth and
+// LinkWidth is an enumeration; values without a name print as numbers. It is in PortAttr.ActiveWidth and
 // IBUverbsQueryPortResp.ActiveWidth.
 //
 // C: enum ib_port_width of the kernel, which no installed header has
@@ -5128,32 +5124,32 @@ var namesOfLinkWidth = [...]named[LinkWidth]{
 	{IB_WIDTH_12X, "IB_WIDTH_12X"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkWidth) String() string {
 	return enumString(v, "LinkWidth", namesOfLinkWidth[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkWidth) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkWidth[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkWidth) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkWidth", text, namesOfLinkWidth[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkWidth) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkWidth[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkWidth) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveSpeedEx and
+// LinkSpeed is an enumeration; values without a name print as numbers. It is in PortAttr.ActiveSpeedEx and
 // IBUverbsQueryPortRespEx.ActiveSpeedEx.
 //
 // C: enum ib_port_speed of the kernel, which no installed header has
@@ -5163,7 +5159,7 @@ func (v *LinkWidth) UnmarshalJSON(json []byte) error {
 // Since: rdma-core 33.2 or earlier
 type LinkSpeed uint32
 
-// Values of LinkSpeed. They have no type, for members of several sizes hold them.
+// Values of LinkSpeed. They are untyped because members of several sizes hold them.
 const (
 	IB_SPEED_SDR   = 1   // C: IB_SPEED_SDR
 	IB_SPEED_DDR   = 2   // C: IB_SPEED_DDR
@@ -5188,27 +5184,27 @@ var namesOfLinkSpeed = [...]named[LinkSpeed]{
 	{IB_SPEED_XDR, "IB_SPEED_XDR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkSpeed) String() string {
 	return enumString(v, "LinkSpeed", namesOfLinkSpeed[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkSpeed) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkSpeed[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkSpeed) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkSpeed", text, namesOfLinkSpeed[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkSpeed) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkSpeed[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkSpeed) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -5233,32 +5229,32 @@ var namesOfLinkSpeed8 = [...]named[LinkSpeed8]{
 	{IB_SPEED_NDR, "IB_SPEED_NDR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkSpeed8) String() string {
 	return enumString(v, "LinkSpeed8", namesOfLinkSpeed8[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkSpeed8) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkSpeed8[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkSpeed8) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkSpeed8", text, namesOfLinkSpeed8[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkSpeed8) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkSpeed8[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkSpeed8) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortPhysState is an enumeration; values that it does not name print as numbers. It is in PortAttr.PhysState and
+// PortPhysState is an enumeration; values without a name print as numbers. It is in PortAttr.PhysState and
 // IBUverbsQueryPortResp.PhysState.
 //
 // C: enum ib_port_phys_state of the kernel, which no installed header has
@@ -5289,27 +5285,27 @@ var namesOfPortPhysState = [...]named[PortPhysState]{
 	{IB_PORT_PHYS_STATE_PHY_TEST, "IB_PORT_PHYS_STATE_PHY_TEST"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PortPhysState) String() string {
 	return enumString(v, "PortPhysState", namesOfPortPhysState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PortPhysState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPortPhysState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PortPhysState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "PortPhysState", text, namesOfPortPhysState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PortPhysState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPortPhysState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PortPhysState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

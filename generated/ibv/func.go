@@ -13,19 +13,19 @@ type Function struct {
 	Inline    *Inline // nil for a function that the library exports
 }
 
-// Inline tells what an inline function does.
+// Inline describes the body of an inline function.
 type Inline struct {
 	Kind   string   // slot, context op, extended op, call, compute, or logic
-	Object string   // how C gets from a parameter to the structure that holds the slot
-	Slot   string   // structure and member that is called: "ibv_context_ops.post_send"
-	Guard  string   // member that bounds the structure's size, and has to be compared first
+	Object string   // path from a parameter to the structure that holds the slot
+	Slot   string   // called structure member: "ibv_context_ops.post_send"
+	Guard  string   // size member to check before the slot is read
 	Absent string   // errno when the slot is missing
 	Errors string   // how that errno is reported
 	Calls  []string // functions called
 	Args   []string // arguments of the slot or call, in C
 }
 
-// Functions are all the functions of the headers, in their order. They are read only.
+// Functions lists the functions of the headers in order. It must not be modified.
 var Functions = []Function{
 	{
 		Header:    "verbs.h",

@@ -5,8 +5,7 @@ package ibv
 
 import "structs"
 
-// PthreadCond belongs to the C library, which alone knows what its 48 bytes mean. It is in SRQ.Cond, WQ.Cond, QP.Cond and 2
-// more.
+// PthreadCond is a type of the C library; its 48 bytes are opaque. It is in SRQ.Cond, WQ.Cond, QP.Cond and 2 more.
 //
 // C: pthread_cond_t (pthread.h)
 //

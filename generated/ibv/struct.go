@@ -353,14 +353,14 @@ type WC struct {
 	_            [2]byte
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *WC) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.union24), 0)
 }
 
-// InvalidatedRKey is a member that shares its bytes with others.
+// InvalidatedRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidated_rkey
 func (p *WC) InvalidatedRKey() *uint32 {
@@ -917,28 +917,28 @@ type SendWR struct {
 	union80   [6]uint64
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *SendWR) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.union36), 0)
 }
 
-// InvalidateRKey is a member that shares its bytes with others.
+// InvalidateRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidate_rkey
 func (p *SendWR) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union36), 0)
 }
 
-// BindMW is a member that shares its bytes with others.
+// BindMW returns the address of a member that shares its bytes with others.
 //
 // C: bind_mw
 func (p *SendWR) BindMW() *SendBindMW {
 	return arm[SendBindMW](unsafe.Pointer(&p.union80), 0)
 }
 
-// TSO is a member that shares its bytes with others.
+// TSO returns the address of a member that shares its bytes with others.
 //
 // C: tso
 func (p *SendWR) TSO() *SendTSO {
@@ -1720,98 +1720,98 @@ type FlowSpec struct {
 	union0 [11]uint64
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *FlowSpec) Hdr() *FlowSpecHdr {
 	return arm[FlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Eth is a member that shares its bytes with others.
+// Eth returns the address of a member that shares its bytes with others.
 //
 // C: eth
 func (p *FlowSpec) Eth() *FlowSpecEth {
 	return arm[FlowSpecEth](unsafe.Pointer(&p.union0), 0)
 }
 
-// IPv4 is a member that shares its bytes with others.
+// IPv4 returns the address of a member that shares its bytes with others.
 //
 // C: ipv4
 func (p *FlowSpec) IPv4() *FlowSpecIPv4 {
 	return arm[FlowSpecIPv4](unsafe.Pointer(&p.union0), 0)
 }
 
-// TCPUDP is a member that shares its bytes with others.
+// TCPUDP returns the address of a member that shares its bytes with others.
 //
 // C: tcp_udp
 func (p *FlowSpec) TCPUDP() *FlowSpecTCPUDP {
 	return arm[FlowSpecTCPUDP](unsafe.Pointer(&p.union0), 0)
 }
 
-// IPv4Ext is a member that shares its bytes with others.
+// IPv4Ext returns the address of a member that shares its bytes with others.
 //
 // C: ipv4_ext
 func (p *FlowSpec) IPv4Ext() *FlowSpecIPv4Ext {
 	return arm[FlowSpecIPv4Ext](unsafe.Pointer(&p.union0), 0)
 }
 
-// IPv6 is a member that shares its bytes with others.
+// IPv6 returns the address of a member that shares its bytes with others.
 //
 // C: ipv6
 func (p *FlowSpec) IPv6() *FlowSpecIPv6 {
 	return arm[FlowSpecIPv6](unsafe.Pointer(&p.union0), 0)
 }
 
-// ESP is a member that shares its bytes with others.
+// ESP returns the address of a member that shares its bytes with others.
 //
 // C: esp
 func (p *FlowSpec) ESP() *FlowSpecESP {
 	return arm[FlowSpecESP](unsafe.Pointer(&p.union0), 0)
 }
 
-// Tunnel is a member that shares its bytes with others.
+// Tunnel returns the address of a member that shares its bytes with others.
 //
 // C: tunnel
 func (p *FlowSpec) Tunnel() *FlowSpecTunnel {
 	return arm[FlowSpecTunnel](unsafe.Pointer(&p.union0), 0)
 }
 
-// GRE is a member that shares its bytes with others.
+// GRE returns the address of a member that shares its bytes with others.
 //
 // C: gre
 func (p *FlowSpec) GRE() *FlowSpecGRE {
 	return arm[FlowSpecGRE](unsafe.Pointer(&p.union0), 0)
 }
 
-// MPLS is a member that shares its bytes with others.
+// MPLS returns the address of a member that shares its bytes with others.
 //
 // C: mpls
 func (p *FlowSpec) MPLS() *FlowSpecMPLS {
 	return arm[FlowSpecMPLS](unsafe.Pointer(&p.union0), 0)
 }
 
-// FlowTag is a member that shares its bytes with others.
+// FlowTag returns the address of a member that shares its bytes with others.
 //
 // C: flow_tag
 func (p *FlowSpec) FlowTag() *FlowSpecActionTag {
 	return arm[FlowSpecActionTag](unsafe.Pointer(&p.union0), 0)
 }
 
-// Drop is a member that shares its bytes with others.
+// Drop returns the address of a member that shares its bytes with others.
 //
 // C: drop
 func (p *FlowSpec) Drop() *FlowSpecActionDrop {
 	return arm[FlowSpecActionDrop](unsafe.Pointer(&p.union0), 0)
 }
 
-// Handle is a member that shares its bytes with others.
+// Handle returns the address of a member that shares its bytes with others.
 //
 // C: handle
 func (p *FlowSpec) Handle() *FlowSpecActionHandle {
 	return arm[FlowSpecActionHandle](unsafe.Pointer(&p.union0), 0)
 }
 
-// FlowCount is a member that shares its bytes with others.
+// FlowCount returns the address of a member that shares its bytes with others.
 //
 // C: flow_count
 func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
@@ -2220,8 +2220,8 @@ type VerbsContext struct {
 	Context                 Context             // C: context
 }
 
-// Buf is known by its address alone. libibverbs.AllocBuf, ExportBufDMABufFD, FreeBuf and RegBufMR take it. It is in
-// MRInitAttr.Buf.
+// Buf is an incomplete C type, used only through pointers. libibverbs.AllocBuf, ExportBufDMABufFD, FreeBuf and RegBufMR
+// take it. It is in MRInitAttr.Buf.
 //
 // C: struct ibv_buf (verbs.h)
 //
@@ -2233,7 +2233,7 @@ type Buf struct {
 	_ [0]func()
 }
 
-// CompatIBVPortAttr is known by its address alone. libibverbs.QueryPortSymbol takes it.
+// CompatIBVPortAttr is an incomplete C type, used only through pointers. libibverbs.QueryPortSymbol takes it.
 //
 // C: struct _compat_ibv_port_attr (verbs.h)
 //
@@ -2245,7 +2245,7 @@ type CompatIBVPortAttr struct {
 	_ [0]func()
 }
 
-// VerbsExPrivate is known by its address alone. It is in VerbsContext.Priv.
+// VerbsExPrivate is an incomplete C type, used only through pointers. It is in VerbsContext.Priv.
 //
 // C: struct verbs_ex_private (verbs.h)
 //
@@ -2302,28 +2302,28 @@ type IBUverbsFlowActionESPEncap struct {
 	_      [4]byte
 }
 
-// ValPtr is a member that shares its bytes with others.
+// ValPtr returns the address of a member that shares its bytes with others.
 //
 // C: val_ptr
 func (p *IBUverbsFlowActionESPEncap) ValPtr() *uintptr {
 	return arm[uintptr](unsafe.Pointer(&p.union0), 0)
 }
 
-// ValPtrDataU64 is a member that shares its bytes with others.
+// ValPtrDataU64 returns the address of a member that shares its bytes with others.
 //
 // C: val_ptr_data_u64
 func (p *IBUverbsFlowActionESPEncap) ValPtrDataU64() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union0), 0)
 }
 
-// NextPtr is a member that shares its bytes with others.
+// NextPtr returns the address of a member that shares its bytes with others.
 //
 // C: next_ptr
 func (p *IBUverbsFlowActionESPEncap) NextPtr() *Ptr[IBUverbsFlowActionESPEncap] {
 	return arm[Ptr[IBUverbsFlowActionESPEncap]](unsafe.Pointer(&p.union8), 0)
 }
 
-// NextPtrDataU64 is a member that shares its bytes with others.
+// NextPtrDataU64 returns the address of a member that shares its bytes with others.
 //
 // C: next_ptr_data_u64
 func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {

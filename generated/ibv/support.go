@@ -17,16 +17,16 @@ type BE32 uint32
 // BE64 is a 64-bit number in network byte order (__be64).
 type BE64 uint64
 
-// ToBE16 converts from the byte order of the machine to network byte order.
+// ToBE16 converts from host to network byte order.
 func ToBE16(v uint16) BE16 { return BE16(BE16(v).Host()) }
 
-// ToBE32 converts from the byte order of the machine to network byte order.
+// ToBE32 converts from host to network byte order.
 func ToBE32(v uint32) BE32 { return BE32(BE32(v).Host()) }
 
-// ToBE64 converts from the byte order of the machine to network byte order.
+// ToBE64 converts from host to network byte order.
 func ToBE64(v uint64) BE64 { return BE64(BE64(v).Host()) }
 
-// Host is the number in the byte order of the machine.
+// Host returns the number in host byte order.
 func (v BE16) Host() uint16 {
 	if hostIsBigEndian() {
 		return uint16(v)
@@ -34,7 +34,7 @@ func (v BE16) Host() uint16 {
 	return bits.ReverseBytes16(uint16(v))
 }
 
-// Host is the number in the byte order of the machine.
+// Host returns the number in host byte order.
 func (v BE32) Host() uint32 {
 	if hostIsBigEndian() {
 		return uint32(v)
@@ -42,7 +42,7 @@ func (v BE32) Host() uint32 {
 	return bits.ReverseBytes32(uint32(v))
 }
 
-// Host is the number in the byte order of the machine.
+// Host returns the number in host byte order.
 func (v BE64) Host() uint64 {
 	if hostIsBigEndian() {
 		return uint64(v)
@@ -50,58 +50,58 @@ func (v BE64) Host() uint64 {
 	return bits.ReverseBytes64(uint64(v))
 }
 
-// String prints the number, not its bytes: as Host does.
+// String returns the number in host byte order, in decimal.
 func (v BE16) String() string { return string(appendInteger(nil, v.Host())) }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BE16) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
 
-// UnmarshalText reads the number, in decimal or in hex after 0x.
+// UnmarshalText parses the number, in decimal or in hex after 0x.
 func (v *BE16) UnmarshalText(text []byte) error {
 	return parseBE(text, "16", func(n uint16) { *v = ToBE16(n) })
 }
 
-// MarshalJSON is the number.
+// MarshalJSON returns the number.
 func (v BE16) MarshalJSON() ([]byte, error) { return v.MarshalText() }
 
-// UnmarshalJSON reads the number, also from a string.
+// UnmarshalJSON parses a number or a string.
 func (v *BE16) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
 
-// String prints the number, not its bytes: as Host does.
+// String returns the number in host byte order, in decimal.
 func (v BE32) String() string { return string(appendInteger(nil, v.Host())) }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BE32) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
 
-// UnmarshalText reads the number, in decimal or in hex after 0x.
+// UnmarshalText parses the number, in decimal or in hex after 0x.
 func (v *BE32) UnmarshalText(text []byte) error {
 	return parseBE(text, "32", func(n uint32) { *v = ToBE32(n) })
 }
 
-// MarshalJSON is the number.
+// MarshalJSON returns the number.
 func (v BE32) MarshalJSON() ([]byte, error) { return v.MarshalText() }
 
-// UnmarshalJSON reads the number, also from a string.
+// UnmarshalJSON parses a number or a string.
 func (v *BE32) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
 
-// String prints the number, not its bytes: as Host does.
+// String returns the number in host byte order, in decimal.
 func (v BE64) String() string { return string(appendInteger(nil, v.Host())) }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BE64) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
 
-// UnmarshalText reads the number, in decimal or in hex after 0x.
+// UnmarshalText parses the number, in decimal or in hex after 0x.
 func (v *BE64) UnmarshalText(text []byte) error {
 	return parseBE(text, "64", func(n uint64) { *v = ToBE64(n) })
 }
 
-// MarshalJSON is the number.
+// MarshalJSON returns the number.
 func (v BE64) MarshalJSON() ([]byte, error) { return v.MarshalText() }
 
-// UnmarshalJSON reads the number, also from a string.
+// UnmarshalJSON parses a number or a string.
 func (v *BE64) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
 
-// parseBE reads a number in the byte order of the machine.
+// parseBE parses a number in host byte order.
 func parseBE[T integer](text []byte, bits string, set func(T)) error {
 	n, ok := parseInteger[T](trim(string(text)))
 	if !ok {
@@ -111,12 +111,12 @@ func parseBE[T integer](text []byte, bits string, set func(T)) error {
 	return nil
 }
 
-// Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive
-// itself: the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
+// Ptr is the address of a T in memory that the garbage collector does not manage or that the program keeps alive: the
+// collector does not follow it. C structures hold a Ptr where C has T *. The zero value is NULL.
 type Ptr[T any] uintptr
 
-// PtrTo is the address of v. It does not keep v alive. v is on the heap or outside Go's memory: what PtrTo is called
-// with does not stay on a goroutine's stack, which moves.
+// PtrTo returns the address of v. It does not keep v alive. PtrTo forces v to escape to the heap, since a goroutine's
+// stack moves.
 func PtrTo[T any](v *T) Ptr[T] {
 	if never {
 		escaped = unsafe.Pointer(v)
@@ -125,16 +125,17 @@ func PtrTo[T any](v *T) Ptr[T] {
 }
 
 var (
-	never   bool // the compiler does not know it
+	never   bool // never true, but the compiler cannot know
 	escaped unsafe.Pointer
 )
 
-// Deref is the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or from
-// a T that is still alive.
+// Deref returns the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or
+// from a T that is still alive.
 func (p Ptr[T]) Deref() *T {
-	// reads the address as a pointer; the conversion uintptr → Pointer is the same bits
+	// reinterpret the bits; vet rejects a conversion from uintptr
 	return *(**T)(unsafe.Pointer(&p))
 }
 
-// FuncPtr is the address of a C function. The zero value is NULL: the library or the device does not have it.
+// FuncPtr is the address of a C function. The zero value is NULL: the library or the device does not provide the
+// function.
 type FuncPtr uintptr

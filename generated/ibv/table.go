@@ -3,12 +3,12 @@
 
 package ibv
 
-// Answer is what a table says about one combination.
+// Answer is a table's answer for one combination.
 type Answer uint8
 
 // Values of Answer.
 const (
-	AnswerUnspecified     Answer = 0 // no source says, or it is up to the provider
+	AnswerUnspecified     Answer = 0 // no source defines it, or the provider decides
 	AnswerYes             Answer = 1
 	AnswerNo              Answer = 2
 	AnswerNotInVerb       Answer = 3 // the operation is posted with another function, which Reason names
@@ -23,36 +23,36 @@ var namesOfAnswer = [...]named[Answer]{
 	{AnswerNeedsCapability, "needs a capability"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Answer) String() string {
 	return enumString(v, "Answer", namesOfAnswer[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Answer) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfAnswer[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Answer) UnmarshalText(text []byte) error {
 	return parseEnum(v, "Answer", text, namesOfAnswer[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Answer) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfAnswer[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Answer) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Validity is the answer of a table, and why.
+// Validity is a table's answer, with its reason and source.
 type Validity struct {
 	Answer    Answer
-	Condition string // of AnswerYes and AnswerNeedsCapability: what else must hold, or ""
+	Condition string // further condition of AnswerYes and AnswerNeedsCapability, or ""
 	Reason    string
-	Source    string // the man page and its release, or where else the answer comes from
-	Note      string // what another source says, or how the page was read where it can be read in two ways; or ""
+	Source    string // man page and release, or another source
+	Note      string // disagreement of another source, or reading of an ambiguous page; or ""
 }

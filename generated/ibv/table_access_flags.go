@@ -3,20 +3,20 @@
 
 package ibv
 
-// AccessUse is what access flags are given to.
+// AccessUse is an object or a call that takes access flags.
 //
 // Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
 type AccessUse uint32
 
 // Values of AccessUse.
 const (
-	AccessUseNone     AccessUse = 0 // no answer: not for any use
+	AccessUseNone     AccessUse = 0 // zero value: unknown use
 	AccessRegMR       AccessUse = 1 // a region of ordinary memory
-	AccessRegMRIOVA   AccessUse = 2 // the same with a remote address of its own
+	AccessRegMRIOVA   AccessUse = 2 // the same with an explicit remote address
 	AccessReregMR     AccessUse = 3 // with IBV_REREG_MR_CHANGE_ACCESS
 	AccessRegDMABufMR AccessUse = 4 // a region of a dma-buf
 	AccessRegDMMR     AccessUse = 5 // a region of device memory
-	AccessNullMR      AccessUse = 6 // it has no access argument
+	AccessNullMR      AccessUse = 6 // has no access argument
 	AccessBindMW1     AccessUse = 7 // mw_access_flags for a type 1 window
 	AccessBindMW2     AccessUse = 8 // mw_access_flags for a type 2 window, by ibv_post_send or ibv_wr_bind_mw
 	AccessQPRC        AccessUse = 9 // qp_access_flags of ibv_modify_qp, as for those below
@@ -47,41 +47,41 @@ var namesOfAccessUse = [...]named[AccessUse]{
 	{AccessQPDriver, "DRIVER queue pair"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v AccessUse) String() string {
 	return enumString(v, "AccessUse", namesOfAccessUse[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v AccessUse) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfAccessUse[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *AccessUse) UnmarshalText(text []byte) error {
 	return parseEnum(v, "AccessUse", text, namesOfAccessUse[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v AccessUse) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfAccessUse[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *AccessUse) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AccessFlagRule is the answer about one access flag.
+// AccessFlagRule is the result of AccessFlag.
 //
 // Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
 type AccessFlagRule struct {
 	Validity
-	Needs AccessFlags // what must be set with the flag
+	Needs AccessFlags // flags that must be set with it
 }
 
-// AccessFlag says whether a memory region, a memory window or a queue pair takes an access flag, and which other flags must
-// be set with it. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// AccessFlag reports whether a memory region, a memory window or a queue pair accepts an access flag, and which other flags
+// must be set with it. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
 func AccessFlag(use AccessUse, flag AccessFlags) AccessFlagRule {
@@ -102,9 +102,9 @@ func AccessFlag(use AccessUse, flag AccessFlags) AccessFlagRule {
 	return accessFlagAnswers[accessFlagCells[atUse][atFlag]]
 }
 
-// CheckAccess says whether a set of access flags may be given, by the rules of AccessFlag and AccessRequired. flag is the
-// one that breaks a rule; where none does, the answer is the least certain one of all flags, and flag the one that it is
-// about. It does not allocate.
+// CheckAccess reports whether a set of access flags is valid, by the rules of AccessFlag and AccessRequired. If a flag
+// breaks a rule, it is returned as flag; otherwise the result is the least certain one of all flags, with its flag. It does
+// not allocate.
 //
 // Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
 func CheckAccess(use AccessUse, flags AccessFlags) (v Validity, flag AccessFlags) {
@@ -130,7 +130,7 @@ func CheckAccess(use AccessUse, flags AccessFlags) (v Validity, flag AccessFlags
 	return v, flag
 }
 
-// accessFlagAnswers are the distinct answers; the cells are positions in it.
+// accessFlagAnswers lists the distinct answers; cells are indexes into it.
 var accessFlagAnswers = [...]AccessFlagRule{
 	{Validity: Validity{
 		Answer: AnswerYes,
@@ -427,7 +427,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 }
 
-// accessFlagCells are the cells by use, then access flag.
+// accessFlagCells is indexed byuse, then access flag.
 var accessFlagCells = [15][11]uint8{
 	// AccessRegMR
 	{0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9},
@@ -461,7 +461,7 @@ var accessFlagCells = [15][11]uint8{
 	{45, 45, 45, 45, 45, 45, 45, 45, 45, 45, 45},
 }
 
-// accessFlagUse is the place of a use in the table, or -1.
+// accessFlagUse returns the index of v in the table, or -1.
 func accessFlagUse(v AccessUse) int {
 	switch v {
 	case AccessRegMR:
@@ -498,7 +498,7 @@ func accessFlagUse(v AccessUse) int {
 	return -1
 }
 
-// accessFlagFlag is the place of a access flag in the table, or -1.
+// accessFlagFlag returns the index of v in the table, or -1.
 func accessFlagFlag(v AccessFlags) int {
 	switch v {
 	case ACCESS_LOCAL_WRITE:

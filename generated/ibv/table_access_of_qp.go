@@ -3,7 +3,7 @@
 
 package ibv
 
-// AccessOfQPRule is the answer of AccessOfQP.
+// AccessOfQPRule is the result of AccessOfQP.
 //
 // Man: ibv_modify_qp(3)
 type AccessOfQPRule struct {
@@ -11,8 +11,8 @@ type AccessOfQPRule struct {
 	Use AccessUse // for CheckAccess
 }
 
-// AccessOfQP gives the use that CheckAccess takes for the access flags of a queue pair. Any values may be asked; unknown
-// ones are AnswerUnspecified. It does not allocate.
+// AccessOfQP returns the use to pass to CheckAccess for the access flags of a queue pair. The result for unknown values is
+// AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_modify_qp(3)
 func AccessOfQP(qpt QPType) AccessOfQPRule {
@@ -26,7 +26,7 @@ func AccessOfQP(qpt QPType) AccessOfQPRule {
 	return accessOfQPAnswers[accessOfQPCells[atQPT]]
 }
 
-// accessOfQPAnswers are the distinct answers; the cells are positions in it.
+// accessOfQPAnswers lists the distinct answers; cells are indexes into it.
 var accessOfQPAnswers = [...]AccessOfQPRule{
 	{
 		Use: AccessQPRC,
@@ -86,10 +86,10 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 	},
 }
 
-// accessOfQPCells are the cells by queue pair type.
+// accessOfQPCells is indexed byqueue pair type.
 var accessOfQPCells = [7]uint8{0, 1, 2, 3, 4, 5, 6}
 
-// accessOfQPQPT is the place of a queue pair type in the table, or -1.
+// accessOfQPQPT returns the index of v in the table, or -1.
 func accessOfQPQPT(v QPType) int {
 	switch v {
 	case QPT_RC:

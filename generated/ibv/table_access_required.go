@@ -3,16 +3,16 @@
 
 package ibv
 
-// AccessRequiredRule is the answer about access flags that must be set.
+// AccessRequiredRule is the result of AccessRequired.
 //
 // Man: ibv_reg_mr(3), ibv_alloc_dm(3), ibv_bind_mw(3), ibv_modify_qp(3)
 type AccessRequiredRule struct {
 	Validity
-	Required AccessFlags // what must be set
+	Required AccessFlags // required flags
 }
 
-// AccessRequired gives the access flags that something must always be given. Any values may be asked; unknown ones are
-// AnswerUnspecified. It does not allocate.
+// AccessRequired returns the access flags that a use always requires. The result for unknown values is AnswerUnspecified.
+// It does not allocate.
 //
 // Man: ibv_reg_mr(3), ibv_alloc_dm(3), ibv_bind_mw(3), ibv_modify_qp(3)
 func AccessRequired(use AccessUse) AccessRequiredRule {
@@ -26,7 +26,7 @@ func AccessRequired(use AccessUse) AccessRequiredRule {
 	return accessRequiredAnswers[accessRequiredCells[atUse]]
 }
 
-// accessRequiredAnswers are the distinct answers; the cells are positions in it.
+// accessRequiredAnswers lists the distinct answers; cells are indexes into it.
 var accessRequiredAnswers = [...]AccessRequiredRule{
 	{Validity: Validity{
 		Answer: AnswerYes,
@@ -68,10 +68,10 @@ var accessRequiredAnswers = [...]AccessRequiredRule{
 	}},
 }
 
-// accessRequiredCells are the cells by use.
+// accessRequiredCells is indexed byuse.
 var accessRequiredCells = [15]uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 4, 4, 6}
 
-// accessRequiredUse is the place of a use in the table, or -1.
+// accessRequiredUse returns the index of v in the table, or -1.
 func accessRequiredUse(v AccessUse) int {
 	switch v {
 	case AccessRegMR:

@@ -3,20 +3,20 @@
 
 package ibv
 
-// AsyncElement is what an asynchronous event is about: the member of struct ibv_async_event that is valid.
+// AsyncElement is the subject of an asynchronous event: the valid member of struct ibv_async_event.
 //
 // Man: ibv_get_async_event(3)
 type AsyncElement uint32
 
 // Values of AsyncElement.
 const (
-	AsyncElementUnknown AsyncElement = 0 // no answer: the event is none that the table knows
+	AsyncElementUnknown AsyncElement = 0 // zero value: the event is not in the table
 	AsyncElementCQ      AsyncElement = 1 // element.cq
 	AsyncElementQP      AsyncElement = 2 // element.qp
 	AsyncElementSRQ     AsyncElement = 3 // element.srq
 	AsyncElementWQ      AsyncElement = 4 // element.wq
 	AsyncElementPort    AsyncElement = 5 // element.port_num
-	AsyncElementDevice  AsyncElement = 6 // no member: the context that the event was read from
+	AsyncElementDevice  AsyncElement = 6 // no member: the event is about the context that it was read from
 )
 
 var namesOfAsyncElement = [...]named[AsyncElement]{
@@ -29,39 +29,39 @@ var namesOfAsyncElement = [...]named[AsyncElement]{
 	{AsyncElementDevice, "device"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v AsyncElement) String() string {
 	return enumString(v, "AsyncElement", namesOfAsyncElement[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v AsyncElement) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfAsyncElement[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *AsyncElement) UnmarshalText(text []byte) error {
 	return parseEnum(v, "AsyncElement", text, namesOfAsyncElement[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v AsyncElement) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfAsyncElement[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *AsyncElement) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AsyncSeverity is how bad an asynchronous event is.
+// AsyncSeverity is the severity of an asynchronous event.
 //
 // Man: ibv_get_async_event(3)
 type AsyncSeverity uint32
 
 // Values of AsyncSeverity.
 const (
-	AsyncSeverityUnknown AsyncSeverity = 0 // no answer: the event is none that the table knows
+	AsyncSeverityUnknown AsyncSeverity = 0 // zero value: the event is not in the table
 	AsyncSeverityInfo    AsyncSeverity = 1 // nothing is wrong
 	AsyncSeverityWarning AsyncSeverity = 2 // traffic may be affected
 	AsyncSeverityError   AsyncSeverity = 3 // the object no longer works
@@ -76,45 +76,45 @@ var namesOfAsyncSeverity = [...]named[AsyncSeverity]{
 	{AsyncSeverityFatal, "fatal"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v AsyncSeverity) String() string {
 	return enumString(v, "AsyncSeverity", namesOfAsyncSeverity[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v AsyncSeverity) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfAsyncSeverity[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *AsyncSeverity) UnmarshalText(text []byte) error {
 	return parseEnum(v, "AsyncSeverity", text, namesOfAsyncSeverity[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v AsyncSeverity) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfAsyncSeverity[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *AsyncSeverity) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AsyncEventRule is the explanation of one asynchronous event.
+// AsyncEventRule is the result of AsyncEventMeaning.
 //
 // Man: ibv_get_async_event(3)
 type AsyncEventRule struct {
 	Validity
-	Element  AsyncElement  // what it is about
-	Severity AsyncSeverity // how bad it is
-	Waits    string        // which function waits until it is acknowledged
+	Element  AsyncElement  // subject
+	Severity AsyncSeverity // severity
+	Waits    string        // function that waits until it is acknowledged
 	Meaning  string        // what happened
-	Action   string        // what a program does
+	Action   string        // recommended reaction
 }
 
-// AsyncEventMeaning explains an asynchronous event, and says whether it must be acknowledged. Any values may be asked;
-// unknown ones are AnswerUnspecified. It does not allocate.
+// AsyncEventMeaning explains an asynchronous event and reports whether it must be acknowledged. The result for unknown
+// values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_get_async_event(3)
 func AsyncEventMeaning(event EventType) AsyncEventRule {
@@ -128,7 +128,7 @@ func AsyncEventMeaning(event EventType) AsyncEventRule {
 	return asyncEventMeaningAnswers[asyncEventMeaningCells[atEvent]]
 }
 
-// asyncEventMeaningAnswers are the distinct answers; the cells are positions in it.
+// asyncEventMeaningAnswers lists the distinct answers; cells are indexes into it.
 var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "destroy the queue pairs that use it and the queue, and make it larger",
@@ -385,10 +385,10 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	},
 }
 
-// asyncEventMeaningCells are the cells by asynchronous event.
+// asyncEventMeaningCells is indexed byasynchronous event.
 var asyncEventMeaningCells = [21]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
 
-// asyncEventMeaningEvent is the place of a asynchronous event in the table, or -1.
+// asyncEventMeaningEvent returns the index of v in the table, or -1.
 func asyncEventMeaningEvent(v EventType) int {
 	switch v {
 	case EVENT_CQ_ERR:

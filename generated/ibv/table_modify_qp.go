@@ -3,7 +3,7 @@
 
 package ibv
 
-// ModifyQPRule is the answer of ModifyQP.
+// ModifyQPRule is the result of ModifyQP.
 //
 // Man: ibv_modify_qp(3)
 type ModifyQPRule struct {
@@ -12,9 +12,9 @@ type ModifyQPRule struct {
 	Optional QPAttrMask // the call fails with any that is neither of these nor required
 }
 
-// ModifyQP says whether ibv_modify_qp can move a queue pair of a type from a state to a state, and what it must and may be
-// given. The state of a call that does not change it is both. Any values may be asked; unknown ones are AnswerUnspecified.
-// It does not allocate.
+// ModifyQP reports whether ibv_modify_qp can move a queue pair from one state to another, and which attributes are required
+// and allowed. For a call that does not change the state, from and to are equal. The result for unknown values is
+// AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_modify_qp(3)
 func ModifyQP(qpt QPType, from QPState, to QPState) ModifyQPRule {
@@ -42,8 +42,8 @@ func ModifyQP(qpt QPType, from QPState, to QPState) ModifyQPRule {
 	return modifyQPAnswers[modifyQPCells[atQPT][atFrom][atTo]]
 }
 
-// ModifyQPMask gives the attributes that ibv_modify_qp must and may be given for a transition. ok tells whether the answer
-// is AnswerYes or AnswerNeedsCapability. It does not allocate.
+// ModifyQPMask returns the attributes that ibv_modify_qp requires and allows for a transition. ok reports whether the
+// answer is AnswerYes or AnswerNeedsCapability. It does not allocate.
 //
 // Man: ibv_modify_qp(3)
 func ModifyQPMask(qpt QPType, from QPState, to QPState) (required QPAttrMask, optional QPAttrMask, ok bool) {
@@ -51,7 +51,7 @@ func ModifyQPMask(qpt QPType, from QPState, to QPState) (required QPAttrMask, op
 	return v.Required, v.Optional, v.Answer == AnswerYes || v.Answer == AnswerNeedsCapability
 }
 
-// modifyQPAnswers are the distinct answers; the cells are positions in it.
+// modifyQPAnswers lists the distinct answers; cells are indexes into it.
 var modifyQPAnswers = [...]ModifyQPRule{
 	{
 		Optional: QP_STATE,
@@ -421,7 +421,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 	}},
 }
 
-// modifyQPCells are the cells by queue pair type, then current queue pair state, then next queue pair state.
+// modifyQPCells is indexed byqueue pair type, then current queue pair state, then next queue pair state.
 var modifyQPCells = [7][7][7]uint8{
 	// QPT_RC
 	{
@@ -544,7 +544,7 @@ var modifyQPCells = [7][7][7]uint8{
 	},
 }
 
-// modifyQPQPT is the place of a queue pair type in the table, or -1.
+// modifyQPQPT returns the index of v in the table, or -1.
 func modifyQPQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -565,7 +565,7 @@ func modifyQPQPT(v QPType) int {
 	return -1
 }
 
-// modifyQPFrom is the place of a current queue pair state in the table, or -1.
+// modifyQPFrom returns the index of v in the table, or -1.
 func modifyQPFrom(v QPState) int {
 	switch v {
 	case QPS_RESET:

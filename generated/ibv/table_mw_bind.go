@@ -21,33 +21,33 @@ var namesOfBindMWPath = [...]named[BindMWPath]{
 	{BindMWWR, "ibv_wr_bind_mw"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BindMWPath) String() string {
 	return enumString(v, "BindMWPath", namesOfBindMWPath[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BindMWPath) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBindMWPath[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BindMWPath) UnmarshalText(text []byte) error {
 	return parseEnum(v, "BindMWPath", text, namesOfBindMWPath[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BindMWPath) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBindMWPath[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BindMWPath) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BindMWValidity says whether a memory window of a type can be bound in one of three ways on a queue pair of a type. Any
-// values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// BindMWValidity reports whether a memory window of a type can be bound in a given way on a queue pair of a type. The
+// result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_bind_mw(3), ibv_post_send(3), ibv_wr_post(3)
 func BindMWValidity(mw MWType, path BindMWPath, qpt QPType) Validity {
@@ -75,7 +75,7 @@ func BindMWValidity(mw MWType, path BindMWPath, qpt QPType) Validity {
 	return bindMWValidityAnswers[bindMWValidityCells[atMW][atPath][atQPT]]
 }
 
-// bindMWValidityAnswers are the distinct answers; the cells are positions in it.
+// bindMWValidityAnswers lists the distinct answers; cells are indexes into it.
 var bindMWValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerNeedsCapability,
@@ -152,7 +152,7 @@ var bindMWValidityAnswers = [...]Validity{
 	},
 }
 
-// bindMWValidityCells are the cells by memory window type, then path, then queue pair type.
+// bindMWValidityCells is indexed bymemory window type, then path, then queue pair type.
 var bindMWValidityCells = [2][3][7]uint8{
 	// MW_TYPE_1
 	{
@@ -174,7 +174,7 @@ var bindMWValidityCells = [2][3][7]uint8{
 	},
 }
 
-// bindMWValidityMW is the place of a memory window type in the table, or -1.
+// bindMWValidityMW returns the index of v in the table, or -1.
 func bindMWValidityMW(v MWType) int {
 	switch v {
 	case MW_TYPE_1:
@@ -185,7 +185,7 @@ func bindMWValidityMW(v MWType) int {
 	return -1
 }
 
-// bindMWValidityPath is the place of a path in the table, or -1.
+// bindMWValidityPath returns the index of v in the table, or -1.
 func bindMWValidityPath(v BindMWPath) int {
 	switch v {
 	case BindMWVerb:
@@ -198,7 +198,7 @@ func bindMWValidityPath(v BindMWPath) int {
 	return -1
 }
 
-// bindMWValidityQPT is the place of a queue pair type in the table, or -1.
+// bindMWValidityQPT returns the index of v in the table, or -1.
 func bindMWValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:

@@ -3,19 +3,19 @@
 
 package ibv
 
-// InvalidateMW is what may end the binding of a memory window.
+// InvalidateMW is an operation that may end the binding of a memory window.
 //
 // Man: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_reg_mr(3)
 type InvalidateMW uint32
 
 // Values of InvalidateMW.
 const (
-	InvalidateMWBindZero    InvalidateMW = 0 // a bind request whose length is 0, the way its type is bound
+	InvalidateMWBindZero    InvalidateMW = 0 // a bind request of length 0, in the way its type is bound
 	InvalidateMWLocalInv    InvalidateMW = 1 // posted by the owner, with ibv_post_send or ibv_wr_local_inv
-	InvalidateMWSendWithInv InvalidateMW = 2 // a message of the remote side, posted there with ibv_post_send or ibv_wr_send_inv
-	InvalidateMWRebind      InvalidateMW = 3 // a bind request of a window that is bound
+	InvalidateMWSendWithInv InvalidateMW = 2 // a message from the peer, posted there with ibv_post_send or ibv_wr_send_inv
+	InvalidateMWRebind      InvalidateMW = 3 // a bind request for a window that is already bound
 	InvalidateMWDealloc     InvalidateMW = 4
-	InvalidateMWDeregMR     InvalidateMW = 5 // of the region below
+	InvalidateMWDeregMR     InvalidateMW = 5 // of the underlying region
 	InvalidateMWDestroyQP   InvalidateMW = 6 // of the queue pair that it was bound through
 )
 
@@ -29,33 +29,33 @@ var namesOfInvalidateMW = [...]named[InvalidateMW]{
 	{InvalidateMWDestroyQP, "ibv_destroy_qp"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v InvalidateMW) String() string {
 	return enumString(v, "InvalidateMW", namesOfInvalidateMW[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v InvalidateMW) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfInvalidateMW[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *InvalidateMW) UnmarshalText(text []byte) error {
 	return parseEnum(v, "InvalidateMW", text, namesOfInvalidateMW[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v InvalidateMW) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfInvalidateMW[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *InvalidateMW) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// InvalidateMWValidity says whether something ends the binding of a memory window of a type; the queue pair must take the
-// operation as well. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// InvalidateMWValidity reports whether an operation ends the binding of a memory window of a type. The queue pair must also
+// accept the operation. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_reg_mr(3)
 func InvalidateMWValidity(mw MWType, how InvalidateMW) Validity {
@@ -76,7 +76,7 @@ func InvalidateMWValidity(mw MWType, how InvalidateMW) Validity {
 	return invalidateMWValidityAnswers[invalidateMWValidityCells[atMW][atHow]]
 }
 
-// invalidateMWValidityAnswers are the distinct answers; the cells are positions in it.
+// invalidateMWValidityAnswers lists the distinct answers; cells are indexes into it.
 var invalidateMWValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -138,7 +138,7 @@ var invalidateMWValidityAnswers = [...]Validity{
 	},
 }
 
-// invalidateMWValidityCells are the cells by memory window type, then way.
+// invalidateMWValidityCells is indexed bymemory window type, then way.
 var invalidateMWValidityCells = [2][7]uint8{
 	// MW_TYPE_1
 	{0, 1, 1, 2, 3, 4, 5},
@@ -146,7 +146,7 @@ var invalidateMWValidityCells = [2][7]uint8{
 	{6, 7, 8, 9, 3, 4, 10},
 }
 
-// invalidateMWValidityMW is the place of a memory window type in the table, or -1.
+// invalidateMWValidityMW returns the index of v in the table, or -1.
 func invalidateMWValidityMW(v MWType) int {
 	switch v {
 	case MW_TYPE_1:
@@ -157,7 +157,7 @@ func invalidateMWValidityMW(v MWType) int {
 	return -1
 }
 
-// invalidateMWValidityHow is the place of a way in the table, or -1.
+// invalidateMWValidityHow returns the index of v in the table, or -1.
 func invalidateMWValidityHow(v InvalidateMW) int {
 	switch v {
 	case InvalidateMWBindZero:

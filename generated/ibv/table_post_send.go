@@ -3,8 +3,8 @@
 
 package ibv
 
-// PostSendValidity says whether ibv_post_send takes an opcode on a queue pair of a type. Any values may be asked; unknown
-// ones are AnswerUnspecified. It does not allocate.
+// PostSendValidity reports whether ibv_post_send accepts an opcode on a queue pair of a type. The result for unknown values
+// is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_send(3)
 func PostSendValidity(qpt QPType, op WROpcode) Validity {
@@ -25,8 +25,8 @@ func PostSendValidity(qpt QPType, op WROpcode) Validity {
 	return postSendValidityAnswers[postSendValidityCells[atQPT][atOp]]
 }
 
-// PostSendQPTypes are the queue pair types on which ibv_post_send takes an opcode, for messages. The slice is shared and
-// must not be written to. It does not allocate.
+// PostSendQPTypes returns the queue pair types on which ibv_post_send accepts an opcode, for use in messages. The slice is
+// shared and must not be modified. It does not allocate.
 //
 // Man: ibv_post_send(3)
 func PostSendQPTypes(op WROpcode) []QPType {
@@ -37,7 +37,7 @@ func PostSendQPTypes(op WROpcode) []QPType {
 	return postSendQPTypes[atOp]
 }
 
-// postSendQPTypes are the slices of PostSendQPTypes.
+// postSendQPTypes holds the slices that PostSendQPTypes returns.
 var postSendQPTypes = [14][]QPType{
 	// WR_RDMA_WRITE
 	{QPT_RC, QPT_UC, QPT_XRC_SEND},
@@ -69,7 +69,7 @@ var postSendQPTypes = [14][]QPType{
 	{},
 }
 
-// postSendValidityAnswers are the distinct answers; the cells are positions in it.
+// postSendValidityAnswers lists the distinct answers; cells are indexes into it.
 var postSendValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -177,7 +177,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 }
 
-// postSendValidityCells are the cells by queue pair type, then opcode.
+// postSendValidityCells is indexed byqueue pair type, then opcode.
 var postSendValidityCells = [7][14]uint8{
 	// QPT_RC
 	{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4},
@@ -195,7 +195,7 @@ var postSendValidityCells = [7][14]uint8{
 	{19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 3, 4},
 }
 
-// postSendValidityQPT is the place of a queue pair type in the table, or -1.
+// postSendValidityQPT returns the index of v in the table, or -1.
 func postSendValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -216,7 +216,7 @@ func postSendValidityQPT(v QPType) int {
 	return -1
 }
 
-// postSendValidityOp is the place of a opcode in the table, or -1.
+// postSendValidityOp returns the index of v in the table, or -1.
 func postSendValidityOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

@@ -3,7 +3,7 @@
 
 package ibv
 
-// Measurement is a provider on a kernel whose answers were measured.
+// Measurement is a provider on a kernel where operations were measured.
 //
 // Man: ibv_post_send(3)
 type Measurement uint32
@@ -21,32 +21,32 @@ var namesOfMeasurement = [...]named[Measurement]{
 	{MeasuredRXE_7, "rxe 7"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Measurement) String() string {
 	return enumString(v, "Measurement", namesOfMeasurement[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Measurement) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMeasurement[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Measurement) UnmarshalText(text []byte) error {
 	return parseEnum(v, "Measurement", text, namesOfMeasurement[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Measurement) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMeasurement[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Measurement) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PostSendResult is what came of an operation when it was measured.
+// PostSendResult is the measured outcome of an operation.
 //
 // Man: ibv_post_send(3)
 type PostSendResult struct {
@@ -55,9 +55,9 @@ type PostSendResult struct {
 	Status  string // the status of the completion: "IBV_WC_SUCCESS"; or ""
 }
 
-// PostSendMeasured says what came of an operation, posted with ibv_post_send on a queue pair of a type, when a provider was
-// measured: signaled, and without flags. Note has what is documented where that is not so; PostSendValidity has all that is
-// documented. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// PostSendMeasured returns the measured outcome of an operation, posted with ibv_post_send on a queue pair of a type:
+// signaled, and without flags. Note holds the documented answer if it differs; PostSendValidity has all documented answers.
+// The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_send(3)
 func PostSendMeasured(on Measurement, qpt QPType, op WROpcode) PostSendResult {
@@ -85,7 +85,7 @@ func PostSendMeasured(on Measurement, qpt QPType, op WROpcode) PostSendResult {
 	return postSendMeasuredAnswers[postSendMeasuredCells[atOn][atQPT][atOp]]
 }
 
-// postSendMeasuredAnswers are the distinct answers; the cells are positions in it.
+// postSendMeasuredAnswers lists the distinct answers; cells are indexes into it.
 var postSendMeasuredAnswers = [...]PostSendResult{
 	{
 		Status: "IBV_WC_SUCCESS",
@@ -333,7 +333,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 	},
 }
 
-// postSendMeasuredCells are the cells by measurement, then queue pair type, then opcode.
+// postSendMeasuredCells is indexed bymeasurement, then queue pair type, then opcode.
 var postSendMeasuredCells = [3][7][14]uint8{
 	// MeasuredRXE_6_1
 	{
@@ -388,7 +388,7 @@ var postSendMeasuredCells = [3][7][14]uint8{
 	},
 }
 
-// postSendMeasuredOn is the place of a measurement in the table, or -1.
+// postSendMeasuredOn returns the index of v in the table, or -1.
 func postSendMeasuredOn(v Measurement) int {
 	switch v {
 	case MeasuredRXE_6_1:
@@ -401,7 +401,7 @@ func postSendMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// postSendMeasuredQPT is the place of a queue pair type in the table, or -1.
+// postSendMeasuredQPT returns the index of v in the table, or -1.
 func postSendMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -422,7 +422,7 @@ func postSendMeasuredQPT(v QPType) int {
 	return -1
 }
 
-// postSendMeasuredOp is the place of a opcode in the table, or -1.
+// postSendMeasuredOp returns the index of v in the table, or -1.
 func postSendMeasuredOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

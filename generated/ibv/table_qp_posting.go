@@ -10,8 +10,8 @@ type WorkQueue uint32
 
 // Values of WorkQueue.
 const (
-	WorkQueueSend WorkQueue = 0 // takes what ibv_post_send and the ibv_wr builders post
-	WorkQueueRecv WorkQueue = 1 // takes what ibv_post_recv posts; a shared receive queue is not part of the queue pair and has no such states
+	WorkQueueSend WorkQueue = 0 // for ibv_post_send and the ibv_wr builders
+	WorkQueueRecv WorkQueue = 1 // for ibv_post_recv; a shared receive queue is not part of the queue pair and has no such states
 )
 
 var namesOfWorkQueue = [...]named[WorkQueue]{
@@ -19,42 +19,42 @@ var namesOfWorkQueue = [...]named[WorkQueue]{
 	{WorkQueueRecv, "receive queue"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WorkQueue) String() string {
 	return enumString(v, "WorkQueue", namesOfWorkQueue[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WorkQueue) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWorkQueue[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WorkQueue) UnmarshalText(text []byte) error {
 	return parseEnum(v, "WorkQueue", text, namesOfWorkQueue[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WorkQueue) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWorkQueue[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WorkQueue) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PostRule is the answer of PostInState.
+// PostRule is the result of PostInState.
 //
 // Man: ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3)
 type PostRule struct {
 	Validity
-	Outcome string // what becomes of the work, or what the call does instead
+	Outcome string // outcome of the work, or of the call
 }
 
-// PostInState says whether work may be posted to a queue of a queue pair in a state. Providers are free to check less than
-// this: what a queue pair does with work that it should not have been given is not defined. Any values may be asked;
-// unknown ones are AnswerUnspecified. It does not allocate.
+// PostInState reports whether work may be posted to a queue of a queue pair in a state. Providers may check less: the
+// effect of posting in a wrong state is undefined. The result for unknown values is AnswerUnspecified. It does not
+// allocate.
 //
 // Man: ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3)
 func PostInState(state QPState, queue WorkQueue) PostRule {
@@ -75,7 +75,7 @@ func PostInState(state QPState, queue WorkQueue) PostRule {
 	return postInStateAnswers[postInStateCells[atState][atQueue]]
 }
 
-// postInStateAnswers are the distinct answers; the cells are positions in it.
+// postInStateAnswers lists the distinct answers; cells are indexes into it.
 var postInStateAnswers = [...]PostRule{
 	{
 		Outcome: "ibv_post_send returns EINVAL where the provider checks",
@@ -163,7 +163,7 @@ var postInStateAnswers = [...]PostRule{
 	},
 }
 
-// postInStateCells are the cells by queue pair state, then queue.
+// postInStateCells is indexed byqueue pair state, then queue.
 var postInStateCells = [7][2]uint8{
 	// QPS_RESET
 	{0, 1},
@@ -181,7 +181,7 @@ var postInStateCells = [7][2]uint8{
 	{8, 9},
 }
 
-// postInStateState is the place of a queue pair state in the table, or -1.
+// postInStateState returns the index of v in the table, or -1.
 func postInStateState(v QPState) int {
 	switch v {
 	case QPS_RESET:
@@ -202,7 +202,7 @@ func postInStateState(v QPState) int {
 	return -1
 }
 
-// postInStateQueue is the place of a queue in the table, or -1.
+// postInStateQueue returns the index of v in the table, or -1.
 func postInStateQueue(v WorkQueue) int {
 	switch v {
 	case WorkQueueSend:

@@ -3,8 +3,8 @@
 
 package ibv
 
-// SendFlagValidity says whether an operation may bear a send flag: exactly one flag, and the answer of PostSendValidity
-// where the operation itself is not valid. Any values may be asked; unknown ones are AnswerUnspecified. It does not
+// SendFlagValidity reports whether an operation accepts a send flag. Pass exactly one flag. If the operation itself is
+// invalid, the result is that of PostSendValidity. The result for unknown values is AnswerUnspecified. It does not
 // allocate.
 //
 // Man: ibv_post_send(3)
@@ -36,7 +36,7 @@ func SendFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
 	return sendFlagValidityAnswers[sendFlagValidityCells[atQPT][atOp][atFlag]]
 }
 
-// sendFlagValidityAnswers are the distinct answers; the cells are positions in it.
+// sendFlagValidityAnswers lists the distinct answers; cells are indexes into it.
 var sendFlagValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -194,7 +194,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 }
 
-// sendFlagValidityCells are the cells by queue pair type, then opcode, then send flag.
+// sendFlagValidityCells is indexed byqueue pair type, then opcode, then send flag.
 var sendFlagValidityCells = [7][14][5]uint8{
 	// QPT_RC
 	{
@@ -415,7 +415,7 @@ var sendFlagValidityCells = [7][14][5]uint8{
 	},
 }
 
-// sendFlagValidityQPT is the place of a queue pair type in the table, or -1.
+// sendFlagValidityQPT returns the index of v in the table, or -1.
 func sendFlagValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -436,7 +436,7 @@ func sendFlagValidityQPT(v QPType) int {
 	return -1
 }
 
-// sendFlagValidityOp is the place of a opcode in the table, or -1.
+// sendFlagValidityOp returns the index of v in the table, or -1.
 func sendFlagValidityOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:
@@ -471,7 +471,7 @@ func sendFlagValidityOp(v WROpcode) int {
 	return -1
 }
 
-// sendFlagValidityFlag is the place of a send flag in the table, or -1.
+// sendFlagValidityFlag returns the index of v in the table, or -1.
 func sendFlagValidityFlag(v SendFlags) int {
 	switch v {
 	case SEND_FENCE:

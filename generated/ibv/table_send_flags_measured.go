@@ -3,7 +3,7 @@
 
 package ibv
 
-// SendFlagResult is what came of an operation when it was measured.
+// SendFlagResult is the measured outcome of an operation.
 //
 // Man: ibv_post_send(3)
 type SendFlagResult struct {
@@ -12,9 +12,9 @@ type SendFlagResult struct {
 	Status  string // the status of the completion: "IBV_WC_SUCCESS"; or ""
 }
 
-// SendFlagMeasured says what came of an operation, posted with ibv_post_send on a queue pair of a type, when a provider was
-// measured: with a send flag, and signaled as well. Note has what is documented where that is not so; SendFlagValidity has
-// all that is documented. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// SendFlagMeasured returns the measured outcome of an operation, posted with ibv_post_send on a queue pair of a type: with
+// a send flag, and signaled as well. Note holds the documented answer if it differs; SendFlagValidity has all documented
+// answers. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_send(3)
 func SendFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) SendFlagResult {
@@ -49,7 +49,7 @@ func SendFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) S
 	return sendFlagMeasuredAnswers[sendFlagMeasuredCells[atOn][atQPT][atOp][atFlag]]
 }
 
-// sendFlagMeasuredAnswers are the distinct answers; the cells are positions in it.
+// sendFlagMeasuredAnswers lists the distinct answers; cells are indexes into it.
 var sendFlagMeasuredAnswers = [...]SendFlagResult{
 	{
 		Status: "IBV_WC_SUCCESS",
@@ -284,7 +284,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 	},
 }
 
-// sendFlagMeasuredCells are the cells by measurement, then queue pair type, then opcode, then send flag.
+// sendFlagMeasuredCells is indexed bymeasurement, then queue pair type, then opcode, then send flag.
 var sendFlagMeasuredCells = [3][7][14][5]uint8{
 	// MeasuredRXE_6_1
 	{
@@ -948,7 +948,7 @@ var sendFlagMeasuredCells = [3][7][14][5]uint8{
 	},
 }
 
-// sendFlagMeasuredOn is the place of a measurement in the table, or -1.
+// sendFlagMeasuredOn returns the index of v in the table, or -1.
 func sendFlagMeasuredOn(v Measurement) int {
 	switch v {
 	case MeasuredRXE_6_1:
@@ -961,7 +961,7 @@ func sendFlagMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// sendFlagMeasuredQPT is the place of a queue pair type in the table, or -1.
+// sendFlagMeasuredQPT returns the index of v in the table, or -1.
 func sendFlagMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -982,7 +982,7 @@ func sendFlagMeasuredQPT(v QPType) int {
 	return -1
 }
 
-// sendFlagMeasuredOp is the place of a opcode in the table, or -1.
+// sendFlagMeasuredOp returns the index of v in the table, or -1.
 func sendFlagMeasuredOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:
@@ -1017,7 +1017,7 @@ func sendFlagMeasuredOp(v WROpcode) int {
 	return -1
 }
 
-// sendFlagMeasuredFlag is the place of a send flag in the table, or -1.
+// sendFlagMeasuredFlag returns the index of v in the table, or -1.
 func sendFlagMeasuredFlag(v SendFlags) int {
 	switch v {
 	case SEND_FENCE:

@@ -3,8 +3,8 @@
 
 package ibv
 
-// SRQAttachValidity says whether a queue pair of a type can receive from a shared receive queue of a type. Any values may
-// be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// SRQAttachValidity reports whether a queue pair of a type can receive from a shared receive queue of a type. The result
+// for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
@@ -25,8 +25,8 @@ func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
 	return srqAttachValidityAnswers[srqAttachValidityCells[atSRQ][atQPT]]
 }
 
-// SRQAttachQPTypes are the queue pair types that can receive from a shared receive queue of a type. The slice is shared and
-// must not be written to. It does not allocate.
+// SRQAttachQPTypes returns the queue pair types that can receive from a shared receive queue of a type. The slice is shared
+// and must not be modified. It does not allocate.
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachQPTypes(srq SRQType) []QPType {
@@ -37,7 +37,7 @@ func SRQAttachQPTypes(srq SRQType) []QPType {
 	return srqAttachQPTypes[atSRQ]
 }
 
-// srqAttachQPTypes are the slices of SRQAttachQPTypes.
+// srqAttachQPTypes holds the slices that SRQAttachQPTypes returns.
 var srqAttachQPTypes = [3][]QPType{
 	// SRQT_BASIC
 	{QPT_RC, QPT_UD},
@@ -47,7 +47,7 @@ var srqAttachQPTypes = [3][]QPType{
 	{},
 }
 
-// srqAttachValidityAnswers are the distinct answers; the cells are positions in it.
+// srqAttachValidityAnswers lists the distinct answers; cells are indexes into it.
 var srqAttachValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -104,7 +104,7 @@ var srqAttachValidityAnswers = [...]Validity{
 	},
 }
 
-// srqAttachValidityCells are the cells by shared receive queue type, then queue pair type.
+// srqAttachValidityCells is indexed byshared receive queue type, then queue pair type.
 var srqAttachValidityCells = [3][7]uint8{
 	// SRQT_BASIC
 	{0, 1, 0, 2, 3, 4, 5},
@@ -114,7 +114,7 @@ var srqAttachValidityCells = [3][7]uint8{
 	{8, 2, 9, 2, 3, 4, 5},
 }
 
-// srqAttachValiditySRQ is the place of a shared receive queue type in the table, or -1.
+// srqAttachValiditySRQ returns the index of v in the table, or -1.
 func srqAttachValiditySRQ(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
@@ -127,7 +127,7 @@ func srqAttachValiditySRQ(v SRQType) int {
 	return -1
 }
 
-// srqAttachValidityQPT is the place of a queue pair type in the table, or -1.
+// srqAttachValidityQPT returns the index of v in the table, or -1.
 func srqAttachValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:

@@ -3,7 +3,7 @@
 
 package ibv
 
-// SRQOp is something done with a shared receive queue.
+// SRQOp is an operation on a shared receive queue.
 //
 // Man: ibv_create_srq_ex(3), ibv_modify_srq(3), ibv_post_srq_ops(3), ibv_get_srq_num(3)
 type SRQOp uint32
@@ -14,7 +14,7 @@ const (
 	SRQCreateEx    SRQOp = 1
 	SRQPostRecv    SRQOp = 2
 	SRQPostOps     SRQOp = 3 // tag list operations
-	SRQModifyLimit SRQOp = 4 // ibv_modify_srq: arm the event of the limit
+	SRQModifyLimit SRQOp = 4 // ibv_modify_srq: arm the limit event
 	SRQModifyMaxWR SRQOp = 5 // ibv_modify_srq: resize
 	SRQGetNum      SRQOp = 6
 	SRQQuery       SRQOp = 7
@@ -33,33 +33,33 @@ var namesOfSRQOp = [...]named[SRQOp]{
 	{SRQDestroy, "ibv_destroy_srq"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SRQOp) String() string {
 	return enumString(v, "SRQOp", namesOfSRQOp[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SRQOp) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSRQOp[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SRQOp) UnmarshalText(text []byte) error {
 	return parseEnum(v, "SRQOp", text, namesOfSRQOp[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SRQOp) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSRQOp[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SRQOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQOpValidity says whether something can be done with a shared receive queue of a type. Any values may be asked; unknown
-// ones are AnswerUnspecified. It does not allocate.
+// SRQOpValidity reports whether an operation is valid for a shared receive queue of a type. The result for unknown values
+// is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_create_srq_ex(3), ibv_modify_srq(3), ibv_post_srq_ops(3), ibv_get_srq_num(3)
 func SRQOpValidity(srq SRQType, op SRQOp) Validity {
@@ -80,7 +80,7 @@ func SRQOpValidity(srq SRQType, op SRQOp) Validity {
 	return srqOpValidityAnswers[srqOpValidityCells[atSRQ][atOp]]
 }
 
-// srqOpValidityAnswers are the distinct answers; the cells are positions in it.
+// srqOpValidityAnswers lists the distinct answers; cells are indexes into it.
 var srqOpValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -164,7 +164,7 @@ var srqOpValidityAnswers = [...]Validity{
 	},
 }
 
-// srqOpValidityCells are the cells by shared receive queue type, then operation.
+// srqOpValidityCells is indexed byshared receive queue type, then operation.
 var srqOpValidityCells = [3][9]uint8{
 	// SRQT_BASIC
 	{0, 1, 2, 3, 4, 5, 6, 7, 8},
@@ -174,7 +174,7 @@ var srqOpValidityCells = [3][9]uint8{
 	{9, 12, 13, 14, 4, 5, 6, 7, 8},
 }
 
-// srqOpValiditySRQ is the place of a shared receive queue type in the table, or -1.
+// srqOpValiditySRQ returns the index of v in the table, or -1.
 func srqOpValiditySRQ(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
@@ -187,7 +187,7 @@ func srqOpValiditySRQ(v SRQType) int {
 	return -1
 }
 
-// srqOpValidityOp is the place of a operation in the table, or -1.
+// srqOpValidityOp returns the index of v in the table, or -1.
 func srqOpValidityOp(v SRQOp) int {
 	switch v {
 	case SRQCreate:

@@ -10,8 +10,8 @@ type WCField uint32
 
 // Values of WCField.
 const (
-	WCFieldWRID            WCField = 0  // the member also in struct ibv_cq_ex
-	WCFieldStatus          WCField = 1  // the member also in struct ibv_cq_ex
+	WCFieldWRID            WCField = 0  // also a member of struct ibv_cq_ex
+	WCFieldStatus          WCField = 1  // also a member of struct ibv_cq_ex
 	WCFieldOpcode          WCField = 2  // ibv_wc_read_opcode
 	WCFieldVendorErr       WCField = 3  // ibv_wc_read_vendor_err
 	WCFieldByteLen         WCField = 4  // ibv_wc_read_byte_len
@@ -53,42 +53,42 @@ var namesOfWCField = [...]named[WCField]{
 	{WCFieldTMInfo, "tm_info"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCField) String() string {
 	return enumString(v, "WCField", namesOfWCField[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCField) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCField[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCField) UnmarshalText(text []byte) error {
 	return parseEnum(v, "WCField", text, namesOfWCField[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCField) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCField[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCField) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCFieldRule is the answer about one field of a completion.
+// WCFieldRule is the result of WCFieldValidity.
 //
 // Man: ibv_poll_cq(3), ibv_create_cq_ex(3)
 type WCFieldRule struct {
 	Validity
-	Flag    WCFlags         // what must be set in wc_flags for the field to be valid: one of these
-	Request CreateCQWCFlags // what ibv_create_cq_ex must have been asked for, before the ibv_wc_read function may be called
+	Flag    WCFlags         // the field is valid if one of these is set in wc_flags
+	Request CreateCQWCFlags // must be requested in ibv_create_cq_ex before the ibv_wc_read function may be called
 }
 
-// WCFieldValidity says whether a field of a completion is valid, by the kind of completion: WCKindError for every status
-// but success, else that of WCKindOf. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// WCFieldValidity reports whether a field of a completion is valid, by the kind of completion: WCKindError for every status
+// but success, otherwise the result of WCKindOf. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_poll_cq(3), ibv_create_cq_ex(3)
 func WCFieldValidity(field WCField, kind WCKind) WCFieldRule {
@@ -109,7 +109,7 @@ func WCFieldValidity(field WCField, kind WCKind) WCFieldRule {
 	return wcFieldValidityAnswers[wcFieldValidityCells[atField][atKind]]
 }
 
-// wcFieldValidityAnswers are the distinct answers; the cells are positions in it.
+// wcFieldValidityAnswers lists the distinct answers; cells are indexes into it.
 var wcFieldValidityAnswers = [...]WCFieldRule{
 	{Validity: Validity{
 		Answer: AnswerYes,
@@ -352,7 +352,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 	},
 }
 
-// wcFieldValidityCells are the cells by field, then kind of completion.
+// wcFieldValidityCells is indexed byfield, then kind of completion.
 var wcFieldValidityCells = [19][8]uint8{
 	// WCFieldWRID
 	{0, 0, 0, 0, 0, 0, 0, 0},
@@ -394,7 +394,7 @@ var wcFieldValidityCells = [19][8]uint8{
 	{1, 33, 33, 33, 33, 33, 33, 34},
 }
 
-// wcFieldValidityField is the place of a field in the table, or -1.
+// wcFieldValidityField returns the index of v in the table, or -1.
 func wcFieldValidityField(v WCField) int {
 	switch v {
 	case WCFieldWRID:
@@ -439,7 +439,7 @@ func wcFieldValidityField(v WCField) int {
 	return -1
 }
 
-// wcFieldValidityKind is the place of a kind of completion in the table, or -1.
+// wcFieldValidityKind returns the index of v in the table, or -1.
 func wcFieldValidityKind(v WCKind) int {
 	switch v {
 	case WCKindError:

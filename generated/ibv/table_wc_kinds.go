@@ -3,7 +3,7 @@
 
 package ibv
 
-// WCKind is a kind of completion, by which WCFieldValidity tells fields that are valid.
+// WCKind is a kind of completion, an argument of WCFieldValidity.
 //
 // Man: ibv_poll_cq(3)
 type WCKind uint32
@@ -11,7 +11,7 @@ type WCKind uint32
 // Values of WCKind.
 const (
 	WCKindError      WCKind = 0 // any status but success
-	WCKindSent       WCKind = 1 // a request that brings no data back
+	WCKindSent       WCKind = 1 // a request that returns no data
 	WCKindFetched    WCKind = 2 // a read or an atomic operation
 	WCKindReceived   WCKind = 3 // a message on RC, UC or XRC
 	WCKindDatagram   WCKind = 4 // a message on UD
@@ -31,32 +31,32 @@ var namesOfWCKind = [...]named[WCKind]{
 	{WCKindTagMessage, "tag message"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCKind) String() string {
 	return enumString(v, "WCKind", namesOfWCKind[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCKind) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCKind[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCKind) UnmarshalText(text []byte) error {
 	return parseEnum(v, "WCKind", text, namesOfWCKind[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCKind) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCKind[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCKind) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCKindRule is the answer of WCKindOf.
+// WCKindRule is the result of WCKindOf.
 //
 // Man: ibv_poll_cq(3)
 type WCKindRule struct {
@@ -64,8 +64,8 @@ type WCKindRule struct {
 	Kind WCKind // of the completion
 }
 
-// WCKindOf gives the kind of a successful completion, which decides the fields that are valid; the kind of any other is
-// WCKindError. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// WCKindOf returns the kind of a successful completion, which determines the valid fields. Any other completion is
+// WCKindError. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_poll_cq(3)
 func WCKindOf(op WCOpcode, qpt QPType) WCKindRule {
@@ -86,7 +86,7 @@ func WCKindOf(op WCOpcode, qpt QPType) WCKindRule {
 	return wcKindOfAnswers[wcKindOfCells[atOp][atQPT]]
 }
 
-// wcKindOfAnswers are the distinct answers; the cells are positions in it.
+// wcKindOfAnswers lists the distinct answers; cells are indexes into it.
 var wcKindOfAnswers = [...]WCKindRule{
 	{
 		Kind: WCKindSent,
@@ -171,7 +171,7 @@ var wcKindOfAnswers = [...]WCKindRule{
 	},
 }
 
-// wcKindOfCells are the cells by completion opcode, then queue pair type.
+// wcKindOfCells is indexed bycompletion opcode, then queue pair type.
 var wcKindOfCells = [20][7]uint8{
 	// WC_SEND
 	{0, 0, 0, 0, 0, 1, 2},
@@ -215,7 +215,7 @@ var wcKindOfCells = [20][7]uint8{
 	{2, 2, 2, 2, 2, 2, 2},
 }
 
-// wcKindOfOp is the place of a completion opcode in the table, or -1.
+// wcKindOfOp returns the index of v in the table, or -1.
 func wcKindOfOp(v WCOpcode) int {
 	switch v {
 	case WC_SEND:
@@ -262,7 +262,7 @@ func wcKindOfOp(v WCOpcode) int {
 	return -1
 }
 
-// wcKindOfQPT is the place of a queue pair type in the table, or -1.
+// wcKindOfQPT returns the index of v in the table, or -1.
 func wcKindOfQPT(v QPType) int {
 	switch v {
 	case QPT_RC:

@@ -3,18 +3,18 @@
 
 package ibv
 
-// RecvCompletionRule is the answer of RecvCompletion.
+// RecvCompletionRule is the result of RecvCompletion.
 //
 // Man: ibv_poll_cq(3), ibv_wr_post(3)
 type RecvCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
-	Flags  WCFlags  // what the operation sets in wc_flags
+	Opcode WCOpcode // of the completion; valid only if Answer is AnswerYes or AnswerNeedsCapability
+	Flags  WCFlags  // set by the operation in wc_flags
 }
 
-// RecvCompletion gives the opcode and the flags of the completion that the receiver gets of an operation, and whether it
-// gets one. IBV_WC_GRH and IBV_WC_IP_CSUM_OK may come with any of them. Any values may be asked; unknown ones are
-// AnswerUnspecified. It does not allocate.
+// RecvCompletion returns the opcode and flags of the receiver's completion of an operation, and reports whether there is
+// one. IBV_WC_GRH and IBV_WC_IP_CSUM_OK may be set in any of them. The result for unknown values is AnswerUnspecified. It
+// does not allocate.
 //
 // Man: ibv_poll_cq(3), ibv_wr_post(3)
 func RecvCompletion(op WROpcode) RecvCompletionRule {
@@ -28,7 +28,7 @@ func RecvCompletion(op WROpcode) RecvCompletionRule {
 	return recvCompletionAnswers[recvCompletionCells[atOp]]
 }
 
-// recvCompletionAnswers are the distinct answers; the cells are positions in it.
+// recvCompletionAnswers lists the distinct answers; cells are indexes into it.
 var recvCompletionAnswers = [...]RecvCompletionRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
@@ -91,10 +91,10 @@ var recvCompletionAnswers = [...]RecvCompletionRule{
 	}},
 }
 
-// recvCompletionCells are the cells by opcode.
+// recvCompletionCells is indexed byopcode.
 var recvCompletionCells = [14]uint8{0, 1, 2, 3, 0, 0, 0, 4, 4, 5, 6, 7, 0, 0}
 
-// recvCompletionOp is the place of a opcode in the table, or -1.
+// recvCompletionOp returns the index of v in the table, or -1.
 func recvCompletionOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

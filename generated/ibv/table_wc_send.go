@@ -3,16 +3,16 @@
 
 package ibv
 
-// CompletionRule is the answer of SendCompletion.
+// CompletionRule is the result of SendCompletion.
 //
 // Man: ibv_poll_cq(3)
 type CompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
+	Opcode WCOpcode // of the completion; valid only if Answer is AnswerYes or AnswerNeedsCapability
 }
 
-// SendCompletion gives the opcode of the completion that the sender of an operation gets, when it succeeds and was asked
-// for. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// SendCompletion returns the opcode of the sender's completion of a successful signaled operation. The result for unknown
+// values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_poll_cq(3)
 func SendCompletion(op WROpcode) CompletionRule {
@@ -26,7 +26,7 @@ func SendCompletion(op WROpcode) CompletionRule {
 	return sendCompletionAnswers[sendCompletionCells[atOp]]
 }
 
-// sendCompletionAnswers are the distinct answers; the cells are positions in it.
+// sendCompletionAnswers lists the distinct answers; cells are indexes into it.
 var sendCompletionAnswers = [...]CompletionRule{
 	{
 		Opcode: WC_RDMA_WRITE,
@@ -144,10 +144,10 @@ var sendCompletionAnswers = [...]CompletionRule{
 	},
 }
 
-// sendCompletionCells are the cells by opcode.
+// sendCompletionCells is indexed byopcode.
 var sendCompletionCells = [14]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
 
-// sendCompletionOp is the place of a opcode in the table, or -1.
+// sendCompletionOp returns the index of v in the table, or -1.
 func sendCompletionOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

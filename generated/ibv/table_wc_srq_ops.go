@@ -3,17 +3,17 @@
 
 package ibv
 
-// SRQOpsCompletionRule is the answer of SRQOpsCompletion.
+// SRQOpsCompletionRule is the result of SRQOpsCompletion.
 //
 // Man: ibv_post_srq_ops(3)
 type SRQOpsCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
-	Flags  WCFlags  // what may be set in wc_flags
+	Opcode WCOpcode // of the completion; valid only if Answer is AnswerYes or AnswerNeedsCapability
+	Flags  WCFlags  // may be set in wc_flags
 }
 
-// SRQOpsCompletion gives the opcode of the completion of a tag list operation that was posted with IBV_OPS_SIGNALED, and
-// the flags that it may bear. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// SRQOpsCompletion returns the opcode of the completion of a tag list operation that was posted with IBV_OPS_SIGNALED, and
+// its possible flags. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_srq_ops(3)
 func SRQOpsCompletion(op OpsWROpcode) SRQOpsCompletionRule {
@@ -27,7 +27,7 @@ func SRQOpsCompletion(op OpsWROpcode) SRQOpsCompletionRule {
 	return srqOpsCompletionAnswers[srqOpsCompletionCells[atOp]]
 }
 
-// srqOpsCompletionAnswers are the distinct answers; the cells are positions in it.
+// srqOpsCompletionAnswers lists the distinct answers; cells are indexes into it.
 var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 	{
 		Flags:  WC_TM_SYNC_REQ,
@@ -57,10 +57,10 @@ var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 	},
 }
 
-// srqOpsCompletionCells are the cells by tag list operation.
+// srqOpsCompletionCells is indexed bytag list operation.
 var srqOpsCompletionCells = [3]uint8{0, 1, 2}
 
-// srqOpsCompletionOp is the place of a tag list operation in the table, or -1.
+// srqOpsCompletionOp returns the index of v in the table, or -1.
 func srqOpsCompletionOp(v OpsWROpcode) int {
 	switch v {
 	case WR_TAG_ADD:

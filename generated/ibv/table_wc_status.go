@@ -3,20 +3,20 @@
 
 package ibv
 
-// WCDetector is where the cause of a completion status is noticed.
+// WCDetector is the side that detects the cause of a completion status.
 //
 // Man: ibv_poll_cq(3)
 type WCDetector uint32
 
 // Values of WCDetector.
 const (
-	WCDetectorUnknown   WCDetector = 0 // no answer: the status is none that the table knows
+	WCDetectorUnknown   WCDetector = 0 // zero value: the status is not in the table
 	WCDetectorNone      WCDetector = 1 // there is no error
-	WCDetectorLocal     WCDetector = 2 // the side that gets the completion, without the other side's doing
-	WCDetectorRemote    WCDetector = 3 // the other side, which answered with a refusal
-	WCDetectorEither    WCDetector = 4 // the sender is told by the receiver's refusal, and the receiver may get the status too
-	WCDetectorTransport WCDetector = 5 // the sender, because the other side did not answer as it should
-	WCDetectorProvider  WCDetector = 6 // the provider alone knows
+	WCDetectorLocal     WCDetector = 2 // the side that gets the completion, without involving the peer
+	WCDetectorRemote    WCDetector = 3 // the peer, which answered with a NAK
+	WCDetectorEither    WCDetector = 4 // the receiver answers with a NAK, and may get the status too
+	WCDetectorTransport WCDetector = 5 // the sender, because the peer did not answer correctly or in time
+	WCDetectorProvider  WCDetector = 6 // defined by the provider
 )
 
 var namesOfWCDetector = [...]named[WCDetector]{
@@ -29,43 +29,43 @@ var namesOfWCDetector = [...]named[WCDetector]{
 	{WCDetectorProvider, "provider"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCDetector) String() string {
 	return enumString(v, "WCDetector", namesOfWCDetector[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCDetector) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCDetector[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCDetector) UnmarshalText(text []byte) error {
 	return parseEnum(v, "WCDetector", text, namesOfWCDetector[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCDetector) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCDetector[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCDetector) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCStatusRule is the explanation of one completion status.
+// WCStatusRule is the result of WCStatusMeaning.
 //
 // Man: ibv_poll_cq(3)
 type WCStatusRule struct {
 	Validity
-	Detector WCDetector // who notices
+	Detector WCDetector // side that detects it
 	Meaning  string     // what happened
-	Causes   string     // what to look for first
+	Causes   string     // most likely causes
 }
 
-// WCStatusMeaning explains a completion status, and says whether it occurs at all. Any values may be asked; unknown ones
-// are AnswerUnspecified. It does not allocate.
+// WCStatusMeaning explains a completion status and reports whether it occurs at all. The result for unknown values is
+// AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_poll_cq(3)
 func WCStatusMeaning(status WCStatus) WCStatusRule {
@@ -79,7 +79,7 @@ func WCStatusMeaning(status WCStatus) WCStatusRule {
 	return wcStatusMeaningAnswers[wcStatusMeaningCells[atStatus]]
 }
 
-// wcStatusMeaningAnswers are the distinct answers; the cells are positions in it.
+// wcStatusMeaningAnswers lists the distinct answers; cells are indexes into it.
 var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "nothing to look for",
@@ -324,10 +324,10 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	},
 }
 
-// wcStatusMeaningCells are the cells by completion status.
+// wcStatusMeaningCells is indexed bycompletion status.
 var wcStatusMeaningCells = [24]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}
 
-// wcStatusMeaningStatus is the place of a completion status in the table, or -1.
+// wcStatusMeaningStatus returns the index of v in the table, or -1.
 func wcStatusMeaningStatus(v WCStatus) int {
 	switch v {
 	case WC_SUCCESS:

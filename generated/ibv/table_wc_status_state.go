@@ -3,17 +3,17 @@
 
 package ibv
 
-// StateAfterRule is the answer of StateAfterCompletion.
+// StateAfterRule is the result of StateAfterCompletion.
 //
 // Man: ibv_poll_cq(3), ibv_modify_qp(3)
 type StateAfterRule struct {
 	Validity
-	State QPState // that it takes; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
+	State QPState // new state; valid only if Answer is AnswerYes or AnswerNeedsCapability
 }
 
-// StateAfterCompletion gives the state that a queue pair takes when a request of one of its queues completes with a status,
-// and whether it leaves its state at all. Providers may be stricter: rxe takes every queue pair to ERR. Any values may be
-// asked; unknown ones are AnswerUnspecified. It does not allocate.
+// StateAfterCompletion returns the state that a queue pair enters when a request of one of its queues completes with a
+// status, and reports whether the state changes. Providers may be stricter: rxe moves every queue pair to ERR. The result
+// for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_poll_cq(3), ibv_modify_qp(3)
 func StateAfterCompletion(status WCStatus, queue WorkQueue, qpt QPType) StateAfterRule {
@@ -41,7 +41,7 @@ func StateAfterCompletion(status WCStatus, queue WorkQueue, qpt QPType) StateAft
 	return stateAfterCompletionAnswers[stateAfterCompletionCells[atStatus][atQueue][atQPT]]
 }
 
-// stateAfterCompletionAnswers are the distinct answers; the cells are positions in it.
+// stateAfterCompletionAnswers lists the distinct answers; cells are indexes into it.
 var stateAfterCompletionAnswers = [...]StateAfterRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
@@ -175,7 +175,7 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	}},
 }
 
-// stateAfterCompletionCells are the cells by completion status, then queue, then queue pair type.
+// stateAfterCompletionCells is indexed bycompletion status, then queue, then queue pair type.
 var stateAfterCompletionCells = [24][2][7]uint8{
 	// WC_SUCCESS
 	{
@@ -347,7 +347,7 @@ var stateAfterCompletionCells = [24][2][7]uint8{
 	},
 }
 
-// stateAfterCompletionStatus is the place of a completion status in the table, or -1.
+// stateAfterCompletionStatus returns the index of v in the table, or -1.
 func stateAfterCompletionStatus(v WCStatus) int {
 	switch v {
 	case WC_SUCCESS:
@@ -402,7 +402,7 @@ func stateAfterCompletionStatus(v WCStatus) int {
 	return -1
 }
 
-// stateAfterCompletionQueue is the place of a queue in the table, or -1.
+// stateAfterCompletionQueue returns the index of v in the table, or -1.
 func stateAfterCompletionQueue(v WorkQueue) int {
 	switch v {
 	case WorkQueueSend:
@@ -413,7 +413,7 @@ func stateAfterCompletionQueue(v WorkQueue) int {
 	return -1
 }
 
-// stateAfterCompletionQPT is the place of a queue pair type in the table, or -1.
+// stateAfterCompletionQPT returns the index of v in the table, or -1.
 func stateAfterCompletionQPT(v QPType) int {
 	switch v {
 	case QPT_RC:

@@ -3,19 +3,19 @@
 
 package ibv
 
-// TMMessage is what becomes of a message in a tag matching queue.
+// TMMessage is the outcome of a message in a tag matching queue.
 //
 // Man: ibv_post_srq_ops(3), ibv_create_cq_ex(3)
 type TMMessage uint32
 
 // Values of TMMessage.
 const (
-	TMMessageMatched    TMMessage = 0 // a whole message in the buffer of its tag
+	TMMessageMatched    TMMessage = 0 // a complete message in the buffer of its tag
 	TMMessageAnnounced  TMMessage = 1 // a rendezvous whose tag matched, the data following
 	TMMessageFetched    TMMessage = 2 // the data of a rendezvous, read by the device
-	TMMessageSoftware   TMMessage = 3 // a rendezvous whose tag matched, whose data the program has to read
-	TMMessageUnexpected TMMessage = 4 // no tag matched: in a receive of ibv_post_srq_recv
-	TMMessageUntagged   TMMessage = 5 // not meant for tag matching: in a receive of ibv_post_srq_recv
+	TMMessageSoftware   TMMessage = 3 // a rendezvous whose tag matched; the program has to read the data
+	TMMessageUnexpected TMMessage = 4 // no tag matched: in a receive posted with ibv_post_srq_recv
+	TMMessageUntagged   TMMessage = 5 // not for tag matching: in a receive posted with ibv_post_srq_recv
 )
 
 var namesOfTMMessage = [...]named[TMMessage]{
@@ -27,44 +27,44 @@ var namesOfTMMessage = [...]named[TMMessage]{
 	{TMMessageUntagged, "untagged"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v TMMessage) String() string {
 	return enumString(v, "TMMessage", namesOfTMMessage[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v TMMessage) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfTMMessage[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *TMMessage) UnmarshalText(text []byte) error {
 	return parseEnum(v, "TMMessage", text, namesOfTMMessage[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v TMMessage) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfTMMessage[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *TMMessage) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TMCompletionRule is the answer of TMCompletion.
+// TMCompletionRule is the result of TMCompletion.
 //
 // Man: ibv_post_srq_ops(3), ibv_create_cq_ex(3)
 type TMCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
-	Flags  WCFlags  // what is set in wc_flags; IBV_WC_TM_SYNC_REQ may be set as well where the message is unexpected
-	Status WCStatus // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
-	WRID   string   // whose wr_id it bears
+	Opcode WCOpcode // of the completion; valid only if Answer is AnswerYes or AnswerNeedsCapability
+	Flags  WCFlags  // set in wc_flags; IBV_WC_TM_SYNC_REQ may also be set if the message is unexpected
+	Status WCStatus // of the completion; valid only if Answer is AnswerYes or AnswerNeedsCapability
+	WRID   string   // source of its wr_id
 }
 
-// TMCompletion gives opcode, flags and status of the completion of a message that a tag matching queue received. Any values
-// may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// TMCompletion returns the opcode, flags and status of the completion of a message that a tag matching queue received. The
+// result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_srq_ops(3), ibv_create_cq_ex(3)
 func TMCompletion(message TMMessage) TMCompletionRule {
@@ -78,7 +78,7 @@ func TMCompletion(message TMMessage) TMCompletionRule {
 	return tmCompletionAnswers[tmCompletionCells[atMessage]]
 }
 
-// tmCompletionAnswers are the distinct answers; the cells are positions in it.
+// tmCompletionAnswers lists the distinct answers; cells are indexes into it.
 var tmCompletionAnswers = [...]TMCompletionRule{
 	{
 		Flags:  WC_TM_MATCH | WC_TM_DATA_VALID,
@@ -147,10 +147,10 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 	},
 }
 
-// tmCompletionCells are the cells by message.
+// tmCompletionCells is indexed bymessage.
 var tmCompletionCells = [6]uint8{0, 1, 2, 3, 4, 5}
 
-// tmCompletionMessage is the place of a message in the table, or -1.
+// tmCompletionMessage returns the index of v in the table, or -1.
 func tmCompletionMessage(v TMMessage) int {
 	switch v {
 	case TMMessageMatched:

@@ -3,17 +3,17 @@
 
 package ibv
 
-// WRBuilderRule is the answer of WRBuilder.
+// WRBuilderRule is the result of WRBuilder.
 //
 // Man: ibv_wr_post(3), ibv_create_qp_ex(3)
 type WRBuilderRule struct {
 	Validity
 	Builder string               // the function
-	SendOps QPCreateSendOpsFlags // must be in send_ops_flags when the queue pair is created with ibv_create_qp_ex; otherwise the function must not be called
+	SendOps QPCreateSendOpsFlags // must be set in send_ops_flags of ibv_create_qp_ex, otherwise the function must not be called
 }
 
-// WRBuilder names the work-request builder of an opcode. Any values may be asked; unknown ones are AnswerUnspecified. It
-// does not allocate.
+// WRBuilder returns the name of the work request builder of an opcode. The result for unknown values is AnswerUnspecified.
+// It does not allocate.
 //
 // Man: ibv_wr_post(3), ibv_create_qp_ex(3)
 func WRBuilder(op WROpcode) WRBuilderRule {
@@ -27,7 +27,7 @@ func WRBuilder(op WROpcode) WRBuilderRule {
 	return wrBuilderAnswers[wrBuilderCells[atOp]]
 }
 
-// wrBuilderAnswers are the distinct answers; the cells are positions in it.
+// wrBuilderAnswers lists the distinct answers; cells are indexes into it.
 var wrBuilderAnswers = [...]WRBuilderRule{
 	{
 		Builder: "ibv_wr_rdma_write",
@@ -153,10 +153,10 @@ var wrBuilderAnswers = [...]WRBuilderRule{
 	},
 }
 
-// wrBuilderCells are the cells by opcode.
+// wrBuilderCells is indexed byopcode.
 var wrBuilderCells = [14]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
 
-// wrBuilderOp is the place of a opcode in the table, or -1.
+// wrBuilderOp returns the index of v in the table, or -1.
 func wrBuilderOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

@@ -3,8 +3,8 @@
 
 package ibv
 
-// WRFlagValidity says whether wr_flags may hold a flag when a builder is called: exactly one flag, and the answer of WRPost
-// where the operation itself is not valid. Any values may be asked; unknown ones are AnswerUnspecified. It does not
+// WRFlagValidity reports whether wr_flags may hold a flag when a builder is called. Pass exactly one flag. If the operation
+// itself is invalid, the result is that of WRPost. The result for unknown values is AnswerUnspecified. It does not
 // allocate.
 //
 // Man: ibv_wr_post(3), ibv_post_send(3)
@@ -36,7 +36,7 @@ func WRFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
 	return wrFlagValidityAnswers[wrFlagValidityCells[atQPT][atOp][atFlag]]
 }
 
-// wrFlagValidityAnswers are the distinct answers; the cells are positions in it.
+// wrFlagValidityAnswers lists the distinct answers; cells are indexes into it.
 var wrFlagValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
@@ -174,7 +174,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 }
 
-// wrFlagValidityCells are the cells by queue pair type, then opcode, then send flag.
+// wrFlagValidityCells is indexed byqueue pair type, then opcode, then send flag.
 var wrFlagValidityCells = [7][14][5]uint8{
 	// QPT_RC
 	{
@@ -395,7 +395,7 @@ var wrFlagValidityCells = [7][14][5]uint8{
 	},
 }
 
-// wrFlagValidityQPT is the place of a queue pair type in the table, or -1.
+// wrFlagValidityQPT returns the index of v in the table, or -1.
 func wrFlagValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -416,7 +416,7 @@ func wrFlagValidityQPT(v QPType) int {
 	return -1
 }
 
-// wrFlagValidityOp is the place of a opcode in the table, or -1.
+// wrFlagValidityOp returns the index of v in the table, or -1.
 func wrFlagValidityOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:
@@ -451,7 +451,7 @@ func wrFlagValidityOp(v WROpcode) int {
 	return -1
 }
 
-// wrFlagValidityFlag is the place of a send flag in the table, or -1.
+// wrFlagValidityFlag returns the index of v in the table, or -1.
 func wrFlagValidityFlag(v SendFlags) int {
 	switch v {
 	case SEND_FENCE:

@@ -3,7 +3,7 @@
 
 package ibv
 
-// WRFlagResult is what came of an operation when it was measured.
+// WRFlagResult is the measured outcome of an operation.
 //
 // Man: ibv_wr_post(3), ibv_post_send(3)
 type WRFlagResult struct {
@@ -12,9 +12,9 @@ type WRFlagResult struct {
 	Status  string // the status of the completion: "IBV_WC_SUCCESS"; or ""
 }
 
-// WRFlagMeasured says what came of an operation, posted with its ibv_wr builder on a queue pair of a type, when a provider
-// was measured: with a send flag, and signaled as well. Note has what is documented where that is not so; WRFlagValidity
-// has all that is documented. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// WRFlagMeasured returns the measured outcome of an operation, posted with its ibv_wr builder on a queue pair of a type:
+// with a send flag, and signaled as well. Note holds the documented answer if it differs; WRFlagValidity has all documented
+// answers. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_wr_post(3), ibv_post_send(3)
 func WRFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) WRFlagResult {
@@ -49,7 +49,7 @@ func WRFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) WRF
 	return wrFlagMeasuredAnswers[wrFlagMeasuredCells[atOn][atQPT][atOp][atFlag]]
 }
 
-// wrFlagMeasuredAnswers are the distinct answers; the cells are positions in it.
+// wrFlagMeasuredAnswers lists the distinct answers; cells are indexes into it.
 var wrFlagMeasuredAnswers = [...]WRFlagResult{
 	{
 		Status: "IBV_WC_SUCCESS",
@@ -260,7 +260,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 	},
 }
 
-// wrFlagMeasuredCells are the cells by measurement, then queue pair type, then opcode, then send flag.
+// wrFlagMeasuredCells is indexed bymeasurement, then queue pair type, then opcode, then send flag.
 var wrFlagMeasuredCells = [3][7][14][5]uint8{
 	// MeasuredRXE_6_1
 	{
@@ -924,7 +924,7 @@ var wrFlagMeasuredCells = [3][7][14][5]uint8{
 	},
 }
 
-// wrFlagMeasuredOn is the place of a measurement in the table, or -1.
+// wrFlagMeasuredOn returns the index of v in the table, or -1.
 func wrFlagMeasuredOn(v Measurement) int {
 	switch v {
 	case MeasuredRXE_6_1:
@@ -937,7 +937,7 @@ func wrFlagMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// wrFlagMeasuredQPT is the place of a queue pair type in the table, or -1.
+// wrFlagMeasuredQPT returns the index of v in the table, or -1.
 func wrFlagMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -958,7 +958,7 @@ func wrFlagMeasuredQPT(v QPType) int {
 	return -1
 }
 
-// wrFlagMeasuredOp is the place of a opcode in the table, or -1.
+// wrFlagMeasuredOp returns the index of v in the table, or -1.
 func wrFlagMeasuredOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:
@@ -993,7 +993,7 @@ func wrFlagMeasuredOp(v WROpcode) int {
 	return -1
 }
 
-// wrFlagMeasuredFlag is the place of a send flag in the table, or -1.
+// wrFlagMeasuredFlag returns the index of v in the table, or -1.
 func wrFlagMeasuredFlag(v SendFlags) int {
 	switch v {
 	case SEND_FENCE:

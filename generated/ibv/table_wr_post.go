@@ -27,43 +27,43 @@ var namesOfWRSetters = [...]named[WRSetters]{
 	{WRSetXRCSRQN, "ibv_wr_set_xrc_srqn"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WRSetters) String() string {
 	return flagString(v, namesOfWRSetters[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WRSetters) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WRSetters) UnmarshalText(text []byte) error {
 	return parseFlags(v, "WRSetters", text, namesOfWRSetters[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WRSetters) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WRSetters) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WRPostRule is the answer of WRPost.
+// WRPostRule is the result of WRPost.
 //
 // Man: ibv_wr_post(3)
 type WRPostRule struct {
 	Validity
-	Data    WRSetters // exactly one of these must be called; none where the work has no data of its own
+	Data    WRSetters // exactly one of these must be called; empty if the request carries no data
 	Address WRSetters // all of these must be called
 }
 
-// WRPost says whether an operation can be posted with its ibv_wr builder on a queue pair of a type, and which setters
-// follow. WRBuilder names the builder, and the flag that the queue pair must have been created with. Any values may be
-// asked; unknown ones are AnswerUnspecified. It does not allocate.
+// WRPost reports whether an operation can be posted with its ibv_wr builder on a queue pair of a type, and which setters
+// follow. WRBuilder returns the builder and the flag that the queue pair must be created with. The result for unknown
+// values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_wr_post(3)
 func WRPost(qpt QPType, op WROpcode) WRPostRule {
@@ -84,7 +84,7 @@ func WRPost(qpt QPType, op WROpcode) WRPostRule {
 	return wrPostAnswers[wrPostCells[atQPT][atOp]]
 }
 
-// wrPostAnswers are the distinct answers; the cells are positions in it.
+// wrPostAnswers lists the distinct answers; cells are indexes into it.
 var wrPostAnswers = [...]WRPostRule{
 	{
 		Data: WRSetSGE | WRSetSGEList | WRSetInlineData | WRSetInlineDataList,
@@ -295,7 +295,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 }
 
-// wrPostCells are the cells by queue pair type, then opcode.
+// wrPostCells is indexed byqueue pair type, then opcode.
 var wrPostCells = [7][14]uint8{
 	// QPT_RC
 	{0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7},
@@ -313,7 +313,7 @@ var wrPostCells = [7][14]uint8{
 	{30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 5, 30, 30},
 }
 
-// wrPostQPT is the place of a queue pair type in the table, or -1.
+// wrPostQPT returns the index of v in the table, or -1.
 func wrPostQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -334,7 +334,7 @@ func wrPostQPT(v QPType) int {
 	return -1
 }
 
-// wrPostOp is the place of a opcode in the table, or -1.
+// wrPostOp returns the index of v in the table, or -1.
 func wrPostOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

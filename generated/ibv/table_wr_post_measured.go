@@ -3,7 +3,7 @@
 
 package ibv
 
-// WRPostResult is what came of an operation when it was measured.
+// WRPostResult is the measured outcome of an operation.
 //
 // Man: ibv_wr_post(3)
 type WRPostResult struct {
@@ -12,9 +12,9 @@ type WRPostResult struct {
 	Status  string // the status of the completion: "IBV_WC_SUCCESS"; or ""
 }
 
-// WRPostMeasured says what came of an operation, posted with its ibv_wr builder on a queue pair of a type, when a provider
-// was measured: signaled, and without flags. Note has what is documented where that is not so; WRPost has all that is
-// documented. Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.
+// WRPostMeasured returns the measured outcome of an operation, posted with its ibv_wr builder on a queue pair of a type:
+// signaled, and without flags. Note holds the documented answer if it differs; WRPost has all documented answers. The
+// result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_wr_post(3)
 func WRPostMeasured(on Measurement, qpt QPType, op WROpcode) WRPostResult {
@@ -42,7 +42,7 @@ func WRPostMeasured(on Measurement, qpt QPType, op WROpcode) WRPostResult {
 	return wrPostMeasuredAnswers[wrPostMeasuredCells[atOn][atQPT][atOp]]
 }
 
-// wrPostMeasuredAnswers are the distinct answers; the cells are positions in it.
+// wrPostMeasuredAnswers lists the distinct answers; cells are indexes into it.
 var wrPostMeasuredAnswers = [...]WRPostResult{
 	{
 		Status: "IBV_WC_SUCCESS",
@@ -310,7 +310,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 	},
 }
 
-// wrPostMeasuredCells are the cells by measurement, then queue pair type, then opcode.
+// wrPostMeasuredCells is indexed bymeasurement, then queue pair type, then opcode.
 var wrPostMeasuredCells = [3][7][14]uint8{
 	// MeasuredRXE_6_1
 	{
@@ -365,7 +365,7 @@ var wrPostMeasuredCells = [3][7][14]uint8{
 	},
 }
 
-// wrPostMeasuredOn is the place of a measurement in the table, or -1.
+// wrPostMeasuredOn returns the index of v in the table, or -1.
 func wrPostMeasuredOn(v Measurement) int {
 	switch v {
 	case MeasuredRXE_6_1:
@@ -378,7 +378,7 @@ func wrPostMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// wrPostMeasuredQPT is the place of a queue pair type in the table, or -1.
+// wrPostMeasuredQPT returns the index of v in the table, or -1.
 func wrPostMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
@@ -399,7 +399,7 @@ func wrPostMeasuredQPT(v QPType) int {
 	return -1
 }
 
-// wrPostMeasuredOp is the place of a opcode in the table, or -1.
+// wrPostMeasuredOp returns the index of v in the table, or -1.
 func wrPostMeasuredOp(v WROpcode) int {
 	switch v {
 	case WR_RDMA_WRITE:

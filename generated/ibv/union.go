@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// GID is a union of 16 bytes; each member is a method that gives its address. libibverbs.QueryGID, AttachMcast and
+// GID is a union of 16 bytes; each member is a method that returns its address. libibverbs.QueryGID, AttachMcast and
 // DetachMcast take it. It is in GIDEntry.GID, GlobalRoute.DGID, GRH.SGID and GRH.DGID.
 //
 // C: union ibv_gid (verbs.h)
@@ -21,21 +21,21 @@ type GID struct {
 	storage [2]uint64
 }
 
-// Raw is a member that shares its bytes with others.
+// Raw returns the address of a member that shares its bytes with others.
 //
 // C: raw
 func (p *GID) Raw() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
-// Global is a member that shares its bytes with others.
+// Global returns the address of a member that shares its bytes with others.
 //
 // C: global
 func (p *GID) Global() *GIDGlobal {
 	return arm[GIDGlobal](unsafe.Pointer(&p.storage), 0)
 }
 
-// AsyncEventElement is a union of 8 bytes; each member is a method that gives its address. It is in AsyncEvent.Element.
+// AsyncEventElement is a union of 8 bytes; each member is a method that returns its address. It is in AsyncEvent.Element.
 //
 // C: union element in struct ibv_async_event (verbs.h)
 //
@@ -47,42 +47,42 @@ type AsyncEventElement struct {
 	storage [1]uint64
 }
 
-// CQ is a member that shares its bytes with others.
+// CQ returns the address of a member that shares its bytes with others.
 //
 // C: cq
 func (p *AsyncEventElement) CQ() *Ptr[CQ] {
 	return arm[Ptr[CQ]](unsafe.Pointer(&p.storage), 0)
 }
 
-// QP is a member that shares its bytes with others.
+// QP returns the address of a member that shares its bytes with others.
 //
 // C: qp
 func (p *AsyncEventElement) QP() *Ptr[QP] {
 	return arm[Ptr[QP]](unsafe.Pointer(&p.storage), 0)
 }
 
-// SRQ is a member that shares its bytes with others.
+// SRQ returns the address of a member that shares its bytes with others.
 //
 // C: srq
 func (p *AsyncEventElement) SRQ() *Ptr[SRQ] {
 	return arm[Ptr[SRQ]](unsafe.Pointer(&p.storage), 0)
 }
 
-// WQ is a member that shares its bytes with others.
+// WQ returns the address of a member that shares its bytes with others.
 //
 // C: wq
 func (p *AsyncEventElement) WQ() *Ptr[WQ] {
 	return arm[Ptr[WQ]](unsafe.Pointer(&p.storage), 0)
 }
 
-// PortNum is a member that shares its bytes with others.
+// PortNum returns the address of a member that shares its bytes with others.
 //
 // C: port_num
 func (p *AsyncEventElement) PortNum() *int32 {
 	return arm[int32](unsafe.Pointer(&p.storage), 0)
 }
 
-// SendRemote is a union of 32 bytes; each member is a method that gives its address. It is in SendWR.WR.
+// SendRemote is a union of 32 bytes; each member is a method that returns its address. It is in SendWR.WR.
 //
 // C: union wr in struct ibv_send_wr (verbs.h)
 //
@@ -94,28 +94,28 @@ type SendRemote struct {
 	storage [4]uint64
 }
 
-// RDMA is a member that shares its bytes with others.
+// RDMA returns the address of a member that shares its bytes with others.
 //
 // C: rdma
 func (p *SendRemote) RDMA() *SendRDMA {
 	return arm[SendRDMA](unsafe.Pointer(&p.storage), 0)
 }
 
-// Atomic is a member that shares its bytes with others.
+// Atomic returns the address of a member that shares its bytes with others.
 //
 // C: atomic
 func (p *SendRemote) Atomic() *SendAtomic {
 	return arm[SendAtomic](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *SendRemote) UD() *SendUD {
 	return arm[SendUD](unsafe.Pointer(&p.storage), 0)
 }
 
-// SendQPType is a union of 4 bytes; each member is a method that gives its address. It is in SendWR.QPType.
+// SendQPType is a union of 4 bytes; each member is a method that returns its address. It is in SendWR.QPType.
 //
 // C: union qp_type in struct ibv_send_wr (verbs.h)
 //
@@ -127,7 +127,7 @@ type SendQPType struct {
 	storage [1]uint32
 }
 
-// XRC is a member that shares its bytes with others.
+// XRC returns the address of a member that shares its bytes with others.
 //
 // C: xrc
 func (p *SendQPType) XRC() *SendXRC {

@@ -6,8 +6,8 @@ package ibv
 
 import "structs"
 
-// PthreadMutex belongs to the C library, which alone knows what its 40 (arm64: 48) bytes mean. It is in SRQ.Mutex,
-// WQ.Mutex, QP.Mutex and 3 more.
+// PthreadMutex is a type of the C library; its 40 (arm64: 48) bytes are opaque. It is in SRQ.Mutex, WQ.Mutex, QP.Mutex and
+// 3 more.
 //
 // C: pthread_mutex_t (pthread.h)
 //

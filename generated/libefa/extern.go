@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// QueryDevice calls efadv_query_device. The error is what C returns.
+// QueryDevice calls efadv_query_device. The error is the errno that C returns.
 //
 // C: int efadv_query_device(struct ibv_context *ibvctx, struct efadv_device_attr *attr, uint32_t inlen) (efadv.h)
 //
@@ -21,7 +21,7 @@ func QueryDevice(ibvctx *ibv.Context, attr *efadv.DeviceAttr, inlen uint32) erro
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
-// GetMaxSQDepth calls efadv_get_max_sq_depth. The error is a negative result of C's.
+// GetMaxSQDepth calls efadv_get_max_sq_depth. The error is a negative errno that C returns.
 //
 // C: int efadv_get_max_sq_depth(struct ibv_context *ibvctx, struct efadv_sq_depth_attr *attr, uint32_t inlen) (efadv.h)
 //
@@ -32,7 +32,7 @@ func GetMaxSQDepth(ibvctx *ibv.Context, attr *efadv.SQDepthAttr, inlen uint32) (
 	return fnGetMaxSQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
-// GetMaxRQDepth calls efadv_get_max_rq_depth. The error is a negative result of C's.
+// GetMaxRQDepth calls efadv_get_max_rq_depth. The error is a negative errno that C returns.
 //
 // C: int efadv_get_max_rq_depth(struct ibv_context *ibvctx, struct efadv_rq_depth_attr *attr, uint32_t inlen) (efadv.h)
 //
@@ -43,7 +43,7 @@ func GetMaxRQDepth(ibvctx *ibv.Context, attr *efadv.RQDepthAttr, inlen uint32) (
 	return fnGetMaxRQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
-// QueryAH calls efadv_query_ah. The error is what C returns.
+// QueryAH calls efadv_query_ah. The error is the errno that C returns.
 //
 // C: int efadv_query_ah(struct ibv_ah *ibvah, struct efadv_ah_attr *attr, uint32_t inlen) (efadv.h)
 //
@@ -76,7 +76,7 @@ func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QP
 	return asObject[ibv.QP](fnCreateQPEx.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
-// QueryQPWQs calls efadv_query_qp_wqs. The error is what C returns.
+// QueryQPWQs calls efadv_query_qp_wqs. The error is the errno that C returns.
 //
 // C: int efadv_query_qp_wqs(struct ibv_qp *ibvqp, struct efadv_wq_attr *sq_attr, struct efadv_wq_attr *rq_attr, uint32_t inlen) (efadv.h)
 //
@@ -87,7 +87,7 @@ func QueryQPWQs(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen
 	return fnQueryQPWQs.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), runtime.Word(uint32(inlen)))
 }
 
-// QPFromIBVQPEx calls efadv_qp_from_ibv_qp_ex. C itself does not fail.
+// QPFromIBVQPEx calls efadv_qp_from_ibv_qp_ex. The C function cannot fail.
 //
 // C: struct efadv_qp *efadv_qp_from_ibv_qp_ex(struct ibv_qp_ex *ibvqpx) (efadv.h)
 //
@@ -109,7 +109,7 @@ func CreateCQ(ibvctx *ibv.Context, attrEx *ibv.CQInitAttrEx, efaAttr *efadv.CQIn
 	return asObject[ibv.CQEx](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
-// QueryCQ calls efadv_query_cq. The error is what C returns.
+// QueryCQ calls efadv_query_cq. The error is the errno that C returns.
 //
 // C: int efadv_query_cq(struct ibv_cq *ibvcq, struct efadv_cq_attr *attr, uint32_t inlen) (efadv.h)
 //
@@ -120,7 +120,7 @@ func QueryCQ(ibvcq *ibv.CQ, attr *efadv.CQAttr, inlen uint32) error {
 	return fnQueryCQ.Exported().Errno(uintptr(unsafe.Pointer(ibvcq)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
-// CQFromIBVCQEx calls efadv_cq_from_ibv_cq_ex. C itself does not fail.
+// CQFromIBVCQEx calls efadv_cq_from_ibv_cq_ex. The C function cannot fail.
 //
 // C: struct efadv_cq *efadv_cq_from_ibv_cq_ex(struct ibv_cq_ex *ibvcqx) (efadv.h)
 //
@@ -142,7 +142,7 @@ func CreateCompCntr(ibvctx *ibv.Context, attr *ibv.CompCntrInitAttr, efaAttr *ef
 	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
-// QueryMR calls efadv_query_mr. The error is what C returns.
+// QueryMR calls efadv_query_mr. The error is the errno that C returns.
 //
 // C: int efadv_query_mr(struct ibv_mr *ibvmr, struct efadv_mr_attr *attr, uint32_t inlen) (efadv.h)
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Library is libefa.so.1. It is opened when its first function is called; GOVERBS_LIBEFA or Library.SetPath says which file.
+// Library is libefa.so.1. It is opened when its first function is called; GOVERBS_LIBEFA or Library.SetPath selects the file.
 var Library = &runtime.Library{
 	Check:   check,
 	Name:    "libefa",

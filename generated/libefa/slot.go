@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// WRSetProcessingHints calls efadv_wr_set_processing_hints, a slot of efadv_qp. C itself does not fail.
+// WRSetProcessingHints calls efadv_wr_set_processing_hints, a slot of efadv_qp. The C function cannot fail.
 //
 // C: void efadv_wr_set_processing_hints(struct efadv_qp *efadv_qp, uint32_t hints) (efadv.h)
 //
@@ -24,7 +24,7 @@ func WRSetProcessingHints(efadvQP *efadv.QP, hints uint32) error {
 	return fnWRSetProcessingHints.Slot(uintptr(efadvQP.WRSetProcessingHints)).Void(uintptr(unsafe.Pointer(efadvQP)), runtime.Word(uint32(hints)))
 }
 
-// WCReadSGID calls efadv_wc_read_sgid, a slot of efadv_cq. The error is what C returns.
+// WCReadSGID calls efadv_wc_read_sgid, a slot of efadv_cq. The error is the errno that C returns.
 //
 // C: int efadv_wc_read_sgid(struct efadv_cq *efadv_cq, union ibv_gid *sgid) (efadv.h)
 //
@@ -38,7 +38,7 @@ func WCReadSGID(efadvCQ *efadv.CQ, sgid *ibv.GID) error {
 	return fnWCReadSGID.Slot(uintptr(efadvCQ.WCReadSGID)).Errno(uintptr(unsafe.Pointer(efadvCQ)), uintptr(unsafe.Pointer(sgid)))
 }
 
-// WCIsUnsolicited calls efadv_wc_is_unsolicited, a slot of efadv_cq. C itself does not fail.
+// WCIsUnsolicited calls efadv_wc_is_unsolicited, a slot of efadv_cq. The C function cannot fail.
 //
 // C: _Bool efadv_wc_is_unsolicited(struct efadv_cq *efadv_cq) (efadv.h)
 //

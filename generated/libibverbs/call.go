@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// QueryGIDEx calls ibv_query_gid_ex with the sizes of Go's records. The error is what C returns.
+// QueryGIDEx calls ibv_query_gid_ex with the sizes of Go's records. The error is the errno that C returns.
 //
 // C: int ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags) (verbs.h)
 //
@@ -19,7 +19,7 @@ func QueryGIDEx(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ib
 	return QueryGIDExSized(context, portNum, gidIndex, entry, flags, uint64(unsafe.Sizeof(*entry)))
 }
 
-// QueryGIDTable calls ibv_query_gid_table with the sizes of Go's records. The error is a negative result of C's.
+// QueryGIDTable calls ibv_query_gid_table with the sizes of Go's records. The error is a negative errno that C returns.
 //
 // C: ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags) (verbs.h)
 //
@@ -30,7 +30,7 @@ func QueryGIDTable(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint6
 	return QueryGIDTableSized(context, entries, maxEntries, flags, uint64(unsafe.Sizeof(*entries)))
 }
 
-// QueryCompCntrCaps calls ibv_query_comp_cntr_caps with the sizes of Go's records. The error is what C returns.
+// QueryCompCntrCaps calls ibv_query_comp_cntr_caps with the sizes of Go's records. The error is the errno that C returns.
 //
 // C: int ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps) (verbs.h)
 //

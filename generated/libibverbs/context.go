@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbsGetCtx is the structure that a context is embedded in, or nil for a context of a library without extended
-// operations. Which of its members exist tells its size: Sz counts from its end.
+// VerbsGetCtx returns the structure that embeds the context, or nil for a context of a library without extended
+// operations. Its field Sz determines which members exist, counted from the end of the structure.
 //
 // C: struct verbs_context *verbs_get_ctx(struct ibv_context *ctx) (verbs.h)
 //
@@ -27,8 +27,8 @@ func VerbsGetCtx(ctx *ibv.Context) *ibv.VerbsContext {
 	return (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(ctx), -int(unsafe.Offsetof(outer.Context))))
 }
 
-// extended is the operation at an offset of ibv.VerbsContext: 0 where the library's structure is too short to have it,
-// or the device's provider left it empty.
+// extended returns the operation at an offset of ibv.VerbsContext, or 0 if the library's structure is too short to have
+// it or the provider does not implement it.
 func extended(ctx *ibv.Context, offset uintptr) uintptr {
 	outer := VerbsGetCtx(ctx)
 	if outer == nil || outer.Sz < uint64(unsafe.Sizeof(*outer)-offset) {
@@ -37,8 +37,8 @@ func extended(ctx *ibv.Context, offset uintptr) uintptr {
 	return *(*uintptr)(unsafe.Add(unsafe.Pointer(outer), offset))
 }
 
-// QueryPort calls the operation query_port with the size of Go's record, or, where there is none, the library's old
-// ibv_query_port, which leaves the members that are newer than itself 0. The error is what C returns.
+// QueryPort calls the operation query_port with the size of Go's record. Without this operation it calls the library's
+// old ibv_query_port, which leaves newer members 0. The error is the errno that C returns.
 //
 // C: int ___ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr) (verbs.h)
 //
@@ -60,8 +60,8 @@ func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) erro
 	return QueryPortSymbol(context, portNum, (*ibv.CompatIBVPortAttr)(unsafe.Pointer(portAttr)))
 }
 
-// QueryDeviceEx calls the operation query_device_ex with the size of Go's record. Where there is none, or it says that
-// it cannot do it, ibv_query_device fills in OrigAttr, and the rest is 0. The error is what C returns.
+// QueryDeviceEx calls the operation query_device_ex with the size of Go's record. If it is missing or not supported,
+// ibv_query_device fills in OrigAttr, and the rest is 0. The error is the errno that C returns.
 //
 // C: int ibv_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr) (verbs.h)
 //
@@ -88,8 +88,8 @@ func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ib
 	return QueryDevice(context, &attr.OrigAttr)
 }
 
-// AckAsyncEvent calls ibv_ack_async_event, for the backend that the event's object belongs to. An event of a port or a
-// device has no object; there is nothing to do for it, and no library is needed. C itself does not fail.
+// AckAsyncEvent calls ibv_ack_async_event for the backend of the event's object. An event of a port or a device has no
+// object and needs no acknowledgement: the library is not called. The C function cannot fail.
 //
 // C: void ibv_ack_async_event(struct ibv_async_event *event) (verbs.h)
 //
@@ -106,7 +106,7 @@ func AckAsyncEvent(event *ibv.AsyncEvent) error {
 		ibv.EVENT_QP_REQ_ERR,
 		ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR,
 		ibv.EVENT_QP_LAST_WQE_REACHED:
-		object = uintptr(*event.Element.QP()) // all the members that are addresses lie in one place
+		object = uintptr(*event.Element.QP()) // all pointer members of the union share one address
 	case ibv.EVENT_DEVICE_FATAL, ibv.EVENT_PORT_ACTIVE, ibv.EVENT_PORT_ERR, ibv.EVENT_LID_CHANGE,
 		ibv.EVENT_PKEY_CHANGE, ibv.EVENT_SM_CHANGE,
 		ibv.EVENT_CLIENT_REREGISTER, ibv.EVENT_GID_CHANGE, ibv.EVENT_DEVICE_SPEED_CHANGE:

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// CreateFlow calls ibv_create_flow, an operation that not every library and device has. After NULL the error is errno.
+// CreateFlow calls ibv_create_flow, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_flow *ibv_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow) (verbs.h)
 //
@@ -27,7 +27,7 @@ func CreateFlow(qp *ibv.QP, flow *ibv.FlowAttr) (*ibv.Flow, error) {
 	return asObject[ibv.Flow](fnCreateFlow.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.IBVCreateFlow))).Null(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(flow))))
 }
 
-// DestroyFlow calls ibv_destroy_flow, an operation that not every library and device has. The error is what C returns.
+// DestroyFlow calls ibv_destroy_flow, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_destroy_flow(struct ibv_flow *flow_id) (verbs.h)
 //
@@ -45,7 +45,7 @@ func DestroyFlow(flowID *ibv.Flow) error {
 	return fnDestroyFlow.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.IBVDestroyFlow))).Errno(uintptr(unsafe.Pointer(flowID)))
 }
 
-// CreateFlowActionESP calls ibv_create_flow_action_esp, an operation that not every library and device has. After NULL the error is errno.
+// CreateFlowActionESP calls ibv_create_flow_action_esp, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_flow_action *ibv_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp) (verbs.h)
 //
@@ -59,7 +59,7 @@ func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr) (*ibv.Flo
 	return asObject[ibv.FlowAction](fnCreateFlowActionESP.Slot(extended(ctx, unsafe.Offsetof(ibv.VerbsContext{}.CreateFlowActionESP))).Null(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(esp))))
 }
 
-// ModifyFlowActionESP calls ibv_modify_flow_action_esp, an operation that not every library and device has. The error is what C returns.
+// ModifyFlowActionESP calls ibv_modify_flow_action_esp, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_modify_flow_action_esp(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *esp) (verbs.h)
 //
@@ -77,7 +77,7 @@ func ModifyFlowActionESP(action *ibv.FlowAction, esp *ibv.FlowActionESPAttr) err
 	return fnModifyFlowActionESP.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ModifyFlowActionESP))).Errno(uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(esp)))
 }
 
-// DestroyFlowAction calls ibv_destroy_flow_action, an operation that not every library and device has. The error is what C returns.
+// DestroyFlowAction calls ibv_destroy_flow_action, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_destroy_flow_action(struct ibv_flow_action *action) (verbs.h)
 //
@@ -95,7 +95,7 @@ func DestroyFlowAction(action *ibv.FlowAction) error {
 	return fnDestroyFlowAction.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.DestroyFlowAction))).Errno(uintptr(unsafe.Pointer(action)))
 }
 
-// OpenXRCD calls ibv_open_xrcd, an operation that not every library and device has. After NULL the error is errno.
+// OpenXRCD calls ibv_open_xrcd, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_xrcd *ibv_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr) (verbs.h)
 //
@@ -109,7 +109,7 @@ func OpenXRCD(context *ibv.Context, xrcdInitAttr *ibv.XRCDInitAttr) (*ibv.XRCD, 
 	return asObject[ibv.XRCD](fnOpenXRCD.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.OpenXRCD))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(xrcdInitAttr))))
 }
 
-// AdviseMR calls ibv_advise_mr, an operation that not every library and device has. The error is what C returns.
+// AdviseMR calls ibv_advise_mr, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_advise_mr(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge) (verbs.h)
 //
@@ -127,7 +127,7 @@ func AdviseMR(pd *ibv.PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsA
 	return fnAdviseMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AdviseMR))).Errno(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(advice)), runtime.Word(uint32(flags)), uintptr(unsafe.Pointer(sgList)), runtime.Word(uint32(numSGE)))
 }
 
-// AllocDM calls ibv_alloc_dm, an operation that not every library and device has. After NULL the error is errno.
+// AllocDM calls ibv_alloc_dm, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_dm *ibv_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr) (verbs.h)
 //
@@ -141,7 +141,7 @@ func AllocDM(context *ibv.Context, attr *ibv.AllocDMAttr) (*ibv.DM, error) {
 	return asObject[ibv.DM](fnAllocDM.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AllocDM))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
 }
 
-// FreeDM calls ibv_free_dm, an operation that not every library and device has. The error is what C returns.
+// FreeDM calls ibv_free_dm, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_free_dm(struct ibv_dm *dm) (verbs.h)
 //
@@ -159,7 +159,7 @@ func FreeDM(dm *ibv.DM) error {
 	return fnFreeDM.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.FreeDM))).Errno(uintptr(unsafe.Pointer(dm)))
 }
 
-// AllocNullMR calls ibv_alloc_null_mr, an operation that not every library and device has. After NULL the error is errno.
+// AllocNullMR calls ibv_alloc_null_mr, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_alloc_null_mr(struct ibv_pd *pd) (verbs.h)
 //
@@ -177,7 +177,7 @@ func AllocNullMR(pd *ibv.PD) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnAllocNullMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AllocNullMR))).Null(uintptr(unsafe.Pointer(pd))))
 }
 
-// RegDMMR calls ibv_reg_dm_mr, an operation that not every library and device has. After NULL the error is errno.
+// RegDMMR calls ibv_reg_dm_mr, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access) (verbs.h)
 //
@@ -195,7 +195,7 @@ func RegDMMR(pd *ibv.PD, dm *ibv.DM, dmOffset uint64, length uint64, access ibv.
 	return asObject[ibv.MR](fnRegDMMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.RegDMMR))).Wide(2, dmOffset).Wide(3, length).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length), runtime.Word(uint32(access))))
 }
 
-// CreateCQEx calls ibv_create_cq_ex, an operation that not every library and device has. After NULL the error is errno.
+// CreateCQEx calls ibv_create_cq_ex, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_cq_ex *ibv_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr) (verbs.h)
 //
@@ -209,7 +209,7 @@ func CreateCQEx(context *ibv.Context, cqAttr *ibv.CQInitAttrEx) (*ibv.CQEx, erro
 	return asObject[ibv.CQEx](fnCreateCQEx.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateCQEx))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(cqAttr))))
 }
 
-// ModifyCQ calls ibv_modify_cq, an operation that not every library and device has. The error is what C returns.
+// ModifyCQ calls ibv_modify_cq, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr) (verbs.h)
 //
@@ -227,7 +227,7 @@ func ModifyCQ(cq *ibv.CQ, attr *ibv.ModifyCQAttr) error {
 	return fnModifyCQ.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ModifyCQ))).Errno(uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(attr)))
 }
 
-// GetSRQNum calls ibv_get_srq_num, an operation that not every library and device has. The error is what C returns.
+// GetSRQNum calls ibv_get_srq_num, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num) (verbs.h)
 //
@@ -245,7 +245,7 @@ func GetSRQNum(srq *ibv.SRQ, srqNum *uint32) error {
 	return fnGetSRQNum.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.GetSRQNum))).Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqNum)))
 }
 
-// AllocTD calls ibv_alloc_td, an operation that not every library and device has. After NULL the error is errno.
+// AllocTD calls ibv_alloc_td, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_td *ibv_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init_attr) (verbs.h)
 //
@@ -259,7 +259,7 @@ func AllocTD(context *ibv.Context, initAttr *ibv.TDInitAttr) (*ibv.TD, error) {
 	return asObject[ibv.TD](fnAllocTD.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AllocTD))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(initAttr))))
 }
 
-// DeallocTD calls ibv_dealloc_td, an operation that not every library and device has. The error is what C returns.
+// DeallocTD calls ibv_dealloc_td, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_dealloc_td(struct ibv_td *td) (verbs.h)
 //
@@ -277,7 +277,7 @@ func DeallocTD(td *ibv.TD) error {
 	return fnDeallocTD.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.DeallocTD))).Errno(uintptr(unsafe.Pointer(td)))
 }
 
-// AllocParentDomain calls ibv_alloc_parent_domain, an operation that not every library and device has. After NULL the error is errno.
+// AllocParentDomain calls ibv_alloc_parent_domain, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_pd *ibv_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr) (verbs.h)
 //
@@ -291,7 +291,7 @@ func AllocParentDomain(context *ibv.Context, attr *ibv.ParentDomainInitAttr) (*i
 	return asObject[ibv.PD](fnAllocParentDomain.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AllocParentDomain))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
 }
 
-// QueryRTValuesEx calls ibv_query_rt_values_ex, an operation that not every library and device has. The error is what C returns.
+// QueryRTValuesEx calls ibv_query_rt_values_ex, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_query_rt_values_ex(struct ibv_context *context, struct ibv_values_ex *values) (verbs.h)
 //
@@ -305,7 +305,7 @@ func QueryRTValuesEx(context *ibv.Context, values *ibv.ValuesEx) error {
 	return fnQueryRTValuesEx.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryRTValues))).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(values)))
 }
 
-// OpenQP calls ibv_open_qp, an operation that not every library and device has. After NULL the error is errno.
+// OpenQP calls ibv_open_qp, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *qp_open_attr) (verbs.h)
 //
@@ -319,7 +319,7 @@ func OpenQP(context *ibv.Context, qpOpenAttr *ibv.QPOpenAttr) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnOpenQP.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.OpenQP))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(qpOpenAttr))))
 }
 
-// ModifyQPRateLimit calls ibv_modify_qp_rate_limit, an operation that not every library and device has. The error is what C returns.
+// ModifyQPRateLimit calls ibv_modify_qp_rate_limit, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr) (verbs.h)
 //
@@ -337,7 +337,7 @@ func ModifyQPRateLimit(qp *ibv.QP, attr *ibv.QPRateLimitAttr) error {
 	return fnModifyQPRateLimit.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ModifyQPRateLimit))).Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)))
 }
 
-// ModifyWQ calls ibv_modify_wq, an operation that not every library and device has. The error is what C returns.
+// ModifyWQ calls ibv_modify_wq, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr) (verbs.h)
 //
@@ -355,7 +355,7 @@ func ModifyWQ(wq *ibv.WQ, wqAttr *ibv.WQAttr) error {
 	return fnModifyWQ.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ModifyWQ))).Errno(uintptr(unsafe.Pointer(wq)), uintptr(unsafe.Pointer(wqAttr)))
 }
 
-// DestroyWQ calls ibv_destroy_wq, an operation that not every library and device has. The error is what C returns. It may wait until every event of it is acknowledged.
+// DestroyWQ calls ibv_destroy_wq, an operation that not every library and device supports. The error is the errno that C returns. It may block until all its events are acknowledged.
 //
 // C: int ibv_destroy_wq(struct ibv_wq *wq) (verbs.h)
 //
@@ -373,7 +373,7 @@ func DestroyWQ(wq *ibv.WQ) error {
 	return fnDestroyWQ.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.DestroyWQ))).Errno(uintptr(unsafe.Pointer(wq)))
 }
 
-// CreateRWQIndTable calls ibv_create_rwq_ind_table, an operation that not every library and device has. After NULL the error is errno.
+// CreateRWQIndTable calls ibv_create_rwq_ind_table, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_rwq_ind_table *ibv_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr) (verbs.h)
 //
@@ -387,7 +387,7 @@ func CreateRWQIndTable(context *ibv.Context, initAttr *ibv.RWQIndTableInitAttr) 
 	return asObject[ibv.RWQIndTable](fnCreateRWQIndTable.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateRWQIndTable))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(initAttr))))
 }
 
-// DestroyRWQIndTable calls ibv_destroy_rwq_ind_table, an operation that not every library and device has. The error is what C returns.
+// DestroyRWQIndTable calls ibv_destroy_rwq_ind_table, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_destroy_rwq_ind_table(struct ibv_rwq_ind_table *rwq_ind_table) (verbs.h)
 //
@@ -405,7 +405,7 @@ func DestroyRWQIndTable(rwqIndTable *ibv.RWQIndTable) error {
 	return fnDestroyRWQIndTable.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.DestroyRWQIndTable))).Errno(uintptr(unsafe.Pointer(rwqIndTable)))
 }
 
-// CreateCounters calls ibv_create_counters, an operation that not every library and device has. After NULL the error is errno.
+// CreateCounters calls ibv_create_counters, an operation that not every library and device supports. After NULL the error is errno.
 //
 // C: struct ibv_counters *ibv_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *init_attr) (verbs.h)
 //
@@ -419,7 +419,7 @@ func CreateCounters(context *ibv.Context, initAttr *ibv.CountersInitAttr) (*ibv.
 	return asObject[ibv.Counters](fnCreateCounters.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateCounters))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(initAttr))))
 }
 
-// DestroyCounters calls ibv_destroy_counters, an operation that not every library and device has. The error is what C returns.
+// DestroyCounters calls ibv_destroy_counters, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_destroy_counters(struct ibv_counters *counters) (verbs.h)
 //
@@ -437,7 +437,7 @@ func DestroyCounters(counters *ibv.Counters) error {
 	return fnDestroyCounters.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.DestroyCounters))).Errno(uintptr(unsafe.Pointer(counters)))
 }
 
-// AttachCountersPointFlow calls ibv_attach_counters_point_flow, an operation that not every library and device has. The error is what C returns.
+// AttachCountersPointFlow calls ibv_attach_counters_point_flow, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_attach_counters_point_flow(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow) (verbs.h)
 //
@@ -455,7 +455,7 @@ func AttachCountersPointFlow(counters *ibv.Counters, attr *ibv.CounterAttachAttr
 	return fnAttachCountersPointFlow.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AttachCountersPointFlow))).Errno(uintptr(unsafe.Pointer(counters)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(flow)))
 }
 
-// ReadCounters calls ibv_read_counters, an operation that not every library and device has. The error is what C returns.
+// ReadCounters calls ibv_read_counters, an operation that not every library and device supports. The error is the errno that C returns.
 //
 // C: int ibv_read_counters(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags) (verbs.h)
 //

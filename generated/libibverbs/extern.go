@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// WCStatusStr calls ibv_wc_status_str. C itself does not fail. The text is copied.
+// WCStatusStr calls ibv_wc_status_str. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_wc_status_str(enum ibv_wc_status status) (verbs.h)
 //
@@ -20,12 +20,12 @@ func WCStatusStr(status ibv.WCStatus) (string, error) {
 	return From{}.WCStatusStr(status)
 }
 
-// WCStatusStr is [WCStatusStr] of the backend.
+// WCStatusStr is like [WCStatusStr], for the backend.
 func (from From) WCStatusStr(status ibv.WCStatus) (string, error) {
 	return asString(fnWCStatusStr.From(from.Backend).NullOK(runtime.Word(uint32(status))))
 }
 
-// RateToMult calls ibv_rate_to_mult. C itself does not fail.
+// RateToMult calls ibv_rate_to_mult. The C function cannot fail.
 //
 // C: int ibv_rate_to_mult(enum ibv_rate rate) (verbs.h)
 //
@@ -36,12 +36,12 @@ func RateToMult(rate ibv.Rate) (int, error) {
 	return From{}.RateToMult(rate)
 }
 
-// RateToMult is [RateToMult] of the backend.
+// RateToMult is like [RateToMult], for the backend.
 func (from From) RateToMult(rate ibv.Rate) (int, error) {
 	return asInt(fnRateToMult.From(from.Backend).Value(runtime.Word(uint32(rate))))
 }
 
-// MultToRate calls mult_to_ibv_rate. C itself does not fail.
+// MultToRate calls mult_to_ibv_rate. The C function cannot fail.
 //
 // C: enum ibv_rate mult_to_ibv_rate(int mult) (verbs.h)
 //
@@ -52,12 +52,12 @@ func MultToRate(mult int) (ibv.Rate, error) {
 	return From{}.MultToRate(mult)
 }
 
-// MultToRate is [MultToRate] of the backend.
+// MultToRate is like [MultToRate], for the backend.
 func (from From) MultToRate(mult int) (ibv.Rate, error) {
 	return asNumber[ibv.Rate](fnMultToRate.From(from.Backend).Value(uintptr(int32(mult))))
 }
 
-// RateToMbps calls ibv_rate_to_mbps. C itself does not fail.
+// RateToMbps calls ibv_rate_to_mbps. The C function cannot fail.
 //
 // C: int ibv_rate_to_mbps(enum ibv_rate rate) (verbs.h)
 //
@@ -68,12 +68,12 @@ func RateToMbps(rate ibv.Rate) (int, error) {
 	return From{}.RateToMbps(rate)
 }
 
-// RateToMbps is [RateToMbps] of the backend.
+// RateToMbps is like [RateToMbps], for the backend.
 func (from From) RateToMbps(rate ibv.Rate) (int, error) {
 	return asInt(fnRateToMbps.From(from.Backend).Value(runtime.Word(uint32(rate))))
 }
 
-// MbpsToRate calls mbps_to_ibv_rate. C itself does not fail.
+// MbpsToRate calls mbps_to_ibv_rate. The C function cannot fail.
 //
 // C: enum ibv_rate mbps_to_ibv_rate(int mbps) (verbs.h)
 //
@@ -84,12 +84,12 @@ func MbpsToRate(mbps int) (ibv.Rate, error) {
 	return From{}.MbpsToRate(mbps)
 }
 
-// MbpsToRate is [MbpsToRate] of the backend.
+// MbpsToRate is like [MbpsToRate], for the backend.
 func (from From) MbpsToRate(mbps int) (ibv.Rate, error) {
 	return asNumber[ibv.Rate](fnMbpsToRate.From(from.Backend).Value(uintptr(int32(mbps))))
 }
 
-// WROpcodeStr calls ibv_wr_opcode_str. C itself does not fail. The text is copied.
+// WROpcodeStr calls ibv_wr_opcode_str. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode) (verbs.h)
 //
@@ -100,12 +100,12 @@ func WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 	return From{}.WROpcodeStr(opcode)
 }
 
-// WROpcodeStr is [WROpcodeStr] of the backend.
+// WROpcodeStr is like [WROpcodeStr], for the backend.
 func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 	return asString(fnWROpcodeStr.From(from.Backend).NullOK(runtime.Word(uint32(opcode))))
 }
 
-// QPToQPEx calls ibv_qp_to_qp_ex. NULL is an answer; C itself does not fail.
+// QPToQPEx calls ibv_qp_to_qp_ex. NULL is a valid result; The C function cannot fail.
 //
 // C: struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) (verbs.h)
 //
@@ -127,12 +127,12 @@ func GetDeviceList(numDevices *int32) (*ibv.Ptr[ibv.Device], error) {
 	return From{}.GetDeviceList(numDevices)
 }
 
-// GetDeviceList is [GetDeviceList] of the backend.
+// GetDeviceList is like [GetDeviceList], for the backend.
 func (from From) GetDeviceList(numDevices *int32) (*ibv.Ptr[ibv.Device], error) {
 	return asObject[ibv.Ptr[ibv.Device]](fnGetDeviceList.From(from.Backend).Null(uintptr(unsafe.Pointer(numDevices))))
 }
 
-// FreeDeviceList calls ibv_free_device_list. C itself does not fail.
+// FreeDeviceList calls ibv_free_device_list. The C function cannot fail.
 //
 // C: void ibv_free_device_list(struct ibv_device **list) (verbs.h)
 //
@@ -143,7 +143,7 @@ func FreeDeviceList(list *ibv.Ptr[ibv.Device]) error {
 	return fnFreeDeviceList.Exported().Void(uintptr(unsafe.Pointer(list)))
 }
 
-// GetDeviceName calls ibv_get_device_name. C itself does not fail. The text is copied.
+// GetDeviceName calls ibv_get_device_name. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_get_device_name(struct ibv_device *device) (verbs.h)
 //
@@ -154,7 +154,7 @@ func GetDeviceName(device *ibv.Device) (string, error) {
 	return asString(fnGetDeviceName.Exported().NullOK(uintptr(unsafe.Pointer(device))))
 }
 
-// GetDeviceIndex calls ibv_get_device_index. C itself does not fail.
+// GetDeviceIndex calls ibv_get_device_index. The C function cannot fail.
 //
 // C: int ibv_get_device_index(struct ibv_device *device) (verbs.h)
 //
@@ -165,7 +165,7 @@ func GetDeviceIndex(device *ibv.Device) (int, error) {
 	return asInt(fnGetDeviceIndex.Exported().Value(uintptr(unsafe.Pointer(device))))
 }
 
-// GetDeviceGUID calls ibv_get_device_guid. C itself does not fail.
+// GetDeviceGUID calls ibv_get_device_guid. The C function cannot fail.
 //
 // C: __be64 ibv_get_device_guid(struct ibv_device *device) (verbs.h)
 //
@@ -209,7 +209,7 @@ func ImportDevice(cmdFD int) (*ibv.Context, error) {
 	return From{}.ImportDevice(cmdFD)
 }
 
-// ImportDevice is [ImportDevice] of the backend.
+// ImportDevice is like [ImportDevice], for the backend.
 func (from From) ImportDevice(cmdFD int) (*ibv.Context, error) {
 	return asObject[ibv.Context](fnImportDevice.From(from.Backend).Null(uintptr(int32(cmdFD))))
 }
@@ -225,7 +225,7 @@ func ImportPD(context *ibv.Context, pdHandle uint32) (*ibv.PD, error) {
 	return asObject[ibv.PD](fnImportPD.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(pdHandle))))
 }
 
-// UnimportPD calls ibv_unimport_pd. C itself does not fail.
+// UnimportPD calls ibv_unimport_pd. The C function cannot fail.
 //
 // C: void ibv_unimport_pd(struct ibv_pd *pd) (verbs.h)
 //
@@ -247,7 +247,7 @@ func ImportMR(pd *ibv.PD, mrHandle uint32) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnImportMR.Exported().Null(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(mrHandle))))
 }
 
-// UnimportMR calls ibv_unimport_mr. C itself does not fail.
+// UnimportMR calls ibv_unimport_mr. The C function cannot fail.
 //
 // C: void ibv_unimport_mr(struct ibv_mr *mr) (verbs.h)
 //
@@ -269,7 +269,7 @@ func ImportDM(context *ibv.Context, dmHandle uint32) (*ibv.DM, error) {
 	return asObject[ibv.DM](fnImportDM.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(dmHandle))))
 }
 
-// UnimportDM calls ibv_unimport_dm. C itself does not fail.
+// UnimportDM calls ibv_unimport_dm. The C function cannot fail.
 //
 // C: void ibv_unimport_dm(struct ibv_dm *dm) (verbs.h)
 //
@@ -280,7 +280,7 @@ func UnimportDM(dm *ibv.DM) error {
 	return fnUnimportDM.Exported().Void(uintptr(unsafe.Pointer(dm)))
 }
 
-// GetAsyncEvent calls ibv_get_async_event. The error is errno. It may wait for as long as nothing happens.
+// GetAsyncEvent calls ibv_get_async_event. The error is errno. It may block indefinitely.
 //
 // C: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) (verbs.h)
 //
@@ -291,7 +291,7 @@ func GetAsyncEvent(context *ibv.Context, event *ibv.AsyncEvent) error {
 	return fnGetAsyncEvent.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(event)))
 }
 
-// QueryDevice calls ibv_query_device. The error is what C returns.
+// QueryDevice calls ibv_query_device. The error is the errno that C returns.
 //
 // C: int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr) (verbs.h)
 //
@@ -302,7 +302,7 @@ func QueryDevice(context *ibv.Context, deviceAttr *ibv.DeviceAttr) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(deviceAttr)))
 }
 
-// QueryPortSymbol calls ibv_query_port. The error is what C returns.
+// QueryPortSymbol calls ibv_query_port. The error is the errno that C returns.
 //
 // C: int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr) (verbs.h)
 //
@@ -313,7 +313,7 @@ func QueryPortSymbol(context *ibv.Context, portNum uint8, portAttr *ibv.CompatIB
 	return fnQueryPortSymbol.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(portAttr)))
 }
 
-// QueryPortSpeed calls ibv_query_port_speed. The error is what C returns.
+// QueryPortSpeed calls ibv_query_port_speed. The error is the errno that C returns.
 //
 // C: int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed) (verbs.h)
 //
@@ -335,7 +335,7 @@ func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) erro
 	return fnQueryGID.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(gid)))
 }
 
-// QueryGIDExSized calls _ibv_query_gid_ex. The error is what C returns.
+// QueryGIDExSized calls _ibv_query_gid_ex. The error is the errno that C returns.
 //
 // C: int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size) (verbs.h)
 //
@@ -346,7 +346,7 @@ func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entr
 	return fnQueryGIDExSized.Exported().Wide(5, entrySize).Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), runtime.Word(uint32(gidIndex)), uintptr(unsafe.Pointer(entry)), runtime.Word(uint32(flags)), uintptr(entrySize))
 }
 
-// QueryGIDTableSized calls _ibv_query_gid_table. The error is a negative result of C's.
+// QueryGIDTableSized calls _ibv_query_gid_table. The error is a negative errno that C returns.
 //
 // C: ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size) (verbs.h)
 //
@@ -390,7 +390,7 @@ func AllocPD(context *ibv.Context) (*ibv.PD, error) {
 	return asObject[ibv.PD](fnAllocPD.Exported().Null(uintptr(unsafe.Pointer(context))))
 }
 
-// DeallocPD calls ibv_dealloc_pd. The error is what C returns.
+// DeallocPD calls ibv_dealloc_pd. The error is the errno that C returns.
 //
 // C: int ibv_dealloc_pd(struct ibv_pd *pd) (verbs.h)
 //
@@ -462,7 +462,7 @@ func RegMREx(pd *ibv.PD, mrInitAttr *ibv.MRInitAttr) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegMREx.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(mrInitAttr))))
 }
 
-// DeregMR calls ibv_dereg_mr. The error is what C returns.
+// DeregMR calls ibv_dereg_mr. The error is the errno that C returns.
 //
 // C: int ibv_dereg_mr(struct ibv_mr *mr) (verbs.h)
 //
@@ -484,7 +484,7 @@ func CreateCompChannel(context *ibv.Context) (*ibv.CompChannel, error) {
 	return asObject[ibv.CompChannel](fnCreateCompChannel.Exported().Null(uintptr(unsafe.Pointer(context))))
 }
 
-// DestroyCompChannel calls ibv_destroy_comp_channel. The error is what C returns.
+// DestroyCompChannel calls ibv_destroy_comp_channel. The error is the errno that C returns.
 //
 // C: int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) (verbs.h)
 //
@@ -519,7 +519,7 @@ func CreateCQ(context *ibv.Context, cqe int, cqContext uintptr, channel *ibv.Com
 	return asObject[ibv.CQ](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(int32(cqe)), cqContext, uintptr(unsafe.Pointer(channel)), uintptr(int32(compVector))))
 }
 
-// ResizeCQ calls ibv_resize_cq. The error is what C returns.
+// ResizeCQ calls ibv_resize_cq. The error is the errno that C returns.
 //
 // C: int ibv_resize_cq(struct ibv_cq *cq, int cqe) (verbs.h)
 //
@@ -530,7 +530,7 @@ func ResizeCQ(cq *ibv.CQ, cqe int) error {
 	return fnResizeCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)), uintptr(int32(cqe)))
 }
 
-// DestroyCQ calls ibv_destroy_cq. The error is what C returns. It may wait until every event of it is acknowledged.
+// DestroyCQ calls ibv_destroy_cq. The error is the errno that C returns. It may block until all its events are acknowledged.
 //
 // C: int ibv_destroy_cq(struct ibv_cq *cq) (verbs.h)
 //
@@ -541,7 +541,7 @@ func DestroyCQ(cq *ibv.CQ) error {
 	return fnDestroyCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)))
 }
 
-// GetCQEvent calls ibv_get_cq_event. The error is errno. It may wait for as long as nothing happens.
+// GetCQEvent calls ibv_get_cq_event. The error is errno. It may block indefinitely.
 //
 // C: int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) (verbs.h)
 //
@@ -552,7 +552,7 @@ func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintpt
 	return fnGetCQEvent.Exported().Status3(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext)))
 }
 
-// AckCQEvents calls ibv_ack_cq_events. C itself does not fail.
+// AckCQEvents calls ibv_ack_cq_events. The C function cannot fail.
 //
 // C: void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents) (verbs.h)
 //
@@ -563,7 +563,7 @@ func AckCQEvents(cq *ibv.CQ, nevents uint32) error {
 	return fnAckCQEvents.Exported().Void(uintptr(unsafe.Pointer(cq)), runtime.Word(uint32(nevents)))
 }
 
-// QueryCompCntrCapsSized calls _ibv_query_comp_cntr_caps. The error is what C returns.
+// QueryCompCntrCapsSized calls _ibv_query_comp_cntr_caps. The error is the errno that C returns.
 //
 // C: int _ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size) (verbs.h)
 //
@@ -585,7 +585,7 @@ func CreateCompCntr(context *ibv.Context, ccAttr *ibv.CompCntrInitAttr) (*ibv.Co
 	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(ccAttr))))
 }
 
-// DestroyCompCntr calls ibv_destroy_comp_cntr. The error is what C returns.
+// DestroyCompCntr calls ibv_destroy_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_destroy_comp_cntr(struct ibv_comp_cntr *comp_cntr) (verbs.h)
 //
@@ -596,7 +596,7 @@ func DestroyCompCntr(compCntr *ibv.CompCntr) error {
 	return fnDestroyCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)))
 }
 
-// SetCompCntr calls ibv_set_comp_cntr. The error is what C returns.
+// SetCompCntr calls ibv_set_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_set_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value) (verbs.h)
 //
@@ -607,7 +607,7 @@ func SetCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 	return fnSetCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
 }
 
-// SetErrCompCntr calls ibv_set_err_comp_cntr. The error is what C returns.
+// SetErrCompCntr calls ibv_set_err_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_set_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value) (verbs.h)
 //
@@ -618,7 +618,7 @@ func SetErrCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 	return fnSetErrCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
 }
 
-// IncCompCntr calls ibv_inc_comp_cntr. The error is what C returns.
+// IncCompCntr calls ibv_inc_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_inc_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount) (verbs.h)
 //
@@ -629,7 +629,7 @@ func IncCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 	return fnIncCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
 }
 
-// IncErrCompCntr calls ibv_inc_err_comp_cntr. The error is what C returns.
+// IncErrCompCntr calls ibv_inc_err_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount) (verbs.h)
 //
@@ -640,7 +640,7 @@ func IncErrCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 	return fnIncErrCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
 }
 
-// ReadCompCntr calls ibv_read_comp_cntr. The error is what C returns.
+// ReadCompCntr calls ibv_read_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_read_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value) (verbs.h)
 //
@@ -651,7 +651,7 @@ func ReadCompCntr(compCntr *ibv.CompCntr, value *uint64) error {
 	return fnReadCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(unsafe.Pointer(value)))
 }
 
-// ReadErrCompCntr calls ibv_read_err_comp_cntr. The error is what C returns.
+// ReadErrCompCntr calls ibv_read_err_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value) (verbs.h)
 //
@@ -673,7 +673,7 @@ func CreateSRQ(pd *ibv.PD, srqInitAttr *ibv.SRQInitAttr) (*ibv.SRQ, error) {
 	return asObject[ibv.SRQ](fnCreateSRQ.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(srqInitAttr))))
 }
 
-// ModifySRQ calls ibv_modify_srq. The error is what C returns.
+// ModifySRQ calls ibv_modify_srq. The error is the errno that C returns.
 //
 // C: int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask) (verbs.h)
 //
@@ -684,7 +684,7 @@ func ModifySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr, srqAttrMask ibv.SRQAttrMask) 
 	return fnModifySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)), uintptr(int32(srqAttrMask)))
 }
 
-// QuerySRQ calls ibv_query_srq. The error is what C returns.
+// QuerySRQ calls ibv_query_srq. The error is the errno that C returns.
 //
 // C: int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr) (verbs.h)
 //
@@ -695,7 +695,7 @@ func QuerySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr) error {
 	return fnQuerySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)))
 }
 
-// DestroySRQ calls ibv_destroy_srq. The error is what C returns. It may wait until every event of it is acknowledged.
+// DestroySRQ calls ibv_destroy_srq. The error is the errno that C returns. It may block until all its events are acknowledged.
 //
 // C: int ibv_destroy_srq(struct ibv_srq *srq) (verbs.h)
 //
@@ -739,7 +739,7 @@ func ExportBufDMABufFD(buf *ibv.Buf) (int, error) {
 	return fnExportBufDMABufFD.Exported().MinusOne(uintptr(unsafe.Pointer(buf)))
 }
 
-// FreeBuf calls ibv_free_buf. C itself does not fail.
+// FreeBuf calls ibv_free_buf. The C function cannot fail.
 //
 // C: void ibv_free_buf(struct ibv_buf *buf) (verbs.h)
 //
@@ -774,7 +774,7 @@ func AllocDMAH(context *ibv.Context, attr *ibv.DMAHInitAttr) (*ibv.DMAH, error) 
 	return asObject[ibv.DMAH](fnAllocDMAH.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
 }
 
-// DeallocDMAH calls ibv_dealloc_dmah. The error is what C returns.
+// DeallocDMAH calls ibv_dealloc_dmah. The error is the errno that C returns.
 //
 // C: int ibv_dealloc_dmah(struct ibv_dmah *dmah) (verbs.h)
 //
@@ -785,7 +785,7 @@ func DeallocDMAH(dmah *ibv.DMAH) error {
 	return fnDeallocDMAH.Exported().Errno(uintptr(unsafe.Pointer(dmah)))
 }
 
-// ModifyQP calls ibv_modify_qp. The error is what C returns.
+// ModifyQP calls ibv_modify_qp. The error is the errno that C returns.
 //
 // C: int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask) (verbs.h)
 //
@@ -796,7 +796,7 @@ func ModifyQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask) error {
 	return fnModifyQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)))
 }
 
-// QPAttachCompCntr calls ibv_qp_attach_comp_cntr. The error is what C returns.
+// QPAttachCompCntr calls ibv_qp_attach_comp_cntr. The error is the errno that C returns.
 //
 // C: int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *comp_cntr, struct ibv_qp_attach_comp_cntr_attr *attr) (verbs.h)
 //
@@ -807,7 +807,7 @@ func QPAttachCompCntr(qp *ibv.QP, compCntr *ibv.CompCntr, attr *ibv.QPAttachComp
 	return fnQPAttachCompCntr.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(compCntr)), uintptr(unsafe.Pointer(attr)))
 }
 
-// QueryQPDataInOrder calls ibv_query_qp_data_in_order. C itself does not fail.
+// QueryQPDataInOrder calls ibv_query_qp_data_in_order. The C function cannot fail.
 //
 // C: int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags) (verbs.h)
 //
@@ -818,7 +818,7 @@ func QueryQPDataInOrder(qp *ibv.QP, op ibv.WROpcode, flags ibv.QueryQPDataInOrde
 	return asInt(fnQueryQPDataInOrder.Exported().Value(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(op)), runtime.Word(uint32(flags))))
 }
 
-// QueryQP calls ibv_query_qp. The error is what C returns.
+// QueryQP calls ibv_query_qp. The error is the errno that C returns.
 //
 // C: int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr) (verbs.h)
 //
@@ -829,7 +829,7 @@ func QueryQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask, initAttr *ib
 	return fnQueryQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)), uintptr(unsafe.Pointer(initAttr)))
 }
 
-// DestroyQP calls ibv_destroy_qp. The error is what C returns. It may wait until every event of it is acknowledged.
+// DestroyQP calls ibv_destroy_qp. The error is the errno that C returns. It may block until all its events are acknowledged.
 //
 // C: int ibv_destroy_qp(struct ibv_qp *qp) (verbs.h)
 //
@@ -873,7 +873,7 @@ func CreateAHFromWC(pd *ibv.PD, wc *ibv.WC, grh *ibv.GRH, portNum uint8) (*ibv.A
 	return asObject[ibv.AH](fnCreateAHFromWC.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(grh)), uintptr(portNum)))
 }
 
-// DestroyAH calls ibv_destroy_ah. The error is what C returns.
+// DestroyAH calls ibv_destroy_ah. The error is the errno that C returns.
 //
 // C: int ibv_destroy_ah(struct ibv_ah *ah) (verbs.h)
 //
@@ -884,7 +884,7 @@ func DestroyAH(ah *ibv.AH) error {
 	return fnDestroyAH.Exported().Errno(uintptr(unsafe.Pointer(ah)))
 }
 
-// AttachMcast calls ibv_attach_mcast. The error is what C returns.
+// AttachMcast calls ibv_attach_mcast. The error is the errno that C returns.
 //
 // C: int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) (verbs.h)
 //
@@ -895,7 +895,7 @@ func AttachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 	return fnAttachMcast.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(gid)), uintptr(lid))
 }
 
-// DetachMcast calls ibv_detach_mcast. The error is what C returns.
+// DetachMcast calls ibv_detach_mcast. The error is the errno that C returns.
 //
 // C: int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) (verbs.h)
 //
@@ -906,7 +906,7 @@ func DetachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 	return fnDetachMcast.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(gid)), uintptr(lid))
 }
 
-// ForkInit calls ibv_fork_init. The error is what C returns.
+// ForkInit calls ibv_fork_init. The error is the errno that C returns.
 //
 // C: int ibv_fork_init(void) (verbs.h)
 //
@@ -917,12 +917,12 @@ func ForkInit() error {
 	return From{}.ForkInit()
 }
 
-// ForkInit is [ForkInit] of the backend.
+// ForkInit is like [ForkInit], for the backend.
 func (from From) ForkInit() error {
 	return fnForkInit.From(from.Backend).Errno()
 }
 
-// IsForkInitialized calls ibv_is_fork_initialized. C itself does not fail.
+// IsForkInitialized calls ibv_is_fork_initialized. The C function cannot fail.
 //
 // C: enum ibv_fork_status ibv_is_fork_initialized(void) (verbs.h)
 //
@@ -933,12 +933,12 @@ func IsForkInitialized() (ibv.ForkStatus, error) {
 	return From{}.IsForkInitialized()
 }
 
-// IsForkInitialized is [IsForkInitialized] of the backend.
+// IsForkInitialized is like [IsForkInitialized], for the backend.
 func (from From) IsForkInitialized() (ibv.ForkStatus, error) {
 	return asNumber[ibv.ForkStatus](fnIsForkInitialized.From(from.Backend).Value())
 }
 
-// NodeTypeStr calls ibv_node_type_str. C itself does not fail. The text is copied.
+// NodeTypeStr calls ibv_node_type_str. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_node_type_str(enum ibv_node_type node_type) (verbs.h)
 //
@@ -949,12 +949,12 @@ func NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 	return From{}.NodeTypeStr(nodeType)
 }
 
-// NodeTypeStr is [NodeTypeStr] of the backend.
+// NodeTypeStr is like [NodeTypeStr], for the backend.
 func (from From) NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 	return asString(fnNodeTypeStr.From(from.Backend).NullOK(uintptr(int32(nodeType))))
 }
 
-// PortStateStr calls ibv_port_state_str. C itself does not fail. The text is copied.
+// PortStateStr calls ibv_port_state_str. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_port_state_str(enum ibv_port_state port_state) (verbs.h)
 //
@@ -965,12 +965,12 @@ func PortStateStr(portState ibv.PortState) (string, error) {
 	return From{}.PortStateStr(portState)
 }
 
-// PortStateStr is [PortStateStr] of the backend.
+// PortStateStr is like [PortStateStr], for the backend.
 func (from From) PortStateStr(portState ibv.PortState) (string, error) {
 	return asString(fnPortStateStr.From(from.Backend).NullOK(runtime.Word(uint32(portState))))
 }
 
-// EventTypeStr calls ibv_event_type_str. C itself does not fail. The text is copied.
+// EventTypeStr calls ibv_event_type_str. The C function cannot fail. The text is copied.
 //
 // C: const char *ibv_event_type_str(enum ibv_event_type event) (verbs.h)
 //
@@ -981,12 +981,12 @@ func EventTypeStr(event ibv.EventType) (string, error) {
 	return From{}.EventTypeStr(event)
 }
 
-// EventTypeStr is [EventTypeStr] of the backend.
+// EventTypeStr is like [EventTypeStr], for the backend.
 func (from From) EventTypeStr(event ibv.EventType) (string, error) {
 	return asString(fnEventTypeStr.From(from.Backend).NullOK(runtime.Word(uint32(event))))
 }
 
-// ResolveEthL2FromGID calls ibv_resolve_eth_l2_from_gid. The error is what C returns.
+// ResolveEthL2FromGID calls ibv_resolve_eth_l2_from_gid. The error is the errno that C returns.
 //
 // C: int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t *eth_mac, uint16_t *vid) (verbs.h)
 //
@@ -997,7 +997,7 @@ func ResolveEthL2FromGID(context *ibv.Context, attr *ibv.AHAttr, ethMAC *uint8, 
 	return fnResolveEthL2FromGID.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(ethMAC)), uintptr(unsafe.Pointer(vid)))
 }
 
-// SetECE calls ibv_set_ece. The error is what C returns.
+// SetECE calls ibv_set_ece. The error is the errno that C returns.
 //
 // C: int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) (verbs.h)
 //
@@ -1008,7 +1008,7 @@ func SetECE(qp *ibv.QP, ece *ibv.ECE) error {
 	return fnSetECE.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ece)))
 }
 
-// QueryECE calls ibv_query_ece. The error is what C returns.
+// QueryECE calls ibv_query_ece. The error is the errno that C returns.
 //
 // C: int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) (verbs.h)
 //

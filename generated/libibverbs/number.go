@@ -5,7 +5,7 @@ package libibverbs
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// IncRKey is the key with its last byte, the one that the program may choose, counted up. It calls nothing.
+// IncRKey returns the key with its last byte, which the program may choose, incremented. It does not call C.
 //
 // C: uint32_t ibv_inc_rkey(uint32_t rkey) (verbs.h)
 //
@@ -14,7 +14,7 @@ import "github.com/goverbs/goverbs/generated/ibv"
 // Since: rdma-core 33.2 or earlier
 func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
 
-// IsQPTSupported reports whether a set with a bit for each type of queue pair has one. It calls nothing.
+// IsQPTSupported reports whether a bit set of queue pair types contains one. It does not call C.
 //
 // C: int ibv_is_qpt_supported(uint32_t caps, enum ibv_qp_type qpt) (verbs.h)
 //
@@ -23,8 +23,8 @@ func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
 // Since: rdma-core 33.2 or earlier
 func IsQPTSupported(caps uint32, qpt ibv.QPType) bool { return caps>>(uint32(qpt)&31)&1 != 0 }
 
-// FlowLabelToUDPSport is the UDP source port that stands for a flow label of 20 bits: its low 14 bits, mixed with the
-// high 6, in the range of dynamic ports. It calls nothing.
+// FlowLabelToUDPSport returns the UDP source port for a flow label of 20 bits: its low 14 bits, mixed with the high 6,
+// in the range of dynamic ports. It does not call C.
 //
 // C: uint16_t ibv_flow_label_to_udp_sport(uint32_t fl) (verbs.h)
 //

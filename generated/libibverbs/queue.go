@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CreateQPEx calls ibv_create_qp where the attributes name a protection domain and nothing else that is newer, and
-// otherwise the operation create_qp_ex. After NULL the error is errno.
+// CreateQPEx calls ibv_create_qp if the attributes specify a protection domain and no newer member, and otherwise the
+// operation create_qp_ex. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex) (verbs.h)
 //
@@ -32,7 +32,7 @@ func CreateQPEx(context *ibv.Context, qpInitAttrEx *ibv.QPInitAttrEx) (*ibv.QP, 
 		uintptr(unsafe.Pointer(qpInitAttrEx))))
 }
 
-// CreateSRQEx calls ibv_create_srq where the attributes name a protection domain and at most the basic type, and
+// CreateSRQEx calls ibv_create_srq if the attributes specify a protection domain and at most the basic type, and
 // otherwise the operation create_srq_ex. After NULL the error is errno.
 //
 // C: struct ibv_srq *ibv_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex) (verbs.h)
@@ -57,8 +57,8 @@ func CreateSRQEx(context *ibv.Context, srqInitAttrEx *ibv.SRQInitAttrEx) (*ibv.S
 		uintptr(unsafe.Pointer(srqInitAttrEx))))
 }
 
-// CreateWQ calls the operation create_wq, and gives the work queue its context and what its events are counted with.
-// After NULL the error is errno.
+// CreateWQ calls the operation create_wq, and initializes the work queue's context and event counters. After NULL the
+// error is errno.
 //
 // C: struct ibv_wq *ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr) (verbs.h)
 //
@@ -80,15 +80,14 @@ func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr) (*ibv.WQ, error)
 	}
 	wq.WQContext = wqInitAttr.WQContext
 	wq.EventsCompleted = 0
-	// A mutex and a condition variable with default attributes are zero, in the GNU C library and in musl: that is what
-	// PTHREAD_MUTEX_INITIALIZER and PTHREAD_COND_INITIALIZER are, which POSIX says has the same effect as initialising
-	// them.
+	// A mutex and a condition variable with default attributes are zero in the GNU C library and in musl, like
+	// PTHREAD_MUTEX_INITIALIZER and PTHREAD_COND_INITIALIZER. POSIX defines these as equivalent to initialization.
 	wq.Mutex = ibv.PthreadMutex{}
 	wq.Cond = ibv.PthreadCond{}
 	return wq, nil
 }
 
-// CloseXRCD calls the operation close_xrcd. The error is what C returns.
+// CloseXRCD calls the operation close_xrcd. The error is the errno that C returns.
 //
 // C: int ibv_close_xrcd(struct ibv_xrcd *xrcd) (verbs.h)
 //
@@ -107,7 +106,7 @@ func CloseXRCD(xrcd *ibv.XRCD) error {
 		unsafe.Offsetof(ibv.VerbsContext{}.CloseXRCD))).Errno(uintptr(unsafe.Pointer(xrcd)))
 }
 
-// PostSRQOps calls the operation post_srq_ops. The error is what C returns; badOp then is the request that failed.
+// PostSRQOps calls the operation post_srq_ops. The error is the errno that C returns; badOp is then the failed request.
 //
 // C: int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op) (verbs.h)
 //
@@ -133,8 +132,8 @@ func PostSRQOps(srq *ibv.SRQ, op *ibv.OpsWR, badOp *ibv.Ptr[ibv.OpsWR]) error {
 		uintptr(unsafe.Pointer(badOp)))
 }
 
-// PollCQ calls ibv_poll_cq, a slot of cq.context: up to numEntries completions are written to wc and the following
-// records. The result is how many. An error has no number where the provider gives none.
+// PollCQ calls ibv_poll_cq, a slot of cq.context. It writes up to numEntries completions to wc and the following
+// records, and returns their number. An error has no errno if the provider returns none.
 //
 // C: int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc) (verbs.h)
 //
@@ -154,21 +153,21 @@ func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 	switch n := int(int32(result)); {
 	case err != nil:
 		return 0, err
-	case n < 0: // no errno: providers have numbers of their own
+	case n < 0: // not an errno: providers define their own numbers
 		return 0, &runtime.CallError{Function: fnPollCQ.Name, Errno: errno}
-	case n > numEntries: // the library's own stand-in for a missing slot returns an errno
+	case n > numEntries: // the library's stub for a missing slot returns an errno
 		return 0, &runtime.CallError{Function: fnPollCQ.Name, Errno: runtime.Errno(n)}
 	default:
 		return n, nil
 	}
 }
 
-// StartPoll calls ibv_start_poll, a slot of cq: the members and the reading functions then have the first completion.
-// ENOENT says that there is none. An error has no number where the provider's result is none.
+// StartPoll calls ibv_start_poll, a slot of cq. The members and the reading functions then describe the first
+// completion. ENOENT means that the queue is empty. An error has no errno if the provider returns none.
 //
-// Providers hold a lock from here to [EndPoll], which is due after a nil error alone. A goroutine that is preempted in
-// between holds up every thread that wants the lock, Go's own included: call the functions of a batch by a
-// program.Program, whose calls nothing comes between.
+// Providers hold a lock from here to [EndPoll], which must be called only after a nil error. A goroutine that is
+// preempted in between blocks every thread that waits for the lock, including Go's own: call the functions of a batch
+// through a program.Program, which does not return to the scheduler between its calls.
 //
 // C: int ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr) (verbs.h)
 //
@@ -184,9 +183,9 @@ func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 	return polled(fnStartPoll, result, err)
 }
 
-// NextPoll calls ibv_next_poll, a slot of cq: the members and the reading functions then have the next completion.
-// ENOENT says that there is no more. Whatever it returns, [EndPoll] is due. An error has no number where the provider's
-// result is none.
+// NextPoll calls ibv_next_poll, a slot of cq. The members and the reading functions then describe the next completion.
+// ENOENT means that there is none. [EndPoll] must be called whatever NextPoll returns. An error has no errno if the
+// provider returns none.
 //
 // C: int ibv_next_poll(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -201,8 +200,8 @@ func NextPoll(cq *ibv.CQEx) error {
 	return polled(fnNextPoll, result, err)
 }
 
-// polled turns the result of a step through completions into an error: a positive one is an errno, and a negative one a
-// number of the provider's own.
+// polled converts the result of a polling step to an error. A positive result is an errno, a negative one a number that
+// the provider defines.
 func polled(f *runtime.Function, result uint64, err error) error {
 	r := int32(result)
 	if err != nil || r == 0 {
@@ -211,7 +210,7 @@ func polled(f *runtime.Function, result uint64, err error) error {
 	return &runtime.CallError{Function: f.Name, Errno: runtime.Errno(max(r, 0))}
 }
 
-// CQExToCQ is the same completion queue as one of the type that other functions take. It calls nothing.
+// CQExToCQ converts a completion queue to the type that other functions take. It does not call C.
 //
 // C: struct ibv_cq *ibv_cq_ex_to_cq(struct ibv_cq_ex *cq) (verbs.h)
 //

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// WRAtomicCmpSwp calls ibv_wr_atomic_cmp_swp, a slot of qp. C itself does not fail.
+// WRAtomicCmpSwp calls ibv_wr_atomic_cmp_swp, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap) (verbs.h)
 //
@@ -23,7 +23,7 @@ func WRAtomicCmpSwp(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, compare uint64
 	return fnWRAtomicCmpSwp.Slot(uintptr(qp.WRAtomicCmpSwp)).Wide(2, remoteAddr).Wide(3, compare).Wide(4, swap).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(compare), uintptr(swap))
 }
 
-// WRAtomicFetchAdd calls ibv_wr_atomic_fetch_add, a slot of qp. C itself does not fail.
+// WRAtomicFetchAdd calls ibv_wr_atomic_fetch_add, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add) (verbs.h)
 //
@@ -37,7 +37,7 @@ func WRAtomicFetchAdd(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, add uint64) 
 	return fnWRAtomicFetchAdd.Slot(uintptr(qp.WRAtomicFetchAdd)).Wide(2, remoteAddr).Wide(3, add).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(add))
 }
 
-// WRBindMW calls ibv_wr_bind_mw, a slot of qp. C itself does not fail.
+// WRBindMW calls ibv_wr_bind_mw, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info) (verbs.h)
 //
@@ -51,7 +51,7 @@ func WRBindMW(qp *ibv.QPEx, mw *ibv.MW, rkey uint32, bindInfo *ibv.MWBindInfo) e
 	return fnWRBindMW.Slot(uintptr(qp.WRBindMW)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(mw)), runtime.Word(uint32(rkey)), uintptr(unsafe.Pointer(bindInfo)))
 }
 
-// WRLocalInv calls ibv_wr_local_inv, a slot of qp. C itself does not fail.
+// WRLocalInv calls ibv_wr_local_inv, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_local_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey) (verbs.h)
 //
@@ -65,7 +65,7 @@ func WRLocalInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	return fnWRLocalInv.Slot(uintptr(qp.WRLocalInv)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(invalidateRKey)))
 }
 
-// WRRDMARead calls ibv_wr_rdma_read, a slot of qp. C itself does not fail.
+// WRRDMARead calls ibv_wr_rdma_read, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_rdma_read(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr) (verbs.h)
 //
@@ -79,7 +79,7 @@ func WRRDMARead(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	return fnWRRDMARead.Slot(uintptr(qp.WRRDMARead)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
-// WRRDMAWrite calls ibv_wr_rdma_write, a slot of qp. C itself does not fail.
+// WRRDMAWrite calls ibv_wr_rdma_write, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr) (verbs.h)
 //
@@ -93,7 +93,7 @@ func WRRDMAWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	return fnWRRDMAWrite.Slot(uintptr(qp.WRRDMAWrite)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
-// WRFlush calls ibv_wr_flush, a slot of qp. C itself does not fail.
+// WRFlush calls ibv_wr_flush, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level) (verbs.h)
 //
@@ -107,7 +107,7 @@ func WRFlush(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, len uint64, kind uint
 	return fnWRFlush.Slot(uintptr(qp.WRFlush)).Wide(2, remoteAddr).Wide(3, len).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(len), uintptr(kind), uintptr(level))
 }
 
-// WRRDMAWriteImm calls ibv_wr_rdma_write_imm, a slot of qp. C itself does not fail.
+// WRRDMAWriteImm calls ibv_wr_rdma_write_imm, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, __be32 imm_data) (verbs.h)
 //
@@ -121,7 +121,7 @@ func WRRDMAWriteImm(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, immData ibv.BE
 	return fnWRRDMAWriteImm.Slot(uintptr(qp.WRRDMAWriteImm)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), runtime.Word(uint32(immData)))
 }
 
-// WRSend calls ibv_wr_send, a slot of qp. C itself does not fail.
+// WRSend calls ibv_wr_send, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_send(struct ibv_qp_ex *qp) (verbs.h)
 //
@@ -135,7 +135,7 @@ func WRSend(qp *ibv.QPEx) error {
 	return fnWRSend.Slot(uintptr(qp.WRSend)).Void(uintptr(unsafe.Pointer(qp)))
 }
 
-// WRSendImm calls ibv_wr_send_imm, a slot of qp. C itself does not fail.
+// WRSendImm calls ibv_wr_send_imm, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_send_imm(struct ibv_qp_ex *qp, __be32 imm_data) (verbs.h)
 //
@@ -149,7 +149,7 @@ func WRSendImm(qp *ibv.QPEx, immData ibv.BE32) error {
 	return fnWRSendImm.Slot(uintptr(qp.WRSendImm)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(immData)))
 }
 
-// WRSendInv calls ibv_wr_send_inv, a slot of qp. C itself does not fail.
+// WRSendInv calls ibv_wr_send_inv, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_send_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey) (verbs.h)
 //
@@ -163,7 +163,7 @@ func WRSendInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	return fnWRSendInv.Slot(uintptr(qp.WRSendInv)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(invalidateRKey)))
 }
 
-// WRSendTSO calls ibv_wr_send_tso, a slot of qp. C itself does not fail.
+// WRSendTSO calls ibv_wr_send_tso, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_send_tso(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss) (verbs.h)
 //
@@ -179,7 +179,7 @@ func WRSendTSO(qp *ibv.QPEx, hdr uintptr, hdrSz uint16, mss uint16) error {
 	return fnWRSendTSO.Slot(uintptr(qp.WRSendTSO)).Void(uintptr(unsafe.Pointer(qp)), hdr, uintptr(hdrSz), uintptr(mss))
 }
 
-// WRSetUDAddr calls ibv_wr_set_ud_addr, a slot of qp. C itself does not fail.
+// WRSetUDAddr calls ibv_wr_set_ud_addr, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey) (verbs.h)
 //
@@ -193,7 +193,7 @@ func WRSetUDAddr(qp *ibv.QPEx, ah *ibv.AH, remoteQPN uint32, remoteQKey uint32) 
 	return fnWRSetUDAddr.Slot(uintptr(qp.WRSetUDAddr)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteQPN)), runtime.Word(uint32(remoteQKey)))
 }
 
-// WRSetXRCSRQN calls ibv_wr_set_xrc_srqn, a slot of qp. C itself does not fail.
+// WRSetXRCSRQN calls ibv_wr_set_xrc_srqn, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t remote_srqn) (verbs.h)
 //
@@ -207,7 +207,7 @@ func WRSetXRCSRQN(qp *ibv.QPEx, remoteSRQN uint32) error {
 	return fnWRSetXRCSRQN.Slot(uintptr(qp.WRSetXRCSRQN)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(remoteSRQN)))
 }
 
-// WRSetInlineData calls ibv_wr_set_inline_data, a slot of qp. C itself does not fail.
+// WRSetInlineData calls ibv_wr_set_inline_data, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length) (verbs.h)
 //
@@ -223,7 +223,7 @@ func WRSetInlineData(qp *ibv.QPEx, addr uintptr, length uint64) error {
 	return fnWRSetInlineData.Slot(uintptr(qp.WRSetInlineData)).Wide(2, length).Void(uintptr(unsafe.Pointer(qp)), addr, uintptr(length))
 }
 
-// WRSetInlineDataList calls ibv_wr_set_inline_data_list, a slot of qp. C itself does not fail.
+// WRSetInlineDataList calls ibv_wr_set_inline_data_list, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t num_buf, const struct ibv_data_buf *buf_list) (verbs.h)
 //
@@ -237,7 +237,7 @@ func WRSetInlineDataList(qp *ibv.QPEx, numBuf uint64, bufList *ibv.DataBuf) erro
 	return fnWRSetInlineDataList.Slot(uintptr(qp.WRSetInlineDataList)).Wide(1, numBuf).Void(uintptr(unsafe.Pointer(qp)), uintptr(numBuf), uintptr(unsafe.Pointer(bufList)))
 }
 
-// WRSetSGE calls ibv_wr_set_sge, a slot of qp. C itself does not fail.
+// WRSetSGE calls ibv_wr_set_sge, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length) (verbs.h)
 //
@@ -251,7 +251,7 @@ func WRSetSGE(qp *ibv.QPEx, lkey uint32, addr uint64, length uint32) error {
 	return fnWRSetSGE.Slot(uintptr(qp.WRSetSGE)).Wide(2, addr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(lkey)), uintptr(addr), runtime.Word(uint32(length)))
 }
 
-// WRSetSGEList calls ibv_wr_set_sge_list, a slot of qp. C itself does not fail.
+// WRSetSGEList calls ibv_wr_set_sge_list, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge, const struct ibv_sge *sg_list) (verbs.h)
 //
@@ -265,10 +265,11 @@ func WRSetSGEList(qp *ibv.QPEx, numSGE uint64, sgList *ibv.SGE) error {
 	return fnWRSetSGEList.Slot(uintptr(qp.WRSetSGEList)).Wide(1, numSGE).Void(uintptr(unsafe.Pointer(qp)), uintptr(numSGE), uintptr(unsafe.Pointer(sgList)))
 }
 
-// WRStart calls ibv_wr_start, a slot of qp. C itself does not fail.
+// WRStart calls ibv_wr_start, a slot of qp. The C function cannot fail.
 //
-// Providers hold a lock from here to ibv_wr_complete. A goroutine that is preempted in between holds up every thread that wants
-// the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes between.
+// Providers hold a lock from here to ibv_wr_complete. A goroutine that is preempted in between blocks every thread that
+// waits for the lock, including Go's own: call the functions of a region through a program.Program, which does not return to
+// the scheduler between its calls.
 //
 // C: void ibv_wr_start(struct ibv_qp_ex *qp) (verbs.h)
 //
@@ -282,7 +283,7 @@ func WRStart(qp *ibv.QPEx) error {
 	return fnWRStart.Slot(uintptr(qp.WRStart)).Void(uintptr(unsafe.Pointer(qp)))
 }
 
-// WRComplete calls ibv_wr_complete, a slot of qp. The error is what C returns.
+// WRComplete calls ibv_wr_complete, a slot of qp. The error is the errno that C returns.
 //
 // C: int ibv_wr_complete(struct ibv_qp_ex *qp) (verbs.h)
 //
@@ -296,7 +297,7 @@ func WRComplete(qp *ibv.QPEx) error {
 	return fnWRComplete.Slot(uintptr(qp.WRComplete)).Errno(uintptr(unsafe.Pointer(qp)))
 }
 
-// WRAbort calls ibv_wr_abort, a slot of qp. C itself does not fail.
+// WRAbort calls ibv_wr_abort, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_abort(struct ibv_qp_ex *qp) (verbs.h)
 //
@@ -310,7 +311,7 @@ func WRAbort(qp *ibv.QPEx) error {
 	return fnWRAbort.Slot(uintptr(qp.WRAbort)).Void(uintptr(unsafe.Pointer(qp)))
 }
 
-// WRAtomicWrite calls ibv_wr_atomic_write, a slot of qp. C itself does not fail.
+// WRAtomicWrite calls ibv_wr_atomic_write, a slot of qp. The C function cannot fail.
 //
 // C: void ibv_wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr) (verbs.h)
 //
@@ -326,7 +327,7 @@ func WRAtomicWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, atomicWR uintpt
 	return fnWRAtomicWrite.Slot(uintptr(qp.WRAtomicWrite)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), atomicWR)
 }
 
-// EndPoll calls ibv_end_poll, a slot of cq. C itself does not fail.
+// EndPoll calls ibv_end_poll, a slot of cq. The C function cannot fail.
 //
 // C: void ibv_end_poll(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -340,7 +341,7 @@ func EndPoll(cq *ibv.CQEx) error {
 	return fnEndPoll.Slot(uintptr(cq.EndPoll)).Void(uintptr(unsafe.Pointer(cq)))
 }
 
-// WCReadOpcode calls ibv_wc_read_opcode, a slot of cq. C itself does not fail.
+// WCReadOpcode calls ibv_wc_read_opcode, a slot of cq. The C function cannot fail.
 //
 // C: enum ibv_wc_opcode ibv_wc_read_opcode(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -354,7 +355,7 @@ func WCReadOpcode(cq *ibv.CQEx) (ibv.WCOpcode, error) {
 	return asNumber[ibv.WCOpcode](fnWCReadOpcode.Slot(uintptr(cq.ReadOpcode)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadVendorErr calls ibv_wc_read_vendor_err, a slot of cq. C itself does not fail.
+// WCReadVendorErr calls ibv_wc_read_vendor_err, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_vendor_err(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -368,7 +369,7 @@ func WCReadVendorErr(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadVendorErr.Slot(uintptr(cq.ReadVendorErr)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadByteLen calls ibv_wc_read_byte_len, a slot of cq. C itself does not fail.
+// WCReadByteLen calls ibv_wc_read_byte_len, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_byte_len(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -382,7 +383,7 @@ func WCReadByteLen(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadByteLen.Slot(uintptr(cq.ReadByteLen)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadImmData calls ibv_wc_read_imm_data, a slot of cq. C itself does not fail.
+// WCReadImmData calls ibv_wc_read_imm_data, a slot of cq. The C function cannot fail.
 //
 // C: __be32 ibv_wc_read_imm_data(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -396,7 +397,7 @@ func WCReadImmData(cq *ibv.CQEx) (ibv.BE32, error) {
 	return asNumber[ibv.BE32](fnWCReadImmData.Slot(uintptr(cq.ReadImmData)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadInvalidatedRKey calls ibv_wc_read_invalidated_rkey, a slot of cq. C itself does not fail.
+// WCReadInvalidatedRKey calls ibv_wc_read_invalidated_rkey, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_invalidated_rkey(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -410,7 +411,7 @@ func WCReadInvalidatedRKey(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadInvalidatedRKey.Slot(uintptr(cq.ReadImmData)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadQPNum calls ibv_wc_read_qp_num, a slot of cq. C itself does not fail.
+// WCReadQPNum calls ibv_wc_read_qp_num, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_qp_num(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -424,7 +425,7 @@ func WCReadQPNum(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadQPNum.Slot(uintptr(cq.ReadQPNum)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadSrcQP calls ibv_wc_read_src_qp, a slot of cq. C itself does not fail.
+// WCReadSrcQP calls ibv_wc_read_src_qp, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_src_qp(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -438,7 +439,7 @@ func WCReadSrcQP(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadSrcQP.Slot(uintptr(cq.ReadSrcQP)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadWCFlags calls ibv_wc_read_wc_flags, a slot of cq. C itself does not fail.
+// WCReadWCFlags calls ibv_wc_read_wc_flags, a slot of cq. The C function cannot fail.
 //
 // C: unsigned int ibv_wc_read_wc_flags(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -452,7 +453,7 @@ func WCReadWCFlags(cq *ibv.CQEx) (ibv.WCFlags, error) {
 	return asNumber[ibv.WCFlags](fnWCReadWCFlags.Slot(uintptr(cq.ReadWCFlags)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadSLID calls ibv_wc_read_slid, a slot of cq. C itself does not fail.
+// WCReadSLID calls ibv_wc_read_slid, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_slid(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -466,7 +467,7 @@ func WCReadSLID(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadSLID.Slot(uintptr(cq.ReadSLID)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadSL calls ibv_wc_read_sl, a slot of cq. C itself does not fail.
+// WCReadSL calls ibv_wc_read_sl, a slot of cq. The C function cannot fail.
 //
 // C: uint8_t ibv_wc_read_sl(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -480,7 +481,7 @@ func WCReadSL(cq *ibv.CQEx) (uint8, error) {
 	return asNumber[uint8](fnWCReadSL.Slot(uintptr(cq.ReadSL)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadDLIDPathBits calls ibv_wc_read_dlid_path_bits, a slot of cq. C itself does not fail.
+// WCReadDLIDPathBits calls ibv_wc_read_dlid_path_bits, a slot of cq. The C function cannot fail.
 //
 // C: uint8_t ibv_wc_read_dlid_path_bits(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -494,7 +495,7 @@ func WCReadDLIDPathBits(cq *ibv.CQEx) (uint8, error) {
 	return asNumber[uint8](fnWCReadDLIDPathBits.Slot(uintptr(cq.ReadDLIDPathBits)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadCompletionTS calls ibv_wc_read_completion_ts, a slot of cq. C itself does not fail.
+// WCReadCompletionTS calls ibv_wc_read_completion_ts, a slot of cq. The C function cannot fail.
 //
 // C: uint64_t ibv_wc_read_completion_ts(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -508,7 +509,7 @@ func WCReadCompletionTS(cq *ibv.CQEx) (uint64, error) {
 	return asNumber[uint64](fnWCReadCompletionTS.Slot(uintptr(cq.ReadCompletionTS)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadCompletionWallclockNs calls ibv_wc_read_completion_wallclock_ns, a slot of cq. C itself does not fail.
+// WCReadCompletionWallclockNs calls ibv_wc_read_completion_wallclock_ns, a slot of cq. The C function cannot fail.
 //
 // C: uint64_t ibv_wc_read_completion_wallclock_ns(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -522,7 +523,7 @@ func WCReadCompletionWallclockNs(cq *ibv.CQEx) (uint64, error) {
 	return asNumber[uint64](fnWCReadCompletionWallclockNs.Slot(uintptr(cq.ReadCompletionWallclockNs)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadCVLAN calls ibv_wc_read_cvlan, a slot of cq. C itself does not fail.
+// WCReadCVLAN calls ibv_wc_read_cvlan, a slot of cq. The C function cannot fail.
 //
 // C: uint16_t ibv_wc_read_cvlan(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -536,7 +537,7 @@ func WCReadCVLAN(cq *ibv.CQEx) (uint16, error) {
 	return asNumber[uint16](fnWCReadCVLAN.Slot(uintptr(cq.ReadCVLAN)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadFlowTag calls ibv_wc_read_flow_tag, a slot of cq. C itself does not fail.
+// WCReadFlowTag calls ibv_wc_read_flow_tag, a slot of cq. The C function cannot fail.
 //
 // C: uint32_t ibv_wc_read_flow_tag(struct ibv_cq_ex *cq) (verbs.h)
 //
@@ -550,7 +551,7 @@ func WCReadFlowTag(cq *ibv.CQEx) (uint32, error) {
 	return asNumber[uint32](fnWCReadFlowTag.Slot(uintptr(cq.ReadFlowTag)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadTMInfo calls ibv_wc_read_tm_info, a slot of cq. C itself does not fail.
+// WCReadTMInfo calls ibv_wc_read_tm_info, a slot of cq. The C function cannot fail.
 //
 // C: void ibv_wc_read_tm_info(struct ibv_cq_ex *cq, struct ibv_wc_tm_info *tm_info) (verbs.h)
 //
@@ -564,7 +565,7 @@ func WCReadTMInfo(cq *ibv.CQEx, tmInfo *ibv.WCTMInfo) error {
 	return fnWCReadTMInfo.Slot(uintptr(cq.ReadTMInfo)).Void(uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(tmInfo)))
 }
 
-// PostWQRecv calls ibv_post_wq_recv, a slot of wq. The error is what C returns.
+// PostWQRecv calls ibv_post_wq_recv, a slot of wq. The error is the errno that C returns.
 //
 // C: int ibv_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr) (verbs.h)
 //
@@ -578,7 +579,7 @@ func PostWQRecv(wq *ibv.WQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR]) 
 	return fnPostWQRecv.Slot(uintptr(wq.PostRecv)).Errno(uintptr(unsafe.Pointer(wq)), uintptr(unsafe.Pointer(recvWR)), uintptr(unsafe.Pointer(badRecvWR)))
 }
 
-// DeallocMW calls ibv_dealloc_mw, a slot of mw.context. The error is what C returns.
+// DeallocMW calls ibv_dealloc_mw, a slot of mw.context. The error is the errno that C returns.
 //
 // C: int ibv_dealloc_mw(struct ibv_mw *mw) (verbs.h)
 //
@@ -596,7 +597,7 @@ func DeallocMW(mw *ibv.MW) error {
 	return fnDeallocMW.Slot(uintptr(context.Ops.DeallocMW)).Errno(uintptr(unsafe.Pointer(mw)))
 }
 
-// MemcpyToDM calls ibv_memcpy_to_dm, a slot of dm. The error is what C returns.
+// MemcpyToDM calls ibv_memcpy_to_dm, a slot of dm. The error is the errno that C returns.
 //
 // C: int ibv_memcpy_to_dm(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length) (verbs.h)
 //
@@ -612,7 +613,7 @@ func MemcpyToDM(dm *ibv.DM, dmOffset uint64, hostAddr uintptr, length uint64) er
 	return fnMemcpyToDM.Slot(uintptr(dm.MemcpyToDM)).Wide(1, dmOffset).Wide(3, length).Errno(uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), hostAddr, uintptr(length))
 }
 
-// MemcpyFromDM calls ibv_memcpy_from_dm, a slot of dm. The error is what C returns.
+// MemcpyFromDM calls ibv_memcpy_from_dm, a slot of dm. The error is the errno that C returns.
 //
 // C: int ibv_memcpy_from_dm(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length) (verbs.h)
 //
@@ -628,7 +629,7 @@ func MemcpyFromDM(hostAddr uintptr, dm *ibv.DM, dmOffset uint64, length uint64) 
 	return fnMemcpyFromDM.Slot(uintptr(dm.MemcpyFromDM)).Wide(2, dmOffset).Wide(3, length).Errno(hostAddr, uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length))
 }
 
-// ReqNotifyCQ calls ibv_req_notify_cq, a slot of cq.context. The error is what C returns.
+// ReqNotifyCQ calls ibv_req_notify_cq, a slot of cq.context. The error is the errno that C returns.
 //
 // C: int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only) (verbs.h)
 //
@@ -646,7 +647,7 @@ func ReqNotifyCQ(cq *ibv.CQ, solicitedOnly int) error {
 	return fnReqNotifyCQ.Slot(uintptr(context.Ops.ReqNotifyCQ)).Errno(uintptr(unsafe.Pointer(cq)), uintptr(int32(solicitedOnly)))
 }
 
-// PostSRQRecv calls ibv_post_srq_recv, a slot of srq.context. The error is what C returns.
+// PostSRQRecv calls ibv_post_srq_recv, a slot of srq.context. The error is the errno that C returns.
 //
 // C: int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr) (verbs.h)
 //
@@ -664,7 +665,7 @@ func PostSRQRecv(srq *ibv.SRQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR
 	return fnPostSRQRecv.Slot(uintptr(context.Ops.PostSRQRecv)).Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(recvWR)), uintptr(unsafe.Pointer(badRecvWR)))
 }
 
-// PostSend calls ibv_post_send, a slot of qp.context. The error is what C returns.
+// PostSend calls ibv_post_send, a slot of qp.context. The error is the errno that C returns.
 //
 // C: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) (verbs.h)
 //
@@ -682,7 +683,7 @@ func PostSend(qp *ibv.QP, wr *ibv.SendWR, badWR *ibv.Ptr[ibv.SendWR]) error {
 	return fnPostSend.Slot(uintptr(context.Ops.PostSend)).Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(wr)), uintptr(unsafe.Pointer(badWR)))
 }
 
-// PostRecv calls ibv_post_recv, a slot of qp.context. The error is what C returns.
+// PostRecv calls ibv_post_recv, a slot of qp.context. The error is the errno that C returns.
 //
 // C: int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr) (verbs.h)
 //

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// InitObj calls mlx4dv_init_obj. The error is what C returns.
+// InitObj calls mlx4dv_init_obj. The error is the errno that C returns.
 //
 // C: int mlx4dv_init_obj(struct mlx4dv_obj *obj, uint64_t obj_type) (mlx4dv.h)
 //
@@ -21,7 +21,7 @@ func InitObj(obj *mlx4dv.Obj, objType mlx4dv.ObjType) error {
 	return From{}.InitObj(obj, objType)
 }
 
-// InitObj is [InitObj] of the backend.
+// InitObj is like [InitObj], for the backend.
 func (from From) InitObj(obj *mlx4dv.Obj, objType mlx4dv.ObjType) error {
 	return fnInitObj.From(from.Backend).Errno(uintptr(unsafe.Pointer(obj)), uintptr(objType))
 }
@@ -37,7 +37,7 @@ func CreateQP(context *ibv.Context, attr *ibv.QPInitAttrEx, mlx4QPAttr *mlx4dv.Q
 	return asObject[ibv.QP](fnCreateQP.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(mlx4QPAttr))))
 }
 
-// QueryDevice calls mlx4dv_query_device. The error is what C returns.
+// QueryDevice calls mlx4dv_query_device. The error is the errno that C returns.
 //
 // C: int mlx4dv_query_device(struct ibv_context *ctx_in, struct mlx4dv_context *attrs_out) (mlx4dv.h)
 //
@@ -48,7 +48,7 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx4dv.Context) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ctxIn)), uintptr(unsafe.Pointer(attrsOut)))
 }
 
-// SetContextAttr calls mlx4dv_set_context_attr. The error is what C returns.
+// SetContextAttr calls mlx4dv_set_context_attr. The error is the errno that C returns.
 //
 // C: int mlx4dv_set_context_attr(struct ibv_context *context, enum mlx4dv_set_ctx_attr_type attr_type, void *attr) (mlx4dv.h)
 //

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// MKeyCheck calls mlx5dv_mkey_check with the sizes of Go's records. The error is what C returns.
+// MKeyCheck calls mlx5dv_mkey_check with the sizes of Go's records. The error is the errno that C returns.
 //
 // C: int mlx5dv_mkey_check(struct mlx5dv_mkey *mkey, struct mlx5dv_mkey_err *err_info) (mlx5dv.h)
 //
@@ -31,7 +31,7 @@ func CreateFlow(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchParamet
 	return CreateFlowSized(matcher, matchValue, numActions, actionsAttr, uint64(unsafe.Sizeof(mlx5dv.FlowActionAttr{})))
 }
 
-// QueryPort calls mlx5dv_query_port with the sizes of Go's records. The error is what C returns.
+// QueryPort calls mlx5dv_query_port with the sizes of Go's records. The error is the errno that C returns.
 //
 // C: int mlx5dv_query_port(struct ibv_context *context, uint32_t port_num, struct mlx5_ib_uapi_query_port *info) (mlx5dv.h)
 //
@@ -42,7 +42,7 @@ func QueryPort(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQuer
 	return QueryPortSized(context, portNum, info, uint64(unsafe.Sizeof(*info)))
 }
 
-// GetExportSizes calls mlx5dv_get_export_sizes with the sizes of Go's records. C itself does not fail.
+// GetExportSizes calls mlx5dv_get_export_sizes with the sizes of Go's records. The C function cannot fail.
 //
 // C: void mlx5dv_get_export_sizes(struct mlx5dv_export_sizes *sizes) (mlx5dv.h)
 //
@@ -53,7 +53,7 @@ func GetExportSizes(sizes *mlx5dv.ExportSizes) error {
 	return From{}.GetExportSizes(sizes)
 }
 
-// GetExportSizes is [GetExportSizes] of the backend.
+// GetExportSizes is like [GetExportSizes], for the backend.
 func (from From) GetExportSizes(sizes *mlx5dv.ExportSizes) error {
 	return from.GetExportSizesSized(sizes, uint64(unsafe.Sizeof(*sizes)))
 }

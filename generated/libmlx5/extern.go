@@ -32,12 +32,12 @@ func CreateMKey(mkeyInitAttr *mlx5dv.MKeyInitAttr) (*mlx5dv.MKey, error) {
 	return From{}.CreateMKey(mkeyInitAttr)
 }
 
-// CreateMKey is [CreateMKey] of the backend.
+// CreateMKey is like [CreateMKey], for the backend.
 func (from From) CreateMKey(mkeyInitAttr *mlx5dv.MKeyInitAttr) (*mlx5dv.MKey, error) {
 	return asObject[mlx5dv.MKey](fnCreateMKey.From(from.Backend).Null(uintptr(unsafe.Pointer(mkeyInitAttr))))
 }
 
-// DestroyMKey calls mlx5dv_destroy_mkey. The error is what C returns.
+// DestroyMKey calls mlx5dv_destroy_mkey. The error is the errno that C returns.
 //
 // C: int mlx5dv_destroy_mkey(struct mlx5dv_mkey *mkey) (mlx5dv.h)
 //
@@ -59,7 +59,7 @@ func CreateQP(context *ibv.Context, qpAttr *ibv.QPInitAttrEx, mlx5QPAttr *mlx5dv
 	return asObject[ibv.QP](fnCreateQP.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(mlx5QPAttr))))
 }
 
-// QPExFromIBVQPEx calls mlx5dv_qp_ex_from_ibv_qp_ex. C itself does not fail.
+// QPExFromIBVQPEx calls mlx5dv_qp_ex_from_ibv_qp_ex. The C function cannot fail.
 //
 // C: struct mlx5dv_qp_ex *mlx5dv_qp_ex_from_ibv_qp_ex(struct ibv_qp_ex *qp) (mlx5dv.h)
 //
@@ -70,7 +70,7 @@ func QPExFromIBVQPEx(qp *ibv.QPEx) (*mlx5dv.QPEx, error) {
 	return asObject[mlx5dv.QPEx](fnQPExFromIBVQPEx.Exported().NullOK(uintptr(unsafe.Pointer(qp))))
 }
 
-// MKeyCheckSized calls _mlx5dv_mkey_check. The error is what C returns.
+// MKeyCheckSized calls _mlx5dv_mkey_check. The error is the errno that C returns.
 //
 // C: int _mlx5dv_mkey_check(struct mlx5dv_mkey *mkey, struct mlx5dv_mkey_err *err_info, size_t err_info_size) (mlx5dv.h)
 //
@@ -81,7 +81,7 @@ func MKeyCheckSized(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr, errInfoSize uint
 	return fnMKeyCheckSized.Exported().Wide(2, errInfoSize).Errno(uintptr(unsafe.Pointer(mkey)), uintptr(unsafe.Pointer(errInfo)), uintptr(errInfoSize))
 }
 
-// QPCancelPostedSendWRs calls mlx5dv_qp_cancel_posted_send_wrs. The error is a negative result of C's.
+// QPCancelPostedSendWRs calls mlx5dv_qp_cancel_posted_send_wrs. The error is a negative errno that C returns.
 //
 // C: int mlx5dv_qp_cancel_posted_send_wrs(struct mlx5dv_qp_ex *mqp, uint64_t wr_id) (mlx5dv.h)
 //
@@ -92,7 +92,7 @@ func QPCancelPostedSendWRs(mqp *mlx5dv.QPEx, wrID uint64) (int, error) {
 	return fnQPCancelPostedSendWRs.Exported().Wide(1, wrID).NegativeErrno(uintptr(unsafe.Pointer(mqp)), uintptr(wrID))
 }
 
-// CryptoLogin calls mlx5dv_crypto_login. The error is what C returns.
+// CryptoLogin calls mlx5dv_crypto_login. The error is the errno that C returns.
 //
 // C: int mlx5dv_crypto_login(struct ibv_context *context, struct mlx5dv_crypto_login_attr *login_attr) (mlx5dv.h)
 //
@@ -103,7 +103,7 @@ func CryptoLogin(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttr) error 
 	return fnCryptoLogin.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(loginAttr)))
 }
 
-// CryptoLoginQueryState calls mlx5dv_crypto_login_query_state. The error is what C returns.
+// CryptoLoginQueryState calls mlx5dv_crypto_login_query_state. The error is the errno that C returns.
 //
 // C: int mlx5dv_crypto_login_query_state(struct ibv_context *context, enum mlx5dv_crypto_login_state *state) (mlx5dv.h)
 //
@@ -114,7 +114,7 @@ func CryptoLoginQueryState(context *ibv.Context, state *mlx5dv.CryptoLoginState)
 	return fnCryptoLoginQueryState.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(state)))
 }
 
-// CryptoLogout calls mlx5dv_crypto_logout. The error is what C returns.
+// CryptoLogout calls mlx5dv_crypto_logout. The error is the errno that C returns.
 //
 // C: int mlx5dv_crypto_logout(struct ibv_context *context) (mlx5dv.h)
 //
@@ -136,7 +136,7 @@ func CryptoLoginCreate(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttrEx
 	return asObject[mlx5dv.CryptoLoginObj](fnCryptoLoginCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(loginAttr))))
 }
 
-// CryptoLoginQuery calls mlx5dv_crypto_login_query. The error is what C returns.
+// CryptoLoginQuery calls mlx5dv_crypto_login_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_crypto_login_query(struct mlx5dv_crypto_login_obj *crypto_login, struct mlx5dv_crypto_login_query_attr *query_attr) (mlx5dv.h)
 //
@@ -147,7 +147,7 @@ func CryptoLoginQuery(cryptoLogin *mlx5dv.CryptoLoginObj, queryAttr *mlx5dv.Cryp
 	return fnCryptoLoginQuery.Exported().Errno(uintptr(unsafe.Pointer(cryptoLogin)), uintptr(unsafe.Pointer(queryAttr)))
 }
 
-// CryptoLoginDestroy calls mlx5dv_crypto_login_destroy. The error is what C returns.
+// CryptoLoginDestroy calls mlx5dv_crypto_login_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_crypto_login_destroy(struct mlx5dv_crypto_login_obj *crypto_login) (mlx5dv.h)
 //
@@ -169,7 +169,7 @@ func DEKCreate(context *ibv.Context, initAttr *mlx5dv.DEKInitAttr) (*mlx5dv.DEK,
 	return asObject[mlx5dv.DEK](fnDEKCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(initAttr))))
 }
 
-// DEKQuery calls mlx5dv_dek_query. The error is what C returns.
+// DEKQuery calls mlx5dv_dek_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_dek_query(struct mlx5dv_dek *dek, struct mlx5dv_dek_attr *attr) (mlx5dv.h)
 //
@@ -180,7 +180,7 @@ func DEKQuery(dek *mlx5dv.DEK, attr *mlx5dv.DEKAttr) error {
 	return fnDEKQuery.Exported().Errno(uintptr(unsafe.Pointer(dek)), uintptr(unsafe.Pointer(attr)))
 }
 
-// DEKDestroy calls mlx5dv_dek_destroy. The error is what C returns.
+// DEKDestroy calls mlx5dv_dek_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dek_destroy(struct mlx5dv_dek *dek) (mlx5dv.h)
 //
@@ -202,7 +202,7 @@ func CreateFlowMatcher(context *ibv.Context, matcherAttr *mlx5dv.FlowMatcherAttr
 	return asObject[mlx5dv.FlowMatcher](fnCreateFlowMatcher.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(matcherAttr))))
 }
 
-// DestroyFlowMatcher calls mlx5dv_destroy_flow_matcher. The error is what C returns.
+// DestroyFlowMatcher calls mlx5dv_destroy_flow_matcher. The error is the errno that C returns.
 //
 // C: int mlx5dv_destroy_flow_matcher(struct mlx5dv_flow_matcher *matcher) (mlx5dv.h)
 //
@@ -224,7 +224,7 @@ func CreateSteeringAnchor(context *ibv.Context, attr *mlx5dv.SteeringAnchorAttr)
 	return asObject[mlx5dv.SteeringAnchor](fnCreateSteeringAnchor.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
 }
 
-// DestroySteeringAnchor calls mlx5dv_destroy_steering_anchor. The error is what C returns.
+// DestroySteeringAnchor calls mlx5dv_destroy_steering_anchor. The error is the errno that C returns.
 //
 // C: int mlx5dv_destroy_steering_anchor(struct mlx5dv_steering_anchor *sa) (mlx5dv.h)
 //
@@ -281,7 +281,7 @@ func CreateFlowActionPacketReformat(ctx *ibv.Context, dataSz uint64, data uintpt
 	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Wide(1, dataSz).Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, runtime.Word(uint32(reformatType)), runtime.Word(uint32(ftType))))
 }
 
-// QueryDevice calls mlx5dv_query_device. The error is what C returns.
+// QueryDevice calls mlx5dv_query_device. The error is the errno that C returns.
 //
 // C: int mlx5dv_query_device(struct ibv_context *ctx_in, struct mlx5dv_context *attrs_out) (mlx5dv.h)
 //
@@ -292,7 +292,7 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx5dv.Context) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ctxIn)), uintptr(unsafe.Pointer(attrsOut)))
 }
 
-// MapAHToQP calls mlx5dv_map_ah_to_qp. The error is what C returns.
+// MapAHToQP calls mlx5dv_map_ah_to_qp. The error is the errno that C returns.
 //
 // C: int mlx5dv_map_ah_to_qp(struct ibv_ah *ah, uint32_t qp_num) (mlx5dv.h)
 //
@@ -336,7 +336,7 @@ func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, 
 	return asObject[ibv.MR](fnRegDMABufMR.Exported().Wide(1, offset).Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access)), uintptr(int32(mlx5Access))))
 }
 
-// GetDataDirectSysfsPath calls mlx5dv_get_data_direct_sysfs_path. The error is what C returns.
+// GetDataDirectSysfsPath calls mlx5dv_get_data_direct_sysfs_path. The error is the errno that C returns.
 //
 // C: int mlx5dv_get_data_direct_sysfs_path(struct ibv_context *context, char *buf, size_t buf_len) (mlx5dv.h)
 //
@@ -358,7 +358,7 @@ func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr, mlx5WQAttr *mlx5
 	return asObject[ibv.WQ](fnCreateWQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(wqInitAttr)), uintptr(unsafe.Pointer(mlx5WQAttr))))
 }
 
-// InitObj calls mlx5dv_init_obj. The error is what C returns.
+// InitObj calls mlx5dv_init_obj. The error is the errno that C returns.
 //
 // C: int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t obj_type) (mlx5dv.h)
 //
@@ -369,12 +369,12 @@ func InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 	return From{}.InitObj(obj, objType)
 }
 
-// InitObj is [InitObj] of the backend.
+// InitObj is like [InitObj], for the backend.
 func (from From) InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 	return fnInitObj.From(from.Backend).Errno(uintptr(unsafe.Pointer(obj)), uintptr(objType))
 }
 
-// SetContextAttr calls mlx5dv_set_context_attr. The error is what C returns.
+// SetContextAttr calls mlx5dv_set_context_attr. The error is the errno that C returns.
 //
 // C: int mlx5dv_set_context_attr(struct ibv_context *context, enum mlx5dv_set_ctx_attr_type type, void *attr) (mlx5dv.h)
 //
@@ -387,7 +387,7 @@ func SetContextAttr(context *ibv.Context, kind mlx5dv.SetCtxAttrType, attr uintp
 	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(kind)), attr)
 }
 
-// GetClockInfo calls mlx5dv_get_clock_info. The error is what C returns.
+// GetClockInfo calls mlx5dv_get_clock_info. The error is the errno that C returns.
 //
 // C: int mlx5dv_get_clock_info(struct ibv_context *context, struct mlx5dv_clock_info *clock_info) (mlx5dv.h)
 //
@@ -398,7 +398,7 @@ func GetClockInfo(context *ibv.Context, clockInfo *mlx5dv.ClockInfo) error {
 	return fnGetClockInfo.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(clockInfo)))
 }
 
-// IsSupported calls mlx5dv_is_supported. C itself does not fail.
+// IsSupported calls mlx5dv_is_supported. The C function cannot fail.
 //
 // C: _Bool mlx5dv_is_supported(struct ibv_device *device) (mlx5dv.h)
 //
@@ -420,12 +420,12 @@ func GetVFIODeviceList(attr *mlx5dv.VFIOContextAttr) (*ibv.Ptr[ibv.Device], erro
 	return From{}.GetVFIODeviceList(attr)
 }
 
-// GetVFIODeviceList is [GetVFIODeviceList] of the backend.
+// GetVFIODeviceList is like [GetVFIODeviceList], for the backend.
 func (from From) GetVFIODeviceList(attr *mlx5dv.VFIOContextAttr) (*ibv.Ptr[ibv.Device], error) {
 	return asObject[ibv.Ptr[ibv.Device]](fnGetVFIODeviceList.From(from.Backend).Null(uintptr(unsafe.Pointer(attr))))
 }
 
-// VFIOGetEventsFD calls mlx5dv_vfio_get_events_fd. C itself does not fail.
+// VFIOGetEventsFD calls mlx5dv_vfio_get_events_fd. The C function cannot fail.
 //
 // C: int mlx5dv_vfio_get_events_fd(struct ibv_context *ibctx) (mlx5dv.h)
 //
@@ -436,7 +436,7 @@ func VFIOGetEventsFD(ibctx *ibv.Context) (int, error) {
 	return asInt(fnVFIOGetEventsFD.Exported().Value(uintptr(unsafe.Pointer(ibctx))))
 }
 
-// VFIOProcessEvents calls mlx5dv_vfio_process_events. The error is what C returns.
+// VFIOProcessEvents calls mlx5dv_vfio_process_events. The error is the errno that C returns.
 //
 // C: int mlx5dv_vfio_process_events(struct ibv_context *context) (mlx5dv.h)
 //
@@ -471,7 +471,7 @@ func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, 
 	return asObject[mlx5dv.DevxObj](fnDevxObjCreate.Exported().Wide(2, inlen).Wide(4, outlen).Null(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen)))
 }
 
-// DevxObjQuery calls mlx5dv_devx_obj_query. The error is what C returns.
+// DevxObjQuery calls mlx5dv_devx_obj_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -484,7 +484,7 @@ func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, ou
 	return fnDevxObjQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxObjModify calls mlx5dv_devx_obj_modify. The error is what C returns.
+// DevxObjModify calls mlx5dv_devx_obj_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -497,7 +497,7 @@ func DevxObjModify(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, o
 	return fnDevxObjModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxObjDestroy calls mlx5dv_devx_obj_destroy. The error is what C returns.
+// DevxObjDestroy calls mlx5dv_devx_obj_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj) (mlx5dv.h)
 //
@@ -508,7 +508,7 @@ func DevxObjDestroy(obj *mlx5dv.DevxObj) error {
 	return fnDevxObjDestroy.Exported().Errno(uintptr(unsafe.Pointer(obj)))
 }
 
-// DevxObjExport calls mlx5dv_devx_obj_export. The error is what C returns.
+// DevxObjExport calls mlx5dv_devx_obj_export. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_obj_export(struct mlx5dv_devx_obj *obj, void *data) (mlx5dv.h)
 //
@@ -534,7 +534,7 @@ func DevxObjImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxObj, error) 
 	return asObject[mlx5dv.DevxObj](fnDevxObjImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
 
-// DevxObjUnimport calls mlx5dv_devx_obj_unimport. C itself does not fail.
+// DevxObjUnimport calls mlx5dv_devx_obj_unimport. The C function cannot fail.
 //
 // C: void mlx5dv_devx_obj_unimport(struct mlx5dv_devx_obj *obj) (mlx5dv.h)
 //
@@ -545,7 +545,7 @@ func DevxObjUnimport(obj *mlx5dv.DevxObj) error {
 	return fnDevxObjUnimport.Exported().Void(uintptr(unsafe.Pointer(obj)))
 }
 
-// DevxGeneralCmd calls mlx5dv_devx_general_cmd. The error is what C returns.
+// DevxGeneralCmd calls mlx5dv_devx_general_cmd. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -558,7 +558,7 @@ func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr,
 	return fnDevxGeneralCmd.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// QueryPortSized calls _mlx5dv_query_port. The error is what C returns.
+// QueryPortSized calls _mlx5dv_query_port. The error is the errno that C returns.
 //
 // C: int _mlx5dv_query_port(struct ibv_context *context, uint32_t port_num, struct mlx5_ib_uapi_query_port *info, size_t info_len) (mlx5dv.h)
 //
@@ -593,7 +593,7 @@ func DevxUMemRegEx(ctx *ibv.Context, umemIn *mlx5dv.DevxUMemIn) (*mlx5dv.DevxUMe
 	return asObject[mlx5dv.DevxUMem](fnDevxUMemRegEx.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(umemIn))))
 }
 
-// DevxUMemDereg calls mlx5dv_devx_umem_dereg. The error is what C returns.
+// DevxUMemDereg calls mlx5dv_devx_umem_dereg. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_umem_dereg(struct mlx5dv_devx_umem *umem) (mlx5dv.h)
 //
@@ -604,7 +604,7 @@ func DevxUMemDereg(umem *mlx5dv.DevxUMem) error {
 	return fnDevxUMemDereg.Exported().Errno(uintptr(unsafe.Pointer(umem)))
 }
 
-// DevxUMemExport calls mlx5dv_devx_umem_export. The error is what C returns.
+// DevxUMemExport calls mlx5dv_devx_umem_export. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_umem_export(struct mlx5dv_devx_umem *umem, void *data) (mlx5dv.h)
 //
@@ -630,7 +630,7 @@ func DevxUMemImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxUMem, error
 	return asObject[mlx5dv.DevxUMem](fnDevxUMemImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
 
-// DevxUMemUnimport calls mlx5dv_devx_umem_unimport. C itself does not fail.
+// DevxUMemUnimport calls mlx5dv_devx_umem_unimport. The C function cannot fail.
 //
 // C: void mlx5dv_devx_umem_unimport(struct mlx5dv_devx_umem *umem) (mlx5dv.h)
 //
@@ -652,7 +652,7 @@ func DevxAllocUAR(context *ibv.Context, flags uint32) (*mlx5dv.DevxUAR, error) {
 	return asObject[mlx5dv.DevxUAR](fnDevxAllocUAR.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
-// DevxFreeUAR calls mlx5dv_devx_free_uar. C itself does not fail.
+// DevxFreeUAR calls mlx5dv_devx_free_uar. The C function cannot fail.
 //
 // C: void mlx5dv_devx_free_uar(struct mlx5dv_devx_uar *devx_uar) (mlx5dv.h)
 //
@@ -685,7 +685,7 @@ func AllocVar(context *ibv.Context, flags uint32) (*mlx5dv.Var, error) {
 	return asObject[mlx5dv.Var](fnAllocVar.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
-// FreeVar calls mlx5dv_free_var. C itself does not fail.
+// FreeVar calls mlx5dv_free_var. The C function cannot fail.
 //
 // C: void mlx5dv_free_var(struct mlx5dv_var *dv_var) (mlx5dv.h)
 //
@@ -696,7 +696,7 @@ func FreeVar(dvVar *mlx5dv.Var) error {
 	return fnFreeVar.Exported().Void(uintptr(unsafe.Pointer(dvVar)))
 }
 
-// VarExport calls mlx5dv_var_export. The error is what C returns.
+// VarExport calls mlx5dv_var_export. The error is the errno that C returns.
 //
 // C: int mlx5dv_var_export(struct mlx5dv_var *dv_var, void *data) (mlx5dv.h)
 //
@@ -722,7 +722,7 @@ func VarImport(context *ibv.Context, data uintptr) (*mlx5dv.Var, error) {
 	return asObject[mlx5dv.Var](fnVarImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
 
-// VarUnimport calls mlx5dv_var_unimport. C itself does not fail.
+// VarUnimport calls mlx5dv_var_unimport. The C function cannot fail.
 //
 // C: void mlx5dv_var_unimport(struct mlx5dv_var *dv_var) (mlx5dv.h)
 //
@@ -733,7 +733,7 @@ func VarUnimport(dvVar *mlx5dv.Var) error {
 	return fnVarUnimport.Exported().Void(uintptr(unsafe.Pointer(dvVar)))
 }
 
-// GetExportSizesSized calls _mlx5dv_get_export_sizes. C itself does not fail.
+// GetExportSizesSized calls _mlx5dv_get_export_sizes. The C function cannot fail.
 //
 // C: void _mlx5dv_get_export_sizes(struct mlx5dv_export_sizes *sizes, size_t sizes_len) (mlx5dv.h)
 //
@@ -744,12 +744,12 @@ func GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64) error {
 	return From{}.GetExportSizesSized(sizes, sizesLen)
 }
 
-// GetExportSizesSized is [GetExportSizesSized] of the backend.
+// GetExportSizesSized is like [GetExportSizesSized], for the backend.
 func (from From) GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64) error {
 	return fnGetExportSizesSized.From(from.Backend).Wide(1, sizesLen).Void(uintptr(unsafe.Pointer(sizes)), uintptr(sizesLen))
 }
 
-// DevxQueryEQN calls mlx5dv_devx_query_eqn. The error is what C returns.
+// DevxQueryEQN calls mlx5dv_devx_query_eqn. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_query_eqn(struct ibv_context *context, uint32_t vector, uint32_t *eqn) (mlx5dv.h)
 //
@@ -760,7 +760,7 @@ func DevxQueryEQN(context *ibv.Context, vector uint32, eqn *uint32) error {
 	return fnDevxQueryEQN.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(vector)), uintptr(unsafe.Pointer(eqn)))
 }
 
-// DevxCQQuery calls mlx5dv_devx_cq_query. The error is what C returns.
+// DevxCQQuery calls mlx5dv_devx_cq_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_cq_query(struct ibv_cq *cq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -773,7 +773,7 @@ func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 	return fnDevxCQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxCQModify calls mlx5dv_devx_cq_modify. The error is what C returns.
+// DevxCQModify calls mlx5dv_devx_cq_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_cq_modify(struct ibv_cq *cq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -786,7 +786,7 @@ func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint
 	return fnDevxCQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxQPQuery calls mlx5dv_devx_qp_query. The error is what C returns.
+// DevxQPQuery calls mlx5dv_devx_qp_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_qp_query(struct ibv_qp *qp, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -799,7 +799,7 @@ func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint6
 	return fnDevxQPQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxQPModify calls mlx5dv_devx_qp_modify. The error is what C returns.
+// DevxQPModify calls mlx5dv_devx_qp_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_qp_modify(struct ibv_qp *qp, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -812,7 +812,7 @@ func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint
 	return fnDevxQPModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxSRQQuery calls mlx5dv_devx_srq_query. The error is what C returns.
+// DevxSRQQuery calls mlx5dv_devx_srq_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_srq_query(struct ibv_srq *srq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -825,7 +825,7 @@ func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen ui
 	return fnDevxSRQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxSRQModify calls mlx5dv_devx_srq_modify. The error is what C returns.
+// DevxSRQModify calls mlx5dv_devx_srq_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_srq_modify(struct ibv_srq *srq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -838,7 +838,7 @@ func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen u
 	return fnDevxSRQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxWQQuery calls mlx5dv_devx_wq_query. The error is what C returns.
+// DevxWQQuery calls mlx5dv_devx_wq_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_wq_query(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -851,7 +851,7 @@ func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 	return fnDevxWQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxWQModify calls mlx5dv_devx_wq_modify. The error is what C returns.
+// DevxWQModify calls mlx5dv_devx_wq_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_wq_modify(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -864,7 +864,7 @@ func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint
 	return fnDevxWQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxIndTblQuery calls mlx5dv_devx_ind_tbl_query. The error is what C returns.
+// DevxIndTblQuery calls mlx5dv_devx_ind_tbl_query. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_ind_tbl_query(struct ibv_rwq_ind_table *ind_tbl, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -877,7 +877,7 @@ func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uint
 	return fnDevxIndTblQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
-// DevxIndTblModify calls mlx5dv_devx_ind_tbl_modify. The error is what C returns.
+// DevxIndTblModify calls mlx5dv_devx_ind_tbl_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_ind_tbl_modify(struct ibv_rwq_ind_table *ind_tbl, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
 //
@@ -901,7 +901,7 @@ func DevxCreateCmdComp(context *ibv.Context) (*mlx5dv.DevxCmdComp, error) {
 	return asObject[mlx5dv.DevxCmdComp](fnDevxCreateCmdComp.Exported().Null(uintptr(unsafe.Pointer(context))))
 }
 
-// DevxDestroyCmdComp calls mlx5dv_devx_destroy_cmd_comp. C itself does not fail.
+// DevxDestroyCmdComp calls mlx5dv_devx_destroy_cmd_comp. The C function cannot fail.
 //
 // C: void mlx5dv_devx_destroy_cmd_comp(struct mlx5dv_devx_cmd_comp *cmd_comp) (mlx5dv.h)
 //
@@ -912,7 +912,7 @@ func DevxDestroyCmdComp(cmdComp *mlx5dv.DevxCmdComp) error {
 	return fnDevxDestroyCmdComp.Exported().Void(uintptr(unsafe.Pointer(cmdComp)))
 }
 
-// DevxObjQueryAsync calls mlx5dv_devx_obj_query_async. The error is what C returns.
+// DevxObjQueryAsync calls mlx5dv_devx_obj_query_async. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_obj_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen, uint64_t wr_id, struct mlx5dv_devx_cmd_comp *cmd_comp) (mlx5dv.h)
 //
@@ -925,7 +925,7 @@ func DevxObjQueryAsync(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, outlen uin
 	return fnDevxObjQueryAsync.Exported().Wide(2, inlen).Wide(3, outlen).Wide(4, wrID).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), uintptr(outlen), uintptr(wrID), uintptr(unsafe.Pointer(cmdComp)))
 }
 
-// DevxGetAsyncCmdComp calls mlx5dv_devx_get_async_cmd_comp. The error is what C returns. It may wait for as long as nothing happens.
+// DevxGetAsyncCmdComp calls mlx5dv_devx_get_async_cmd_comp. The error is the errno that C returns. It may block indefinitely.
 //
 // C: int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *cmd_comp, struct mlx5_ib_uapi_devx_async_cmd_hdr *cmd_resp, size_t cmd_resp_len) (mlx5dv.h)
 //
@@ -947,7 +947,7 @@ func DevxCreateEventChannel(context *ibv.Context, flags mlx5dv.MLX5IBUAPIDevxCre
 	return asObject[mlx5dv.DevxEventChannel](fnDevxCreateEventChannel.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
-// DevxDestroyEventChannel calls mlx5dv_devx_destroy_event_channel. C itself does not fail.
+// DevxDestroyEventChannel calls mlx5dv_devx_destroy_event_channel. The C function cannot fail.
 //
 // C: void mlx5dv_devx_destroy_event_channel(struct mlx5dv_devx_event_channel *event_channel) (mlx5dv.h)
 //
@@ -958,7 +958,7 @@ func DevxDestroyEventChannel(eventChannel *mlx5dv.DevxEventChannel) error {
 	return fnDevxDestroyEventChannel.Exported().Void(uintptr(unsafe.Pointer(eventChannel)))
 }
 
-// DevxSubscribeDevxEvent calls mlx5dv_devx_subscribe_devx_event. The error is what C returns.
+// DevxSubscribeDevxEvent calls mlx5dv_devx_subscribe_devx_event. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_subscribe_devx_event(struct mlx5dv_devx_event_channel *event_channel, struct mlx5dv_devx_obj *obj, uint16_t events_sz, uint16_t *events_num, uint64_t cookie) (mlx5dv.h)
 //
@@ -969,7 +969,7 @@ func DevxSubscribeDevxEvent(eventChannel *mlx5dv.DevxEventChannel, obj *mlx5dv.D
 	return fnDevxSubscribeDevxEvent.Exported().Wide(4, cookie).Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(obj)), uintptr(eventsSz), uintptr(unsafe.Pointer(eventsNum)), uintptr(cookie))
 }
 
-// DevxSubscribeDevxEventFD calls mlx5dv_devx_subscribe_devx_event_fd. The error is what C returns.
+// DevxSubscribeDevxEventFD calls mlx5dv_devx_subscribe_devx_event_fd. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_subscribe_devx_event_fd(struct mlx5dv_devx_event_channel *event_channel, int fd, struct mlx5dv_devx_obj *obj, uint16_t event_num) (mlx5dv.h)
 //
@@ -980,7 +980,7 @@ func DevxSubscribeDevxEventFD(eventChannel *mlx5dv.DevxEventChannel, fd int, obj
 	return fnDevxSubscribeDevxEventFD.Exported().Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(int32(fd)), uintptr(unsafe.Pointer(obj)), uintptr(eventNum))
 }
 
-// DevxGetEvent calls mlx5dv_devx_get_event. After -1 the error is errno. It may wait for as long as nothing happens.
+// DevxGetEvent calls mlx5dv_devx_get_event. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *event_channel, struct mlx5_ib_uapi_devx_async_event_hdr *event_data, size_t event_resp_len) (mlx5dv.h)
 //
@@ -1002,7 +1002,7 @@ func DRDomainCreate(ctx *ibv.Context, kind mlx5dv.DRDomainType) (*mlx5dv.DRDomai
 	return asObject[mlx5dv.DRDomain](fnDRDomainCreate.Exported().Null(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(kind))))
 }
 
-// DRDomainDestroy calls mlx5dv_dr_domain_destroy. The error is what C returns.
+// DRDomainDestroy calls mlx5dv_dr_domain_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_domain_destroy(struct mlx5dv_dr_domain *domain) (mlx5dv.h)
 //
@@ -1013,7 +1013,7 @@ func DRDomainDestroy(domain *mlx5dv.DRDomain) error {
 	return fnDRDomainDestroy.Exported().Errno(uintptr(unsafe.Pointer(domain)))
 }
 
-// DRDomainSync calls mlx5dv_dr_domain_sync. The error is what C returns.
+// DRDomainSync calls mlx5dv_dr_domain_sync. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_domain_sync(struct mlx5dv_dr_domain *domain, uint32_t flags) (mlx5dv.h)
 //
@@ -1024,7 +1024,7 @@ func DRDomainSync(domain *mlx5dv.DRDomain, flags uint32) error {
 	return fnDRDomainSync.Exported().Errno(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)))
 }
 
-// DRDomainSetReclaimDeviceMemory calls mlx5dv_dr_domain_set_reclaim_device_memory. C itself does not fail.
+// DRDomainSetReclaimDeviceMemory calls mlx5dv_dr_domain_set_reclaim_device_memory. The C function cannot fail.
 //
 // C: void mlx5dv_dr_domain_set_reclaim_device_memory(struct mlx5dv_dr_domain *dmn, _Bool enable) (mlx5dv.h)
 //
@@ -1035,7 +1035,7 @@ func DRDomainSetReclaimDeviceMemory(dmn *mlx5dv.DRDomain, enable bool) error {
 	return fnDRDomainSetReclaimDeviceMemory.Exported().Void(uintptr(unsafe.Pointer(dmn)), truth(enable))
 }
 
-// DRDomainAllowDuplicateRules calls mlx5dv_dr_domain_allow_duplicate_rules. C itself does not fail.
+// DRDomainAllowDuplicateRules calls mlx5dv_dr_domain_allow_duplicate_rules. The C function cannot fail.
 //
 // C: void mlx5dv_dr_domain_allow_duplicate_rules(struct mlx5dv_dr_domain *domain, _Bool allow) (mlx5dv.h)
 //
@@ -1057,7 +1057,7 @@ func DRTableCreate(domain *mlx5dv.DRDomain, level uint32) (*mlx5dv.DRTable, erro
 	return asObject[mlx5dv.DRTable](fnDRTableCreate.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(level))))
 }
 
-// DRTableDestroy calls mlx5dv_dr_table_destroy. The error is what C returns.
+// DRTableDestroy calls mlx5dv_dr_table_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_table_destroy(struct mlx5dv_dr_table *table) (mlx5dv.h)
 //
@@ -1079,7 +1079,7 @@ func DRMatcherCreate(table *mlx5dv.DRTable, priority uint16, matchCriteriaEnable
 	return asObject[mlx5dv.DRMatcher](fnDRMatcherCreate.Exported().Null(uintptr(unsafe.Pointer(table)), uintptr(priority), uintptr(matchCriteriaEnable), uintptr(unsafe.Pointer(mask))))
 }
 
-// DRMatcherDestroy calls mlx5dv_dr_matcher_destroy. The error is what C returns.
+// DRMatcherDestroy calls mlx5dv_dr_matcher_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_matcher_destroy(struct mlx5dv_dr_matcher *matcher) (mlx5dv.h)
 //
@@ -1090,7 +1090,7 @@ func DRMatcherDestroy(matcher *mlx5dv.DRMatcher) error {
 	return fnDRMatcherDestroy.Exported().Errno(uintptr(unsafe.Pointer(matcher)))
 }
 
-// DRMatcherSetLayout calls mlx5dv_dr_matcher_set_layout. The error is what C returns.
+// DRMatcherSetLayout calls mlx5dv_dr_matcher_set_layout. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_matcher_set_layout(struct mlx5dv_dr_matcher *matcher, struct mlx5dv_dr_matcher_layout *layout) (mlx5dv.h)
 //
@@ -1112,7 +1112,7 @@ func DRRuleCreate(matcher *mlx5dv.DRMatcher, value *mlx5dv.FlowMatchParameters, 
 	return asObject[mlx5dv.DRRule](fnDRRuleCreate.Exported().Wide(2, numActions).Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(value)), uintptr(numActions), uintptr(unsafe.Pointer(actions))))
 }
 
-// DRRuleDestroy calls mlx5dv_dr_rule_destroy. The error is what C returns.
+// DRRuleDestroy calls mlx5dv_dr_rule_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_rule_destroy(struct mlx5dv_dr_rule *rule) (mlx5dv.h)
 //
@@ -1200,7 +1200,7 @@ func DRActionCreateDrop() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateDrop()
 }
 
-// DRActionCreateDrop is [DRActionCreateDrop] of the backend.
+// DRActionCreateDrop is like [DRActionCreateDrop], for the backend.
 func (from From) DRActionCreateDrop() (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDrop.From(from.Backend).Null())
 }
@@ -1216,7 +1216,7 @@ func DRActionCreateDefaultMiss() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateDefaultMiss()
 }
 
-// DRActionCreateDefaultMiss is [DRActionCreateDefaultMiss] of the backend.
+// DRActionCreateDefaultMiss is like [DRActionCreateDefaultMiss], for the backend.
 func (from From) DRActionCreateDefaultMiss() (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDefaultMiss.From(from.Backend).Null())
 }
@@ -1232,7 +1232,7 @@ func DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateTag(tagValue)
 }
 
-// DRActionCreateTag is [DRActionCreateTag] of the backend.
+// DRActionCreateTag is like [DRActionCreateTag], for the backend.
 func (from From) DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateTag.From(from.Backend).Null(runtime.Word(uint32(tagValue))))
 }
@@ -1259,7 +1259,7 @@ func DRActionCreateASO(domain *mlx5dv.DRDomain, devxObj *mlx5dv.DevxObj, offset 
 	return asObject[mlx5dv.DRAction](fnDRActionCreateASO.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(unsafe.Pointer(devxObj)), runtime.Word(uint32(offset)), runtime.Word(uint32(flags)), uintptr(returnRegC)))
 }
 
-// DRActionModifyASO calls mlx5dv_dr_action_modify_aso. The error is what C returns.
+// DRActionModifyASO calls mlx5dv_dr_action_modify_aso. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_action_modify_aso(struct mlx5dv_dr_action *action, uint32_t offset, uint32_t flags, uint8_t return_reg_c) (mlx5dv.h)
 //
@@ -1305,12 +1305,12 @@ func DRActionCreateFlowMeter(attr *mlx5dv.DRFlowMeterAttr) (*mlx5dv.DRAction, er
 	return From{}.DRActionCreateFlowMeter(attr)
 }
 
-// DRActionCreateFlowMeter is [DRActionCreateFlowMeter] of the backend.
+// DRActionCreateFlowMeter is like [DRActionCreateFlowMeter], for the backend.
 func (from From) DRActionCreateFlowMeter(attr *mlx5dv.DRFlowMeterAttr) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowMeter.From(from.Backend).Null(uintptr(unsafe.Pointer(attr))))
 }
 
-// DRActionModifyFlowMeter calls mlx5dv_dr_action_modify_flow_meter. The error is what C returns.
+// DRActionModifyFlowMeter calls mlx5dv_dr_action_modify_flow_meter. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_action_modify_flow_meter(struct mlx5dv_dr_action *action, struct mlx5dv_dr_flow_meter_attr *attr, __be64 modify_field_select) (mlx5dv.h)
 //
@@ -1332,7 +1332,7 @@ func DRActionCreateFlowSampler(attr *mlx5dv.DRFlowSamplerAttr) (*mlx5dv.DRAction
 	return From{}.DRActionCreateFlowSampler(attr)
 }
 
-// DRActionCreateFlowSampler is [DRActionCreateFlowSampler] of the backend.
+// DRActionCreateFlowSampler is like [DRActionCreateFlowSampler], for the backend.
 func (from From) DRActionCreateFlowSampler(attr *mlx5dv.DRFlowSamplerAttr) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowSampler.From(from.Backend).Null(uintptr(unsafe.Pointer(attr))))
 }
@@ -1348,7 +1348,7 @@ func DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreatePopVLAN()
 }
 
-// DRActionCreatePopVLAN is [DRActionCreatePopVLAN] of the backend.
+// DRActionCreatePopVLAN is like [DRActionCreatePopVLAN], for the backend.
 func (from From) DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreatePopVLAN.From(from.Backend).Null())
 }
@@ -1375,7 +1375,7 @@ func DRActionCreateDestRootTable(table *mlx5dv.DRTable, priority uint16) (*mlx5d
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestRootTable.Exported().Null(uintptr(unsafe.Pointer(table)), uintptr(priority)))
 }
 
-// DRActionDestroy calls mlx5dv_dr_action_destroy. The error is what C returns.
+// DRActionDestroy calls mlx5dv_dr_action_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_action_destroy(struct mlx5dv_dr_action *action) (mlx5dv.h)
 //
@@ -1386,7 +1386,7 @@ func DRActionDestroy(action *mlx5dv.DRAction) error {
 	return fnDRActionDestroy.Exported().Errno(uintptr(unsafe.Pointer(action)))
 }
 
-// DumpDRDomain calls mlx5dv_dump_dr_domain. The error is what C returns.
+// DumpDRDomain calls mlx5dv_dump_dr_domain. The error is the errno that C returns.
 //
 // C: int mlx5dv_dump_dr_domain(struct _IO_FILE *fout, struct mlx5dv_dr_domain *domain) (mlx5dv.h)
 //
@@ -1397,7 +1397,7 @@ func DumpDRDomain(fout *mlx5dv.IOFile, domain *mlx5dv.DRDomain) error {
 	return fnDumpDRDomain.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(domain)))
 }
 
-// DumpDRTable calls mlx5dv_dump_dr_table. The error is what C returns.
+// DumpDRTable calls mlx5dv_dump_dr_table. The error is the errno that C returns.
 //
 // C: int mlx5dv_dump_dr_table(struct _IO_FILE *fout, struct mlx5dv_dr_table *table) (mlx5dv.h)
 //
@@ -1408,7 +1408,7 @@ func DumpDRTable(fout *mlx5dv.IOFile, table *mlx5dv.DRTable) error {
 	return fnDumpDRTable.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(table)))
 }
 
-// DumpDRMatcher calls mlx5dv_dump_dr_matcher. The error is what C returns.
+// DumpDRMatcher calls mlx5dv_dump_dr_matcher. The error is the errno that C returns.
 //
 // C: int mlx5dv_dump_dr_matcher(struct _IO_FILE *fout, struct mlx5dv_dr_matcher *matcher) (mlx5dv.h)
 //
@@ -1419,7 +1419,7 @@ func DumpDRMatcher(fout *mlx5dv.IOFile, matcher *mlx5dv.DRMatcher) error {
 	return fnDumpDRMatcher.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(matcher)))
 }
 
-// DumpDRRule calls mlx5dv_dump_dr_rule. The error is what C returns.
+// DumpDRRule calls mlx5dv_dump_dr_rule. The error is the errno that C returns.
 //
 // C: int mlx5dv_dump_dr_rule(struct _IO_FILE *fout, struct mlx5dv_dr_rule *rule) (mlx5dv.h)
 //
@@ -1443,7 +1443,7 @@ func PPAlloc(context *ibv.Context, ppContextSz uint64, ppContext uintptr, flags 
 	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Wide(1, ppContextSz).Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, runtime.Word(uint32(flags))))
 }
 
-// PPFree calls mlx5dv_pp_free. C itself does not fail.
+// PPFree calls mlx5dv_pp_free. The C function cannot fail.
 //
 // C: void mlx5dv_pp_free(struct mlx5dv_pp *pp) (mlx5dv.h)
 //
@@ -1454,7 +1454,7 @@ func PPFree(pp *mlx5dv.PP) error {
 	return fnPPFree.Exported().Void(uintptr(unsafe.Pointer(pp)))
 }
 
-// QueryQPLAGPort calls mlx5dv_query_qp_lag_port. The error is what C returns.
+// QueryQPLAGPort calls mlx5dv_query_qp_lag_port. The error is the errno that C returns.
 //
 // C: int mlx5dv_query_qp_lag_port(struct ibv_qp *qp, uint8_t *port_num, uint8_t *active_port_num) (mlx5dv.h)
 //
@@ -1465,7 +1465,7 @@ func QueryQPLAGPort(qp *ibv.QP, portNum *uint8, activePortNum *uint8) error {
 	return fnQueryQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(portNum)), uintptr(unsafe.Pointer(activePortNum)))
 }
 
-// ModifyQPLAGPort calls mlx5dv_modify_qp_lag_port. The error is what C returns.
+// ModifyQPLAGPort calls mlx5dv_modify_qp_lag_port. The error is the errno that C returns.
 //
 // C: int mlx5dv_modify_qp_lag_port(struct ibv_qp *qp, uint8_t port_num) (mlx5dv.h)
 //
@@ -1476,7 +1476,7 @@ func ModifyQPLAGPort(qp *ibv.QP, portNum uint8) error {
 	return fnModifyQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(portNum))
 }
 
-// ModifyQPUDPSport calls mlx5dv_modify_qp_udp_sport. The error is what C returns.
+// ModifyQPUDPSport calls mlx5dv_modify_qp_udp_sport. The error is the errno that C returns.
 //
 // C: int mlx5dv_modify_qp_udp_sport(struct ibv_qp *qp, uint16_t udp_sport) (mlx5dv.h)
 //
@@ -1487,7 +1487,7 @@ func ModifyQPUDPSport(qp *ibv.QP, udpSport uint16) error {
 	return fnModifyQPUDPSport.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(udpSport))
 }
 
-// DCIStreamIDReset calls mlx5dv_dci_stream_id_reset. The error is what C returns.
+// DCIStreamIDReset calls mlx5dv_dci_stream_id_reset. The error is the errno that C returns.
 //
 // C: int mlx5dv_dci_stream_id_reset(struct ibv_qp *qp, uint16_t stream_id) (mlx5dv.h)
 //
@@ -1520,7 +1520,7 @@ func SchedLeafCreate(context *ibv.Context, schedAttr *mlx5dv.SchedAttr) (*mlx5dv
 	return asObject[mlx5dv.SchedLeaf](fnSchedLeafCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(schedAttr))))
 }
 
-// SchedNodeModify calls mlx5dv_sched_node_modify. The error is what C returns.
+// SchedNodeModify calls mlx5dv_sched_node_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_sched_node_modify(struct mlx5dv_sched_node *node, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
 //
@@ -1531,7 +1531,7 @@ func SchedNodeModify(node *mlx5dv.SchedNode, schedAttr *mlx5dv.SchedAttr) error 
 	return fnSchedNodeModify.Exported().Errno(uintptr(unsafe.Pointer(node)), uintptr(unsafe.Pointer(schedAttr)))
 }
 
-// SchedLeafModify calls mlx5dv_sched_leaf_modify. The error is what C returns.
+// SchedLeafModify calls mlx5dv_sched_leaf_modify. The error is the errno that C returns.
 //
 // C: int mlx5dv_sched_leaf_modify(struct mlx5dv_sched_leaf *leaf, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
 //
@@ -1542,7 +1542,7 @@ func SchedLeafModify(leaf *mlx5dv.SchedLeaf, schedAttr *mlx5dv.SchedAttr) error 
 	return fnSchedLeafModify.Exported().Errno(uintptr(unsafe.Pointer(leaf)), uintptr(unsafe.Pointer(schedAttr)))
 }
 
-// SchedNodeDestroy calls mlx5dv_sched_node_destroy. The error is what C returns.
+// SchedNodeDestroy calls mlx5dv_sched_node_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_sched_node_destroy(struct mlx5dv_sched_node *node) (mlx5dv.h)
 //
@@ -1553,7 +1553,7 @@ func SchedNodeDestroy(node *mlx5dv.SchedNode) error {
 	return fnSchedNodeDestroy.Exported().Errno(uintptr(unsafe.Pointer(node)))
 }
 
-// SchedLeafDestroy calls mlx5dv_sched_leaf_destroy. The error is what C returns.
+// SchedLeafDestroy calls mlx5dv_sched_leaf_destroy. The error is the errno that C returns.
 //
 // C: int mlx5dv_sched_leaf_destroy(struct mlx5dv_sched_leaf *leaf) (mlx5dv.h)
 //
@@ -1564,7 +1564,7 @@ func SchedLeafDestroy(leaf *mlx5dv.SchedLeaf) error {
 	return fnSchedLeafDestroy.Exported().Errno(uintptr(unsafe.Pointer(leaf)))
 }
 
-// ModifyQPSchedElem calls mlx5dv_modify_qp_sched_elem. The error is what C returns.
+// ModifyQPSchedElem calls mlx5dv_modify_qp_sched_elem. The error is the errno that C returns.
 //
 // C: int mlx5dv_modify_qp_sched_elem(struct ibv_qp *qp, const struct mlx5dv_sched_leaf *requestor, const struct mlx5dv_sched_leaf *responder) (mlx5dv.h)
 //
@@ -1575,7 +1575,7 @@ func ModifyQPSchedElem(qp *ibv.QP, requestor *mlx5dv.SchedLeaf, responder *mlx5d
 	return fnModifyQPSchedElem.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(requestor)), uintptr(unsafe.Pointer(responder)))
 }
 
-// ReservedQPNAlloc calls mlx5dv_reserved_qpn_alloc. The error is what C returns.
+// ReservedQPNAlloc calls mlx5dv_reserved_qpn_alloc. The error is the errno that C returns.
 //
 // C: int mlx5dv_reserved_qpn_alloc(struct ibv_context *ctx, uint32_t *qpn) (mlx5dv.h)
 //
@@ -1586,7 +1586,7 @@ func ReservedQPNAlloc(ctx *ibv.Context, qpn *uint32) error {
 	return fnReservedQPNAlloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(qpn)))
 }
 
-// ReservedQPNDealloc calls mlx5dv_reserved_qpn_dealloc. The error is what C returns.
+// ReservedQPNDealloc calls mlx5dv_reserved_qpn_dealloc. The error is the errno that C returns.
 //
 // C: int mlx5dv_reserved_qpn_dealloc(struct ibv_context *ctx, uint32_t qpn) (mlx5dv.h)
 //
@@ -1597,7 +1597,7 @@ func ReservedQPNDealloc(ctx *ibv.Context, qpn uint32) error {
 	return fnReservedQPNDealloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(qpn)))
 }
 
-// DRASOOtherDomainLink calls mlx5dv_dr_aso_other_domain_link. The error is what C returns.
+// DRASOOtherDomainLink calls mlx5dv_dr_aso_other_domain_link. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_aso_other_domain_link(struct mlx5dv_devx_obj *devx_obj, struct mlx5dv_dr_domain *peer_dmn, struct mlx5dv_dr_domain *dmn, uint32_t flags, uint8_t return_reg_c) (mlx5dv.h)
 //
@@ -1608,7 +1608,7 @@ func DRASOOtherDomainLink(devxObj *mlx5dv.DevxObj, peerDmn *mlx5dv.DRDomain, dmn
 	return fnDRASOOtherDomainLink.Exported().Errno(uintptr(unsafe.Pointer(devxObj)), uintptr(unsafe.Pointer(peerDmn)), uintptr(unsafe.Pointer(dmn)), runtime.Word(uint32(flags)), uintptr(returnRegC))
 }
 
-// DRASOOtherDomainUnlink calls mlx5dv_dr_aso_other_domain_unlink. The error is what C returns.
+// DRASOOtherDomainUnlink calls mlx5dv_dr_aso_other_domain_unlink. The error is the errno that C returns.
 //
 // C: int mlx5dv_dr_aso_other_domain_unlink(struct mlx5dv_devx_obj *devx_obj, struct mlx5dv_dr_domain *dmn) (mlx5dv.h)
 //
@@ -1630,7 +1630,7 @@ func DevxAllocMSIVector(ibctx *ibv.Context) (*mlx5dv.DevxMSIVector, error) {
 	return asObject[mlx5dv.DevxMSIVector](fnDevxAllocMSIVector.Exported().Null(uintptr(unsafe.Pointer(ibctx))))
 }
 
-// DevxFreeMSIVector calls mlx5dv_devx_free_msi_vector. The error is what C returns.
+// DevxFreeMSIVector calls mlx5dv_devx_free_msi_vector. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_free_msi_vector(struct mlx5dv_devx_msi_vector *msi) (mlx5dv.h)
 //
@@ -1654,7 +1654,7 @@ func DevxCreateEQ(ibctx *ibv.Context, in uintptr, inlen uint64, out uintptr, out
 	return asObject[mlx5dv.DevxEQ](fnDevxCreateEQ.Exported().Wide(2, inlen).Wide(4, outlen).Null(uintptr(unsafe.Pointer(ibctx)), in, uintptr(inlen), out, uintptr(outlen)))
 }
 
-// DevxDestroyEQ calls mlx5dv_devx_destroy_eq. The error is what C returns.
+// DevxDestroyEQ calls mlx5dv_devx_destroy_eq. The error is the errno that C returns.
 //
 // C: int mlx5dv_devx_destroy_eq(struct mlx5dv_devx_eq *eq) (mlx5dv.h)
 //

@@ -828,8 +828,8 @@ var (
 	}
 )
 
-// Functions are those that the headers declare and the library exports, in their order; Available tells whether this library does.
-// They are read only.
+// Functions lists the functions that the headers declare and the library exports, in order; Available reports whether
+// the loaded library has one. It must not be modified.
 var Functions = []*runtime.Function{
 	fnCreateCQ,
 	fnCreateMKey,
@@ -974,8 +974,8 @@ var Functions = []*runtime.Function{
 	fnDevxDestroyEQ,
 }
 
-// NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has tells whether an object has it, for who
-// calls a slot by other means than the functions here. They are read only.
+// NewSlots lists the functions in slots that objects of older libraries are too short to have, in order; Has reports
+// whether an object has one, for callers that do not use the functions of this package. It must not be modified.
 var NewSlots = []*runtime.Function{
 	fnWRSetDCAddrStream,
 	fnWRMKeyConfigure,

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// WRSetDCAddr calls mlx5dv_wr_set_dc_addr, a slot of mqp. C itself does not fail.
+// WRSetDCAddr calls mlx5dv_wr_set_dc_addr, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_dc_addr(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key) (mlx5dv.h)
 //
@@ -24,7 +24,7 @@ func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey ui
 	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDCTN)), uintptr(remoteDCKey))
 }
 
-// WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. C itself does not fail.
+// WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_dc_addr_stream(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id) (mlx5dv.h)
 //
@@ -38,7 +38,7 @@ func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDC
 	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDCTN)), uintptr(remoteDCKey), uintptr(streamID))
 }
 
-// WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. C itself does not fail.
+// WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_mr_interleaved(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint32_t repeat_count, uint16_t num_interleaved, struct mlx5dv_mr_interleaved *data) (mlx5dv.h)
 //
@@ -52,7 +52,7 @@ func WRMRInterleaved(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.Access
 	return fnWRMRInterleaved.Slot(uintptr(mqp.WRMRInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), runtime.Word(uint32(accessFlags)), runtime.Word(uint32(repeatCount)), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
 }
 
-// WRMRList calls mlx5dv_wr_mr_list, a slot of mqp. C itself does not fail.
+// WRMRList calls mlx5dv_wr_mr_list, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_mr_list(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint16_t num_sges, struct ibv_sge *sge) (mlx5dv.h)
 //
@@ -66,7 +66,7 @@ func WRMRList(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.AccessFlags, 
 	return fnWRMRList.Slot(uintptr(mqp.WRMRList)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), runtime.Word(uint32(accessFlags)), uintptr(numSGEs), uintptr(unsafe.Pointer(sge)))
 }
 
-// WRMKeyConfigure calls mlx5dv_wr_mkey_configure, a slot of mqp. C itself does not fail.
+// WRMKeyConfigure calls mlx5dv_wr_mkey_configure, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_mkey_configure(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint8_t num_setters, struct mlx5dv_mkey_conf_attr *attr) (mlx5dv.h)
 //
@@ -80,7 +80,7 @@ func WRMKeyConfigure(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, numSetters uint8, attr
 	return fnWRMKeyConfigure.Slot(uintptr(mqp.WRMKeyConfigure)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), uintptr(numSetters), uintptr(unsafe.Pointer(attr)))
 }
 
-// WRSetMKeyAccessFlags calls mlx5dv_wr_set_mkey_access_flags, a slot of mqp. C itself does not fail.
+// WRSetMKeyAccessFlags calls mlx5dv_wr_set_mkey_access_flags, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_mkey_access_flags(struct mlx5dv_qp_ex *mqp, uint32_t access_flags) (mlx5dv.h)
 //
@@ -94,7 +94,7 @@ func WRSetMKeyAccessFlags(mqp *mlx5dv.QPEx, accessFlags ibv.AccessFlags) error {
 	return fnWRSetMKeyAccessFlags.Slot(uintptr(mqp.WRSetMKeyAccessFlags)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(accessFlags)))
 }
 
-// WRSetMKeyLayoutList calls mlx5dv_wr_set_mkey_layout_list, a slot of mqp. C itself does not fail.
+// WRSetMKeyLayoutList calls mlx5dv_wr_set_mkey_layout_list, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_mkey_layout_list(struct mlx5dv_qp_ex *mqp, uint16_t num_sges, const struct ibv_sge *sge) (mlx5dv.h)
 //
@@ -108,7 +108,7 @@ func WRSetMKeyLayoutList(mqp *mlx5dv.QPEx, numSGEs uint16, sge *ibv.SGE) error {
 	return fnWRSetMKeyLayoutList.Slot(uintptr(mqp.WRSetMKeyLayoutList)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(numSGEs), uintptr(unsafe.Pointer(sge)))
 }
 
-// WRSetMKeyLayoutInterleaved calls mlx5dv_wr_set_mkey_layout_interleaved, a slot of mqp. C itself does not fail.
+// WRSetMKeyLayoutInterleaved calls mlx5dv_wr_set_mkey_layout_interleaved, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_mkey_layout_interleaved(struct mlx5dv_qp_ex *mqp, uint32_t repeat_count, uint16_t num_interleaved, const struct mlx5dv_mr_interleaved *data) (mlx5dv.h)
 //
@@ -122,7 +122,7 @@ func WRSetMKeyLayoutInterleaved(mqp *mlx5dv.QPEx, repeatCount uint32, numInterle
 	return fnWRSetMKeyLayoutInterleaved.Slot(uintptr(mqp.WRSetMKeyLayoutInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(repeatCount)), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
 }
 
-// WRSetMKeySigBlock calls mlx5dv_wr_set_mkey_sig_block, a slot of mqp. C itself does not fail.
+// WRSetMKeySigBlock calls mlx5dv_wr_set_mkey_sig_block, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_mkey_sig_block(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_sig_block_attr *attr) (mlx5dv.h)
 //
@@ -136,7 +136,7 @@ func WRSetMKeySigBlock(mqp *mlx5dv.QPEx, attr *mlx5dv.SigBlockAttr) error {
 	return fnWRSetMKeySigBlock.Slot(uintptr(mqp.WRSetMKeySigBlock)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(attr)))
 }
 
-// WRSetMKeyCrypto calls mlx5dv_wr_set_mkey_crypto, a slot of mqp. C itself does not fail.
+// WRSetMKeyCrypto calls mlx5dv_wr_set_mkey_crypto, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_set_mkey_crypto(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_crypto_attr *attr) (mlx5dv.h)
 //
@@ -150,7 +150,7 @@ func WRSetMKeyCrypto(mqp *mlx5dv.QPEx, attr *mlx5dv.CryptoAttr) error {
 	return fnWRSetMKeyCrypto.Slot(uintptr(mqp.WRSetMKeyCrypto)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(attr)))
 }
 
-// WRMemcpy calls mlx5dv_wr_memcpy, a slot of mqp. C itself does not fail.
+// WRMemcpy calls mlx5dv_wr_memcpy, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_memcpy(struct mlx5dv_qp_ex *mqp, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length) (mlx5dv.h)
 //
@@ -164,7 +164,7 @@ func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32
 	return fnWRMemcpy.Slot(uintptr(mqp.WRMemcpy)).Wide(2, destAddr).Wide(4, srcAddr).Wide(5, length).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(destLKey)), uintptr(destAddr), runtime.Word(uint32(srcLKey)), uintptr(srcAddr), uintptr(length))
 }
 
-// WRRawWQE calls mlx5dv_wr_raw_wqe, a slot of mqp. C itself does not fail.
+// WRRawWQE calls mlx5dv_wr_raw_wqe, a slot of mqp. The C function cannot fail.
 //
 // C: void mlx5dv_wr_raw_wqe(struct mlx5dv_qp_ex *mqp, const void *wqe) (mlx5dv.h)
 //

@@ -21,12 +21,12 @@ func CreateEventChannel() (*rdmacm.EventChannel, error) {
 	return From{}.CreateEventChannel()
 }
 
-// CreateEventChannel is [CreateEventChannel] of the backend.
+// CreateEventChannel is like [CreateEventChannel], for the backend.
 func (from From) CreateEventChannel() (*rdmacm.EventChannel, error) {
 	return asObject[rdmacm.EventChannel](fnCreateEventChannel.From(from.Backend).Null())
 }
 
-// DestroyEventChannel calls rdma_destroy_event_channel. C itself does not fail.
+// DestroyEventChannel calls rdma_destroy_event_channel. The C function cannot fail.
 //
 // C: void rdma_destroy_event_channel(struct rdma_event_channel *channel) (rdma_cma.h)
 //
@@ -61,7 +61,7 @@ func CreateEP(id *ibv.Ptr[rdmacm.CMID], res *rdmacm.AddrInfo, pd *ibv.PD, qpInit
 	return fnCreateEP.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(res)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
-// DestroyEP calls rdma_destroy_ep. C itself does not fail.
+// DestroyEP calls rdma_destroy_ep. The C function cannot fail.
 //
 // C: void rdma_destroy_ep(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -72,7 +72,7 @@ func DestroyEP(id *rdmacm.CMID) error {
 	return fnDestroyEP.Exported().Void(uintptr(unsafe.Pointer(id)))
 }
 
-// DestroyID calls rdma_destroy_id. The error is errno. It may wait until every event of it is acknowledged.
+// DestroyID calls rdma_destroy_id. The error is errno. It may block until all its events are acknowledged.
 //
 // C: int rdma_destroy_id(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -94,7 +94,7 @@ func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return fnBindAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
 }
 
-// ResolveAddr calls rdma_resolve_addr. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// ResolveAddr calls rdma_resolve_addr. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms) (rdma_cma.h)
 //
@@ -105,7 +105,7 @@ func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sock
 	return fnResolveAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(int32(timeoutMs)))
 }
 
-// ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// ResolveRoute calls rdma_resolve_route. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms) (rdma_cma.h)
 //
@@ -138,7 +138,7 @@ func CreateQPEx(id *rdmacm.CMID, qpInitAttr *ibv.QPInitAttrEx) error {
 	return fnCreateQPEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
-// DestroyQP calls rdma_destroy_qp. C itself does not fail.
+// DestroyQP calls rdma_destroy_qp. The C function cannot fail.
 //
 // C: void rdma_destroy_qp(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -149,7 +149,7 @@ func DestroyQP(id *rdmacm.CMID) error {
 	return fnDestroyQP.Exported().Void(uintptr(unsafe.Pointer(id)))
 }
 
-// Connect calls rdma_connect. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// Connect calls rdma_connect. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
 //
@@ -182,7 +182,7 @@ func Listen(id *rdmacm.CMID, backlog int) error {
 	return fnListen.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(backlog)))
 }
 
-// GetRequest calls rdma_get_request. The error is errno. It may wait for as long as nothing happens.
+// GetRequest calls rdma_get_request. The error is errno. It may block indefinitely.
 //
 // C: int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id) (rdma_cma.h)
 //
@@ -193,7 +193,7 @@ func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
 	return fnGetRequest.Exported().Status(uintptr(unsafe.Pointer(listen)), uintptr(unsafe.Pointer(id)))
 }
 
-// Accept calls rdma_accept. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// Accept calls rdma_accept. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
 //
@@ -241,7 +241,7 @@ func Notify(id *rdmacm.CMID, event ibv.EventType) error {
 	return fnNotify.Exported().Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)))
 }
 
-// Disconnect calls rdma_disconnect. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// Disconnect calls rdma_disconnect. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_disconnect(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -252,7 +252,7 @@ func Disconnect(id *rdmacm.CMID) error {
 	return fnDisconnect.Exported().Status(uintptr(unsafe.Pointer(id)))
 }
 
-// JoinMulticast calls rdma_join_multicast. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// JoinMulticast calls rdma_join_multicast. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) (rdma_cma.h)
 //
@@ -276,7 +276,7 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return fnLeaveMulticast.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
 }
 
-// JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context) (rdma_cma.h)
 //
@@ -289,7 +289,7 @@ func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context
 	return fnJoinMulticastEx.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context)
 }
 
-// GetCMEvent calls rdma_get_cm_event. The error is errno. It may wait for as long as nothing happens.
+// GetCMEvent calls rdma_get_cm_event. The error is errno. It may block indefinitely.
 //
 // C: int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event) (rdma_cma.h)
 //
@@ -311,7 +311,7 @@ func AckCMEvent(event *rdmacm.CMEvent) error {
 	return fnAckCMEvent.Exported().Status(uintptr(unsafe.Pointer(event)))
 }
 
-// GetSrcPort calls rdma_get_src_port. C itself does not fail.
+// GetSrcPort calls rdma_get_src_port. The C function cannot fail.
 //
 // C: __be16 rdma_get_src_port(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -322,7 +322,7 @@ func GetSrcPort(id *rdmacm.CMID) (ibv.BE16, error) {
 	return asNumber[ibv.BE16](fnGetSrcPort.Exported().Value(uintptr(unsafe.Pointer(id))))
 }
 
-// GetDstPort calls rdma_get_dst_port. C itself does not fail.
+// GetDstPort calls rdma_get_dst_port. The C function cannot fail.
 //
 // C: __be16 rdma_get_dst_port(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -344,12 +344,12 @@ func GetDevices(numDevices *int32) (*ibv.Ptr[ibv.Context], error) {
 	return From{}.GetDevices(numDevices)
 }
 
-// GetDevices is [GetDevices] of the backend.
+// GetDevices is like [GetDevices], for the backend.
 func (from From) GetDevices(numDevices *int32) (*ibv.Ptr[ibv.Context], error) {
 	return asObject[ibv.Ptr[ibv.Context]](fnGetDevices.From(from.Backend).Null(uintptr(unsafe.Pointer(numDevices))))
 }
 
-// FreeDevices calls rdma_free_devices. C itself does not fail.
+// FreeDevices calls rdma_free_devices. The C function cannot fail.
 //
 // C: void rdma_free_devices(struct ibv_context **list) (rdma_cma.h)
 //
@@ -360,7 +360,7 @@ func FreeDevices(list *ibv.Ptr[ibv.Context]) error {
 	return fnFreeDevices.Exported().Void(uintptr(unsafe.Pointer(list)))
 }
 
-// EventStr calls rdma_event_str. C itself does not fail. The text is copied.
+// EventStr calls rdma_event_str. The C function cannot fail. The text is copied.
 //
 // C: const char *rdma_event_str(enum rdma_cm_event_type event) (rdma_cma.h)
 //
@@ -371,7 +371,7 @@ func EventStr(event rdmacm.CMEventType) (string, error) {
 	return From{}.EventStr(event)
 }
 
-// EventStr is [EventStr] of the backend.
+// EventStr is like [EventStr], for the backend.
 func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 	return asString(fnEventStr.From(from.Backend).NullOK(runtime.Word(uint32(event))))
 }
@@ -400,7 +400,7 @@ func MigrateID(id *rdmacm.CMID, channel *rdmacm.EventChannel) error {
 	return fnMigrateID.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(channel)))
 }
 
-// FreeAddrInfo calls rdma_freeaddrinfo. C itself does not fail.
+// FreeAddrInfo calls rdma_freeaddrinfo. The C function cannot fail.
 //
 // C: void rdma_freeaddrinfo(struct rdma_addrinfo *res) (rdma_cma.h)
 //
@@ -444,7 +444,7 @@ func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 	return fnGetRemoteECE.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece)))
 }
 
-// ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may wait for the other side, where the identifier has no event channel.
+// ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may block for the peer if the identifier has no event channel.
 //
 // C: int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints) (rdma_cma.h)
 //
@@ -499,7 +499,7 @@ func CreateSRQEx(id *rdmacm.CMID, attr *ibv.SRQInitAttrEx) error {
 	return fnCreateSRQEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(attr)))
 }
 
-// DestroySRQ calls rdma_destroy_srq. C itself does not fail.
+// DestroySRQ calls rdma_destroy_srq. The C function cannot fail.
 //
 // C: void rdma_destroy_srq(struct rdma_cm_id *id) (rdma_verbs.h)
 //
@@ -521,7 +521,7 @@ func RSocket(domain int, kind int, protocol int) (int, error) {
 	return From{}.RSocket(domain, kind, protocol)
 }
 
-// RSocket is [RSocket] of the backend.
+// RSocket is like [RSocket], for the backend.
 func (from From) RSocket(domain int, kind int, protocol int) (int, error) {
 	return fnRSocket.From(from.Backend).MinusOne(uintptr(int32(domain)), uintptr(int32(kind)), uintptr(int32(protocol)))
 }
@@ -537,7 +537,7 @@ func RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return From{}.RBind(socket, addr, addrlen)
 }
 
-// RBind is [RBind] of the backend.
+// RBind is like [RBind], for the backend.
 func (from From) RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return fnRBind.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
@@ -553,12 +553,12 @@ func RListen(socket int, backlog int) error {
 	return From{}.RListen(socket, backlog)
 }
 
-// RListen is [RListen] of the backend.
+// RListen is like [RListen], for the backend.
 func (from From) RListen(socket int, backlog int) error {
 	return fnRListen.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(backlog)))
 }
 
-// RAccept calls raccept. After -1 the error is errno. It may wait for as long as nothing happens.
+// RAccept calls raccept. After -1 the error is errno. It may block indefinitely.
 //
 // C: int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen) (rsocket.h)
 //
@@ -569,12 +569,12 @@ func RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (int, error) {
 	return From{}.RAccept(socket, addr, addrlen)
 }
 
-// RAccept is [RAccept] of the backend.
+// RAccept is like [RAccept], for the backend.
 func (from From) RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (int, error) {
 	return fnRAccept.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
-// RConnect calls rconnect. The error is errno. It may wait for as long as nothing happens.
+// RConnect calls rconnect. The error is errno. It may block indefinitely.
 //
 // C: int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen) (rsocket.h)
 //
@@ -585,7 +585,7 @@ func RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return From{}.RConnect(socket, addr, addrlen)
 }
 
-// RConnect is [RConnect] of the backend.
+// RConnect is like [RConnect], for the backend.
 func (from From) RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return fnRConnect.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
@@ -601,12 +601,12 @@ func RShutdown(socket int, how int) error {
 	return From{}.RShutdown(socket, how)
 }
 
-// RShutdown is [RShutdown] of the backend.
+// RShutdown is like [RShutdown], for the backend.
 func (from From) RShutdown(socket int, how int) error {
 	return fnRShutdown.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(how)))
 }
 
-// RClose calls rclose. The error is what C returns.
+// RClose calls rclose. The error is the errno that C returns.
 //
 // C: int rclose(int socket) (rsocket.h)
 //
@@ -617,12 +617,12 @@ func RClose(socket int) error {
 	return From{}.RClose(socket)
 }
 
-// RClose is [RClose] of the backend.
+// RClose is like [RClose], for the backend.
 func (from From) RClose(socket int) error {
 	return fnRClose.From(from.Backend).Errno(uintptr(int32(socket)))
 }
 
-// RRecv calls rrecv. After -1 the error is errno. It may wait for as long as nothing happens.
+// RRecv calls rrecv. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rrecv(int socket, void *buf, size_t len, int flags) (rsocket.h)
 //
@@ -635,14 +635,14 @@ func RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return From{}.RRecv(socket, buf, len, flags)
 }
 
-// RRecv is [RRecv] of the backend.
+// RRecv is like [RRecv], for the backend.
 //
 //go:uintptrescapes
 func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return fnRRecv.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
-// RRecvfrom calls rrecvfrom. After -1 the error is errno. It may wait for as long as nothing happens.
+// RRecvfrom calls rrecvfrom. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen) (rsocket.h)
 //
@@ -655,14 +655,14 @@ func RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.S
 	return From{}.RRecvfrom(socket, buf, len, flags, srcAddr, addrlen)
 }
 
-// RRecvfrom is [RRecvfrom] of the backend.
+// RRecvfrom is like [RRecvfrom], for the backend.
 //
 //go:uintptrescapes
 func (from From) RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.Sockaddr, addrlen *uint32) (int64, error) {
 	return fnRRecvfrom.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
-// RRecvmsg calls rrecvmsg. After -1 the error is errno. It may wait for as long as nothing happens.
+// RRecvmsg calls rrecvmsg. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags) (rsocket.h)
 //
@@ -673,12 +673,12 @@ func RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return From{}.RRecvmsg(socket, msg, flags)
 }
 
-// RRecvmsg is [RRecvmsg] of the backend.
+// RRecvmsg is like [RRecvmsg], for the backend.
 func (from From) RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return fnRRecvmsg.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(msg)), uintptr(int32(flags)))
 }
 
-// RSend calls rsend. After -1 the error is errno. It may wait for as long as nothing happens.
+// RSend calls rsend. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rsend(int socket, const void *buf, size_t len, int flags) (rsocket.h)
 //
@@ -691,14 +691,14 @@ func RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return From{}.RSend(socket, buf, len, flags)
 }
 
-// RSend is [RSend] of the backend.
+// RSend is like [RSend], for the backend.
 //
 //go:uintptrescapes
 func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return fnRSend.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
-// RSendto calls rsendto. After -1 the error is errno. It may wait for as long as nothing happens.
+// RSendto calls rsendto. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen) (rsocket.h)
 //
@@ -711,14 +711,14 @@ func RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.So
 	return From{}.RSendto(socket, buf, len, flags, destAddr, addrlen)
 }
 
-// RSendto is [RSendto] of the backend.
+// RSendto is like [RSendto], for the backend.
 //
 //go:uintptrescapes
 func (from From) RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.Sockaddr, addrlen uint32) (int64, error) {
 	return fnRSendto.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(destAddr)), runtime.Word(uint32(addrlen)))
 }
 
-// RSendmsg calls rsendmsg. After -1 the error is errno. It may wait for as long as nothing happens.
+// RSendmsg calls rsendmsg. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags) (rsocket.h)
 //
@@ -729,12 +729,12 @@ func RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return From{}.RSendmsg(socket, msg, flags)
 }
 
-// RSendmsg is [RSendmsg] of the backend.
+// RSendmsg is like [RSendmsg], for the backend.
 func (from From) RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return fnRSendmsg.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(msg)), uintptr(int32(flags)))
 }
 
-// RRead calls rread. After -1 the error is errno. It may wait for as long as nothing happens.
+// RRead calls rread. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rread(int socket, void *buf, size_t count) (rsocket.h)
 //
@@ -747,14 +747,14 @@ func RRead(socket int, buf uintptr, count uint64) (int64, error) {
 	return From{}.RRead(socket, buf, count)
 }
 
-// RRead is [RRead] of the backend.
+// RRead is like [RRead], for the backend.
 //
 //go:uintptrescapes
 func (from From) RRead(socket int, buf uintptr, count uint64) (int64, error) {
 	return fnRRead.From(from.Backend).Wide(2, count).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
-// RReadv calls rreadv. After -1 the error is errno. It may wait for as long as nothing happens.
+// RReadv calls rreadv. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt) (rsocket.h)
 //
@@ -765,12 +765,12 @@ func RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return From{}.RReadv(socket, iov, iovcnt)
 }
 
-// RReadv is [RReadv] of the backend.
+// RReadv is like [RReadv], for the backend.
 func (from From) RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return fnRReadv.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(iov)), uintptr(int32(iovcnt)))
 }
 
-// RWrite calls rwrite. After -1 the error is errno. It may wait for as long as nothing happens.
+// RWrite calls rwrite. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rwrite(int socket, const void *buf, size_t count) (rsocket.h)
 //
@@ -783,14 +783,14 @@ func RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 	return From{}.RWrite(socket, buf, count)
 }
 
-// RWrite is [RWrite] of the backend.
+// RWrite is like [RWrite], for the backend.
 //
 //go:uintptrescapes
 func (from From) RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 	return fnRWrite.From(from.Backend).Wide(2, count).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
-// RWritev calls rwritev. After -1 the error is errno. It may wait for as long as nothing happens.
+// RWritev calls rwritev. After -1 the error is errno. It may block indefinitely.
 //
 // C: ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt) (rsocket.h)
 //
@@ -801,12 +801,12 @@ func RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return From{}.RWritev(socket, iov, iovcnt)
 }
 
-// RWritev is [RWritev] of the backend.
+// RWritev is like [RWritev], for the backend.
 func (from From) RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return fnRWritev.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(iov)), uintptr(int32(iovcnt)))
 }
 
-// RPoll calls rpoll. After -1 the error is errno. It may wait for as long as nothing happens.
+// RPoll calls rpoll. After -1 the error is errno. It may block indefinitely.
 //
 // C: int rpoll(struct pollfd *fds, nfds_t nfds, int timeout) (rsocket.h)
 //
@@ -817,12 +817,12 @@ func RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
 	return From{}.RPoll(fds, nfds, timeout)
 }
 
-// RPoll is [RPoll] of the backend.
+// RPoll is like [RPoll], for the backend.
 func (from From) RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
 	return fnRPoll.From(from.Backend).Wide(1, nfds).MinusOne(uintptr(unsafe.Pointer(fds)), uintptr(nfds), uintptr(int32(timeout)))
 }
 
-// RSelect calls rselect. After -1 the error is errno. It may wait for as long as nothing happens.
+// RSelect calls rselect. After -1 the error is errno. It may block indefinitely.
 //
 // C: int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout) (rsocket.h)
 //
@@ -833,7 +833,7 @@ func RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet, exceptfds 
 	return From{}.RSelect(nfds, readfds, writefds, exceptfds, timeout)
 }
 
-// RSelect is [RSelect] of the backend.
+// RSelect is like [RSelect], for the backend.
 func (from From) RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet, exceptfds *rdmacm.FDSet, timeout *rdmacm.Timeval) (int, error) {
 	return fnRSelect.From(from.Backend).MinusOne(uintptr(int32(nfds)), uintptr(unsafe.Pointer(readfds)), uintptr(unsafe.Pointer(writefds)), uintptr(unsafe.Pointer(exceptfds)), uintptr(unsafe.Pointer(timeout)))
 }
@@ -849,7 +849,7 @@ func RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return From{}.RGetpeername(socket, addr, addrlen)
 }
 
-// RGetpeername is [RGetpeername] of the backend.
+// RGetpeername is like [RGetpeername], for the backend.
 func (from From) RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return fnRGetpeername.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
@@ -865,7 +865,7 @@ func RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return From{}.RGetsockname(socket, addr, addrlen)
 }
 
-// RGetsockname is [RGetsockname] of the backend.
+// RGetsockname is like [RGetsockname], for the backend.
 func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return fnRGetsockname.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
@@ -883,7 +883,7 @@ func RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint
 	return From{}.RSetsockopt(socket, level, optname, optval, optlen)
 }
 
-// RSetsockopt is [RSetsockopt] of the backend.
+// RSetsockopt is like [RSetsockopt], for the backend.
 //
 //go:uintptrescapes
 func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint32) error {
@@ -903,7 +903,7 @@ func RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uin
 	return From{}.RGetsockopt(socket, level, optname, optval, optlen)
 }
 
-// RGetsockopt is [RGetsockopt] of the backend.
+// RGetsockopt is like [RGetsockopt], for the backend.
 //
 //go:uintptrescapes
 func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uint32) error {
@@ -923,7 +923,7 @@ func RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 	return From{}.RFcntl(socket, cmd, arg)
 }
 
-// RFcntl is [RFcntl] of the backend.
+// RFcntl is like [RFcntl], for the backend.
 //
 //go:uintptrescapes
 func (from From) RFcntl(socket int, cmd int, arg uintptr) (int, error) {
@@ -943,7 +943,7 @@ func RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int
 	return From{}.RIomap(socket, buf, len, prot, flags, offset)
 }
 
-// RIomap is [RIomap] of the backend.
+// RIomap is like [RIomap], for the backend.
 //
 //go:uintptrescapes
 func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int64) (int64, error) {
@@ -963,14 +963,14 @@ func RIounmap(socket int, buf uintptr, len uint64) error {
 	return From{}.RIounmap(socket, buf, len)
 }
 
-// RIounmap is [RIounmap] of the backend.
+// RIounmap is like [RIounmap], for the backend.
 //
 //go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
 	return fnRIounmap.From(from.Backend).Wide(2, len).Status3(uintptr(int32(socket)), buf, uintptr(len))
 }
 
-// RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.
+// RIowrite calls riowrite. After -1 the error is errno. It may block indefinitely.
 //
 // C: size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags) (rsocket.h)
 //
@@ -983,7 +983,7 @@ func RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (i
 	return From{}.RIowrite(socket, buf, count, offset, flags)
 }
 
-// RIowrite is [RIowrite] of the backend.
+// RIowrite is like [RIowrite], for the backend.
 //
 //go:uintptrescapes
 func (from From) RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (int64, error) {
@@ -1001,12 +1001,12 @@ func REpollCreate(flags int) (int, error) {
 	return From{}.REpollCreate(flags)
 }
 
-// REpollCreate is [REpollCreate] of the backend.
+// REpollCreate is like [REpollCreate], for the backend.
 func (from From) REpollCreate(flags int) (int, error) {
 	return fnREpollCreate.From(from.Backend).MinusOne(uintptr(int32(flags)))
 }
 
-// REpollCtl calls repoll_ctl. The error is what C returns.
+// REpollCtl calls repoll_ctl. The error is the errno that C returns.
 //
 // C: int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event) (rsocket.h)
 //
@@ -1017,7 +1017,7 @@ func REpollCtl(epfd int, op int, fd int, event *rdmacm.EpollEvent) error {
 	return From{}.REpollCtl(epfd, op, fd, event)
 }
 
-// REpollCtl is [REpollCtl] of the backend.
+// REpollCtl is like [REpollCtl], for the backend.
 func (from From) REpollCtl(epfd int, op int, fd int, event *rdmacm.EpollEvent) error {
 	return fnREpollCtl.From(from.Backend).Errno(uintptr(int32(epfd)), uintptr(int32(op)), uintptr(int32(fd)), uintptr(unsafe.Pointer(event)))
 }

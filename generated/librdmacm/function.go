@@ -350,8 +350,8 @@ var (
 	}
 )
 
-// Functions are those that the headers declare and the library exports, in their order; Available tells whether this library does.
-// They are read only.
+// Functions lists the functions that the headers declare and the library exports, in order; Available reports whether
+// the loaded library has one. It must not be modified.
 var Functions = []*runtime.Function{
 	fnCreateEventChannel,
 	fnDestroyEventChannel,

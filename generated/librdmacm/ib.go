@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// IBAddrAny says whether the address is none in particular: all zeros.
+// IBAddrAny reports whether the address is the wildcard address, all zeros.
 //
 // C: int ib_addr_any(const struct ib_addr *a) (ib.h)
 //
@@ -17,7 +17,7 @@ import (
 // Since: rdma-core 33.2 or earlier
 func IBAddrAny(a *rdmacm.AFIBAddr) bool { return *a.IBU.UibAddr8() == [16]byte{} }
 
-// IBAddrLoopback says whether the address is this machine's own, ::1.
+// IBAddrLoopback reports whether the address is the loopback address, ::1.
 //
 // C: int ib_addr_loopback(const struct ib_addr *a) (ib.h)
 //
@@ -26,7 +26,7 @@ func IBAddrAny(a *rdmacm.AFIBAddr) bool { return *a.IBU.UibAddr8() == [16]byte{}
 // Since: rdma-core 33.2 or earlier
 func IBAddrLoopback(a *rdmacm.AFIBAddr) bool { return *a.IBU.UibAddr8() == [16]byte{15: 1} }
 
-// IBAddrSet sets the address from four words, the first one in front.
+// IBAddrSet sets the address from four words, the most significant first.
 //
 // C: void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4) (ib.h)
 //
@@ -37,7 +37,7 @@ func IBAddrSet(addr *rdmacm.AFIBAddr, w1, w2, w3, w4 ibv.BE32) {
 	*addr.IBU.UibAddr32() = [4]ibv.BE32{w1, w2, w3, w4}
 }
 
-// IBAddrCmp is below, above or 0 as the first address is before, behind or the same as the second.
+// IBAddrCmp compares two addresses; the result is negative, 0 or positive.
 //
 // C: int ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2) (ib.h)
 //

@@ -12,18 +12,18 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// address is the address of an argument that is to stand in a structure. Converted in the parentheses of this call, it
-// is in memory that stays in its place; the caller keeps it alive.
+// address returns an argument's address to store in a structure. Converted in the argument list of this call, the
+// memory stays in place; the caller keeps it alive.
 //
 //go:uintptrescapes
 func address(p uintptr) uintptr { return p }
 
-// missing is the error for a pointer that a function has to follow itself.
+// missing returns the error for a nil pointer that a function has to follow.
 func missing(function, argument string) error {
 	return &runtime.NilError{Function: function, Argument: argument}
 }
 
-// GetLocalAddr is where the identifier holds its own address. It calls nothing; nil for nil.
+// GetLocalAddr returns the address of the identifier's local address, or nil for nil. It does not call C.
 //
 // C: struct sockaddr *rdma_get_local_addr(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -37,7 +37,7 @@ func GetLocalAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 	return id.Route.Addr.SrcAddr()
 }
 
-// GetPeerAddr is where the identifier holds the address of the other side. It calls nothing; nil for nil.
+// GetPeerAddr returns the address of the identifier's peer address, or nil for nil. It does not call C.
 //
 // C: struct sockaddr *rdma_get_peer_addr(struct rdma_cm_id *id) (rdma_cma.h)
 //
@@ -51,7 +51,7 @@ func GetPeerAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 	return id.Route.Addr.DstAddr()
 }
 
-// SetErrno is the error for the number of one: nil for 0. It sets no errno, for Go's errors do not stand there.
+// SetErrno returns the error for an errno, nil for 0. Go errors do not use errno, so it is not set.
 //
 // C: int rdma_seterrno(int ret) (rdma_verbs.h)
 //
@@ -65,8 +65,8 @@ func SetErrno(ret int) error {
 	return &runtime.CallError{Function: "rdma_seterrno", Errno: runtime.Errno(ret)}
 }
 
-// GetAddrInfo calls rdma_getaddrinfo. A result other than 0 is a failure: with -1 the error is errno, and with another
-// one, a number of getaddrinfo(3), an error without a number.
+// GetAddrInfo calls rdma_getaddrinfo. A result other than 0 is a failure: -1 is returned as errno, and a number of
+// getaddrinfo(3) as an error without errno.
 //
 // C: int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res) (rdma_cma.h)
 //
@@ -77,7 +77,7 @@ func GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdma
 	return From{}.GetAddrInfo(node, service, hints, res)
 }
 
-// GetAddrInfo is [GetAddrInfo] of the backend.
+// GetAddrInfo is like [GetAddrInfo], for the backend.
 func (from From) GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdmacm.AddrInfo]) (int, error) {
 	result, errno, err := fnGetAddrInfo.From(from.Backend).Raw(uintptr(unsafe.Pointer(text(node))),
 		uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints)), uintptr(unsafe.Pointer(res)))
@@ -91,8 +91,8 @@ func (from From) GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *
 	return code, err
 }
 
-// REpollWait calls repoll_wait. The result is the number of events; a number above maxevents is the error instead,
-// which C returns in their place.
+// REpollWait calls repoll_wait and returns the number of events. C returns some errors as a positive errno: a number
+// above maxevents is returned as an error.
 //
 // C: int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout) (rsocket.h)
 //
@@ -103,7 +103,7 @@ func REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (in
 	return From{}.REpollWait(epfd, events, maxevents, timeout)
 }
 
-// REpollWait is [REpollWait] of the backend.
+// REpollWait is like [REpollWait], for the backend.
 func (from From) REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (int, error) {
 	n, err := fnREpollWait.From(from.Backend).MinusOne(uintptr(int32(epfd)), uintptr(unsafe.Pointer(events)),
 		uintptr(int32(maxevents)), uintptr(int32(timeout)))
@@ -129,8 +129,8 @@ func RegMsgs(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 	return libibverbs.RegMR(id.PD.Deref(), addr, length, ibv.ACCESS_LOCAL_WRITE)
 }
 
-// RegRead registers memory that the other side may read: libibverbs.RegMR with local write and remote read access.
-// After NULL the error is errno.
+// RegRead registers memory that the peer may read: libibverbs.RegMR with local write and remote read access. After NULL
+// the error is errno.
 //
 // C: struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length) (rdma_verbs.h)
 //
@@ -146,8 +146,8 @@ func RegRead(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 	return libibverbs.RegMR(id.PD.Deref(), addr, length, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_READ)
 }
 
-// RegWrite registers memory that the other side may write: libibverbs.RegMR with local and remote write access. After
-// NULL the error is errno.
+// RegWrite registers memory that the peer may write: libibverbs.RegMR with local and remote write access. After NULL
+// the error is errno.
 //
 // C: struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length) (rdma_verbs.h)
 //
@@ -163,7 +163,7 @@ func RegWrite(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 	return libibverbs.RegMR(id.PD.Deref(), addr, length, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
 }
 
-// DeregMR is libibverbs.DeregMR.
+// DeregMR is the same as libibverbs.DeregMR.
 //
 // C: int rdma_dereg_mr(struct ibv_mr *mr) (rdma_verbs.h)
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Library is librdmacm.so.1. It is opened when its first function is called; GOVERBS_LIBRDMACM or Library.SetPath says which file.
+// Library is librdmacm.so.1. It is opened when its first function is called; GOVERBS_LIBRDMACM or Library.SetPath selects the file.
 var Library = &runtime.Library{
 	Check:   check,
 	Name:    "librdmacm",
@@ -17,8 +17,8 @@ var Library = &runtime.Library{
 	SOName:  "librdmacm.so.1",
 }
 
-// From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend
-// is nil, as the functions of the package do.
+// From calls the functions that take no object to choose a backend by: those of a software backend, or those of
+// the native library if Backend is nil.
 type From struct {
 	Backend runtime.Backend
 }

@@ -449,7 +449,7 @@ func ConnGetEventFD(conn *rpma.Conn, fd *int32) error {
 	return fnConnGetEventFD.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(fd)))
 }
 
-// ConnNextEvent calls rpma_conn_next_event. The error is the number that C returns. It may wait for as long as nothing happens.
+// ConnNextEvent calls rpma_conn_next_event. The error is the number that C returns. It may block indefinitely.
 //
 // C: int rpma_conn_next_event(struct rpma_conn *conn, enum rpma_conn_event *event) (librpma.h)
 //
@@ -460,7 +460,7 @@ func ConnNextEvent(conn *rpma.Conn, event *rpma.ConnEvent) error {
 	return fnConnNextEvent.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(event)))
 }
 
-// UtilsConnEvent2Str calls rpma_utils_conn_event_2str. C itself does not fail. The text is copied.
+// UtilsConnEvent2Str calls rpma_utils_conn_event_2str. The C function cannot fail. The text is copied.
 //
 // C: const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event) (librpma.h)
 //
@@ -548,7 +548,7 @@ func ConnDelete(connPtr *ibv.Ptr[rpma.Conn]) error {
 	return fnConnDelete.Exported().Code(code, uintptr(unsafe.Pointer(connPtr)))
 }
 
-// ConnReqNew calls rpma_conn_req_new. The error is the number that C returns. It may wait until the address and the route are resolved, or the configured timeout.
+// ConnReqNew calls rpma_conn_req_new. The error is the number that C returns. It may block until the address and the route are resolved, or the configured timeout.
 //
 // C: int rpma_conn_req_new(struct rpma_peer *peer, const char *addr, const char *port, const struct rpma_conn_cfg *cfg, struct rpma_conn_req **req_ptr) (librpma.h)
 //
@@ -592,7 +592,7 @@ func ConnGetComplFD(conn *rpma.Conn, fd *int32) error {
 	return fnConnGetComplFD.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(fd)))
 }
 
-// ConnWait calls rpma_conn_wait. The error is the number that C returns. It may wait for as long as nothing happens.
+// ConnWait calls rpma_conn_wait. The error is the number that C returns. It may block indefinitely.
 //
 // C: int rpma_conn_wait(struct rpma_conn *conn, int flags, struct rpma_cq **cq, _Bool *is_rcq) (librpma.h)
 //
@@ -649,7 +649,7 @@ func EPGetFD(ep *rpma.EP, fd *int32) error {
 	return fnEPGetFD.Exported().Code(code, uintptr(unsafe.Pointer(ep)), uintptr(unsafe.Pointer(fd)))
 }
 
-// EPNextConnReq calls rpma_ep_next_conn_req. The error is the number that C returns. It may wait for as long as nothing happens.
+// EPNextConnReq calls rpma_ep_next_conn_req. The error is the number that C returns. It may block indefinitely.
 //
 // C: int rpma_ep_next_conn_req(struct rpma_ep *ep, const struct rpma_conn_cfg *cfg, struct rpma_conn_req **req_ptr) (librpma.h)
 //
@@ -898,7 +898,7 @@ func CQGetFD(cq *rpma.CQ, fd *int32) error {
 	return fnCQGetFD.Exported().Code(code, uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(fd)))
 }
 
-// CQWait calls rpma_cq_wait. The error is the number that C returns. It may wait for as long as nothing happens.
+// CQWait calls rpma_cq_wait. The error is the number that C returns. It may block indefinitely.
 //
 // C: int rpma_cq_wait(struct rpma_cq *cq) (librpma.h)
 //
@@ -920,7 +920,7 @@ func CQGetWC(cq *rpma.CQ, numEntries int, wc *ibv.WC, numEntriesGot *int32) erro
 	return fnCQGetWC.Exported().Code(code, uintptr(unsafe.Pointer(cq)), uintptr(int32(numEntries)), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(numEntriesGot)))
 }
 
-// Err2Str calls rpma_err_2str. C itself does not fail. The text is copied.
+// Err2Str calls rpma_err_2str. The C function cannot fail. The text is copied.
 //
 // C: const char *rpma_err_2str(int ret) (librpma.h)
 //

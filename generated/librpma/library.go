@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Library is librpma.so.0. It is opened when its first function is called; GOVERBS_LIBRPMA or Library.SetPath says which file.
+// Library is librpma.so.0. It is opened when its first function is called; GOVERBS_LIBRPMA or Library.SetPath selects the file.
 var Library = &runtime.Library{
 	Check:   check,
 	Name:    "librpma",
@@ -18,7 +18,7 @@ var Library = &runtime.Library{
 	SOName:  "librpma.so.0",
 }
 
-// code is the error that a number stands for.
+// code returns the error for an error number.
 func code(n int32) error {
 	return rpma.Error(n)
 }

@@ -3,7 +3,7 @@
 
 package mlx4dv
 
-// MLX4CQEStatus is a set of flags; bits that it does not name print in hex. It is in MLX4CQE.Status.
+// MLX4CQEStatus is a set of flags; bits without a name print in hex. It is in MLX4CQE.Status.
 //
 // C: enum mlx4_cqe_status (mlx4dv.h)
 //
@@ -27,32 +27,32 @@ var namesOfMLX4CQEStatus = [...]named[MLX4CQEStatus]{
 	{MLX4_CQE_STATUS_IPV4_CSUM_OK, "MLX4_CQE_STATUS_IPV4_CSUM_OK"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX4CQEStatus) String() string {
 	return flagString(v, namesOfMLX4CQEStatus[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX4CQEStatus) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX4CQEStatus) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4_cqe_status", text, namesOfMLX4CQEStatus[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX4CQEStatus) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX4CQEStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCompMask is a set of flags; bits that it does not name print in hex. It is in QP.CompMask.
+// QPCompMask is a set of flags; bits without a name print in hex. It is in QP.CompMask.
 //
 // C: enum mlx4dv_qp_comp_mask (mlx4dv.h)
 //
@@ -70,32 +70,32 @@ var namesOfQPCompMask = [...]named[QPCompMask]{
 	{QP_MASK_UAR_MMAP_OFFSET, "MLX4DV_QP_MASK_UAR_MMAP_OFFSET"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCompMask) String() string {
 	return flagString(v, namesOfQPCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4dv_qp_comp_mask", text, namesOfQPCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQCompMask is a set of flags; bits that it does not name print in hex. It is in CQ.CompMask.
+// CQCompMask is a set of flags; bits without a name print in hex. It is in CQ.CompMask.
 //
 // C: enum mlx4dv_cq_comp_mask (mlx4dv.h)
 //
@@ -113,32 +113,32 @@ var namesOfCQCompMask = [...]named[CQCompMask]{
 	{CQ_MASK_UAR, "MLX4DV_CQ_MASK_UAR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQCompMask) String() string {
 	return flagString(v, namesOfCQCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4dv_cq_comp_mask", text, namesOfCQCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ObjType is a set of flags; bits that it does not name print in hex. libmlx4.InitObj takes it.
+// ObjType is a set of flags; bits without a name print in hex. libmlx4.InitObj takes it.
 //
 // C: enum mlx4dv_obj_type (mlx4dv.h)
 //
@@ -162,32 +162,32 @@ var namesOfObjType = [...]named[ObjType]{
 	{OBJ_RWQ, "MLX4DV_OBJ_RWQ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ObjType) String() string {
 	return flagString(v, namesOfObjType[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ObjType) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ObjType) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4dv_obj_type", text, namesOfObjType[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ObjType) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ObjType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CompMask.
+// QPInitAttrMask is a set of flags; bits without a name print in hex. It is in QPInitAttr.CompMask.
 //
 // C: enum mlx4dv_qp_init_attr_mask (mlx4dv.h)
 //
@@ -207,32 +207,32 @@ var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
 	{QP_INIT_ATTR_MASK_RESERVED, "MLX4DV_QP_INIT_ATTR_MASK_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPInitAttrMask) String() string {
 	return flagString(v, namesOfQPInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4dv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SetCtxAttrType is an enumeration; values that it does not name print as numbers. libmlx4.SetContextAttr takes it.
+// SetCtxAttrType is an enumeration; values without a name print as numbers. libmlx4.SetContextAttr takes it.
 //
 // C: enum mlx4dv_set_ctx_attr_type (mlx4dv.h)
 //
@@ -252,27 +252,27 @@ var namesOfSetCtxAttrType = [...]named[SetCtxAttrType]{
 	{SET_CTX_ATTR_BUF_ALLOCATORS, "MLX4DV_SET_CTX_ATTR_BUF_ALLOCATORS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SetCtxAttrType) String() string {
 	return enumString(v, "mlx4dv_set_ctx_attr_type", namesOfSetCtxAttrType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SetCtxAttrType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSetCtxAttrType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SetCtxAttrType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx4dv_set_ctx_attr_type", text, namesOfSetCtxAttrType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SetCtxAttrType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSetCtxAttrType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SetCtxAttrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -50,21 +50,21 @@ type MLX4CQE struct {
 	OwnerSROpcode   uint8    // C: owner_sr_opcode
 }
 
-// SLVID is a member that shares its bytes with others.
+// SLVID returns the address of a member that shares its bytes with others.
 //
 // C: sl_vid
 func (p *MLX4CQE) SLVID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 0)
 }
 
-// RLID is a member that shares its bytes with others.
+// RLID returns the address of a member that shares its bytes with others.
 //
 // C: rlid
 func (p *MLX4CQE) RLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 2)
 }
 
-// TS4716 is a member that shares its bytes with others.
+// TS4716 returns the address of a member that shares its bytes with others.
 //
 // C: ts_47_16
 func (p *MLX4CQE) TS4716() *ibv.BE32 {
@@ -353,35 +353,35 @@ type MLX4WQECtrlSeg struct {
 	Imm         ibv.BE32 // C: imm
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *MLX4WQECtrlSeg) Reserved() *[3]uint8 {
 	return arm[[3]uint8](unsafe.Pointer(&p.union4), 0)
 }
 
-// FenceSize is a member that shares its bytes with others.
+// FenceSize returns the address of a member that shares its bytes with others.
 //
 // C: fence_size
 func (p *MLX4WQECtrlSeg) FenceSize() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union4), 3)
 }
 
-// BFQPN is a member that shares its bytes with others.
+// BFQPN returns the address of a member that shares its bytes with others.
 //
 // C: bf_qpn
 func (p *MLX4WQECtrlSeg) BFQPN() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union4), 0)
 }
 
-// SrcrbFlags is a member that shares its bytes with others.
+// SrcrbFlags returns the address of a member that shares its bytes with others.
 //
 // C: srcrb_flags
 func (p *MLX4WQECtrlSeg) SrcrbFlags() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union8), 0)
 }
 
-// SrcrbFlags16 is a member that shares its bytes with others.
+// SrcrbFlags16 returns the address of a member that shares its bytes with others.
 //
 // C: srcrb_flags16
 func (p *MLX4WQECtrlSeg) SrcrbFlags16() *[2]ibv.BE16 {
@@ -491,7 +491,7 @@ type MLX4WQELSOSeg struct {
 	MSSHdrSize ibv.BE32 // C: mss_hdr_size
 }
 
-// Header is the array of n elements that follows the record; the caller has allocated them with it.
+// Header returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: header
 func (p *MLX4WQELSOSeg) Header(n int) []ibv.BE32 {

@@ -3,7 +3,7 @@
 
 package mlx5dv
 
-// ContextCompMask is a set of flags; bits that it does not name print in hex. It is in Context.CompMask.
+// ContextCompMask is a set of flags; bits without a name print in hex. It is in Context.CompMask.
 //
 // C: enum mlx5dv_context_comp_mask (mlx5dv.h)
 //
@@ -53,32 +53,32 @@ var namesOfContextCompMask = [...]named[ContextCompMask]{
 	{CONTEXT_MASK_OOO_RECV_WRS, "MLX5DV_CONTEXT_MASK_OOO_RECV_WRS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ContextCompMask) String() string {
 	return flagString(v, namesOfContextCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ContextCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ContextCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_context_comp_mask", text, namesOfContextCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ContextCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ContextCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TunnelOffloads is a set of flags; bits that it does not name print in hex. It is in Context.TunnelOffloadsCaps.
+// TunnelOffloads is a set of flags; bits without a name print in hex. It is in Context.TunnelOffloadsCaps.
 //
 // C: enum mlx5dv_tunnel_offloads (mlx5dv.h)
 //
@@ -104,32 +104,32 @@ var namesOfTunnelOffloads = [...]named[TunnelOffloads]{
 	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v TunnelOffloads) String() string {
 	return flagString(v, namesOfTunnelOffloads[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v TunnelOffloads) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *TunnelOffloads) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_tunnel_offloads", text, namesOfTunnelOffloads[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v TunnelOffloads) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *TunnelOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionCapFlags is a set of flags; bits that it does not name print in hex. It is in Context.FlowActionFlags.
+// FlowActionCapFlags is a set of flags; bits without a name print in hex. It is in Context.FlowActionFlags.
 //
 // C: enum mlx5dv_flow_action_cap_flags (mlx5dv.h)
 //
@@ -155,32 +155,32 @@ var namesOfFlowActionCapFlags = [...]named[FlowActionCapFlags]{
 	{FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v FlowActionCapFlags) String() string {
 	return flagString(v, namesOfFlowActionCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v FlowActionCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *FlowActionCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_flow_action_cap_flags", text, namesOfFlowActionCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v FlowActionCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *FlowActionCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigType is an enumeration; values that it does not name print as numbers. It is in SigBlockDomain.SigType.
+// SigType is an enumeration; values without a name print as numbers. It is in SigBlockDomain.SigType.
 //
 // C: enum mlx5dv_sig_type (mlx5dv.h)
 //
@@ -200,32 +200,32 @@ var namesOfSigType = [...]named[SigType]{
 	{SIG_TYPE_CRC, "MLX5DV_SIG_TYPE_CRC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SigType) String() string {
 	return enumString(v, "mlx5dv_sig_type", namesOfSigType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SigType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSigType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SigType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_sig_type", text, namesOfSigType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SigType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSigType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SigType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigProtCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.BlockProt.
+// SigProtCaps is a set of flags; bits without a name print in hex. It is in SigCaps.BlockProt.
 //
 // C: enum mlx5dv_sig_prot_caps (mlx5dv.h)
 //
@@ -245,32 +245,32 @@ var namesOfSigProtCaps = [...]named[SigProtCaps]{
 	{SIG_PROT_CAP_CRC, "MLX5DV_SIG_PROT_CAP_CRC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SigProtCaps) String() string {
 	return flagString(v, namesOfSigProtCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SigProtCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SigProtCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sig_prot_caps", text, namesOfSigProtCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SigProtCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SigProtCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFBGType is an enumeration; values that it does not name print as numbers. It is in SigT10DIF.BGType.
+// SigT10DIFBGType is an enumeration; values without a name print as numbers. It is in SigT10DIF.BGType.
 //
 // C: enum mlx5dv_sig_t10dif_bg_type (mlx5dv.h)
 //
@@ -290,32 +290,32 @@ var namesOfSigT10DIFBGType = [...]named[SigT10DIFBGType]{
 	{SIG_T10DIF_CSUM, "MLX5DV_SIG_T10DIF_CSUM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SigT10DIFBGType) String() string {
 	return enumString(v, "mlx5dv_sig_t10dif_bg_type", namesOfSigT10DIFBGType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SigT10DIFBGType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSigT10DIFBGType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SigT10DIFBGType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_sig_t10dif_bg_type", text, namesOfSigT10DIFBGType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SigT10DIFBGType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSigT10DIFBGType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SigT10DIFBGType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.T10DIFBG.
+// SigT10DIFBGCaps is a set of flags; bits without a name print in hex. It is in SigCaps.T10DIFBG.
 //
 // C: enum mlx5dv_sig_t10dif_bg_caps (mlx5dv.h)
 //
@@ -335,32 +335,32 @@ var namesOfSigT10DIFBGCaps = [...]named[SigT10DIFBGCaps]{
 	{SIG_T10DIF_BG_CAP_CSUM, "MLX5DV_SIG_T10DIF_BG_CAP_CSUM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SigT10DIFBGCaps) String() string {
 	return flagString(v, namesOfSigT10DIFBGCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SigT10DIFBGCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SigT10DIFBGCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sig_t10dif_bg_caps", text, namesOfSigT10DIFBGCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SigT10DIFBGCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SigT10DIFBGCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigCRCType is an enumeration; values that it does not name print as numbers. It is in SigCRC.Type.
+// SigCRCType is an enumeration; values without a name print as numbers. It is in SigCRC.Type.
 //
 // C: enum mlx5dv_sig_crc_type (mlx5dv.h)
 //
@@ -382,32 +382,32 @@ var namesOfSigCRCType = [...]named[SigCRCType]{
 	{SIG_CRC_TYPE_CRC64_XP10, "MLX5DV_SIG_CRC_TYPE_CRC64_XP10"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SigCRCType) String() string {
 	return enumString(v, "mlx5dv_sig_crc_type", namesOfSigCRCType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SigCRCType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSigCRCType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SigCRCType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_sig_crc_type", text, namesOfSigCRCType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SigCRCType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSigCRCType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SigCRCType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigCRCTypeCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.CRCType.
+// SigCRCTypeCaps is a set of flags; bits without a name print in hex. It is in SigCaps.CRCType.
 //
 // C: enum mlx5dv_sig_crc_type_caps (mlx5dv.h)
 //
@@ -429,32 +429,32 @@ var namesOfSigCRCTypeCaps = [...]named[SigCRCTypeCaps]{
 	{SIG_CRC_TYPE_CAP_CRC64_XP10, "MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SigCRCTypeCaps) String() string {
 	return flagString(v, namesOfSigCRCTypeCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SigCRCTypeCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SigCRCTypeCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sig_crc_type_caps", text, namesOfSigCRCTypeCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SigCRCTypeCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SigCRCTypeCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BlockSize is an enumeration; values that it does not name print as numbers. It is in SigBlockDomain.BlockSize and
+// BlockSize is an enumeration; values without a name print as numbers. It is in SigBlockDomain.BlockSize and
 // CryptoAttr.DataUnitSize.
 //
 // C: enum mlx5dv_block_size (mlx5dv.h)
@@ -481,32 +481,32 @@ var namesOfBlockSize = [...]named[BlockSize]{
 	{BLOCK_SIZE_4160, "MLX5DV_BLOCK_SIZE_4160"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BlockSize) String() string {
 	return enumString(v, "mlx5dv_block_size", namesOfBlockSize[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BlockSize) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBlockSize[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BlockSize) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_block_size", text, namesOfBlockSize[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BlockSize) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBlockSize[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BlockSize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BlockSizeCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.BlockSize.
+// BlockSizeCaps is a set of flags; bits without a name print in hex. It is in SigCaps.BlockSize.
 //
 // C: enum mlx5dv_block_size_caps (mlx5dv.h)
 //
@@ -532,32 +532,32 @@ var namesOfBlockSizeCaps = [...]named[BlockSizeCaps]{
 	{BLOCK_SIZE_CAP_4160, "MLX5DV_BLOCK_SIZE_CAP_4160"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BlockSizeCaps) String() string {
 	return flagString(v, namesOfBlockSizeCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BlockSizeCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BlockSizeCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_block_size_caps", text, namesOfBlockSizeCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BlockSizeCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BlockSizeCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoEnginesCaps is a set of flags; bits that it does not name print in hex. It is in CryptoCaps.CryptoEngines.
+// CryptoEnginesCaps is a set of flags; bits without a name print in hex. It is in CryptoCaps.CryptoEngines.
 //
 // C: enum mlx5dv_crypto_engines_caps (mlx5dv.h)
 //
@@ -579,32 +579,32 @@ var namesOfCryptoEnginesCaps = [...]named[CryptoEnginesCaps]{
 	{CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK, "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CryptoEnginesCaps) String() string {
 	return flagString(v, namesOfCryptoEnginesCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CryptoEnginesCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CryptoEnginesCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_crypto_engines_caps", text, namesOfCryptoEnginesCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CryptoEnginesCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CryptoEnginesCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoWrappedImportMethodCaps is a set of flags; bits that it does not name print in hex. It is in
+// CryptoWrappedImportMethodCaps is a set of flags; bits without a name print in hex. It is in
 // CryptoCaps.WrappedImportMethod.
 //
 // C: enum mlx5dv_crypto_wrapped_import_method_caps (mlx5dv.h)
@@ -623,32 +623,32 @@ var namesOfCryptoWrappedImportMethodCaps = [...]named[CryptoWrappedImportMethodC
 	{CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS, "MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CryptoWrappedImportMethodCaps) String() string {
 	return flagString(v, namesOfCryptoWrappedImportMethodCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CryptoWrappedImportMethodCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CryptoWrappedImportMethodCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_crypto_wrapped_import_method_caps", text, namesOfCryptoWrappedImportMethodCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CryptoWrappedImportMethodCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CryptoWrappedImportMethodCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoCapsFlags is a set of flags; bits that it does not name print in hex. It is in CryptoCaps.Flags.
+// CryptoCapsFlags is a set of flags; bits without a name print in hex. It is in CryptoCaps.Flags.
 //
 // C: enum mlx5dv_crypto_caps_flags (mlx5dv.h)
 //
@@ -670,32 +670,32 @@ var namesOfCryptoCapsFlags = [...]named[CryptoCapsFlags]{
 	{CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING, "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CryptoCapsFlags) String() string {
 	return flagString(v, namesOfCryptoCapsFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CryptoCapsFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CryptoCapsFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_crypto_caps_flags", text, namesOfCryptoCapsFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CryptoCapsFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CryptoCapsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextFlags is a set of flags; bits that it does not name print in hex. It is in Context.Flags.
+// ContextFlags is a set of flags; bits without a name print in hex. It is in Context.Flags.
 //
 // C: enum mlx5dv_context_flags (mlx5dv.h)
 //
@@ -729,32 +729,32 @@ var namesOfContextFlags = [...]named[ContextFlags]{
 	{CONTEXT_FLAGS_BLUEFLAME, "MLX5DV_CONTEXT_FLAGS_BLUEFLAME"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ContextFlags) String() string {
 	return flagString(v, namesOfContextFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ContextFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ContextFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_context_flags", text, namesOfContextFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ContextFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ContextFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.CompMask.
+// CQInitAttrMask is a set of flags; bits without a name print in hex. It is in CQInitAttr.CompMask.
 //
 // C: enum mlx5dv_cq_init_attr_mask (mlx5dv.h)
 //
@@ -776,32 +776,32 @@ var namesOfCQInitAttrMask = [...]named[CQInitAttrMask]{
 	{CQ_INIT_ATTR_MASK_CQE_SIZE, "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQInitAttrMask) String() string {
 	return flagString(v, namesOfCQInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_cq_init_attr_mask", text, namesOfCQInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.Flags.
+// CQInitAttrFlags is a set of flags; bits without a name print in hex. It is in CQInitAttr.Flags.
 //
 // C: enum mlx5dv_cq_init_attr_flags (mlx5dv.h)
 //
@@ -821,32 +821,32 @@ var namesOfCQInitAttrFlags = [...]named[CQInitAttrFlags]{
 	{CQ_INIT_ATTR_FLAGS_RESERVED, "MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQInitAttrFlags) String() string {
 	return flagString(v, namesOfCQInitAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQInitAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQInitAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_cq_init_attr_flags", text, namesOfCQInitAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQInitAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQInitAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CreateFlags.
+// QPCreateFlags is a set of flags; bits without a name print in hex. It is in QPInitAttr.CreateFlags.
 //
 // C: enum mlx5dv_qp_create_flags (mlx5dv.h)
 //
@@ -878,32 +878,32 @@ var namesOfQPCreateFlags = [...]named[QPCreateFlags]{
 	{QP_CREATE_OOO_DP, "MLX5DV_QP_CREATE_OOO_DP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCreateFlags) String() string {
 	return flagString(v, namesOfQPCreateFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCreateFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCreateFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_qp_create_flags", text, namesOfQPCreateFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCreateFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyInitAttrFlags is a set of flags; bits that it does not name print in hex. It is in MKeyInitAttr.CreateFlags.
+// MKeyInitAttrFlags is a set of flags; bits without a name print in hex. It is in MKeyInitAttr.CreateFlags.
 //
 // C: enum mlx5dv_mkey_init_attr_flags (mlx5dv.h)
 //
@@ -929,32 +929,32 @@ var namesOfMKeyInitAttrFlags = [...]named[MKeyInitAttrFlags]{
 	{MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE, "MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MKeyInitAttrFlags) String() string {
 	return flagString(v, namesOfMKeyInitAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MKeyInitAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MKeyInitAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_mkey_init_attr_flags", text, namesOfMKeyInitAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MKeyInitAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MKeyInitAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CompMask.
+// QPInitAttrMask is a set of flags; bits without a name print in hex. It is in QPInitAttr.CompMask.
 //
 // C: enum mlx5dv_qp_init_attr_mask (mlx5dv.h)
 //
@@ -978,32 +978,32 @@ var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
 	{QP_INIT_ATTR_MASK_DCI_STREAMS, "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPInitAttrMask) String() string {
 	return flagString(v, namesOfQPInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DCType is an enumeration; values that it does not name print as numbers. It is in DCInitAttr.DCType.
+// DCType is an enumeration; values without a name print as numbers. It is in DCInitAttr.DCType.
 //
 // C: enum mlx5dv_dc_type (mlx5dv.h)
 //
@@ -1023,32 +1023,32 @@ var namesOfDCType = [...]named[DCType]{
 	{DCTYPE_DCI, "MLX5DV_DCTYPE_DCI"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v DCType) String() string {
 	return enumString(v, "mlx5dv_dc_type", namesOfDCType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v DCType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfDCType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *DCType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_dc_type", text, namesOfDCType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v DCType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfDCType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *DCType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.SendOpsFlags.
+// QPCreateSendOpsFlags is a set of flags; bits without a name print in hex. It is in QPInitAttr.SendOpsFlags.
 //
 // C: enum mlx5dv_qp_create_send_ops_flags (mlx5dv.h)
 //
@@ -1074,32 +1074,32 @@ var namesOfQPCreateSendOpsFlags = [...]named[QPCreateSendOpsFlags]{
 	{QP_EX_WITH_MEMCPY, "MLX5DV_QP_EX_WITH_MEMCPY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCreateSendOpsFlags) String() string {
 	return flagString(v, namesOfQPCreateSendOpsFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCreateSendOpsFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCreateSendOpsFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_qp_create_send_ops_flags", text, namesOfQPCreateSendOpsFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCreateSendOpsFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFFlags is a set of flags; bits that it does not name print in hex. It is in SigT10DIF.Flags.
+// SigT10DIFFlags is a set of flags; bits without a name print in hex. It is in SigT10DIF.Flags.
 //
 // C: enum mlx5dv_sig_t10dif_flags (mlx5dv.h)
 //
@@ -1121,32 +1121,32 @@ var namesOfSigT10DIFFlags = [...]named[SigT10DIFFlags]{
 	{SIG_T10DIF_FLAG_APP_REF_ESCAPE, "MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SigT10DIFFlags) String() string {
 	return flagString(v, namesOfSigT10DIFFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SigT10DIFFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SigT10DIFFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sig_t10dif_flags", text, namesOfSigT10DIFFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SigT10DIFFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SigT10DIFFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigMask is an enumeration; values that it does not name print as numbers. It is in SigBlockAttr.CheckMask and
+// SigMask is an enumeration; values without a name print as numbers. It is in SigBlockAttr.CheckMask and
 // SigBlockAttr.CopyMask.
 //
 // C: enum mlx5dv_sig_mask (mlx5dv.h)
@@ -1175,32 +1175,32 @@ var namesOfSigMask = [...]named[SigMask]{
 	{SIG_MASK_CRC64_XP10, "MLX5DV_SIG_MASK_CRC64_XP10"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SigMask) String() string {
 	return enumString(v, "mlx5dv_sig_mask", namesOfSigMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SigMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSigMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SigMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_sig_mask", text, namesOfSigMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SigMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSigMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SigMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigBlockAttrFlags is a set of flags; bits that it does not name print in hex. It is in SigBlockAttr.Flags.
+// SigBlockAttrFlags is a set of flags; bits without a name print in hex. It is in SigBlockAttr.Flags.
 //
 // C: enum mlx5dv_sig_block_attr_flags (mlx5dv.h)
 //
@@ -1218,32 +1218,32 @@ var namesOfSigBlockAttrFlags = [...]named[SigBlockAttrFlags]{
 	{SIG_BLOCK_ATTR_FLAG_COPY_MASK, "MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SigBlockAttrFlags) String() string {
 	return flagString(v, namesOfSigBlockAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SigBlockAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SigBlockAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sig_block_attr_flags", text, namesOfSigBlockAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SigBlockAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SigBlockAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoStandard is an enumeration; values that it does not name print as numbers. It is in CryptoAttr.CryptoStandard.
+// CryptoStandard is an enumeration; values without a name print as numbers. It is in CryptoAttr.CryptoStandard.
 //
 // C: enum mlx5dv_crypto_standard (mlx5dv.h)
 //
@@ -1261,33 +1261,32 @@ var namesOfCryptoStandard = [...]named[CryptoStandard]{
 	{CRYPTO_STANDARD_AES_XTS, "MLX5DV_CRYPTO_STANDARD_AES_XTS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CryptoStandard) String() string {
 	return enumString(v, "mlx5dv_crypto_standard", namesOfCryptoStandard[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CryptoStandard) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCryptoStandard[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CryptoStandard) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_crypto_standard", text, namesOfCryptoStandard[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CryptoStandard) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCryptoStandard[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CryptoStandard) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SignatureCryptoOrder is an enumeration; values that it does not name print as numbers. It is in
-// CryptoAttr.SignatureCryptoOrder.
+// SignatureCryptoOrder is an enumeration; values without a name print as numbers. It is in CryptoAttr.SignatureCryptoOrder.
 //
 // C: enum mlx5dv_signature_crypto_order (mlx5dv.h)
 //
@@ -1307,32 +1306,32 @@ var namesOfSignatureCryptoOrder = [...]named[SignatureCryptoOrder]{
 	{SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX, "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SignatureCryptoOrder) String() string {
 	return enumString(v, "mlx5dv_signature_crypto_order", namesOfSignatureCryptoOrder[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SignatureCryptoOrder) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSignatureCryptoOrder[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SignatureCryptoOrder) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_signature_crypto_order", text, namesOfSignatureCryptoOrder[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SignatureCryptoOrder) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSignatureCryptoOrder[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SignatureCryptoOrder) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyConfFlags is a set of flags; bits that it does not name print in hex. It is in MKeyConfAttr.ConfFlags.
+// MKeyConfFlags is a set of flags; bits without a name print in hex. It is in MKeyConfAttr.ConfFlags.
 //
 // C: enum mlx5dv_mkey_conf_flags (mlx5dv.h)
 //
@@ -1350,32 +1349,32 @@ var namesOfMKeyConfFlags = [...]named[MKeyConfFlags]{
 	{MKEY_CONF_FLAG_RESET_SIG_ATTR, "MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MKeyConfFlags) String() string {
 	return flagString(v, namesOfMKeyConfFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MKeyConfFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MKeyConfFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_mkey_conf_flags", text, namesOfMKeyConfFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MKeyConfFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MKeyConfFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCOpcode is an enumeration; values that it does not name print as numbers.
+// WCOpcode is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5dv_wc_opcode (mlx5dv.h)
 //
@@ -1397,32 +1396,32 @@ var namesOfWCOpcode = [...]named[WCOpcode]{
 	{WC_MEMCPY, "MLX5DV_WC_MEMCPY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v WCOpcode) String() string {
 	return enumString(v, "mlx5dv_wc_opcode", namesOfWCOpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v WCOpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfWCOpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *WCOpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_wc_opcode", text, namesOfWCOpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v WCOpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfWCOpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *WCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyErrType is an enumeration; values that it does not name print as numbers. It is in MKeyErr.ErrType.
+// MKeyErrType is an enumeration; values without a name print as numbers. It is in MKeyErr.ErrType.
 //
 // C: enum mlx5dv_mkey_err_type (mlx5dv.h)
 //
@@ -1446,33 +1445,33 @@ var namesOfMKeyErrType = [...]named[MKeyErrType]{
 	{MKEY_SIG_BLOCK_BAD_APPTAG, "MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MKeyErrType) String() string {
 	return enumString(v, "mlx5dv_mkey_err_type", namesOfMKeyErrType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MKeyErrType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMKeyErrType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MKeyErrType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_mkey_err_type", text, namesOfMKeyErrType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MKeyErrType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMKeyErrType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MKeyErrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoLoginState is an enumeration; values that it does not name print as numbers. libmlx5.CryptoLoginQueryState takes
-// it. It is in CryptoLoginQueryAttr.State.
+// CryptoLoginState is an enumeration; values without a name print as numbers. libmlx5.CryptoLoginQueryState takes it. It is
+// in CryptoLoginQueryAttr.State.
 //
 // C: enum mlx5dv_crypto_login_state (mlx5dv.h)
 //
@@ -1494,32 +1493,32 @@ var namesOfCryptoLoginState = [...]named[CryptoLoginState]{
 	{CRYPTO_LOGIN_STATE_INVALID, "MLX5DV_CRYPTO_LOGIN_STATE_INVALID"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CryptoLoginState) String() string {
 	return enumString(v, "mlx5dv_crypto_login_state", namesOfCryptoLoginState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CryptoLoginState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCryptoLoginState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CryptoLoginState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_crypto_login_state", text, namesOfCryptoLoginState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CryptoLoginState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCryptoLoginState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CryptoLoginState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoKeySize is an enumeration; values that it does not name print as numbers. It is in DEKInitAttr.KeySize.
+// CryptoKeySize is an enumeration; values without a name print as numbers. It is in DEKInitAttr.KeySize.
 //
 // C: enum mlx5dv_crypto_key_size (mlx5dv.h)
 //
@@ -1539,32 +1538,32 @@ var namesOfCryptoKeySize = [...]named[CryptoKeySize]{
 	{CRYPTO_KEY_SIZE_256, "MLX5DV_CRYPTO_KEY_SIZE_256"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CryptoKeySize) String() string {
 	return enumString(v, "mlx5dv_crypto_key_size", namesOfCryptoKeySize[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CryptoKeySize) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCryptoKeySize[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CryptoKeySize) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_crypto_key_size", text, namesOfCryptoKeySize[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CryptoKeySize) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCryptoKeySize[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CryptoKeySize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoKeyPurpose is an enumeration; values that it does not name print as numbers. It is in DEKInitAttr.KeyPurpose.
+// CryptoKeyPurpose is an enumeration; values without a name print as numbers. It is in DEKInitAttr.KeyPurpose.
 //
 // C: enum mlx5dv_crypto_key_purpose (mlx5dv.h)
 //
@@ -1582,32 +1581,32 @@ var namesOfCryptoKeyPurpose = [...]named[CryptoKeyPurpose]{
 	{CRYPTO_KEY_PURPOSE_AES_XTS, "MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CryptoKeyPurpose) String() string {
 	return enumString(v, "mlx5dv_crypto_key_purpose", namesOfCryptoKeyPurpose[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CryptoKeyPurpose) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCryptoKeyPurpose[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CryptoKeyPurpose) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_crypto_key_purpose", text, namesOfCryptoKeyPurpose[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CryptoKeyPurpose) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCryptoKeyPurpose[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CryptoKeyPurpose) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DEKState is an enumeration; values that it does not name print as numbers. It is in DEKAttr.State.
+// DEKState is an enumeration; values without a name print as numbers. It is in DEKAttr.State.
 //
 // C: enum mlx5dv_dek_state (mlx5dv.h)
 //
@@ -1627,32 +1626,32 @@ var namesOfDEKState = [...]named[DEKState]{
 	{DEK_STATE_ERROR, "MLX5DV_DEK_STATE_ERROR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v DEKState) String() string {
 	return enumString(v, "mlx5dv_dek_state", namesOfDEKState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v DEKState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfDEKState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *DEKState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_dek_state", text, namesOfDEKState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v DEKState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfDEKState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *DEKState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DEKInitAttrMask is a set of flags; bits that it does not name print in hex. It is in DEKInitAttr.CompMask.
+// DEKInitAttrMask is a set of flags; bits without a name print in hex. It is in DEKInitAttr.CompMask.
 //
 // C: enum mlx5dv_dek_init_attr_mask (mlx5dv.h)
 //
@@ -1670,32 +1669,32 @@ var namesOfDEKInitAttrMask = [...]named[DEKInitAttrMask]{
 	{DEK_INIT_ATTR_CRYPTO_LOGIN, "MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DEKInitAttrMask) String() string {
 	return flagString(v, namesOfDEKInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DEKInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DEKInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dek_init_attr_mask", text, namesOfDEKInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DEKInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DEKInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionESPMask is a set of flags; bits that it does not name print in hex. It is in FlowActionESP.CompMask.
+// FlowActionESPMask is a set of flags; bits without a name print in hex. It is in FlowActionESP.CompMask.
 //
 // C: enum mlx5dv_flow_action_esp_mask (mlx5dv.h)
 //
@@ -1713,32 +1712,32 @@ var namesOfFlowActionESPMask = [...]named[FlowActionESPMask]{
 	{FLOW_ACTION_ESP_MASK_FLAGS, "MLX5DV_FLOW_ACTION_ESP_MASK_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v FlowActionESPMask) String() string {
 	return flagString(v, namesOfFlowActionESPMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v FlowActionESPMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *FlowActionESPMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_flow_action_esp_mask", text, namesOfFlowActionESPMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v FlowActionESPMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowMatcherAttrMask is a set of flags; bits that it does not name print in hex. It is in FlowMatcherAttr.CompMask.
+// FlowMatcherAttrMask is a set of flags; bits without a name print in hex. It is in FlowMatcherAttr.CompMask.
 //
 // C: enum mlx5dv_flow_matcher_attr_mask (mlx5dv.h)
 //
@@ -1758,32 +1757,32 @@ var namesOfFlowMatcherAttrMask = [...]named[FlowMatcherAttrMask]{
 	{FLOW_MATCHER_MASK_IB_PORT, "MLX5DV_FLOW_MATCHER_MASK_IB_PORT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v FlowMatcherAttrMask) String() string {
 	return flagString(v, namesOfFlowMatcherAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v FlowMatcherAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *FlowMatcherAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_flow_matcher_attr_mask", text, namesOfFlowMatcherAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v FlowMatcherAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *FlowMatcherAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionType is an enumeration; values that it does not name print as numbers. It is in FlowActionAttr.Type.
+// FlowActionType is an enumeration; values without a name print as numbers. It is in FlowActionAttr.Type.
 //
 // C: enum mlx5dv_flow_action_type (mlx5dv.h)
 //
@@ -1817,32 +1816,32 @@ var namesOfFlowActionType = [...]named[FlowActionType]{
 	{FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET, "MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v FlowActionType) String() string {
 	return enumString(v, "mlx5dv_flow_action_type", namesOfFlowActionType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v FlowActionType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfFlowActionType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *FlowActionType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_flow_action_type", text, namesOfFlowActionType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v FlowActionType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfFlowActionType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *FlowActionType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCompMask is a set of flags; bits that it does not name print in hex. It is in QP.CompMask.
+// QPCompMask is a set of flags; bits without a name print in hex. It is in QP.CompMask.
 //
 // C: enum mlx5dv_qp_comp_mask (mlx5dv.h)
 //
@@ -1864,32 +1863,32 @@ var namesOfQPCompMask = [...]named[QPCompMask]{
 	{QP_MASK_RAW_QP_TIR_ADDR, "MLX5DV_QP_MASK_RAW_QP_TIR_ADDR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QPCompMask) String() string {
 	return flagString(v, namesOfQPCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QPCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QPCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_qp_comp_mask", text, namesOfQPCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QPCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQCompMask is a set of flags; bits that it does not name print in hex. It is in SRQ.CompMask.
+// SRQCompMask is a set of flags; bits without a name print in hex. It is in SRQ.CompMask.
 //
 // C: enum mlx5dv_srq_comp_mask (mlx5dv.h)
 //
@@ -1907,32 +1906,32 @@ var namesOfSRQCompMask = [...]named[SRQCompMask]{
 	{SRQ_MASK_SRQN, "MLX5DV_SRQ_MASK_SRQN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SRQCompMask) String() string {
 	return flagString(v, namesOfSRQCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SRQCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SRQCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_srq_comp_mask", text, namesOfSRQCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SRQCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SRQCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMCompMask is a set of flags; bits that it does not name print in hex. It is in DM.CompMask.
+// DMCompMask is a set of flags; bits without a name print in hex. It is in DM.CompMask.
 //
 // C: enum mlx5dv_dm_comp_mask (mlx5dv.h)
 //
@@ -1950,32 +1949,32 @@ var namesOfDMCompMask = [...]named[DMCompMask]{
 	{DM_MASK_REMOTE_VA, "MLX5DV_DM_MASK_REMOTE_VA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DMCompMask) String() string {
 	return flagString(v, namesOfDMCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DMCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DMCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dm_comp_mask", text, namesOfDMCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DMCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DMCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ObjType is a set of flags; bits that it does not name print in hex. libmlx5.InitObj takes it.
+// ObjType is a set of flags; bits without a name print in hex. libmlx5.InitObj takes it.
 //
 // C: enum mlx5dv_obj_type (mlx5dv.h)
 //
@@ -2007,32 +2006,32 @@ var namesOfObjType = [...]named[ObjType]{
 	{OBJ_DEVX, "MLX5DV_OBJ_DEVX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ObjType) String() string {
 	return flagString(v, namesOfObjType[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ObjType) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ObjType) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_obj_type", text, namesOfObjType[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ObjType) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ObjType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CompMask.
+// WQInitAttrMask is a set of flags; bits without a name print in hex. It is in WQInitAttr.CompMask.
 //
 // C: enum mlx5dv_wq_init_attr_mask (mlx5dv.h)
 //
@@ -2050,32 +2049,32 @@ var namesOfWQInitAttrMask = [...]named[WQInitAttrMask]{
 	{WQ_INIT_ATTR_MASK_STRIDING_RQ, "MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v WQInitAttrMask) String() string {
 	return flagString(v, namesOfWQInitAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v WQInitAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *WQInitAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_wq_init_attr_mask", text, namesOfWQInitAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v WQInitAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQECompResFormat is a set of flags; bits that it does not name print in hex. It is in CQECompCaps.SupportedFormat.
+// CQECompResFormat is a set of flags; bits without a name print in hex. It is in CQECompCaps.SupportedFormat.
 //
 // C: enum mlx5dv_cqe_comp_res_format (mlx5dv.h)
 //
@@ -2084,7 +2083,7 @@ func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 // Since: rdma-core 33.2 or earlier
 type CQECompResFormat uint32
 
-// Values of CQECompResFormat. They have no type, for members of several sizes hold them.
+// Values of CQECompResFormat. They are untyped because members of several sizes hold them.
 const (
 	CQE_RES_FORMAT_HASH        = 1 // C: MLX5DV_CQE_RES_FORMAT_HASH
 	CQE_RES_FORMAT_CSUM        = 2 // C: MLX5DV_CQE_RES_FORMAT_CSUM
@@ -2097,27 +2096,27 @@ var namesOfCQECompResFormat = [...]named[CQECompResFormat]{
 	{CQE_RES_FORMAT_CSUM_STRIDX, "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQECompResFormat) String() string {
 	return flagString(v, namesOfCQECompResFormat[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQECompResFormat) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQECompResFormat) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_cqe_comp_res_format", text, namesOfCQECompResFormat[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQECompResFormat) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQECompResFormat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -2137,32 +2136,32 @@ var namesOfCQECompResFormat8 = [...]named[CQECompResFormat8]{
 	{CQE_RES_FORMAT_CSUM_STRIDX, "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CQECompResFormat8) String() string {
 	return flagString(v, namesOfCQECompResFormat8[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CQECompResFormat8) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CQECompResFormat8) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_cqe_comp_res_format", text, namesOfCQECompResFormat8[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CQECompResFormat8) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CQECompResFormat8) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SWParsingOffloads is a set of flags; bits that it does not name print in hex. It is in SWParsingCaps.SWParsingOffloads.
+// SWParsingOffloads is a set of flags; bits without a name print in hex. It is in SWParsingCaps.SWParsingOffloads.
 //
 // C: enum mlx5dv_sw_parsing_offloads (mlx5dv.h)
 //
@@ -2184,32 +2183,32 @@ var namesOfSWParsingOffloads = [...]named[SWParsingOffloads]{
 	{SW_PARSING_LSO, "MLX5DV_SW_PARSING_LSO"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SWParsingOffloads) String() string {
 	return flagString(v, namesOfSWParsingOffloads[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SWParsingOffloads) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SWParsingOffloads) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sw_parsing_offloads", text, namesOfSWParsingOffloads[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SWParsingOffloads) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SWParsingOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SetCtxAttrType is an enumeration; values that it does not name print as numbers. libmlx5.SetContextAttr takes it.
+// SetCtxAttrType is an enumeration; values without a name print as numbers. libmlx5.SetContextAttr takes it.
 //
 // C: enum mlx5dv_set_ctx_attr_type (mlx5dv.h)
 //
@@ -2227,32 +2226,32 @@ var namesOfSetCtxAttrType = [...]named[SetCtxAttrType]{
 	{CTX_ATTR_BUF_ALLOCATORS, "MLX5DV_CTX_ATTR_BUF_ALLOCATORS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SetCtxAttrType) String() string {
 	return enumString(v, "mlx5dv_set_ctx_attr_type", namesOfSetCtxAttrType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SetCtxAttrType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSetCtxAttrType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SetCtxAttrType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_set_ctx_attr_type", text, namesOfSetCtxAttrType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SetCtxAttrType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSetCtxAttrType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SetCtxAttrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextAttrFlags is a set of flags; bits that it does not name print in hex. It is in ContextAttr.Flags.
+// ContextAttrFlags is a set of flags; bits without a name print in hex. It is in ContextAttr.Flags.
 //
 // C: enum mlx5dv_context_attr_flags (mlx5dv.h)
 //
@@ -2270,32 +2269,32 @@ var namesOfContextAttrFlags = [...]named[ContextAttrFlags]{
 	{CONTEXT_FLAGS_DEVX, "MLX5DV_CONTEXT_FLAGS_DEVX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ContextAttrFlags) String() string {
 	return flagString(v, namesOfContextAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ContextAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ContextAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_context_attr_flags", text, namesOfContextAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ContextAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ContextAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextAttrCompMask is a set of flags; bits that it does not name print in hex. It is in ContextAttr.CompMask.
+// ContextAttrCompMask is a set of flags; bits without a name print in hex. It is in ContextAttr.CompMask.
 //
 // C: enum mlx5dv_context_attr_comp_mask (mlx5dv.h)
 //
@@ -2313,32 +2312,32 @@ var namesOfContextAttrCompMask = [...]named[ContextAttrCompMask]{
 	{CONTEXT_ATTR_MASK_FD_ARRAY, "MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ContextAttrCompMask) String() string {
 	return flagString(v, namesOfContextAttrCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ContextAttrCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ContextAttrCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_context_attr_comp_mask", text, namesOfContextAttrCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ContextAttrCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ContextAttrCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// VFIOContextAttrFlags is a set of flags; bits that it does not name print in hex. It is in VFIOContextAttr.Flags.
+// VFIOContextAttrFlags is a set of flags; bits without a name print in hex. It is in VFIOContextAttr.Flags.
 //
 // C: enum mlx5dv_vfio_context_attr_flags (mlx5dv.h)
 //
@@ -2356,32 +2355,32 @@ var namesOfVFIOContextAttrFlags = [...]named[VFIOContextAttrFlags]{
 	{VFIO_CTX_FLAGS_INIT_LINK_DOWN, "MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v VFIOContextAttrFlags) String() string {
 	return flagString(v, namesOfVFIOContextAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v VFIOContextAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *VFIOContextAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_vfio_context_attr_flags", text, namesOfVFIOContextAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v VFIOContextAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *VFIOContextAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DevxUMemInMask is a set of flags; bits that it does not name print in hex. It is in DevxUMemIn.CompMask.
+// DevxUMemInMask is a set of flags; bits without a name print in hex. It is in DevxUMemIn.CompMask.
 //
 // C: enum mlx5dv_devx_umem_in_mask (mlx5dv.h)
 //
@@ -2399,32 +2398,32 @@ var namesOfDevxUMemInMask = [...]named[DevxUMemInMask]{
 	{UMEM_MASK_DMABUF, "MLX5DV_UMEM_MASK_DMABUF"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DevxUMemInMask) String() string {
 	return flagString(v, namesOfDevxUMemInMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DevxUMemInMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DevxUMemInMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_devx_umem_in_mask", text, namesOfDevxUMemInMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DevxUMemInMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DevxUMemInMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRDomainType is an enumeration; values that it does not name print as numbers. libmlx5.DRDomainCreate takes it.
+// DRDomainType is an enumeration; values without a name print as numbers. libmlx5.DRDomainCreate takes it.
 //
 // C: enum mlx5dv_dr_domain_type (mlx5dv.h)
 //
@@ -2446,32 +2445,32 @@ var namesOfDRDomainType = [...]named[DRDomainType]{
 	{DR_DOMAIN_TYPE_FDB, "MLX5DV_DR_DOMAIN_TYPE_FDB"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v DRDomainType) String() string {
 	return enumString(v, "mlx5dv_dr_domain_type", namesOfDRDomainType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v DRDomainType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfDRDomainType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *DRDomainType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_dr_domain_type", text, namesOfDRDomainType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v DRDomainType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfDRDomainType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *DRDomainType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRDomainSyncFlags is a set of flags; bits that it does not name print in hex.
+// DRDomainSyncFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5dv_dr_domain_sync_flags (mlx5dv.h)
 //
@@ -2493,32 +2492,32 @@ var namesOfDRDomainSyncFlags = [...]named[DRDomainSyncFlags]{
 	{DR_DOMAIN_SYNC_FLAGS_MEM, "MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRDomainSyncFlags) String() string {
 	return flagString(v, namesOfDRDomainSyncFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRDomainSyncFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRDomainSyncFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_domain_sync_flags", text, namesOfDRDomainSyncFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRDomainSyncFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRDomainSyncFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRMatcherLayoutFlags is a set of flags; bits that it does not name print in hex. It is in DRMatcherLayout.Flags.
+// DRMatcherLayoutFlags is a set of flags; bits without a name print in hex. It is in DRMatcherLayout.Flags.
 //
 // C: enum mlx5dv_dr_matcher_layout_flags (mlx5dv.h)
 //
@@ -2538,32 +2537,32 @@ var namesOfDRMatcherLayoutFlags = [...]named[DRMatcherLayoutFlags]{
 	{DR_MATCHER_LAYOUT_NUM_RULE, "MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRMatcherLayoutFlags) String() string {
 	return flagString(v, namesOfDRMatcherLayoutFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRMatcherLayoutFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRMatcherLayoutFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_matcher_layout_flags", text, namesOfDRMatcherLayoutFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRMatcherLayoutFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRMatcherLayoutFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionFlags is a set of flags; bits that it does not name print in hex.
+// DRActionFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5dv_dr_action_flags (mlx5dv.h)
 //
@@ -2581,32 +2580,32 @@ var namesOfDRActionFlags = [...]named[DRActionFlags]{
 	{DR_ACTION_FLAGS_ROOT_LEVEL, "MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRActionFlags) String() string {
 	return flagString(v, namesOfDRActionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRActionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRActionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_action_flags", text, namesOfDRActionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRActionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRActionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionDestType is an enumeration; values that it does not name print as numbers. It is in DRActionDestAttr.Type.
+// DRActionDestType is an enumeration; values without a name print as numbers. It is in DRActionDestAttr.Type.
 //
 // C: enum mlx5dv_dr_action_dest_type (mlx5dv.h)
 //
@@ -2626,32 +2625,32 @@ var namesOfDRActionDestType = [...]named[DRActionDestType]{
 	{DR_ACTION_DEST_REFORMAT, "MLX5DV_DR_ACTION_DEST_REFORMAT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v DRActionDestType) String() string {
 	return enumString(v, "mlx5dv_dr_action_dest_type", namesOfDRActionDestType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v DRActionDestType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfDRActionDestType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *DRActionDestType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5dv_dr_action_dest_type", text, namesOfDRActionDestType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v DRActionDestType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfDRActionDestType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *DRActionDestType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionASOFirstHitFlags is a set of flags; bits that it does not name print in hex.
+// DRActionASOFirstHitFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_first_hit_flags (mlx5dv.h)
 //
@@ -2669,32 +2668,32 @@ var namesOfDRActionASOFirstHitFlags = [...]named[DRActionASOFirstHitFlags]{
 	{DR_ACTION_FLAGS_ASO_FIRST_HIT_SET, "MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRActionASOFirstHitFlags) String() string {
 	return flagString(v, namesOfDRActionASOFirstHitFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRActionASOFirstHitFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRActionASOFirstHitFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_action_aso_first_hit_flags", text, namesOfDRActionASOFirstHitFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRActionASOFirstHitFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRActionASOFirstHitFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionASOFlowMeterFlags is a set of flags; bits that it does not name print in hex.
+// DRActionASOFlowMeterFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_flow_meter_flags (mlx5dv.h)
 //
@@ -2718,32 +2717,32 @@ var namesOfDRActionASOFlowMeterFlags = [...]named[DRActionASOFlowMeterFlags]{
 	{DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED, "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRActionASOFlowMeterFlags) String() string {
 	return flagString(v, namesOfDRActionASOFlowMeterFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRActionASOFlowMeterFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRActionASOFlowMeterFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_action_aso_flow_meter_flags", text, namesOfDRActionASOFlowMeterFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRActionASOFlowMeterFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRActionASOFlowMeterFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionASOCTFlags is a set of flags; bits that it does not name print in hex.
+// DRActionASOCTFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_ct_flags (mlx5dv.h)
 //
@@ -2763,32 +2762,32 @@ var namesOfDRActionASOCTFlags = [...]named[DRActionASOCTFlags]{
 	{DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER, "MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v DRActionASOCTFlags) String() string {
 	return flagString(v, namesOfDRActionASOCTFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v DRActionASOCTFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *DRActionASOCTFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_dr_action_aso_ct_flags", text, namesOfDRActionASOCTFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v DRActionASOCTFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *DRActionASOCTFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SchedElemAttrFlags is a set of flags; bits that it does not name print in hex. It is in SchedAttr.Flags.
+// SchedElemAttrFlags is a set of flags; bits without a name print in hex. It is in SchedAttr.Flags.
 //
 // C: enum mlx5dv_sched_elem_attr_flags (mlx5dv.h)
 //
@@ -2808,32 +2807,32 @@ var namesOfSchedElemAttrFlags = [...]named[SchedElemAttrFlags]{
 	{SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW, "MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SchedElemAttrFlags) String() string {
 	return flagString(v, namesOfSchedElemAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SchedElemAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SchedElemAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5dv_sched_elem_attr_flags", text, namesOfSchedElemAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SchedElemAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SchedElemAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex. It is in FlowActionESP.ActionFlags.
+// MLX5IBUAPIFlowActionFlags is a set of flags; bits without a name print in hex. It is in FlowActionESP.ActionFlags.
 //
 // C: enum mlx5_ib_uapi_flow_action_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -2852,34 +2851,33 @@ var namesOfMLX5IBUAPIFlowActionFlags = [...]named[MLX5IBUAPIFlowActionFlags]{
 	{FLOW_ACTION_FLAGS_REQUIRE_METADATA, "MLX5DV_FLOW_ACTION_FLAGS_REQUIRE_METADATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIFlowActionFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIFlowActionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIFlowActionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIFlowActionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_flow_action_flags", text, namesOfMLX5IBUAPIFlowActionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIFlowActionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIFlowActionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowTableType is an enumeration; values that it does not name print as numbers.
-// libmlx5.CreateFlowActionModifyHeader and CreateFlowActionPacketReformat take it. It is in FlowMatcherAttr.FTType and
-// SteeringAnchorAttr.FTType.
+// MLX5IBUAPIFlowTableType is an enumeration; values without a name print as numbers. libmlx5.CreateFlowActionModifyHeader
+// and CreateFlowActionPacketReformat take it. It is in FlowMatcherAttr.FTType and SteeringAnchorAttr.FTType.
 //
 // C: enum mlx5_ib_uapi_flow_table_type (mlx5_user_ioctl_verbs.h)
 //
@@ -2916,32 +2914,32 @@ var namesOfMLX5IBUAPIFlowTableType = [...]named[MLX5IBUAPIFlowTableType]{
 	{FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, "MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIFlowTableType) String() string {
 	return enumString(v, "mlx5_ib_uapi_flow_table_type", namesOfMLX5IBUAPIFlowTableType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIFlowTableType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIFlowTableType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_flow_table_type", text, namesOfMLX5IBUAPIFlowTableType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIFlowTableType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIFlowTableType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values without a name print as numbers.
 // libmlx5.CreateFlowActionPacketReformat and DRActionCreatePacketReformat take it.
 //
 // C: enum mlx5_ib_uapi_flow_action_packet_reformat_type (mlx5_user_ioctl_verbs.h)
@@ -2970,32 +2968,32 @@ var namesOfMLX5IBUAPIFlowActionPacketReformatType = [...]named[MLX5IBUAPIFlowAct
 	{FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL, "MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) String() string {
 	return enumString(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", text, namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIRegDMABufFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIRegDMABufFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_reg_dmabuf_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3014,32 +3012,32 @@ var namesOfMLX5IBUAPIRegDMABufFlags = [...]named[MLX5IBUAPIRegDMABufFlags]{
 	{REG_DMABUF_ACCESS_DATA_DIRECT, "MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIRegDMABufFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIRegDMABufFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIRegDMABufFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_reg_dmabuf_flags", text, namesOfMLX5IBUAPIRegDMABufFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIRegDMABufFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIDMType is an enumeration; values that it does not name print as numbers. It is in AllocDMAttr.Type.
+// MLX5IBUAPIDMType is an enumeration; values without a name print as numbers. It is in AllocDMAttr.Type.
 //
 // C: enum mlx5_ib_uapi_dm_type (mlx5_user_ioctl_verbs.h)
 //
@@ -3070,33 +3068,33 @@ var namesOfMLX5IBUAPIDMType = [...]named[MLX5IBUAPIDMType]{
 	{DM_TYPE_ENCAP_SW_ICM, "MLX5DV_DM_TYPE_ENCAP_SW_ICM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIDMType) String() string {
 	return enumString(v, "mlx5_ib_uapi_dm_type", namesOfMLX5IBUAPIDMType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIDMType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIDMType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIDMType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_dm_type", text, namesOfMLX5IBUAPIDMType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIDMType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIDMType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIDMType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits that it does not name print in hex.
-// libmlx5.DevxCreateEventChannel takes it.
+// MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits without a name print in hex. libmlx5.DevxCreateEventChannel
+// takes it.
 //
 // C: enum mlx5_ib_uapi_devx_create_event_channel_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3115,32 +3113,32 @@ var namesOfMLX5IBUAPIDevxCreateEventChannelFlags = [...]named[MLX5IBUAPIDevxCrea
 	{DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA, "MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_devx_create_event_channel_flags", text, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIPPAllocFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIPPAllocFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_pp_alloc_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3159,32 +3157,32 @@ var namesOfMLX5IBUAPIPPAllocFlags = [...]named[MLX5IBUAPIPPAllocFlags]{
 	{PP_ALLOC_FLAGS_DEDICATED_INDEX, "MLX5DV_PP_ALLOC_FLAGS_DEDICATED_INDEX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIPPAllocFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIPPAllocFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIPPAllocFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIPPAllocFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_pp_alloc_flags", text, namesOfMLX5IBUAPIPPAllocFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIPPAllocFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIPPAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIUARAllocType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIUARAllocType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_uapi_uar_alloc_type (mlx5_user_ioctl_verbs.h)
 //
@@ -3206,32 +3204,32 @@ var namesOfMLX5IBUAPIUARAllocType = [...]named[MLX5IBUAPIUARAllocType]{
 	{UAR_ALLOC_TYPE_NC, "MLX5DV_UAR_ALLOC_TYPE_NC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIUARAllocType) String() string {
 	return enumString(v, "mlx5_ib_uapi_uar_alloc_type", namesOfMLX5IBUAPIUARAllocType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIUARAllocType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIUARAllocType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_uar_alloc_type", text, namesOfMLX5IBUAPIUARAllocType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIUARAllocType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
+// MLX5IBUAPIQueryPortFlags is a set of flags; bits without a name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
 //
 // C: enum mlx5_ib_uapi_query_port_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3265,32 +3263,32 @@ var namesOfMLX5IBUAPIQueryPortFlags = [...]named[MLX5IBUAPIQueryPortFlags]{
 	{QUERY_PORT_ESW_OWNER_VHCA_ID, "MLX5DV_QUERY_PORT_ESW_OWNER_VHCA_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIQueryPortFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIQueryPortFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIQueryPortFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIQueryPortFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_query_port_flags", text, namesOfMLX5IBUAPIQueryPortFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIQueryPortFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIQueryPortFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIVarAllocFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIVarAllocFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_var_alloc_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3309,27 +3307,27 @@ var namesOfMLX5IBUAPIVarAllocFlags = [...]named[MLX5IBUAPIVarAllocFlags]{
 	{VAR_ALLOC_FLAG_TLP, "MLX5DV_VAR_ALLOC_FLAG_TLP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIVarAllocFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIVarAllocFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIVarAllocFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIVarAllocFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_var_alloc_flags", text, namesOfMLX5IBUAPIVarAllocFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIVarAllocFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIVarAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -5,10 +5,10 @@ package mlx5dv
 
 import "unsafe"
 
-// arm is the T that lies delta bytes into storage. The generator proves that it fits and is aligned.
+// arm returns the T that lies delta bytes into storage. The generator proves that it fits and is aligned.
 func arm[T any](storage unsafe.Pointer, delta uintptr) *T { return (*T)(unsafe.Add(storage, delta)) }
 
-// trailing is the n elements that follow a record delta bytes from its start. The caller has allocated them.
+// trailing returns the n elements that follow a record delta bytes from its start. The caller has allocated them.
 func trailing[T any](record unsafe.Pointer, delta uintptr, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(record, delta)), n)
 }
@@ -24,8 +24,8 @@ func storeUnaligned[T any](bytes []byte, v T) {
 	copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 }
 
-// loadBits reads a bitfield: width bits from the first on, counted as C allocates them, from the lowest bit of each
-// byte on a little-endian machine and from the highest on a big-endian one.
+// loadBits reads a bitfield: width bits from the first on, in C's allocation order, from the lowest bit of each byte on
+// a little-endian machine and from the highest on a big-endian one.
 func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
 	var v uint64
 	big := hostIsBigEndian()
@@ -38,13 +38,13 @@ func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
 			v |= b >> (at % 8) & 1 << i
 		}
 	}
-	if ^T(0) < 0 { // C extends the sign
+	if ^T(0) < 0 { // C sign-extends
 		v = uint64(int64(v<<(64-width)) >> (64 - width))
 	}
 	return T(v)
 }
 
-// storeBits writes a bitfield, and leaves the bits around it.
+// storeBits writes a bitfield and keeps the bits around it.
 func storeBits[T integer](storage unsafe.Pointer, first, width uintptr, v T) {
 	big := hostIsBigEndian()
 	for i := range width {
@@ -61,7 +61,7 @@ func storeBits[T integer](storage unsafe.Pointer, first, width uintptr, v T) {
 	}
 }
 
-// hostIsBigEndian looks at how the machine stores a number; the compiler decides it.
+// hostIsBigEndian reports whether the machine is big endian. The compiler folds it to a constant.
 func hostIsBigEndian() bool {
 	one := uint16(1)
 	return *(*byte)(unsafe.Pointer(&one)) == 0

@@ -222,14 +222,14 @@ type DCInitAttr struct {
 	union8 [1]uint64
 }
 
-// DCTAccessKey is a member that shares its bytes with others.
+// DCTAccessKey returns the address of a member that shares its bytes with others.
 //
 // C: dct_access_key
 func (p *DCInitAttr) DCTAccessKey() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
 
-// DCIStreams is a member that shares its bytes with others.
+// DCIStreams returns the address of a member that shares its bytes with others.
 //
 // C: dci_streams; since 44.0
 func (p *DCInitAttr) DCIStreams() *DCIStreams {
@@ -529,7 +529,7 @@ type FlowMatchParameters struct {
 	MatchSz uint64 // C: match_sz
 }
 
-// MatchBuf is the array of n elements that follows the record; the caller has allocated them with it.
+// MatchBuf returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: match_buf
 func (p *FlowMatchParameters) MatchBuf(n int) []uint64 {
@@ -597,42 +597,42 @@ type FlowActionAttr struct {
 	union8 [2]uint64
 }
 
-// QP is a member that shares its bytes with others.
+// QP returns the address of a member that shares its bytes with others.
 //
 // C: qp
 func (p *FlowActionAttr) QP() *ibv.Ptr[ibv.QP] {
 	return arm[ibv.Ptr[ibv.QP]](unsafe.Pointer(&p.union8), 0)
 }
 
-// Counter is a member that shares its bytes with others.
+// Counter returns the address of a member that shares its bytes with others.
 //
 // C: counter
 func (p *FlowActionAttr) Counter() *ibv.Ptr[ibv.Counters] {
 	return arm[ibv.Ptr[ibv.Counters]](unsafe.Pointer(&p.union8), 0)
 }
 
-// Action is a member that shares its bytes with others.
+// Action returns the address of a member that shares its bytes with others.
 //
 // C: action
 func (p *FlowActionAttr) Action() *ibv.Ptr[ibv.FlowAction] {
 	return arm[ibv.Ptr[ibv.FlowAction]](unsafe.Pointer(&p.union8), 0)
 }
 
-// TagValue is a member that shares its bytes with others.
+// TagValue returns the address of a member that shares its bytes with others.
 //
 // C: tag_value
 func (p *FlowActionAttr) TagValue() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union8), 0)
 }
 
-// Obj is a member that shares its bytes with others.
+// Obj returns the address of a member that shares its bytes with others.
 //
 // C: obj
 func (p *FlowActionAttr) Obj() *ibv.Ptr[DevxObj] {
 	return arm[ibv.Ptr[DevxObj]](unsafe.Pointer(&p.union8), 0)
 }
 
-// BulkObj is a member that shares its bytes with others.
+// BulkObj returns the address of a member that shares its bytes with others.
 //
 // C: bulk_obj; since 65.0
 func (p *FlowActionAttr) BulkObj() *FlowActionAttrBulkObj {
@@ -1050,84 +1050,84 @@ type MLX5CQE64 struct {
 	OpOwn        uint8    // C: op_own
 }
 
-// Rsvd0 is a member that shares its bytes with others.
+// Rsvd0 returns the address of a member that shares its bytes with others.
 //
 // C: rsvd0
 func (p *MLX5CQE64) Rsvd0() *[2]uint8 {
 	return arm[[2]uint8](unsafe.Pointer(&p.union0), 0)
 }
 
-// WQEID is a member that shares its bytes with others.
+// WQEID returns the address of a member that shares its bytes with others.
 //
 // C: wqe_id
 func (p *MLX5CQE64) WQEID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 2)
 }
 
-// Rsvd4 is a member that shares its bytes with others.
+// Rsvd4 returns the address of a member that shares its bytes with others.
 //
 // C: rsvd4
 func (p *MLX5CQE64) Rsvd4() *[13]uint8 {
 	return arm[[13]uint8](unsafe.Pointer(&p.union0), 4)
 }
 
-// MLPath is a member that shares its bytes with others.
+// MLPath returns the address of a member that shares its bytes with others.
 //
 // C: ml_path
 func (p *MLX5CQE64) MLPath() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 17)
 }
 
-// Rsvd20 is a member that shares its bytes with others.
+// Rsvd20 returns the address of a member that shares its bytes with others.
 //
 // C: rsvd20
 func (p *MLX5CQE64) Rsvd20() *[4]uint8 {
 	return arm[[4]uint8](unsafe.Pointer(&p.union0), 18)
 }
 
-// SLID is a member that shares its bytes with others.
+// SLID returns the address of a member that shares its bytes with others.
 //
 // C: slid
 func (p *MLX5CQE64) SLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 22)
 }
 
-// FlagsRQPN is a member that shares its bytes with others.
+// FlagsRQPN returns the address of a member that shares its bytes with others.
 //
 // C: flags_rqpn
 func (p *MLX5CQE64) FlagsRQPN() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union0), 24)
 }
 
-// HDSIPExt is a member that shares its bytes with others.
+// HDSIPExt returns the address of a member that shares its bytes with others.
 //
 // C: hds_ip_ext
 func (p *MLX5CQE64) HDSIPExt() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 28)
 }
 
-// L4HdrTypeEtc is a member that shares its bytes with others.
+// L4HdrTypeEtc returns the address of a member that shares its bytes with others.
 //
 // C: l4_hdr_type_etc
 func (p *MLX5CQE64) L4HdrTypeEtc() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 29)
 }
 
-// VLANInfo is a member that shares its bytes with others.
+// VLANInfo returns the address of a member that shares its bytes with others.
 //
 // C: vlan_info
 func (p *MLX5CQE64) VLANInfo() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 30)
 }
 
-// TMCQE is a member that shares its bytes with others.
+// TMCQE returns the address of a member that shares its bytes with others.
 //
 // C: tm_cqe
 func (p *MLX5CQE64) TMCQE() *MLX5TMCQE {
 	return arm[MLX5TMCQE](unsafe.Pointer(&p.union0), 0)
 }
 
-// TMH is a member that shares its bytes with others.
+// TMH returns the address of a member that shares its bytes with others.
 //
 // C: tmh
 func (p *MLX5CQE64) TMH() *ibv.TMH {
@@ -1180,14 +1180,14 @@ type MLX5WQECtrlSeg struct {
 	Imm                     ibv.BE32 // C: imm
 }
 
-// DCIStreamChannelID copies a member that lies where no Go field of its type can.
+// DCIStreamChannelID returns a copy of a member that is not aligned for a Go field of its type.
 //
 // C: dci_stream_channel_id; since 44.0
 func (p *MLX5WQECtrlSeg) DCIStreamChannelID() ibv.BE16 {
 	return loadUnaligned[ibv.BE16](p.DCIStreamChannelIDBytes[:])
 }
 
-// SetDCIStreamChannelID sets it.
+// SetDCIStreamChannelID sets the member.
 func (p *MLX5WQECtrlSeg) SetDCIStreamChannelID(v ibv.BE16) {
 	storeUnaligned(p.DCIStreamChannelIDBytes[:], v)
 }
@@ -1346,14 +1346,14 @@ type MLX5WQEUMRCtrlSeg struct {
 	Rsvd1        [32]uint8 // C: rsvd1
 }
 
-// TranslationOffset is a member that shares its bytes with others.
+// TranslationOffset returns the address of a member that shares its bytes with others.
 //
 // C: translation_offset
 func (p *MLX5WQEUMRCtrlSeg) TranslationOffset() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
 
-// BSFOctowords is a member that shares its bytes with others.
+// BSFOctowords returns the address of a member that shares its bytes with others.
 //
 // C: bsf_octowords; since 44.0
 func (p *MLX5WQEUMRCtrlSeg) BSFOctowords() *ibv.BE16 {
@@ -1406,7 +1406,7 @@ type MLX5WQEUMRRepeatBlockSeg struct {
 	NumEnt      ibv.BE16  // C: num_ent
 }
 
-// Entries is the array of n elements that follows the record; the caller has allocated them with it.
+// Entries returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: entries
 func (p *MLX5WQEUMRRepeatBlockSeg) Entries(n int) []MLX5WQEUMRRepeatEntSeg {
@@ -1439,7 +1439,7 @@ type MLX5WQEMKeyContextSeg struct {
 	Reserved                ibv.BE32    // C: reserved
 }
 
-// Inseg is the array of n elements that follows the record; the caller has allocated them with it.
+// Inseg returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: inseg
 func (p *MLX5WQEMKeyContextSeg) Inseg(n int) []MLX5WQEUMRInlineSeg {
@@ -1686,14 +1686,14 @@ type DRActionDestAttr struct {
 	union8 [1]uint64
 }
 
-// Dest is a member that shares its bytes with others.
+// Dest returns the address of a member that shares its bytes with others.
 //
 // C: dest
 func (p *DRActionDestAttr) Dest() *ibv.Ptr[DRAction] {
 	return arm[ibv.Ptr[DRAction]](unsafe.Pointer(&p.union8), 0)
 }
 
-// DestReformat is a member that shares its bytes with others.
+// DestReformat returns the address of a member that shares its bytes with others.
 //
 // C: dest_reformat
 func (p *DRActionDestAttr) DestReformat() *ibv.Ptr[DRActionDestReformat] {
@@ -1754,7 +1754,8 @@ type DevxEQ struct {
 	VAddr uintptr // C: vaddr
 }
 
-// DEK is known by its address alone. libmlx5.DEKCreate returns it. libmlx5.DEKQuery and DEKDestroy take it.
+// DEK is an incomplete C type, used only through pointers. libmlx5.DEKCreate returns it. libmlx5.DEKQuery and DEKDestroy
+// take it.
 //
 // C: struct mlx5dv_dek (mlx5dv.h)
 //
@@ -1766,8 +1767,8 @@ type DEK struct {
 	_ [0]func()
 }
 
-// CryptoLoginObj is known by its address alone. libmlx5.CryptoLoginCreate returns it. libmlx5.CryptoLoginQuery and
-// CryptoLoginDestroy take it.
+// CryptoLoginObj is an incomplete C type, used only through pointers. libmlx5.CryptoLoginCreate returns it.
+// libmlx5.CryptoLoginQuery and CryptoLoginDestroy take it.
 //
 // C: struct mlx5dv_crypto_login_obj (mlx5dv.h)
 //
@@ -1779,8 +1780,8 @@ type CryptoLoginObj struct {
 	_ [0]func()
 }
 
-// DevxObj is known by its address alone. libmlx5.DevxObjCreate and DevxObjImport return it. libmlx5.DevxObjQuery,
-// DevxObjModify, DevxObjDestroy and 10 more take it.
+// DevxObj is an incomplete C type, used only through pointers. libmlx5.DevxObjCreate and DevxObjImport return it.
+// libmlx5.DevxObjQuery, DevxObjModify, DevxObjDestroy and 10 more take it.
 //
 // C: struct mlx5dv_devx_obj (mlx5dv.h)
 //
@@ -1792,8 +1793,8 @@ type DevxObj struct {
 	_ [0]func()
 }
 
-// DRTable is known by its address alone. libmlx5.DRTableCreate returns it. libmlx5.DRTableDestroy, DRMatcherCreate,
-// DRActionCreateDestTable and 2 more take it.
+// DRTable is an incomplete C type, used only through pointers. libmlx5.DRTableCreate returns it. libmlx5.DRTableDestroy,
+// DRMatcherCreate, DRActionCreateDestTable and 2 more take it.
 //
 // C: struct mlx5dv_dr_table (mlx5dv.h)
 //
@@ -1805,8 +1806,9 @@ type DRTable struct {
 	_ [0]func()
 }
 
-// DRAction is known by its address alone. libmlx5.DRActionCreateDestIBVQP, DRActionCreateDestTable, DRActionCreateDestVPort
-// and 15 more return it. libmlx5.DRRuleCreate, DRActionModifyASO, DRActionModifyFlowMeter and DRActionDestroy take it.
+// DRAction is an incomplete C type, used only through pointers. libmlx5.DRActionCreateDestIBVQP, DRActionCreateDestTable,
+// DRActionCreateDestVPort and 15 more return it. libmlx5.DRRuleCreate, DRActionModifyASO, DRActionModifyFlowMeter and
+// DRActionDestroy take it.
 //
 // C: struct mlx5dv_dr_action (mlx5dv.h)
 //
@@ -1818,8 +1820,8 @@ type DRAction struct {
 	_ [0]func()
 }
 
-// SchedNode is known by its address alone. libmlx5.SchedNodeCreate returns it. libmlx5.SchedNodeModify and SchedNodeDestroy
-// take it.
+// SchedNode is an incomplete C type, used only through pointers. libmlx5.SchedNodeCreate returns it.
+// libmlx5.SchedNodeModify and SchedNodeDestroy take it.
 //
 // C: struct mlx5dv_sched_node (mlx5dv.h)
 //
@@ -1831,8 +1833,8 @@ type SchedNode struct {
 	_ [0]func()
 }
 
-// FlowMatcher is known by its address alone. libmlx5.CreateFlowMatcher returns it. libmlx5.DestroyFlowMatcher,
-// CreateFlowSized and CreateFlow take it.
+// FlowMatcher is an incomplete C type, used only through pointers. libmlx5.CreateFlowMatcher returns it.
+// libmlx5.DestroyFlowMatcher, CreateFlowSized and CreateFlow take it.
 //
 // C: struct mlx5dv_flow_matcher (mlx5dv.h)
 //
@@ -1844,8 +1846,8 @@ type FlowMatcher struct {
 	_ [0]func()
 }
 
-// DRDomain is known by its address alone. libmlx5.DRDomainCreate returns it. libmlx5.DRDomainDestroy, DRDomainSync,
-// DRDomainSetReclaimDeviceMemory and 12 more take it.
+// DRDomain is an incomplete C type, used only through pointers. libmlx5.DRDomainCreate returns it. libmlx5.DRDomainDestroy,
+// DRDomainSync, DRDomainSetReclaimDeviceMemory and 12 more take it.
 //
 // C: struct mlx5dv_dr_domain (mlx5dv.h)
 //
@@ -1857,8 +1859,8 @@ type DRDomain struct {
 	_ [0]func()
 }
 
-// DRMatcher is known by its address alone. libmlx5.DRMatcherCreate returns it. libmlx5.DRMatcherDestroy,
-// DRMatcherSetLayout, DRRuleCreate and DumpDRMatcher take it.
+// DRMatcher is an incomplete C type, used only through pointers. libmlx5.DRMatcherCreate returns it.
+// libmlx5.DRMatcherDestroy, DRMatcherSetLayout, DRRuleCreate and DumpDRMatcher take it.
 //
 // C: struct mlx5dv_dr_matcher (mlx5dv.h)
 //
@@ -1870,7 +1872,8 @@ type DRMatcher struct {
 	_ [0]func()
 }
 
-// DRRule is known by its address alone. libmlx5.DRRuleCreate returns it. libmlx5.DRRuleDestroy and DumpDRRule take it.
+// DRRule is an incomplete C type, used only through pointers. libmlx5.DRRuleCreate returns it. libmlx5.DRRuleDestroy and
+// DumpDRRule take it.
 //
 // C: struct mlx5dv_dr_rule (mlx5dv.h)
 //
@@ -1882,7 +1885,8 @@ type DRRule struct {
 	_ [0]func()
 }
 
-// IOFile is known by its address alone. libmlx5.DumpDRDomain, DumpDRTable, DumpDRMatcher and DumpDRRule take it.
+// IOFile is an incomplete C type, used only through pointers. libmlx5.DumpDRDomain, DumpDRTable, DumpDRMatcher and
+// DumpDRRule take it.
 //
 // C: struct _IO_FILE (mlx5dv.h)
 //
@@ -1894,8 +1898,8 @@ type IOFile struct {
 	_ [0]func()
 }
 
-// SchedLeaf is known by its address alone. libmlx5.SchedLeafCreate returns it. libmlx5.SchedLeafModify, SchedLeafDestroy
-// and ModifyQPSchedElem take it.
+// SchedLeaf is an incomplete C type, used only through pointers. libmlx5.SchedLeafCreate returns it.
+// libmlx5.SchedLeafModify, SchedLeafDestroy and ModifyQPSchedElem take it.
 //
 // C: struct mlx5dv_sched_leaf (mlx5dv.h)
 //
@@ -1919,7 +1923,7 @@ type MLX5IBUAPIDevxAsyncCmdHdr struct {
 	WRID uint64 // C: wr_id
 }
 
-// OutData is the array of n elements that follows the record; the caller has allocated them with it.
+// OutData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: out_data
 func (p *MLX5IBUAPIDevxAsyncCmdHdr) OutData(n int) []uint8 {
@@ -1938,7 +1942,7 @@ type MLX5IBUAPIDevxAsyncEventHdr struct {
 	Cookie uint64 // C: cookie
 }
 
-// OutData is the array of n elements that follows the record; the caller has allocated them with it.
+// OutData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: out_data
 func (p *MLX5IBUAPIDevxAsyncEventHdr) OutData(n int) []uint8 {

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// SigBlockDomainSig is a union of 8 bytes; each member is a method that gives its address. It is in SigBlockDomain.Sig.
+// SigBlockDomainSig is a union of 8 bytes; each member is a method that returns its address. It is in SigBlockDomain.Sig.
 //
 // C: union sig in struct mlx5dv_sig_block_domain (mlx5dv.h)
 //
@@ -21,21 +21,21 @@ type SigBlockDomainSig struct {
 	storage [1]uint64
 }
 
-// DIF is a member that shares its bytes with others.
+// DIF returns the address of a member that shares its bytes with others.
 //
 // C: dif
 func (p *SigBlockDomainSig) DIF() *ibv.Ptr[SigT10DIF] {
 	return arm[ibv.Ptr[SigT10DIF]](unsafe.Pointer(&p.storage), 0)
 }
 
-// CRC is a member that shares its bytes with others.
+// CRC returns the address of a member that shares its bytes with others.
 //
 // C: crc
 func (p *SigBlockDomainSig) CRC() *ibv.Ptr[SigCRC] {
 	return arm[ibv.Ptr[SigCRC]](unsafe.Pointer(&p.storage), 0)
 }
 
-// MKeyErrErr is a union of 24 bytes; each member is a method that gives its address. It is in MKeyErr.Err.
+// MKeyErrErr is a union of 24 bytes; each member is a method that returns its address. It is in MKeyErr.Err.
 //
 // C: union err in struct mlx5dv_mkey_err (mlx5dv.h)
 //
@@ -47,14 +47,14 @@ type MKeyErrErr struct {
 	storage [3]uint64
 }
 
-// Sig is a member that shares its bytes with others.
+// Sig returns the address of a member that shares its bytes with others.
 //
 // C: sig
 func (p *MKeyErrErr) Sig() *SigErr {
 	return arm[SigErr](unsafe.Pointer(&p.storage), 0)
 }
 
-// MLX5WQEAVKey is a union of 8 bytes; each member is a method that gives its address. It is in MLX5WQEAV.Key.
+// MLX5WQEAVKey is a union of 8 bytes; each member is a method that returns its address. It is in MLX5WQEAV.Key.
 //
 // C: union key in struct mlx5_wqe_av (mlx5dv.h)
 //
@@ -66,21 +66,21 @@ type MLX5WQEAVKey struct {
 	storage [1]uint64
 }
 
-// QKey is a member that shares its bytes with others.
+// QKey returns the address of a member that shares its bytes with others.
 //
 // C: qkey
 func (p *MLX5WQEAVKey) QKey() *MLX5WQEAVKeyQKey {
 	return arm[MLX5WQEAVKeyQKey](unsafe.Pointer(&p.storage), 0)
 }
 
-// DCKey is a member that shares its bytes with others.
+// DCKey returns the address of a member that shares its bytes with others.
 //
 // C: dc_key
 func (p *MLX5WQEAVKey) DCKey() *ibv.BE64 {
 	return arm[ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
 
-// MLX5WQEUMRInlineSeg is a union of 16 bytes; each member is a method that gives its address. It is in
+// MLX5WQEUMRInlineSeg is a union of 16 bytes; each member is a method that returns its address. It is in
 // MLX5WQEMKeyContextSeg.Inseg.
 //
 // C: union mlx5_wqe_umr_inline_seg (mlx5dv.h)
@@ -93,7 +93,7 @@ type MLX5WQEUMRInlineSeg struct {
 	storage [2]uint64
 }
 
-// KLM is a member that shares its bytes with others.
+// KLM returns the address of a member that shares its bytes with others.
 //
 // C: klm
 func (p *MLX5WQEUMRInlineSeg) KLM() *MLX5WQEUMRKLMSeg {

@@ -3,8 +3,8 @@
 
 package rdmacm
 
-// CMEventType is an enumeration; values that it does not name print as numbers. librdmacm.EventStr and WriteCMEvent take
-// it. It is in CMEvent.Event.
+// CMEventType is an enumeration; values without a name print as numbers. librdmacm.EventStr and WriteCMEvent take it. It is
+// in CMEvent.Event.
 //
 // C: enum rdma_cm_event_type (rdma_cma.h)
 //
@@ -60,33 +60,33 @@ var namesOfCMEventType = [...]named[CMEventType]{
 	{CM_EVENT_INTERNAL, "RDMA_CM_EVENT_INTERNAL"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CMEventType) String() string {
 	return enumString(v, "rdma_cm_event_type", namesOfCMEventType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CMEventType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCMEventType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CMEventType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_cm_event_type", text, namesOfCMEventType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CMEventType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCMEventType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CMEventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortSpace is an enumeration; values that it does not name print as numbers. librdmacm.CreateID takes it. It is in CMID.PS
-// and AddrInfo.AiPortSpace.
+// PortSpace is an enumeration; values without a name print as numbers. librdmacm.CreateID takes it. It is in CMID.PS and
+// AddrInfo.AiPortSpace.
 //
 // C: enum rdma_port_space (rdma_cma.h)
 //
@@ -110,32 +110,32 @@ var namesOfPortSpace = [...]named[PortSpace]{
 	{PS_IB, "RDMA_PS_IB"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PortSpace) String() string {
 	return enumString(v, "rdma_port_space", namesOfPortSpace[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PortSpace) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPortSpace[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PortSpace) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_port_space", text, namesOfPortSpace[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PortSpace) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPortSpace[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PortSpace) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CMJoinMCAttrMask is a set of flags; bits that it does not name print in hex. It is in CMJoinMCAttrEx.CompMask.
+// CMJoinMCAttrMask is a set of flags; bits without a name print in hex. It is in CMJoinMCAttrEx.CompMask.
 //
 // C: enum rdma_cm_join_mc_attr_mask (rdma_cma.h)
 //
@@ -157,32 +157,32 @@ var namesOfCMJoinMCAttrMask = [...]named[CMJoinMCAttrMask]{
 	{CM_JOIN_MC_ATTR_RESERVED, "RDMA_CM_JOIN_MC_ATTR_RESERVED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v CMJoinMCAttrMask) String() string {
 	return flagString(v, namesOfCMJoinMCAttrMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v CMJoinMCAttrMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *CMJoinMCAttrMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "rdma_cm_join_mc_attr_mask", text, namesOfCMJoinMCAttrMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v CMJoinMCAttrMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *CMJoinMCAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CMMCJoinFlags is an enumeration; values that it does not name print as numbers. It is in CMJoinMCAttrEx.JoinFlags.
+// CMMCJoinFlags is an enumeration; values without a name print as numbers. It is in CMJoinMCAttrEx.JoinFlags.
 //
 // C: enum rdma_cm_mc_join_flags (rdma_cma.h)
 //
@@ -204,32 +204,32 @@ var namesOfCMMCJoinFlags = [...]named[CMMCJoinFlags]{
 	{MC_JOIN_FLAG_RESERVED, "RDMA_MC_JOIN_FLAG_RESERVED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v CMMCJoinFlags) String() string {
 	return enumString(v, "rdma_cm_mc_join_flags", namesOfCMMCJoinFlags[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v CMMCJoinFlags) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCMMCJoinFlags[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *CMMCJoinFlags) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_cm_mc_join_flags", text, namesOfCMMCJoinFlags[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v CMMCJoinFlags) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCMMCJoinFlags[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *CMMCJoinFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AddrInfoFlags is a set of flags; bits that it does not name print in hex. It is in AddrInfo.AiFlags.
+// AddrInfoFlags is a set of flags; bits without a name print in hex. It is in AddrInfo.AiFlags.
 //
 // C: macros RAI_* (rdma_cma.h)
 //
@@ -257,32 +257,32 @@ var namesOfAddrInfoFlags = [...]named[AddrInfoFlags]{
 	{RAI_DNS, "RAI_DNS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v AddrInfoFlags) String() string {
 	return flagString(v, namesOfAddrInfoFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v AddrInfoFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *AddrInfoFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "AddrInfoFlags", text, namesOfAddrInfoFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v AddrInfoFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *AddrInfoFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PathFlags is a set of flags; bits that it does not name print in hex. It is in IBVPathData.Flags.
+// PathFlags is a set of flags; bits without a name print in hex. It is in IBVPathData.Flags.
 //
 // C: macros IBV_PATH_FLAG_* (sa.h)
 //
@@ -312,27 +312,27 @@ var namesOfPathFlags = [...]named[PathFlags]{
 	{IBV_PATH_FLAG_BIDIRECTIONAL, "IBV_PATH_FLAG_BIDIRECTIONAL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PathFlags) String() string {
 	return flagString(v, namesOfPathFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PathFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PathFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "PathFlags", text, namesOfPathFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PathFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PathFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

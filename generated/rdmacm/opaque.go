@@ -5,7 +5,7 @@ package rdmacm
 
 import "structs"
 
-// FDSet belongs to the C library, which alone knows what its 128 bytes mean. librdmacm.RSelect takes it.
+// FDSet is a type of the C library; its 128 bytes are opaque. librdmacm.RSelect takes it.
 //
 // C: fd_set (select.h)
 //

@@ -38,56 +38,56 @@ type Addr struct {
 	Addr     AddrAddr // C: addr
 }
 
-// SrcAddr is a member that shares its bytes with others.
+// SrcAddr returns the address of a member that shares its bytes with others.
 //
 // C: src_addr
 func (p *Addr) SrcAddr() *Sockaddr {
 	return arm[Sockaddr](unsafe.Pointer(&p.union0), 0)
 }
 
-// SrcSin is a member that shares its bytes with others.
+// SrcSin returns the address of a member that shares its bytes with others.
 //
 // C: src_sin
 func (p *Addr) SrcSin() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.union0), 0)
 }
 
-// SrcSin6 is a member that shares its bytes with others.
+// SrcSin6 returns the address of a member that shares its bytes with others.
 //
 // C: src_sin6
 func (p *Addr) SrcSin6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.union0), 0)
 }
 
-// SrcStorage is a member that shares its bytes with others.
+// SrcStorage returns the address of a member that shares its bytes with others.
 //
 // C: src_storage
 func (p *Addr) SrcStorage() *SockaddrStorage {
 	return arm[SockaddrStorage](unsafe.Pointer(&p.union0), 0)
 }
 
-// DstAddr is a member that shares its bytes with others.
+// DstAddr returns the address of a member that shares its bytes with others.
 //
 // C: dst_addr
 func (p *Addr) DstAddr() *Sockaddr {
 	return arm[Sockaddr](unsafe.Pointer(&p.union128), 0)
 }
 
-// DstSin is a member that shares its bytes with others.
+// DstSin returns the address of a member that shares its bytes with others.
 //
 // C: dst_sin
 func (p *Addr) DstSin() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.union128), 0)
 }
 
-// DstSin6 is a member that shares its bytes with others.
+// DstSin6 returns the address of a member that shares its bytes with others.
 //
 // C: dst_sin6
 func (p *Addr) DstSin6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.union128), 0)
 }
 
-// DstStorage is a member that shares its bytes with others.
+// DstStorage returns the address of a member that shares its bytes with others.
 //
 // C: dst_storage
 func (p *Addr) DstStorage() *SockaddrStorage {
@@ -245,7 +245,7 @@ type CMJoinMCAttrEx struct {
 	Addr      ibv.Ptr[Sockaddr] // C: addr
 }
 
-// EpollEvent is known by its address alone. librdmacm.REpollCtl and REpollWait take it.
+// EpollEvent is an incomplete C type, used only through pointers. librdmacm.REpollCtl and REpollWait take it.
 //
 // C: struct epoll_event (rsocket.h)
 //

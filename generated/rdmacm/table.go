@@ -5,7 +5,7 @@ package rdmacm
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// Answer and Validity are those of the package that this one imports, so that all tables answer alike.
+// Answer and Validity alias those of the imported package, so that all tables share one result type.
 type (
 	Answer   = ibv.Answer
 	Validity = ibv.Validity

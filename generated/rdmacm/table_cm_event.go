@@ -3,19 +3,19 @@
 
 package rdmacm
 
-// EventSide is the side of a connection that an event reaches.
+// EventSide is the side of a connection that receives an event.
 //
 // Man: rdma_get_cm_event(3), rdma_cm.7(3)
 type EventSide uint32
 
 // Values of EventSide.
 const (
-	EventSideUnknown   EventSide = 0 // no answer: the event is none that the table knows
-	EventSideActive    EventSide = 1 // the one that called rdma_connect, or is on its way there
+	EventSideUnknown   EventSide = 0 // zero value: the event is not in the table
+	EventSideActive    EventSide = 1 // the one that called rdma_connect, or prepares to
 	EventSidePassive   EventSide = 2 // the one that called rdma_listen
 	EventSideBoth      EventSide = 3
 	EventSideMulticast EventSide = 4 // the one that called rdma_join_multicast
-	EventSideNone      EventSide = 5 // not for programs, or for whom the program chooses
+	EventSideNone      EventSide = 5 // not for programs, or for the side that the program chooses
 )
 
 var namesOfEventSide = [...]named[EventSide]{
@@ -27,32 +27,32 @@ var namesOfEventSide = [...]named[EventSide]{
 	{EventSideNone, "none"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v EventSide) String() string {
 	return enumString(v, "EventSide", namesOfEventSide[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v EventSide) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfEventSide[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *EventSide) UnmarshalText(text []byte) error {
 	return parseEnum(v, "EventSide", text, namesOfEventSide[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v EventSide) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfEventSide[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *EventSide) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EventParam is the member of the event's param that is valid.
+// EventParam is the valid member of the event's param.
 //
 // Man: rdma_get_cm_event(3), rdma_cm.7(3)
 type EventParam uint32
@@ -62,7 +62,7 @@ const (
 	EventParamNone        EventParam = 0
 	EventParamConn        EventParam = 1 // on connected services; ud on datagram services
 	EventParamUD          EventParam = 2
-	EventParamPrivateData EventParam = 3 // of conn, or of ud, alone
+	EventParamPrivateData EventParam = 3 // only this member of conn or ud
 	EventParamArg         EventParam = 4
 )
 
@@ -74,27 +74,27 @@ var namesOfEventParam = [...]named[EventParam]{
 	{EventParamArg, "arg"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v EventParam) String() string {
 	return enumString(v, "EventParam", namesOfEventParam[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v EventParam) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfEventParam[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *EventParam) UnmarshalText(text []byte) error {
 	return parseEnum(v, "EventParam", text, namesOfEventParam[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v EventParam) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfEventParam[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *EventParam) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -106,15 +106,15 @@ type IDState uint32
 
 // Values of IDState.
 const (
-	IDStateNew              IDState = 0 // it did not exist
-	IDStateIdle             IDState = 1 // made by rdma_create_id
+	IDStateNew              IDState = 0 // did not exist
+	IDStateIdle             IDState = 1 // created by rdma_create_id
 	IDStateAddrBound        IDState = 2 // bound to a local address
 	IDStateListen           IDState = 3
 	IDStateAddrQuery        IDState = 4
 	IDStateAddrResolved     IDState = 5
 	IDStateRouteQuery       IDState = 6
 	IDStateRouteResolved    IDState = 7
-	IDStateConnect          IDState = 8 // and connected: the kernel does not tell them apart
+	IDStateConnect          IDState = 8 // also connected: the kernel has one state for both
 	IDStateDisconnect       IDState = 9
 	IDStateDeviceRemoval    IDState = 10
 	IDStateAddrInfoQuery    IDState = 11
@@ -137,46 +137,46 @@ var namesOfIDState = [...]named[IDState]{
 	{IDStateAddrInfoResolved, "service resolved"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IDState) String() string {
 	return enumString(v, "IDState", namesOfIDState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IDState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIDState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IDState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "IDState", text, namesOfIDState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IDState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIDState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IDState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EventRule is the explanation of one event of the connection manager.
+// EventRule is the result of EventMeaning.
 //
 // Man: rdma_get_cm_event(3), rdma_cm.7(3)
 type EventRule struct {
 	Validity
-	Side   EventSide  // whom it reaches
-	Before []IDState  // the states in which it comes
-	After  []IDState  // the states that the identifier has afterwards; as before where it stays
-	Param  EventParam // what is valid in param
-	Status string     // what status says
-	Next   string     // what a program calls next
+	Side   EventSide  // side that receives it
+	Before []IDState  // states in which it is delivered
+	After  []IDState  // states of the identifier afterwards; as before if unchanged
+	Param  EventParam // valid member of param
+	Status string     // meaning of status
+	Next   string     // next call of a program
 }
 
-// EventMeaning explains an event of the connection manager, and says whether programs get it. Any values may be asked;
-// unknown ones are AnswerUnspecified. It does not allocate.
+// EventMeaning explains an event of the connection manager and reports whether programs receive it. The result for unknown
+// values is AnswerUnspecified. It does not allocate.
 //
 // Man: rdma_get_cm_event(3), rdma_cm.7(3)
 func EventMeaning(event CMEventType) EventRule {
@@ -190,7 +190,7 @@ func EventMeaning(event CMEventType) EventRule {
 	return eventMeaningAnswers[eventMeaningCells[atEvent]]
 }
 
-// eventMeaningAnswers are the distinct answers; the cells are positions in it.
+// eventMeaningAnswers lists the distinct answers; cells are indexes into it.
 var eventMeaningAnswers = [...]EventRule{
 	{
 		After:  []IDState{IDStateAddrResolved},
@@ -456,10 +456,10 @@ var eventMeaningAnswers = [...]EventRule{
 	},
 }
 
-// eventMeaningCells are the cells by event.
+// eventMeaningCells is indexed byevent.
 var eventMeaningCells = [20]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
 
-// eventMeaningEvent is the place of a event in the table, or -1.
+// eventMeaningEvent returns the index of v in the table, or -1.
 func eventMeaningEvent(v CMEventType) int {
 	switch v {
 	case CM_EVENT_ADDR_RESOLVED:

@@ -3,7 +3,7 @@
 
 package rdmacm
 
-// Service is a transport service, as far as private data goes.
+// Service is a transport service, as it affects private data.
 //
 // Man: rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3)
 type Service uint32
@@ -25,27 +25,27 @@ var namesOfService = [...]named[Service]{
 	{ServiceIWARP, "iWARP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Service) String() string {
 	return enumString(v, "Service", namesOfService[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Service) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfService[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Service) UnmarshalText(text []byte) error {
 	return parseEnum(v, "Service", text, namesOfService[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Service) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfService[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Service) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -66,41 +66,41 @@ var namesOfConnSide = [...]named[ConnSide]{
 	{ConnSidePassive, "listener"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v ConnSide) String() string {
 	return enumString(v, "ConnSide", namesOfConnSide[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v ConnSide) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfConnSide[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *ConnSide) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ConnSide", text, namesOfConnSide[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v ConnSide) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfConnSide[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *ConnSide) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PrivateDataRule is the answer about private data of an event.
+// PrivateDataRule is the result of EventPrivateData.
 //
 // Man: rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3)
 type PrivateDataRule struct {
 	Validity
-	Bytes int // the length; the most that comes on iWARP
+	Bytes int // length; the maximum on iWARP
 }
 
-// EventPrivateData gives the length of the private data of an event, and says whether it has any. Any values may be asked;
-// unknown ones are AnswerUnspecified. It does not allocate.
+// EventPrivateData returns the length of the private data of an event and reports whether it has any. The result for
+// unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3)
 func EventPrivateData(event CMEventType, service Service, side ConnSide) PrivateDataRule {
@@ -128,7 +128,7 @@ func EventPrivateData(event CMEventType, service Service, side ConnSide) Private
 	return eventPrivateDataAnswers[eventPrivateDataCells[atEvent][atService][atSide]]
 }
 
-// eventPrivateDataAnswers are the distinct answers; the cells are positions in it.
+// eventPrivateDataAnswers lists the distinct answers; cells are indexes into it.
 var eventPrivateDataAnswers = [...]PrivateDataRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
@@ -236,7 +236,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 	}},
 }
 
-// eventPrivateDataCells are the cells by event, then service, then side.
+// eventPrivateDataCells is indexed byevent, then service, then side.
 var eventPrivateDataCells = [20][5][2]uint8{
 	// CM_EVENT_ADDR_RESOLVED
 	{
@@ -500,7 +500,7 @@ var eventPrivateDataCells = [20][5][2]uint8{
 	},
 }
 
-// eventPrivateDataEvent is the place of a event in the table, or -1.
+// eventPrivateDataEvent returns the index of v in the table, or -1.
 func eventPrivateDataEvent(v CMEventType) int {
 	switch v {
 	case CM_EVENT_ADDR_RESOLVED:
@@ -547,7 +547,7 @@ func eventPrivateDataEvent(v CMEventType) int {
 	return -1
 }
 
-// eventPrivateDataService is the place of a service in the table, or -1.
+// eventPrivateDataService returns the index of v in the table, or -1.
 func eventPrivateDataService(v Service) int {
 	switch v {
 	case ServiceIB:
@@ -564,7 +564,7 @@ func eventPrivateDataService(v Service) int {
 	return -1
 }
 
-// eventPrivateDataSide is the place of a side in the table, or -1.
+// eventPrivateDataSide returns the index of v in the table, or -1.
 func eventPrivateDataSide(v ConnSide) int {
 	switch v {
 	case ConnSideActive:

@@ -21,40 +21,40 @@ var namesOfCall = [...]named[Call]{
 	{CallReject, "rdma_reject"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Call) String() string {
 	return enumString(v, "Call", namesOfCall[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Call) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfCall[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Call) UnmarshalText(text []byte) error {
 	return parseEnum(v, "Call", text, namesOfCall[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Call) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfCall[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Call) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PrivateDataLimitRule is the answer about private data of a call.
+// PrivateDataLimitRule is the result of PrivateDataLimit.
 //
 // Man: rdma_connect(3), rdma_accept(3), rdma_reject(3)
 type PrivateDataLimitRule struct {
 	Validity
-	Bytes int // the most that it takes
+	Bytes int // maximum length
 }
 
-// PrivateDataLimit gives the most private data that a call takes on a service. Any values may be asked; unknown ones are
+// PrivateDataLimit returns the maximum length of private data in a call on a service. The result for unknown values is
 // AnswerUnspecified. It does not allocate.
 //
 // Man: rdma_connect(3), rdma_accept(3), rdma_reject(3)
@@ -76,7 +76,7 @@ func PrivateDataLimit(call Call, service Service) PrivateDataLimitRule {
 	return privateDataLimitAnswers[privateDataLimitCells[atCall][atService]]
 }
 
-// privateDataLimitAnswers are the distinct answers; the cells are positions in it.
+// privateDataLimitAnswers lists the distinct answers; cells are indexes into it.
 var privateDataLimitAnswers = [...]PrivateDataLimitRule{
 	{
 		Bytes: 56,
@@ -152,7 +152,7 @@ var privateDataLimitAnswers = [...]PrivateDataLimitRule{
 	},
 }
 
-// privateDataLimitCells are the cells by call, then service.
+// privateDataLimitCells is indexed bycall, then service.
 var privateDataLimitCells = [3][5]uint8{
 	// CallConnect
 	{0, 1, 2, 3, 4},
@@ -162,7 +162,7 @@ var privateDataLimitCells = [3][5]uint8{
 	{7, 7, 8, 8, 4},
 }
 
-// privateDataLimitCall is the place of a call in the table, or -1.
+// privateDataLimitCall returns the index of v in the table, or -1.
 func privateDataLimitCall(v Call) int {
 	switch v {
 	case CallConnect:
@@ -175,7 +175,7 @@ func privateDataLimitCall(v Call) int {
 	return -1
 }
 
-// privateDataLimitService is the place of a service in the table, or -1.
+// privateDataLimitService returns the index of v in the table, or -1.
 func privateDataLimitService(v Service) int {
 	switch v {
 	case ServiceIB:

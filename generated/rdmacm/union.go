@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// AddrAddr is a union of 40 bytes; each member is a method that gives its address. It is in Addr.Addr.
+// AddrAddr is a union of 40 bytes; each member is a method that returns its address. It is in Addr.Addr.
 //
 // C: union addr in struct rdma_addr (rdma_cma.h)
 //
@@ -21,14 +21,14 @@ type AddrAddr struct {
 	storage [5]uint64
 }
 
-// IBAddr is a member that shares its bytes with others.
+// IBAddr returns the address of a member that shares its bytes with others.
 //
 // C: ibaddr
 func (p *AddrAddr) IBAddr() *IBAddr {
 	return arm[IBAddr](unsafe.Pointer(&p.storage), 0)
 }
 
-// CMEventParam is a union of 56 bytes; each member is a method that gives its address. It is in CMEvent.Param.
+// CMEventParam is a union of 56 bytes; each member is a method that returns its address. It is in CMEvent.Param.
 //
 // C: union param in struct rdma_cm_event (rdma_cma.h)
 //
@@ -40,28 +40,28 @@ type CMEventParam struct {
 	storage [7]uint64
 }
 
-// Conn is a member that shares its bytes with others.
+// Conn returns the address of a member that shares its bytes with others.
 //
 // C: conn
 func (p *CMEventParam) Conn() *ConnParam {
 	return arm[ConnParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *CMEventParam) UD() *UDParam {
 	return arm[UDParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// Arg is a member that shares its bytes with others.
+// Arg returns the address of a member that shares its bytes with others.
 //
 // C: arg; since 65.0
 func (p *CMEventParam) Arg() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.storage), 0)
 }
 
-// AFIBAddrU is a union of 16 bytes; each member is a method that gives its address. It is in AFIBAddr.IBU.
+// AFIBAddrU is a union of 16 bytes; each member is a method that returns its address. It is in AFIBAddr.IBU.
 //
 // C: union ib_u in struct ib_addr (ib.h)
 //
@@ -73,35 +73,35 @@ type AFIBAddrU struct {
 	storage [2]uint64
 }
 
-// UibAddr8 is a member that shares its bytes with others.
+// UibAddr8 returns the address of a member that shares its bytes with others.
 //
 // C: uib_addr8
 func (p *AFIBAddrU) UibAddr8() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
-// UibAddr16 is a member that shares its bytes with others.
+// UibAddr16 returns the address of a member that shares its bytes with others.
 //
 // C: uib_addr16
 func (p *AFIBAddrU) UibAddr16() *[8]ibv.BE16 {
 	return arm[[8]ibv.BE16](unsafe.Pointer(&p.storage), 0)
 }
 
-// UibAddr32 is a member that shares its bytes with others.
+// UibAddr32 returns the address of a member that shares its bytes with others.
 //
 // C: uib_addr32
 func (p *AFIBAddrU) UibAddr32() *[4]ibv.BE32 {
 	return arm[[4]ibv.BE32](unsafe.Pointer(&p.storage), 0)
 }
 
-// UibAddr64 is a member that shares its bytes with others.
+// UibAddr64 returns the address of a member that shares its bytes with others.
 //
 // C: uib_addr64
 func (p *AFIBAddrU) UibAddr64() *[2]ibv.BE64 {
 	return arm[[2]ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
 
-// In6AddrIn6U is a union of 16 bytes; each member is a method that gives its address. It is in In6Addr.In6U.
+// In6AddrIn6U is a union of 16 bytes; each member is a method that returns its address. It is in In6Addr.In6U.
 //
 // C: union __in6_u in struct in6_addr (in.h)
 //
@@ -113,21 +113,21 @@ type In6AddrIn6U struct {
 	storage [4]uint32
 }
 
-// U6Addr8 is a member that shares its bytes with others.
+// U6Addr8 returns the address of a member that shares its bytes with others.
 //
 // C: __u6_addr8
 func (p *In6AddrIn6U) U6Addr8() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
-// U6Addr16 is a member that shares its bytes with others.
+// U6Addr16 returns the address of a member that shares its bytes with others.
 //
 // C: __u6_addr16
 func (p *In6AddrIn6U) U6Addr16() *[8]uint16 {
 	return arm[[8]uint16](unsafe.Pointer(&p.storage), 0)
 }
 
-// U6Addr32 is a member that shares its bytes with others.
+// U6Addr32 returns the address of a member that shares its bytes with others.
 //
 // C: __u6_addr32
 func (p *In6AddrIn6U) U6Addr32() *[4]uint32 {

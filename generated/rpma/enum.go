@@ -3,7 +3,7 @@
 
 package rpma
 
-// UtilIBVContextType is an enumeration; values that it does not name print as numbers. librpma.UtilsGetIBVContext takes it.
+// UtilIBVContextType is an enumeration; values without a name print as numbers. librpma.UtilsGetIBVContext takes it.
 //
 // C: enum rpma_util_ibv_context_type (librpma.h)
 //
@@ -23,33 +23,32 @@ var namesOfUtilIBVContextType = [...]named[UtilIBVContextType]{
 	{UTIL_IBV_CONTEXT_REMOTE, "RPMA_UTIL_IBV_CONTEXT_REMOTE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UtilIBVContextType) String() string {
 	return enumString(v, "rpma_util_ibv_context_type", namesOfUtilIBVContextType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UtilIBVContextType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUtilIBVContextType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UtilIBVContextType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rpma_util_ibv_context_type", text, namesOfUtilIBVContextType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UtilIBVContextType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUtilIBVContextType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UtilIBVContextType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ConnEvent is an enumeration; values that it does not name print as numbers. librpma.ConnNextEvent and UtilsConnEvent2Str
-// take it.
+// ConnEvent is an enumeration; values without a name print as numbers. librpma.ConnNextEvent and UtilsConnEvent2Str take it.
 //
 // C: enum rpma_conn_event (librpma.h)
 //
@@ -77,32 +76,32 @@ var namesOfConnEvent = [...]named[ConnEvent]{
 	{CONN_UNREACHABLE, "RPMA_CONN_UNREACHABLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v ConnEvent) String() string {
 	return enumString(v, "rpma_conn_event", namesOfConnEvent[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v ConnEvent) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfConnEvent[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *ConnEvent) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rpma_conn_event", text, namesOfConnEvent[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v ConnEvent) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfConnEvent[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *ConnEvent) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlushType is an enumeration; values that it does not name print as numbers. librpma.Flush takes it.
+// FlushType is an enumeration; values without a name print as numbers. librpma.Flush takes it.
 //
 // C: enum rpma_flush_type (librpma.h)
 //
@@ -122,33 +121,32 @@ var namesOfFlushType = [...]named[FlushType]{
 	{FLUSH_TYPE_VISIBILITY, "RPMA_FLUSH_TYPE_VISIBILITY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v FlushType) String() string {
 	return enumString(v, "rpma_flush_type", namesOfFlushType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v FlushType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfFlushType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *FlushType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rpma_flush_type", text, namesOfFlushType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v FlushType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfFlushType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *FlushType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LogLevel is an enumeration; values that it does not name print as numbers. librpma.LogSetThreshold and LogGetThreshold
-// take it.
+// LogLevel is an enumeration; values without a name print as numbers. librpma.LogSetThreshold and LogGetThreshold take it.
 //
 // C: enum rpma_log_level (librpma.h)
 //
@@ -178,33 +176,33 @@ var namesOfLogLevel = [...]named[LogLevel]{
 	{LOG_LEVEL_DEBUG, "RPMA_LOG_LEVEL_DEBUG"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LogLevel) String() string {
 	return enumString(v, "rpma_log_level", namesOfLogLevel[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LogLevel) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLogLevel[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LogLevel) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rpma_log_level", text, namesOfLogLevel[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LogLevel) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLogLevel[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LogLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LogThreshold is an enumeration; values that it does not name print as numbers. librpma.LogSetThreshold and
-// LogGetThreshold take it.
+// LogThreshold is an enumeration; values without a name print as numbers. librpma.LogSetThreshold and LogGetThreshold take
+// it.
 //
 // C: enum rpma_log_threshold (librpma.h)
 //
@@ -226,32 +224,32 @@ var namesOfLogThreshold = [...]named[LogThreshold]{
 	{LOG_THRESHOLD_MAX, "RPMA_LOG_THRESHOLD_MAX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LogThreshold) String() string {
 	return enumString(v, "rpma_log_threshold", namesOfLogThreshold[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LogThreshold) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLogThreshold[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LogThreshold) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rpma_log_threshold", text, namesOfLogThreshold[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LogThreshold) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLogThreshold[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LogThreshold) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Error is an error of the library; numbers that it does not name print as numbers. librpma.Err2Str takes it.
+// Error is an error of the library; values without a name print as numbers. librpma.Err2Str takes it.
 //
 // C: macros RPMA_E_* (librpma.h)
 //
@@ -287,37 +285,37 @@ var namesOfError = [...]named[Error]{
 	{E_NOT_SHARED_CHNL, "RPMA_E_NOT_SHARED_CHNL"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v Error) String() string {
 	return enumString(v, "Error", namesOfError[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v Error) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfError[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *Error) UnmarshalText(text []byte) error {
 	return parseEnum(v, "Error", text, namesOfError[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v Error) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfError[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *Error) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Error is the C name, as String gives it.
+// Error returns the C name, like String.
 func (v Error) Error() string {
 	return v.String()
 }
 
-// MRUsage is a set of flags; bits that it does not name print in hex. librpma.MRReg takes it.
+// MRUsage is a set of flags; bits without a name print in hex. librpma.MRReg takes it.
 //
 // C: macros RPMA_MR_USAGE_* (librpma.h)
 //
@@ -349,27 +347,27 @@ var namesOfMRUsage = [...]named[MRUsage]{
 	{MR_USAGE_RECV, "RPMA_MR_USAGE_RECV"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MRUsage) String() string {
 	return flagString(v, namesOfMRUsage[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MRUsage) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MRUsage) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MRUsage", text, namesOfMRUsage[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MRUsage) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MRUsage) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -5,7 +5,7 @@ package rpma
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// Functions are all the functions of the headers, in their order. They are read only.
+// Functions lists the functions of the headers in order. It must not be modified.
 var Functions = []ibv.Function{
 	{
 		Header:    "librpma.h",

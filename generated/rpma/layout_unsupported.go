@@ -4,6 +4,6 @@
 
 package rpma
 
-// No layouts were recorded for this 64-bit Linux target, and an unproved layout would corrupt memory. Record its
+// No layouts were recorded for this 64-bit Linux target, and an unverified layout would corrupt memory. Record its
 // predefined macros in headers/macros and run make record.
 var _ = this_64_bit_Linux_target_has_no_recorded_layouts_see_CONTRIBUTING_md

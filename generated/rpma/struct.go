@@ -19,7 +19,8 @@ type ConnPrivateData struct {
 	_   [7]byte
 }
 
-// PeerCfg is known by its address alone. librpma.PeerCfgNew, PeerCfgDelete, PeerCfgSetDirectWriteToPMem and 5 more take it.
+// PeerCfg is an incomplete C type, used only through pointers. librpma.PeerCfgNew, PeerCfgDelete,
+// PeerCfgSetDirectWriteToPMem and 5 more take it.
 //
 // C: struct rpma_peer_cfg (librpma.h)
 //
@@ -31,7 +32,7 @@ type PeerCfg struct {
 	_ [0]func()
 }
 
-// Peer is known by its address alone. librpma.PeerNew, PeerDelete, MRReg and 3 more take it.
+// Peer is an incomplete C type, used only through pointers. librpma.PeerNew, PeerDelete, MRReg and 3 more take it.
 //
 // C: struct rpma_peer (librpma.h)
 //
@@ -43,7 +44,7 @@ type Peer struct {
 	_ [0]func()
 }
 
-// MRLocal is known by its address alone. librpma.MRReg, MRDereg, MRGetDescriptor and 12 more take it.
+// MRLocal is an incomplete C type, used only through pointers. librpma.MRReg, MRDereg, MRGetDescriptor and 12 more take it.
 //
 // C: struct rpma_mr_local (librpma.h)
 //
@@ -55,8 +56,8 @@ type MRLocal struct {
 	_ [0]func()
 }
 
-// MRRemote is known by its address alone. librpma.MRRemoteFromDescriptor, MRRemoteGetSize, MRRemoteGetFlushType and 6 more
-// take it.
+// MRRemote is an incomplete C type, used only through pointers. librpma.MRRemoteFromDescriptor, MRRemoteGetSize,
+// MRRemoteGetFlushType and 6 more take it.
 //
 // C: struct rpma_mr_remote (librpma.h)
 //
@@ -68,7 +69,8 @@ type MRRemote struct {
 	_ [0]func()
 }
 
-// ConnCfg is known by its address alone. librpma.ConnCfgNew, ConnCfgDelete, ConnCfgSetTimeout and 15 more take it.
+// ConnCfg is an incomplete C type, used only through pointers. librpma.ConnCfgNew, ConnCfgDelete, ConnCfgSetTimeout and 15
+// more take it.
 //
 // C: struct rpma_conn_cfg (librpma.h)
 //
@@ -80,7 +82,7 @@ type ConnCfg struct {
 	_ [0]func()
 }
 
-// SRQ is known by its address alone. librpma.ConnCfgSetSRQ, ConnCfgGetSRQ, SRQNew and 3 more take it.
+// SRQ is an incomplete C type, used only through pointers. librpma.ConnCfgSetSRQ, ConnCfgGetSRQ, SRQNew and 3 more take it.
 //
 // C: struct rpma_srq (librpma.h)
 //
@@ -92,7 +94,8 @@ type SRQ struct {
 	_ [0]func()
 }
 
-// Conn is known by its address alone. librpma.ConnGetEventFD, ConnNextEvent, ConnGetPrivateData and 17 more take it.
+// Conn is an incomplete C type, used only through pointers. librpma.ConnGetEventFD, ConnNextEvent, ConnGetPrivateData and
+// 17 more take it.
 //
 // C: struct rpma_conn (librpma.h)
 //
@@ -104,7 +107,7 @@ type Conn struct {
 	_ [0]func()
 }
 
-// CQ is known by its address alone. librpma.ConnGetCQ, ConnGetRCQ, ConnWait and 4 more take it.
+// CQ is an incomplete C type, used only through pointers. librpma.ConnGetCQ, ConnGetRCQ, ConnWait and 4 more take it.
 //
 // C: struct rpma_cq (librpma.h)
 //
@@ -116,7 +119,8 @@ type CQ struct {
 	_ [0]func()
 }
 
-// ConnReq is known by its address alone. librpma.ConnReqNew, ConnReqDelete, ConnReqConnect and 3 more take it.
+// ConnReq is an incomplete C type, used only through pointers. librpma.ConnReqNew, ConnReqDelete, ConnReqConnect and 3 more
+// take it.
 //
 // C: struct rpma_conn_req (librpma.h)
 //
@@ -128,7 +132,7 @@ type ConnReq struct {
 	_ [0]func()
 }
 
-// EP is known by its address alone. librpma.EPListen, EPShutdown, EPGetFD and EPNextConnReq take it.
+// EP is an incomplete C type, used only through pointers. librpma.EPListen, EPShutdown, EPGetFD and EPNextConnReq take it.
 //
 // C: struct rpma_ep (librpma.h)
 //
@@ -140,7 +144,8 @@ type EP struct {
 	_ [0]func()
 }
 
-// SRQCfg is known by its address alone. librpma.SRQCfgNew, SRQCfgDelete, SRQCfgSetRQSize and 4 more take it.
+// SRQCfg is an incomplete C type, used only through pointers. librpma.SRQCfgNew, SRQCfgDelete, SRQCfgSetRQSize and 4 more
+// take it.
 //
 // C: struct rpma_srq_cfg (librpma.h)
 //

@@ -3,7 +3,7 @@
 
 package uapi
 
-// IBUverbsWriteCmds is an enumeration; values that it does not name print as numbers.
+// IBUverbsWriteCmds is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_write_cmds (ib_user_verbs.h)
 //
@@ -101,32 +101,32 @@ var namesOfIBUverbsWriteCmds = [...]named[IBUverbsWriteCmds]{
 	{IB_USER_VERBS_CMD_OPEN_QP, "IB_USER_VERBS_CMD_OPEN_QP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsWriteCmds) String() string {
 	return enumString(v, "ib_uverbs_write_cmds", namesOfIBUverbsWriteCmds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsWriteCmds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsWriteCmds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsWriteCmds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_write_cmds", text, namesOfIBUverbsWriteCmds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsWriteCmds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsWriteCmds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsWriteCmds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBPlacementType is a set of flags; bits that it does not name print in hex. It is in RXESendWRWRFlush.Type.
+// IBPlacementType is a set of flags; bits without a name print in hex. It is in RXESendWRWRFlush.Type.
 //
 // C: enum ib_placement_type (ib_user_verbs.h)
 //
@@ -146,32 +146,32 @@ var namesOfIBPlacementType = [...]named[IBPlacementType]{
 	{IB_FLUSH_PERSISTENT, "IB_FLUSH_PERSISTENT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBPlacementType) String() string {
 	return flagString(v, namesOfIBPlacementType[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBPlacementType) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBPlacementType) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_placement_type", text, namesOfIBPlacementType[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBPlacementType) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBPlacementType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBSelectivityLevel is an enumeration; values that it does not name print as numbers. It is in RXESendWRWRFlush.Level.
+// IBSelectivityLevel is an enumeration; values without a name print as numbers. It is in RXESendWRWRFlush.Level.
 //
 // C: enum ib_selectivity_level (ib_user_verbs.h)
 //
@@ -191,33 +191,32 @@ var namesOfIBSelectivityLevel = [...]named[IBSelectivityLevel]{
 	{IB_FLUSH_MR, "IB_FLUSH_MR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBSelectivityLevel) String() string {
 	return enumString(v, "ib_selectivity_level", namesOfIBSelectivityLevel[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBSelectivityLevel) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBSelectivityLevel[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBSelectivityLevel) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_selectivity_level", text, namesOfIBSelectivityLevel[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBSelectivityLevel) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBSelectivityLevel[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBSelectivityLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsODPGeneralCapBits is a set of flags; bits that it does not name print in hex. It is in
-// IBUverbsODPCaps.GeneralCaps.
+// IBUverbsODPGeneralCapBits is a set of flags; bits without a name print in hex. It is in IBUverbsODPCaps.GeneralCaps.
 //
 // C: enum ib_uverbs_odp_general_cap_bits (ib_user_verbs.h)
 //
@@ -237,32 +236,32 @@ var namesOfIBUverbsODPGeneralCapBits = [...]named[IBUverbsODPGeneralCapBits]{
 	{IB_UVERBS_ODP_SUPPORT_IMPLICIT, "IB_UVERBS_ODP_SUPPORT_IMPLICIT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsODPGeneralCapBits) String() string {
 	return flagString(v, namesOfIBUverbsODPGeneralCapBits[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsODPGeneralCapBits) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsODPGeneralCapBits) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_odp_general_cap_bits", text, namesOfIBUverbsODPGeneralCapBits[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsODPGeneralCapBits) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsODPGeneralCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsODPTransportCapBits is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsODPTransportCapBits is a set of flags; bits without a name print in hex. It is in
 // IBUverbsODPCapsPerTransportCaps.RCODPCaps, IBUverbsODPCapsPerTransportCaps.UCODPCaps,
 // IBUverbsODPCapsPerTransportCaps.UDODPCaps and IBUverbsExQueryDeviceResp.XRCODPCaps.
 //
@@ -296,32 +295,32 @@ var namesOfIBUverbsODPTransportCapBits = [...]named[IBUverbsODPTransportCapBits]
 	{IB_UVERBS_ODP_SUPPORT_ATOMIC_WRITE, "IB_UVERBS_ODP_SUPPORT_ATOMIC_WRITE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsODPTransportCapBits) String() string {
 	return flagString(v, namesOfIBUverbsODPTransportCapBits[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsODPTransportCapBits) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsODPTransportCapBits) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_odp_transport_cap_bits", text, namesOfIBUverbsODPTransportCapBits[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsODPTransportCapBits) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsODPTransportCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsExCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateCQ.Flags.
+// IBUverbsExCreateCQFlags is a set of flags; bits without a name print in hex. It is in IBUverbsExCreateCQ.Flags.
 //
 // C: enum ib_uverbs_ex_create_cq_flags (ib_user_verbs.h)
 //
@@ -341,32 +340,32 @@ var namesOfIBUverbsExCreateCQFlags = [...]named[IBUverbsExCreateCQFlags]{
 	{IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN, "IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsExCreateCQFlags) String() string {
 	return flagString(v, namesOfIBUverbsExCreateCQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsExCreateCQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsExCreateCQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_ex_create_cq_flags", text, namesOfIBUverbsExCreateCQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsExCreateCQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsExCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWCOpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsWC.Opcode.
+// IBUverbsWCOpcode is an enumeration; values without a name print as numbers. It is in IBUverbsWC.Opcode.
 //
 // C: enum ib_uverbs_wc_opcode (ib_user_verbs.h)
 //
@@ -402,32 +401,32 @@ var namesOfIBUverbsWCOpcode = [...]named[IBUverbsWCOpcode]{
 	{IB_UVERBS_WC_ATOMIC_WRITE, "IB_UVERBS_WC_ATOMIC_WRITE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsWCOpcode) String() string {
 	return enumString(v, "ib_uverbs_wc_opcode", namesOfIBUverbsWCOpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsWCOpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsWCOpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsWCOpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_wc_opcode", text, namesOfIBUverbsWCOpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsWCOpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsWCOpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsWCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCreateQPMask is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateQP.CompMask.
+// IBUverbsCreateQPMask is a set of flags; bits without a name print in hex. It is in IBUverbsExCreateQP.CompMask.
 //
 // C: enum ib_uverbs_create_qp_mask (ib_user_verbs.h)
 //
@@ -445,32 +444,32 @@ var namesOfIBUverbsCreateQPMask = [...]named[IBUverbsCreateQPMask]{
 	{IB_UVERBS_CREATE_QP_MASK_IND_TABLE, "IB_UVERBS_CREATE_QP_MASK_IND_TABLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsCreateQPMask) String() string {
 	return flagString(v, namesOfIBUverbsCreateQPMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsCreateQPMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsCreateQPMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_create_qp_mask", text, namesOfIBUverbsCreateQPMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsCreateQPMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsCreateQPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWROpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsSendWR.Opcode and
+// IBUverbsWROpcode is an enumeration; values without a name print as numbers. It is in IBUverbsSendWR.Opcode and
 // RXESendWR.Opcode.
 //
 // C: enum ib_uverbs_wr_opcode (ib_user_verbs.h)
@@ -519,32 +518,32 @@ var namesOfIBUverbsWROpcode = [...]named[IBUverbsWROpcode]{
 	{IB_UVERBS_WR_ATOMIC_WRITE, "IB_UVERBS_WR_ATOMIC_WRITE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsWROpcode) String() string {
 	return enumString(v, "ib_uverbs_wr_opcode", namesOfIBUverbsWROpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsWROpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsWROpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsWROpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_wr_opcode", text, namesOfIBUverbsWROpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsWROpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsWROpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsDeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsDeviceCapFlags is a set of flags; bits without a name print in hex. It is in
 // IBUverbsQueryDeviceResp.DeviceCapFlags and IBUverbsExQueryDeviceResp.DeviceCapFlagsEx.
 //
 // C: enum ib_uverbs_device_cap_flags (ib_user_verbs.h)
@@ -619,32 +618,32 @@ var namesOfIBUverbsDeviceCapFlags = [...]named[IBUverbsDeviceCapFlags]{
 	{IB_UVERBS_DEVICE_CC_DMA_BOUNCE, "IB_UVERBS_DEVICE_CC_DMA_BOUNCE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsDeviceCapFlags) String() string {
 	return flagString(v, namesOfIBUverbsDeviceCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsDeviceCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsDeviceCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_device_cap_flags", text, namesOfIBUverbsDeviceCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsDeviceCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsDeviceCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsRawPacketCaps is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsRawPacketCaps is a set of flags; bits without a name print in hex. It is in
 // IBUverbsExQueryDeviceResp.RawPacketCaps.
 //
 // C: enum ib_uverbs_raw_packet_caps (ib_user_verbs.h)
@@ -669,32 +668,32 @@ var namesOfIBUverbsRawPacketCaps = [...]named[IBUverbsRawPacketCaps]{
 	{IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP, "IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsRawPacketCaps) String() string {
 	return flagString(v, namesOfIBUverbsRawPacketCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsRawPacketCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsRawPacketCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_raw_packet_caps", text, namesOfIBUverbsRawPacketCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsRawPacketCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsRawPacketCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCoreSupport is a set of flags; bits that it does not name print in hex.
+// IBUverbsCoreSupport is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_core_support (ib_user_ioctl_verbs.h)
 //
@@ -714,32 +713,32 @@ var namesOfIBUverbsCoreSupport = [...]named[IBUverbsCoreSupport]{
 	{IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA, "IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsCoreSupport) String() string {
 	return flagString(v, namesOfIBUverbsCoreSupport[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsCoreSupport) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsCoreSupport) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_core_support", text, namesOfIBUverbsCoreSupport[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsCoreSupport) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsCoreSupport) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsRegMR.AccessFlags,
+// IBUverbsAccessFlags is a set of flags; bits without a name print in hex. It is in IBUverbsRegMR.AccessFlags,
 // IBUverbsReregMR.AccessFlags, IBUverbsQPAttr.QPAccessFlags and 4 more.
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
@@ -780,32 +779,32 @@ var namesOfIBUverbsAccessFlags = [...]named[IBUverbsAccessFlags]{
 	{IB_UVERBS_ACCESS_OPTIONAL_RANGE, "IB_UVERBS_ACCESS_OPTIONAL_RANGE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsAccessFlags) String() string {
 	return flagString(v, namesOfIBUverbsAccessFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsAccessFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsAccessFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_access_flags", text, namesOfIBUverbsAccessFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsAccessFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsAccessFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsSRQType is an enumeration; values that it does not name print as numbers. It is in IBUverbsCreateXSRQ.SRQType.
+// IBUverbsSRQType is an enumeration; values without a name print as numbers. It is in IBUverbsCreateXSRQ.SRQType.
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
 //
@@ -827,32 +826,32 @@ var namesOfIBUverbsSRQType = [...]named[IBUverbsSRQType]{
 	{IB_UVERBS_SRQT_TM, "IB_UVERBS_SRQT_TM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsSRQType) String() string {
 	return enumString(v, "ib_uverbs_srq_type", namesOfIBUverbsSRQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsSRQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsSRQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsSRQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_srq_type", text, namesOfIBUverbsSRQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsSRQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsSRQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsSRQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQType is an enumeration; values that it does not name print as numbers. It is in IBUverbsExCreateWQ.WQType.
+// IBUverbsWQType is an enumeration; values without a name print as numbers. It is in IBUverbsExCreateWQ.WQType.
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
 //
@@ -870,32 +869,32 @@ var namesOfIBUverbsWQType = [...]named[IBUverbsWQType]{
 	{IB_UVERBS_WQT_RQ, "IB_UVERBS_WQT_RQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsWQType) String() string {
 	return enumString(v, "ib_uverbs_wq_type", namesOfIBUverbsWQType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsWQType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsWQType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsWQType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_wq_type", text, namesOfIBUverbsWQType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsWQType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsWQType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsWQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateWQ.CreateFlags,
+// IBUverbsWQFlags is a set of flags; bits without a name print in hex. It is in IBUverbsExCreateWQ.CreateFlags,
 // IBUverbsExModifyWQ.Flags and IBUverbsExModifyWQ.FlagsMask.
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
@@ -920,32 +919,32 @@ var namesOfIBUverbsWQFlags = [...]named[IBUverbsWQFlags]{
 	{IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING, "IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsWQFlags) String() string {
 	return flagString(v, namesOfIBUverbsWQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsWQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsWQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_wq_flags", text, namesOfIBUverbsWQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsWQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsWQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPType is an enumeration; values that it does not name print as numbers. It is in IBUverbsCreateQP.QPType,
+// IBUverbsQPType is an enumeration; values without a name print as numbers. It is in IBUverbsCreateQP.QPType,
 // IBUverbsExCreateQP.QPType, IBUverbsOpenQP.QPType and RDMAUCMCreateID.QPType.
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
@@ -976,32 +975,32 @@ var namesOfIBUverbsQPType = [...]named[IBUverbsQPType]{
 	{IB_UVERBS_QPT_DRIVER, "IB_UVERBS_QPT_DRIVER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsQPType) String() string {
 	return enumString(v, "ib_uverbs_qp_type", namesOfIBUverbsQPType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsQPType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsQPType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsQPType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_qp_type", text, namesOfIBUverbsQPType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsQPType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsQPType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsQPType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateQP.CreateFlags.
+// IBUverbsQPCreateFlags is a set of flags; bits without a name print in hex. It is in IBUverbsExCreateQP.CreateFlags.
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
 //
@@ -1027,32 +1026,32 @@ var namesOfIBUverbsQPCreateFlags = [...]named[IBUverbsQPCreateFlags]{
 	{IB_UVERBS_QP_CREATE_SQ_SIG_ALL, "IB_UVERBS_QP_CREATE_SQ_SIG_ALL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQPCreateFlags) String() string {
 	return flagString(v, namesOfIBUverbsQPCreateFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQPCreateFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQPCreateFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_qp_create_flags", text, namesOfIBUverbsQPCreateFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQPCreateFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsQueryPortCapFlags is a set of flags; bits without a name print in hex. It is in
 // IBUverbsQueryPortResp.PortCapFlags.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
@@ -1127,32 +1126,32 @@ var namesOfIBUverbsQueryPortCapFlags = [...]named[IBUverbsQueryPortCapFlags]{
 	{IB_UVERBS_PCF_IP_BASED_GIDS, "IB_UVERBS_PCF_IP_BASED_GIDS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQueryPortCapFlags) String() string {
 	return flagString(v, namesOfIBUverbsQueryPortCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQueryPortCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQueryPortCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_query_port_cap_flags", text, namesOfIBUverbsQueryPortCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQueryPortCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsQueryPortResp.Flags.
+// IBUverbsQueryPortFlags is a set of flags; bits without a name print in hex. It is in IBUverbsQueryPortResp.Flags.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
 //
@@ -1170,32 +1169,32 @@ var namesOfIBUverbsQueryPortFlags = [...]named[IBUverbsQueryPortFlags]{
 	{IB_UVERBS_QPF_GRH_REQUIRED, "IB_UVERBS_QPF_GRH_REQUIRED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsQueryPortFlags) String() string {
 	return flagString(v, namesOfIBUverbsQueryPortFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsQueryPortFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsQueryPortFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_query_port_flags", text, namesOfIBUverbsQueryPortFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsQueryPortFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsQueryPortFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPKeymat is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat (ib_user_ioctl_verbs.h)
 //
@@ -1213,32 +1212,32 @@ var namesOfIBUverbsFlowActionESPKeymat = [...]named[IBUverbsFlowActionESPKeymat]
 	{IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM, "IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPKeymat) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_keymat", namesOfIBUverbsFlowActionESPKeymat[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPKeymat) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPKeymat) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat", text, namesOfIBUverbsFlowActionESPKeymat[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPKeymat) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPKeymat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values without a name print as numbers. It is in
 // IBUverbsFlowActionESPKeymatAESGCM.IVAlgo.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo (ib_user_ioctl_verbs.h)
@@ -1257,32 +1256,32 @@ var namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo = [...]named[IBUverbsFlowActi
 	{IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ, "IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", text, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPReplay is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_flow_action_esp_replay (ib_user_ioctl_verbs.h)
 //
@@ -1302,33 +1301,32 @@ var namesOfIBUverbsFlowActionESPReplay = [...]named[IBUverbsFlowActionESPReplay]
 	{IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP, "IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsFlowActionESPReplay) String() string {
 	return enumString(v, "ib_uverbs_flow_action_esp_replay", namesOfIBUverbsFlowActionESPReplay[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsFlowActionESPReplay) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsFlowActionESPReplay) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_flow_action_esp_replay", text, namesOfIBUverbsFlowActionESPReplay[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsFlowActionESPReplay) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsFlowActionESPReplay) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPFlags is a set of flags; bits that it does not name print in hex. It is in
-// IBUverbsFlowActionESP.Flags.
+// IBUverbsFlowActionESPFlags is a set of flags; bits without a name print in hex. It is in IBUverbsFlowActionESP.Flags.
 //
 // C: enum ib_uverbs_flow_action_esp_flags (ib_user_ioctl_verbs.h)
 //
@@ -1358,32 +1356,32 @@ var namesOfIBUverbsFlowActionESPFlags = [...]named[IBUverbsFlowActionESPFlags]{
 	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsFlowActionESPFlags) String() string {
 	return flagString(v, namesOfIBUverbsFlowActionESPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsFlowActionESPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsFlowActionESPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_flow_action_esp_flags", text, namesOfIBUverbsFlowActionESPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsFlowActionESPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsFlowActionESPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsReadCountersFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsReadCountersFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_read_counters_flags (ib_user_ioctl_verbs.h)
 //
@@ -1401,32 +1399,32 @@ var namesOfIBUverbsReadCountersFlags = [...]named[IBUverbsReadCountersFlags]{
 	{IB_UVERBS_READ_COUNTERS_PREFER_CACHED, "IB_UVERBS_READ_COUNTERS_PREFER_CACHED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsReadCountersFlags) String() string {
 	return flagString(v, namesOfIBUverbsReadCountersFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsReadCountersFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsReadCountersFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_read_counters_flags", text, namesOfIBUverbsReadCountersFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsReadCountersFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsReadCountersFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRAdvice is an enumeration; values that it does not name print as numbers.
+// IBUverbsAdviseMRAdvice is an enumeration; values without a name print as numbers.
 //
 // C: enum ib_uverbs_advise_mr_advice (ib_user_ioctl_verbs.h)
 //
@@ -1448,32 +1446,32 @@ var namesOfIBUverbsAdviseMRAdvice = [...]named[IBUverbsAdviseMRAdvice]{
 	{IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsAdviseMRAdvice) String() string {
 	return enumString(v, "ib_uverbs_advise_mr_advice", namesOfIBUverbsAdviseMRAdvice[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsAdviseMRAdvice) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsAdviseMRAdvice) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_advise_mr_advice", text, namesOfIBUverbsAdviseMRAdvice[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsAdviseMRAdvice) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsAdviseMRAdvice) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex.
+// IBUverbsAdviseMRFlag is a set of flags; bits without a name print in hex.
 //
 // C: enum ib_uverbs_advise_mr_flag (ib_user_ioctl_verbs.h)
 //
@@ -1491,32 +1489,32 @@ var namesOfIBUverbsAdviseMRFlag = [...]named[IBUverbsAdviseMRFlag]{
 	{IB_UVERBS_ADVISE_MR_FLAG_FLUSH, "IB_UVERBS_ADVISE_MR_FLAG_FLUSH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBUverbsAdviseMRFlag) String() string {
 	return flagString(v, namesOfIBUverbsAdviseMRFlag[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBUverbsAdviseMRFlag) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBUverbsAdviseMRFlag) UnmarshalText(text []byte) error {
 	return parseFlags(v, "ib_uverbs_advise_mr_flag", text, namesOfIBUverbsAdviseMRFlag[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBUverbsAdviseMRFlag) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBUverbsAdviseMRFlag) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMADriverID is an enumeration; values that it does not name print as numbers.
+// RDMADriverID is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_driver_id (ib_user_ioctl_verbs.h)
 //
@@ -1578,32 +1576,32 @@ var namesOfRDMADriverID = [...]named[RDMADriverID]{
 	{RDMA_DRIVER_IONIC, "RDMA_DRIVER_IONIC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMADriverID) String() string {
 	return enumString(v, "rdma_driver_id", namesOfRDMADriverID[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMADriverID) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMADriverID[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMADriverID) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_driver_id", text, namesOfRDMADriverID[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMADriverID) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMADriverID[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMADriverID) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsGIDType is an enumeration; values that it does not name print as numbers. It is in IBUverbsGIDEntry.GIDType.
+// IBUverbsGIDType is an enumeration; values without a name print as numbers. It is in IBUverbsGIDEntry.GIDType.
 //
 // C: enum ib_uverbs_gid_type (ib_user_ioctl_verbs.h)
 //
@@ -1625,32 +1623,32 @@ var namesOfIBUverbsGIDType = [...]named[IBUverbsGIDType]{
 	{IB_UVERBS_GID_TYPE_ROCE_V2, "IB_UVERBS_GID_TYPE_ROCE_V2"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsGIDType) String() string {
 	return enumString(v, "ib_uverbs_gid_type", namesOfIBUverbsGIDType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsGIDType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsGIDType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsGIDType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_gid_type", text, namesOfIBUverbsGIDType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsGIDType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsGIDType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsGIDType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsBufferType is an enumeration; values that it does not name print as numbers. It is in IBUverbsBufferDesc.Type.
+// IBUverbsBufferType is an enumeration; values without a name print as numbers. It is in IBUverbsBufferDesc.Type.
 //
 // C: enum ib_uverbs_buffer_type (ib_user_ioctl_verbs.h)
 //
@@ -1670,32 +1668,32 @@ var namesOfIBUverbsBufferType = [...]named[IBUverbsBufferType]{
 	{IB_UVERBS_BUFFER_TYPE_VA, "IB_UVERBS_BUFFER_TYPE_VA"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IBUverbsBufferType) String() string {
 	return enumString(v, "ib_uverbs_buffer_type", namesOfIBUverbsBufferType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IBUverbsBufferType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIBUverbsBufferType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IBUverbsBufferType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "ib_uverbs_buffer_type", text, namesOfIBUverbsBufferType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IBUverbsBufferType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIBUverbsBufferType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IBUverbsBufferType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsDefaultObjects is an enumeration; values that it does not name print as numbers.
+// UverbsDefaultObjects is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_default_objects (ib_user_ioctl_cmds.h)
 //
@@ -1749,32 +1747,32 @@ var namesOfUverbsDefaultObjects = [...]named[UverbsDefaultObjects]{
 	{UVERBS_OBJECT_DMABUF, "UVERBS_OBJECT_DMABUF"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsDefaultObjects) String() string {
 	return enumString(v, "uverbs_default_objects", namesOfUverbsDefaultObjects[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsDefaultObjects) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsDefaultObjects[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsDefaultObjects) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_default_objects", text, namesOfUverbsDefaultObjects[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsDefaultObjects) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsDefaultObjects[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsDefaultObjects) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsDevice is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsDevice is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_device (ib_user_ioctl_cmds.h)
 //
@@ -1806,32 +1804,32 @@ var namesOfUverbsMethodsDevice = [...]named[UverbsMethodsDevice]{
 	{UVERBS_METHOD_QUERY_PORT_SPEED, "UVERBS_METHOD_QUERY_PORT_SPEED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsDevice) String() string {
 	return enumString(v, "uverbs_methods_device", namesOfUverbsMethodsDevice[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsDevice) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsDevice[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsDevice) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_device", text, namesOfUverbsMethodsDevice[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsDevice) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsDevice[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsDevice) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsInvokeWriteCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsInvokeWriteCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_invoke_write_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -1853,32 +1851,32 @@ var namesOfUverbsAttrsInvokeWriteCmdAttrIds = [...]named[UverbsAttrsInvokeWriteC
 	{UVERBS_ATTR_WRITE_CMD, "UVERBS_ATTR_WRITE_CMD"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsInvokeWriteCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_invoke_write_cmd_attr_ids", namesOfUverbsAttrsInvokeWriteCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsInvokeWriteCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsInvokeWriteCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsInvokeWriteCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_invoke_write_cmd_attr_ids", text, namesOfUverbsAttrsInvokeWriteCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsInvokeWriteCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsInvokeWriteCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsInvokeWriteCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryPortCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryPortCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_port_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -1898,32 +1896,32 @@ var namesOfUverbsAttrsQueryPortCmdAttrIds = [...]named[UverbsAttrsQueryPortCmdAt
 	{UVERBS_ATTR_QUERY_PORT_RESP, "UVERBS_ATTR_QUERY_PORT_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryPortCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_port_cmd_attr_ids", namesOfUverbsAttrsQueryPortCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryPortCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryPortCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryPortCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_port_cmd_attr_ids", text, namesOfUverbsAttrsQueryPortCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryPortCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryPortCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryPortCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryPortSpeedCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryPortSpeedCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_port_speed_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -1943,32 +1941,32 @@ var namesOfUverbsAttrsQueryPortSpeedCmdAttrIds = [...]named[UverbsAttrsQueryPort
 	{UVERBS_ATTR_QUERY_PORT_SPEED_RESP, "UVERBS_ATTR_QUERY_PORT_SPEED_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryPortSpeedCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_port_speed_cmd_attr_ids", namesOfUverbsAttrsQueryPortSpeedCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryPortSpeedCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryPortSpeedCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryPortSpeedCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_port_speed_cmd_attr_ids", text, namesOfUverbsAttrsQueryPortSpeedCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryPortSpeedCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryPortSpeedCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryPortSpeedCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsGetContextAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsGetContextAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_get_context_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -1990,32 +1988,32 @@ var namesOfUverbsAttrsGetContextAttrIds = [...]named[UverbsAttrsGetContextAttrId
 	{UVERBS_ATTR_GET_CONTEXT_FD_ARR, "UVERBS_ATTR_GET_CONTEXT_FD_ARR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsGetContextAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_get_context_attr_ids", namesOfUverbsAttrsGetContextAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsGetContextAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsGetContextAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsGetContextAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_get_context_attr_ids", text, namesOfUverbsAttrsGetContextAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsGetContextAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsGetContextAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsGetContextAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryContextAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryContextAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_context_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2035,32 +2033,32 @@ var namesOfUverbsAttrsQueryContextAttrIds = [...]named[UverbsAttrsQueryContextAt
 	{UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, "UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryContextAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_context_attr_ids", namesOfUverbsAttrsQueryContextAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryContextAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryContextAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryContextAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_context_attr_ids", text, namesOfUverbsAttrsQueryContextAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryContextAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryContextAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryContextAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateCQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateCQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_cq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2102,32 +2100,32 @@ var namesOfUverbsAttrsCreateCQCmdAttrIds = [...]named[UverbsAttrsCreateCQCmdAttr
 	{UVERBS_ATTR_CREATE_CQ_BUF_UMEM, "UVERBS_ATTR_CREATE_CQ_BUF_UMEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateCQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_create_cq_cmd_attr_ids", namesOfUverbsAttrsCreateCQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateCQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateCQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateCQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_cq_cmd_attr_ids", text, namesOfUverbsAttrsCreateCQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateCQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateCQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateCQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroyCQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroyCQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_cq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2147,32 +2145,32 @@ var namesOfUverbsAttrsDestroyCQCmdAttrIds = [...]named[UverbsAttrsDestroyCQCmdAt
 	{UVERBS_ATTR_DESTROY_CQ_RESP, "UVERBS_ATTR_DESTROY_CQ_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroyCQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_destroy_cq_cmd_attr_ids", namesOfUverbsAttrsDestroyCQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroyCQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroyCQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroyCQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_cq_cmd_attr_ids", text, namesOfUverbsAttrsDestroyCQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroyCQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroyCQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroyCQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateFlowActionESP is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateFlowActionESP is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_flow_action_esp (ib_user_ioctl_cmds.h)
 //
@@ -2200,32 +2198,32 @@ var namesOfUverbsAttrsCreateFlowActionESP = [...]named[UverbsAttrsCreateFlowActi
 	{UVERBS_ATTR_FLOW_ACTION_ESP_ENCAP, "UVERBS_ATTR_FLOW_ACTION_ESP_ENCAP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateFlowActionESP) String() string {
 	return enumString(v, "uverbs_attrs_create_flow_action_esp", namesOfUverbsAttrsCreateFlowActionESP[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateFlowActionESP) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateFlowActionESP[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateFlowActionESP) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_flow_action_esp", text, namesOfUverbsAttrsCreateFlowActionESP[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateFlowActionESP) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateFlowActionESP[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateFlowActionESP) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsModifyFlowActionESP is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsModifyFlowActionESP is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_modify_flow_action_esp (ib_user_ioctl_cmds.h)
 //
@@ -2243,32 +2241,32 @@ var namesOfUverbsAttrsModifyFlowActionESP = [...]named[UverbsAttrsModifyFlowActi
 	{UVERBS_ATTR_MODIFY_FLOW_ACTION_ESP_HANDLE, "UVERBS_ATTR_MODIFY_FLOW_ACTION_ESP_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsModifyFlowActionESP) String() string {
 	return enumString(v, "uverbs_attrs_modify_flow_action_esp", namesOfUverbsAttrsModifyFlowActionESP[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsModifyFlowActionESP) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsModifyFlowActionESP[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsModifyFlowActionESP) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_modify_flow_action_esp", text, namesOfUverbsAttrsModifyFlowActionESP[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsModifyFlowActionESP) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsModifyFlowActionESP[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsModifyFlowActionESP) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroyFlowActionESP is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroyFlowActionESP is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_flow_action_esp (ib_user_ioctl_cmds.h)
 //
@@ -2286,32 +2284,32 @@ var namesOfUverbsAttrsDestroyFlowActionESP = [...]named[UverbsAttrsDestroyFlowAc
 	{UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, "UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroyFlowActionESP) String() string {
 	return enumString(v, "uverbs_attrs_destroy_flow_action_esp", namesOfUverbsAttrsDestroyFlowActionESP[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroyFlowActionESP) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroyFlowActionESP[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroyFlowActionESP) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_flow_action_esp", text, namesOfUverbsAttrsDestroyFlowActionESP[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroyFlowActionESP) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroyFlowActionESP[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroyFlowActionESP) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateQPCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateQPCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_qp_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2363,32 +2361,32 @@ var namesOfUverbsAttrsCreateQPCmdAttrIds = [...]named[UverbsAttrsCreateQPCmdAttr
 	{UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM, "UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateQPCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_create_qp_cmd_attr_ids", namesOfUverbsAttrsCreateQPCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateQPCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateQPCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateQPCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_qp_cmd_attr_ids", text, namesOfUverbsAttrsCreateQPCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateQPCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateQPCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateQPCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroyQPCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroyQPCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_qp_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2408,32 +2406,32 @@ var namesOfUverbsAttrsDestroyQPCmdAttrIds = [...]named[UverbsAttrsDestroyQPCmdAt
 	{UVERBS_ATTR_DESTROY_QP_RESP, "UVERBS_ATTR_DESTROY_QP_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroyQPCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_destroy_qp_cmd_attr_ids", namesOfUverbsAttrsDestroyQPCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroyQPCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroyQPCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroyQPCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_qp_cmd_attr_ids", text, namesOfUverbsAttrsDestroyQPCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroyQPCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroyQPCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroyQPCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsQP is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsQP is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_qp (ib_user_ioctl_cmds.h)
 //
@@ -2453,32 +2451,32 @@ var namesOfUverbsMethodsQP = [...]named[UverbsMethodsQP]{
 	{UVERBS_METHOD_QP_DESTROY, "UVERBS_METHOD_QP_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsQP) String() string {
 	return enumString(v, "uverbs_methods_qp", namesOfUverbsMethodsQP[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsQP) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsQP[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsQP) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_qp", text, namesOfUverbsMethodsQP[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsQP) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsQP[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsQP) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateSRQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateSRQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_srq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2522,32 +2520,32 @@ var namesOfUverbsAttrsCreateSRQCmdAttrIds = [...]named[UverbsAttrsCreateSRQCmdAt
 	{UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateSRQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_create_srq_cmd_attr_ids", namesOfUverbsAttrsCreateSRQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateSRQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateSRQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateSRQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_srq_cmd_attr_ids", text, namesOfUverbsAttrsCreateSRQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateSRQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateSRQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateSRQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroySRQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroySRQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_srq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2567,32 +2565,32 @@ var namesOfUverbsAttrsDestroySRQCmdAttrIds = [...]named[UverbsAttrsDestroySRQCmd
 	{UVERBS_ATTR_DESTROY_SRQ_RESP, "UVERBS_ATTR_DESTROY_SRQ_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroySRQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_destroy_srq_cmd_attr_ids", namesOfUverbsAttrsDestroySRQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroySRQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroySRQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroySRQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_srq_cmd_attr_ids", text, namesOfUverbsAttrsDestroySRQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroySRQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroySRQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroySRQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsSRQ is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsSRQ is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_srq (ib_user_ioctl_cmds.h)
 //
@@ -2612,32 +2610,32 @@ var namesOfUverbsMethodsSRQ = [...]named[UverbsMethodsSRQ]{
 	{UVERBS_METHOD_SRQ_DESTROY, "UVERBS_METHOD_SRQ_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsSRQ) String() string {
 	return enumString(v, "uverbs_methods_srq", namesOfUverbsMethodsSRQ[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsSRQ) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsSRQ[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsSRQ) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_srq", text, namesOfUverbsMethodsSRQ[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsSRQ) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsSRQ[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsSRQ) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsCQ is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsCQ is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_cq (ib_user_ioctl_cmds.h)
 //
@@ -2657,32 +2655,32 @@ var namesOfUverbsMethodsCQ = [...]named[UverbsMethodsCQ]{
 	{UVERBS_METHOD_CQ_DESTROY, "UVERBS_METHOD_CQ_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsCQ) String() string {
 	return enumString(v, "uverbs_methods_cq", namesOfUverbsMethodsCQ[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsCQ) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsCQ[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsCQ) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_cq", text, namesOfUverbsMethodsCQ[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsCQ) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsCQ[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsCQ) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateWQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateWQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_wq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2722,32 +2720,32 @@ var namesOfUverbsAttrsCreateWQCmdAttrIds = [...]named[UverbsAttrsCreateWQCmdAttr
 	{UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, "UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateWQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_create_wq_cmd_attr_ids", namesOfUverbsAttrsCreateWQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateWQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateWQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateWQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_wq_cmd_attr_ids", text, namesOfUverbsAttrsCreateWQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateWQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateWQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateWQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroyWQCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroyWQCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_wq_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2767,32 +2765,32 @@ var namesOfUverbsAttrsDestroyWQCmdAttrIds = [...]named[UverbsAttrsDestroyWQCmdAt
 	{UVERBS_ATTR_DESTROY_WQ_RESP, "UVERBS_ATTR_DESTROY_WQ_RESP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroyWQCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_destroy_wq_cmd_attr_ids", namesOfUverbsAttrsDestroyWQCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroyWQCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroyWQCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroyWQCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_wq_cmd_attr_ids", text, namesOfUverbsAttrsDestroyWQCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroyWQCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroyWQCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroyWQCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsWQ is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsWQ is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_wq (ib_user_ioctl_cmds.h)
 //
@@ -2812,32 +2810,32 @@ var namesOfUverbsMethodsWQ = [...]named[UverbsMethodsWQ]{
 	{UVERBS_METHOD_WQ_DESTROY, "UVERBS_METHOD_WQ_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsWQ) String() string {
 	return enumString(v, "uverbs_methods_wq", namesOfUverbsMethodsWQ[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsWQ) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsWQ[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsWQ) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_wq", text, namesOfUverbsMethodsWQ[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsWQ) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsWQ[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsWQ) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsActionsFlowActionOps is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsActionsFlowActionOps is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_actions_flow_action_ops (ib_user_ioctl_cmds.h)
 //
@@ -2859,32 +2857,32 @@ var namesOfUverbsMethodsActionsFlowActionOps = [...]named[UverbsMethodsActionsFl
 	{UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY, "UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsActionsFlowActionOps) String() string {
 	return enumString(v, "uverbs_methods_actions_flow_action_ops", namesOfUverbsMethodsActionsFlowActionOps[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsActionsFlowActionOps) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsActionsFlowActionOps[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsActionsFlowActionOps) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_actions_flow_action_ops", text, namesOfUverbsMethodsActionsFlowActionOps[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsActionsFlowActionOps) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsActionsFlowActionOps[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsActionsFlowActionOps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAllocDMCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAllocDMCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_alloc_dm_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2906,32 +2904,32 @@ var namesOfUverbsAttrsAllocDMCmdAttrIds = [...]named[UverbsAttrsAllocDMCmdAttrId
 	{UVERBS_ATTR_ALLOC_DM_ALIGNMENT, "UVERBS_ATTR_ALLOC_DM_ALIGNMENT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAllocDMCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_alloc_dm_cmd_attr_ids", namesOfUverbsAttrsAllocDMCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAllocDMCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAllocDMCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAllocDMCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_alloc_dm_cmd_attr_ids", text, namesOfUverbsAttrsAllocDMCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAllocDMCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAllocDMCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAllocDMCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsFreeDMCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsFreeDMCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_free_dm_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -2949,32 +2947,32 @@ var namesOfUverbsAttrsFreeDMCmdAttrIds = [...]named[UverbsAttrsFreeDMCmdAttrIds]
 	{UVERBS_ATTR_FREE_DM_HANDLE, "UVERBS_ATTR_FREE_DM_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsFreeDMCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_free_dm_cmd_attr_ids", namesOfUverbsAttrsFreeDMCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsFreeDMCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsFreeDMCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsFreeDMCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_free_dm_cmd_attr_ids", text, namesOfUverbsAttrsFreeDMCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsFreeDMCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsFreeDMCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsFreeDMCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsDM is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsDM is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_dm (ib_user_ioctl_cmds.h)
 //
@@ -2994,32 +2992,32 @@ var namesOfUverbsMethodsDM = [...]named[UverbsMethodsDM]{
 	{UVERBS_METHOD_DM_FREE, "UVERBS_METHOD_DM_FREE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsDM) String() string {
 	return enumString(v, "uverbs_methods_dm", namesOfUverbsMethodsDM[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsDM) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsDM[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsDM) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_dm", text, namesOfUverbsMethodsDM[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsDM) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsDM[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsDM) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAllocDMAHCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAllocDMAHCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_alloc_dmah_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3043,32 +3041,32 @@ var namesOfUverbsAttrsAllocDMAHCmdAttrIds = [...]named[UverbsAttrsAllocDMAHCmdAt
 	{UVERBS_ATTR_ALLOC_DMAH_PH, "UVERBS_ATTR_ALLOC_DMAH_PH"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAllocDMAHCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_alloc_dmah_cmd_attr_ids", namesOfUverbsAttrsAllocDMAHCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAllocDMAHCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAllocDMAHCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAllocDMAHCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_alloc_dmah_cmd_attr_ids", text, namesOfUverbsAttrsAllocDMAHCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAllocDMAHCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAllocDMAHCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAllocDMAHCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsFreeDMAHCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsFreeDMAHCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_free_dmah_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3086,32 +3084,32 @@ var namesOfUverbsAttrsFreeDMAHCmdAttrIds = [...]named[UverbsAttrsFreeDMAHCmdAttr
 	{UVERBS_ATTR_FREE_DMA_HANDLE, "UVERBS_ATTR_FREE_DMA_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsFreeDMAHCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_free_dmah_cmd_attr_ids", namesOfUverbsAttrsFreeDMAHCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsFreeDMAHCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsFreeDMAHCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsFreeDMAHCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_free_dmah_cmd_attr_ids", text, namesOfUverbsAttrsFreeDMAHCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsFreeDMAHCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsFreeDMAHCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsFreeDMAHCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsDMAH is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsDMAH is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_dmah (ib_user_ioctl_cmds.h)
 //
@@ -3131,32 +3129,32 @@ var namesOfUverbsMethodsDMAH = [...]named[UverbsMethodsDMAH]{
 	{UVERBS_METHOD_DMAH_FREE, "UVERBS_METHOD_DMAH_FREE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsDMAH) String() string {
 	return enumString(v, "uverbs_methods_dmah", namesOfUverbsMethodsDMAH[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsDMAH) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsDMAH[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsDMAH) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_dmah", text, namesOfUverbsMethodsDMAH[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsDMAH) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsDMAH[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsDMAH) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAllocDMABufCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAllocDMABufCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_alloc_dmabuf_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3176,32 +3174,32 @@ var namesOfUverbsAttrsAllocDMABufCmdAttrIds = [...]named[UverbsAttrsAllocDMABufC
 	{UVERBS_ATTR_ALLOC_DMABUF_PGOFF, "UVERBS_ATTR_ALLOC_DMABUF_PGOFF"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAllocDMABufCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_alloc_dmabuf_cmd_attr_ids", namesOfUverbsAttrsAllocDMABufCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAllocDMABufCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAllocDMABufCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAllocDMABufCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_alloc_dmabuf_cmd_attr_ids", text, namesOfUverbsAttrsAllocDMABufCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAllocDMABufCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAllocDMABufCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAllocDMABufCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsDMABuf is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsDMABuf is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_dmabuf (ib_user_ioctl_cmds.h)
 //
@@ -3219,32 +3217,32 @@ var namesOfUverbsMethodsDMABuf = [...]named[UverbsMethodsDMABuf]{
 	{UVERBS_METHOD_DMABUF_ALLOC, "UVERBS_METHOD_DMABUF_ALLOC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsDMABuf) String() string {
 	return enumString(v, "uverbs_methods_dmabuf", namesOfUverbsMethodsDMABuf[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsDMABuf) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsDMABuf[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsDMABuf) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_dmabuf", text, namesOfUverbsMethodsDMABuf[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsDMABuf) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsDMABuf[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsDMABuf) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsRegDMMRCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsRegDMMRCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_reg_dm_mr_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3276,32 +3274,32 @@ var namesOfUverbsAttrsRegDMMRCmdAttrIds = [...]named[UverbsAttrsRegDMMRCmdAttrId
 	{UVERBS_ATTR_REG_DM_MR_RESP_RKEY, "UVERBS_ATTR_REG_DM_MR_RESP_RKEY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsRegDMMRCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_reg_dm_mr_cmd_attr_ids", namesOfUverbsAttrsRegDMMRCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsRegDMMRCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsRegDMMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsRegDMMRCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_reg_dm_mr_cmd_attr_ids", text, namesOfUverbsAttrsRegDMMRCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsRegDMMRCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsRegDMMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsRegDMMRCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsMR is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsMR is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_mr (ib_user_ioctl_cmds.h)
 //
@@ -3329,32 +3327,32 @@ var namesOfUverbsMethodsMR = [...]named[UverbsMethodsMR]{
 	{UVERBS_METHOD_REG_MR, "UVERBS_METHOD_REG_MR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsMR) String() string {
 	return enumString(v, "uverbs_methods_mr", namesOfUverbsMethodsMR[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsMR) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsMR[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsMR) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_mr", text, namesOfUverbsMethodsMR[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsMR) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsMR[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsMR) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsMRDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsMRDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_mr_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -3372,32 +3370,32 @@ var namesOfUverbsAttrsMRDestroyIds = [...]named[UverbsAttrsMRDestroyIds]{
 	{UVERBS_ATTR_DESTROY_MR_HANDLE, "UVERBS_ATTR_DESTROY_MR_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsMRDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_mr_destroy_ids", namesOfUverbsAttrsMRDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsMRDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsMRDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsMRDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_mr_destroy_ids", text, namesOfUverbsAttrsMRDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsMRDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsMRDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsMRDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAdviseMRCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAdviseMRCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_advise_mr_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3421,32 +3419,32 @@ var namesOfUverbsAttrsAdviseMRCmdAttrIds = [...]named[UverbsAttrsAdviseMRCmdAttr
 	{UVERBS_ATTR_ADVISE_MR_SGE_LIST, "UVERBS_ATTR_ADVISE_MR_SGE_LIST"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAdviseMRCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_advise_mr_cmd_attr_ids", namesOfUverbsAttrsAdviseMRCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAdviseMRCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAdviseMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAdviseMRCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_advise_mr_cmd_attr_ids", text, namesOfUverbsAttrsAdviseMRCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAdviseMRCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAdviseMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAdviseMRCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryMRCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryMRCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_mr_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3472,32 +3470,32 @@ var namesOfUverbsAttrsQueryMRCmdAttrIds = [...]named[UverbsAttrsQueryMRCmdAttrId
 	{UVERBS_ATTR_QUERY_MR_RESP_IOVA, "UVERBS_ATTR_QUERY_MR_RESP_IOVA"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryMRCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_mr_cmd_attr_ids", namesOfUverbsAttrsQueryMRCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryMRCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryMRCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_mr_cmd_attr_ids", text, namesOfUverbsAttrsQueryMRCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryMRCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryMRCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsRegDMABufMRCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsRegDMABufMRCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_reg_dmabuf_mr_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3531,32 +3529,32 @@ var namesOfUverbsAttrsRegDMABufMRCmdAttrIds = [...]named[UverbsAttrsRegDMABufMRC
 	{UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, "UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsRegDMABufMRCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_reg_dmabuf_mr_cmd_attr_ids", namesOfUverbsAttrsRegDMABufMRCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsRegDMABufMRCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsRegDMABufMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsRegDMABufMRCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_reg_dmabuf_mr_cmd_attr_ids", text, namesOfUverbsAttrsRegDMABufMRCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsRegDMABufMRCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsRegDMABufMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsRegDMABufMRCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsRegMRCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsRegMRCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_reg_mr_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3594,32 +3592,32 @@ var namesOfUverbsAttrsRegMRCmdAttrIds = [...]named[UverbsAttrsRegMRCmdAttrIds]{
 	{UVERBS_ATTR_REG_MR_RESP_RKEY, "UVERBS_ATTR_REG_MR_RESP_RKEY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsRegMRCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_reg_mr_cmd_attr_ids", namesOfUverbsAttrsRegMRCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsRegMRCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsRegMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsRegMRCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_reg_mr_cmd_attr_ids", text, namesOfUverbsAttrsRegMRCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsRegMRCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsRegMRCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsRegMRCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsCreateCountersCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsCreateCountersCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_create_counters_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3637,32 +3635,32 @@ var namesOfUverbsAttrsCreateCountersCmdAttrIds = [...]named[UverbsAttrsCreateCou
 	{UVERBS_ATTR_CREATE_COUNTERS_HANDLE, "UVERBS_ATTR_CREATE_COUNTERS_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsCreateCountersCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_create_counters_cmd_attr_ids", namesOfUverbsAttrsCreateCountersCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsCreateCountersCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsCreateCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsCreateCountersCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_create_counters_cmd_attr_ids", text, namesOfUverbsAttrsCreateCountersCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsCreateCountersCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsCreateCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsCreateCountersCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsDestroyCountersCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsDestroyCountersCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_destroy_counters_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3680,32 +3678,32 @@ var namesOfUverbsAttrsDestroyCountersCmdAttrIds = [...]named[UverbsAttrsDestroyC
 	{UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, "UVERBS_ATTR_DESTROY_COUNTERS_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsDestroyCountersCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_destroy_counters_cmd_attr_ids", namesOfUverbsAttrsDestroyCountersCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsDestroyCountersCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsDestroyCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsDestroyCountersCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_destroy_counters_cmd_attr_ids", text, namesOfUverbsAttrsDestroyCountersCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsDestroyCountersCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsDestroyCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsDestroyCountersCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsReadCountersCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsReadCountersCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_read_counters_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -3727,32 +3725,32 @@ var namesOfUverbsAttrsReadCountersCmdAttrIds = [...]named[UverbsAttrsReadCounter
 	{UVERBS_ATTR_READ_COUNTERS_FLAGS, "UVERBS_ATTR_READ_COUNTERS_FLAGS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsReadCountersCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_read_counters_cmd_attr_ids", namesOfUverbsAttrsReadCountersCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsReadCountersCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsReadCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsReadCountersCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_read_counters_cmd_attr_ids", text, namesOfUverbsAttrsReadCountersCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsReadCountersCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsReadCountersCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsReadCountersCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsActionsCountersOps is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsActionsCountersOps is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_actions_counters_ops (ib_user_ioctl_cmds.h)
 //
@@ -3774,32 +3772,32 @@ var namesOfUverbsMethodsActionsCountersOps = [...]named[UverbsMethodsActionsCoun
 	{UVERBS_METHOD_COUNTERS_READ, "UVERBS_METHOD_COUNTERS_READ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsActionsCountersOps) String() string {
 	return enumString(v, "uverbs_methods_actions_counters_ops", namesOfUverbsMethodsActionsCountersOps[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsActionsCountersOps) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsActionsCountersOps[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsActionsCountersOps) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_actions_counters_ops", text, namesOfUverbsMethodsActionsCountersOps[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsActionsCountersOps) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsActionsCountersOps[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsActionsCountersOps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsInfoHandlesID is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsInfoHandlesID is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_info_handles_id (ib_user_ioctl_cmds.h)
 //
@@ -3821,32 +3819,32 @@ var namesOfUverbsAttrsInfoHandlesID = [...]named[UverbsAttrsInfoHandlesID]{
 	{UVERBS_ATTR_INFO_HANDLES_LIST, "UVERBS_ATTR_INFO_HANDLES_LIST"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsInfoHandlesID) String() string {
 	return enumString(v, "uverbs_attrs_info_handles_id", namesOfUverbsAttrsInfoHandlesID[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsInfoHandlesID) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsInfoHandlesID[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsInfoHandlesID) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_info_handles_id", text, namesOfUverbsAttrsInfoHandlesID[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsInfoHandlesID) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsInfoHandlesID[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsInfoHandlesID) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsPD is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsPD is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_pd (ib_user_ioctl_cmds.h)
 //
@@ -3864,32 +3862,32 @@ var namesOfUverbsMethodsPD = [...]named[UverbsMethodsPD]{
 	{UVERBS_METHOD_PD_DESTROY, "UVERBS_METHOD_PD_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsPD) String() string {
 	return enumString(v, "uverbs_methods_pd", namesOfUverbsMethodsPD[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsPD) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsPD[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsPD) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_pd", text, namesOfUverbsMethodsPD[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsPD) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsPD[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsPD) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsPDDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsPDDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_pd_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -3907,32 +3905,32 @@ var namesOfUverbsAttrsPDDestroyIds = [...]named[UverbsAttrsPDDestroyIds]{
 	{UVERBS_ATTR_DESTROY_PD_HANDLE, "UVERBS_ATTR_DESTROY_PD_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsPDDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_pd_destroy_ids", namesOfUverbsAttrsPDDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsPDDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsPDDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsPDDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_pd_destroy_ids", text, namesOfUverbsAttrsPDDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsPDDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsPDDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsPDDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsMW is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsMW is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_mw (ib_user_ioctl_cmds.h)
 //
@@ -3950,32 +3948,32 @@ var namesOfUverbsMethodsMW = [...]named[UverbsMethodsMW]{
 	{UVERBS_METHOD_MW_DESTROY, "UVERBS_METHOD_MW_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsMW) String() string {
 	return enumString(v, "uverbs_methods_mw", namesOfUverbsMethodsMW[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsMW) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsMW[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsMW) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_mw", text, namesOfUverbsMethodsMW[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsMW) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsMW[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsMW) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsMWDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsMWDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_mw_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -3993,32 +3991,32 @@ var namesOfUverbsAttrsMWDestroyIds = [...]named[UverbsAttrsMWDestroyIds]{
 	{UVERBS_ATTR_DESTROY_MW_HANDLE, "UVERBS_ATTR_DESTROY_MW_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsMWDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_mw_destroy_ids", namesOfUverbsAttrsMWDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsMWDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsMWDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsMWDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_mw_destroy_ids", text, namesOfUverbsAttrsMWDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsMWDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsMWDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsMWDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsXRCD is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsXRCD is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_xrcd (ib_user_ioctl_cmds.h)
 //
@@ -4036,32 +4034,32 @@ var namesOfUverbsMethodsXRCD = [...]named[UverbsMethodsXRCD]{
 	{UVERBS_METHOD_XRCD_DESTROY, "UVERBS_METHOD_XRCD_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsXRCD) String() string {
 	return enumString(v, "uverbs_methods_xrcd", namesOfUverbsMethodsXRCD[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsXRCD) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsXRCD[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsXRCD) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_xrcd", text, namesOfUverbsMethodsXRCD[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsXRCD) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsXRCD[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsXRCD) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsXRCDDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsXRCDDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_xrcd_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -4079,32 +4077,32 @@ var namesOfUverbsAttrsXRCDDestroyIds = [...]named[UverbsAttrsXRCDDestroyIds]{
 	{UVERBS_ATTR_DESTROY_XRCD_HANDLE, "UVERBS_ATTR_DESTROY_XRCD_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsXRCDDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_xrcd_destroy_ids", namesOfUverbsAttrsXRCDDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsXRCDDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsXRCDDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsXRCDDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_xrcd_destroy_ids", text, namesOfUverbsAttrsXRCDDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsXRCDDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsXRCDDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsXRCDDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsAH is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsAH is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_ah (ib_user_ioctl_cmds.h)
 //
@@ -4122,32 +4120,32 @@ var namesOfUverbsMethodsAH = [...]named[UverbsMethodsAH]{
 	{UVERBS_METHOD_AH_DESTROY, "UVERBS_METHOD_AH_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsAH) String() string {
 	return enumString(v, "uverbs_methods_ah", namesOfUverbsMethodsAH[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsAH) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsAH[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsAH) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_ah", text, namesOfUverbsMethodsAH[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsAH) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsAH[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsAH) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAHDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAHDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_ah_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -4165,32 +4163,32 @@ var namesOfUverbsAttrsAHDestroyIds = [...]named[UverbsAttrsAHDestroyIds]{
 	{UVERBS_ATTR_DESTROY_AH_HANDLE, "UVERBS_ATTR_DESTROY_AH_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAHDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_ah_destroy_ids", namesOfUverbsAttrsAHDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAHDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAHDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAHDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_ah_destroy_ids", text, namesOfUverbsAttrsAHDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAHDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAHDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAHDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsRWQIndTbl is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsRWQIndTbl is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_rwq_ind_tbl (ib_user_ioctl_cmds.h)
 //
@@ -4208,32 +4206,32 @@ var namesOfUverbsMethodsRWQIndTbl = [...]named[UverbsMethodsRWQIndTbl]{
 	{UVERBS_METHOD_RWQ_IND_TBL_DESTROY, "UVERBS_METHOD_RWQ_IND_TBL_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsRWQIndTbl) String() string {
 	return enumString(v, "uverbs_methods_rwq_ind_tbl", namesOfUverbsMethodsRWQIndTbl[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsRWQIndTbl) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsRWQIndTbl[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsRWQIndTbl) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_rwq_ind_tbl", text, namesOfUverbsMethodsRWQIndTbl[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsRWQIndTbl) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsRWQIndTbl[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsRWQIndTbl) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsRWQIndTblDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsRWQIndTblDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_rwq_ind_tbl_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -4251,32 +4249,32 @@ var namesOfUverbsAttrsRWQIndTblDestroyIds = [...]named[UverbsAttrsRWQIndTblDestr
 	{UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, "UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsRWQIndTblDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_rwq_ind_tbl_destroy_ids", namesOfUverbsAttrsRWQIndTblDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsRWQIndTblDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsRWQIndTblDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsRWQIndTblDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_rwq_ind_tbl_destroy_ids", text, namesOfUverbsAttrsRWQIndTblDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsRWQIndTblDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsRWQIndTblDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsRWQIndTblDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodsFlow is an enumeration; values that it does not name print as numbers.
+// UverbsMethodsFlow is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_methods_flow (ib_user_ioctl_cmds.h)
 //
@@ -4294,32 +4292,32 @@ var namesOfUverbsMethodsFlow = [...]named[UverbsMethodsFlow]{
 	{UVERBS_METHOD_FLOW_DESTROY, "UVERBS_METHOD_FLOW_DESTROY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodsFlow) String() string {
 	return enumString(v, "uverbs_methods_flow", namesOfUverbsMethodsFlow[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodsFlow) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodsFlow[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodsFlow) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_methods_flow", text, namesOfUverbsMethodsFlow[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodsFlow) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodsFlow[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodsFlow) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsFlowDestroyIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsFlowDestroyIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_flow_destroy_ids (ib_user_ioctl_cmds.h)
 //
@@ -4337,32 +4335,32 @@ var namesOfUverbsAttrsFlowDestroyIds = [...]named[UverbsAttrsFlowDestroyIds]{
 	{UVERBS_ATTR_DESTROY_FLOW_HANDLE, "UVERBS_ATTR_DESTROY_FLOW_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsFlowDestroyIds) String() string {
 	return enumString(v, "uverbs_attrs_flow_destroy_ids", namesOfUverbsAttrsFlowDestroyIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsFlowDestroyIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsFlowDestroyIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsFlowDestroyIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_flow_destroy_ids", text, namesOfUverbsAttrsFlowDestroyIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsFlowDestroyIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsFlowDestroyIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsFlowDestroyIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsMethodAsyncEvent is an enumeration; values that it does not name print as numbers.
+// UverbsMethodAsyncEvent is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_method_async_event (ib_user_ioctl_cmds.h)
 //
@@ -4380,32 +4378,32 @@ var namesOfUverbsMethodAsyncEvent = [...]named[UverbsMethodAsyncEvent]{
 	{UVERBS_METHOD_ASYNC_EVENT_ALLOC, "UVERBS_METHOD_ASYNC_EVENT_ALLOC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsMethodAsyncEvent) String() string {
 	return enumString(v, "uverbs_method_async_event", namesOfUverbsMethodAsyncEvent[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsMethodAsyncEvent) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsMethodAsyncEvent[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsMethodAsyncEvent) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_method_async_event", text, namesOfUverbsMethodAsyncEvent[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsMethodAsyncEvent) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsMethodAsyncEvent[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsMethodAsyncEvent) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsAsyncEventCreate is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsAsyncEventCreate is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_async_event_create (ib_user_ioctl_cmds.h)
 //
@@ -4423,32 +4421,32 @@ var namesOfUverbsAttrsAsyncEventCreate = [...]named[UverbsAttrsAsyncEventCreate]
 	{UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, "UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsAsyncEventCreate) String() string {
 	return enumString(v, "uverbs_attrs_async_event_create", namesOfUverbsAttrsAsyncEventCreate[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsAsyncEventCreate) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsAsyncEventCreate[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsAsyncEventCreate) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_async_event_create", text, namesOfUverbsAttrsAsyncEventCreate[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsAsyncEventCreate) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsAsyncEventCreate[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsAsyncEventCreate) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryGIDTableCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryGIDTableCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_gid_table_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -4472,32 +4470,32 @@ var namesOfUverbsAttrsQueryGIDTableCmdAttrIds = [...]named[UverbsAttrsQueryGIDTa
 	{UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, "UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryGIDTableCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_gid_table_cmd_attr_ids", namesOfUverbsAttrsQueryGIDTableCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryGIDTableCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryGIDTableCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryGIDTableCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_gid_table_cmd_attr_ids", text, namesOfUverbsAttrsQueryGIDTableCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryGIDTableCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryGIDTableCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryGIDTableCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UverbsAttrsQueryGIDEntryCmdAttrIds is an enumeration; values that it does not name print as numbers.
+// UverbsAttrsQueryGIDEntryCmdAttrIds is an enumeration; values without a name print as numbers.
 //
 // C: enum uverbs_attrs_query_gid_entry_cmd_attr_ids (ib_user_ioctl_cmds.h)
 //
@@ -4521,32 +4519,32 @@ var namesOfUverbsAttrsQueryGIDEntryCmdAttrIds = [...]named[UverbsAttrsQueryGIDEn
 	{UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, "UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v UverbsAttrsQueryGIDEntryCmdAttrIds) String() string {
 	return enumString(v, "uverbs_attrs_query_gid_entry_cmd_attr_ids", namesOfUverbsAttrsQueryGIDEntryCmdAttrIds[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v UverbsAttrsQueryGIDEntryCmdAttrIds) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfUverbsAttrsQueryGIDEntryCmdAttrIds[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *UverbsAttrsQueryGIDEntryCmdAttrIds) UnmarshalText(text []byte) error {
 	return parseEnum(v, "uverbs_attrs_query_gid_entry_cmd_attr_ids", text, namesOfUverbsAttrsQueryGIDEntryCmdAttrIds[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v UverbsAttrsQueryGIDEntryCmdAttrIds) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfUverbsAttrsQueryGIDEntryCmdAttrIds[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *UverbsAttrsQueryGIDEntryCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// UVERBSAttrFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsAttr.Flags.
+// UVERBSAttrFlags is a set of flags; bits without a name print in hex. It is in IBUverbsAttr.Flags.
 //
 // C: untagged enum (rdma_user_ioctl_cmds.h)
 //
@@ -4566,32 +4564,32 @@ var namesOfUVERBSAttrFlags = [...]named[UVERBSAttrFlags]{
 	{UVERBS_ATTR_F_VALID_OUTPUT, "UVERBS_ATTR_F_VALID_OUTPUT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v UVERBSAttrFlags) String() string {
 	return flagString(v, namesOfUVERBSAttrFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v UVERBSAttrFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *UVERBSAttrFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "UVERBSAttrFlags", text, namesOfUVERBSAttrFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v UVERBSAttrFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *UVERBSAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMAUCMPortSpace is an enumeration; values that it does not name print as numbers. It is in RDMAUCMCreateID.PS.
+// RDMAUCMPortSpace is an enumeration; values without a name print as numbers. It is in RDMAUCMCreateID.PS.
 //
 // C: enum rdma_ucm_port_space (rdma_user_cm.h)
 //
@@ -4615,32 +4613,32 @@ var namesOfRDMAUCMPortSpace = [...]named[RDMAUCMPortSpace]{
 	{RDMA_PS_UDP, "RDMA_PS_UDP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMAUCMPortSpace) String() string {
 	return enumString(v, "rdma_ucm_port_space", namesOfRDMAUCMPortSpace[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMAUCMPortSpace) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMAUCMPortSpace[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMAUCMPortSpace) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_ucm_port_space", text, namesOfRDMAUCMPortSpace[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMAUCMPortSpace) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMAUCMPortSpace[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMAUCMPortSpace) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMAMCJoinFlags is an enumeration; values that it does not name print as numbers. It is in RDMAUCMJoinMcast.JoinFlags.
+// RDMAMCJoinFlags is an enumeration; values without a name print as numbers. It is in RDMAUCMJoinMcast.JoinFlags.
 //
 // C: untagged enum (rdma_user_cm.h)
 //
@@ -4662,32 +4660,32 @@ var namesOfRDMAMCJoinFlags = [...]named[RDMAMCJoinFlags]{
 	{RDMA_MC_JOIN_FLAG_RESERVED, "RDMA_MC_JOIN_FLAG_RESERVED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMAMCJoinFlags) String() string {
 	return enumString(v, "RDMAMCJoinFlags", namesOfRDMAMCJoinFlags[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMAMCJoinFlags) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMAMCJoinFlags[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMAMCJoinFlags) UnmarshalText(text []byte) error {
 	return parseEnum(v, "RDMAMCJoinFlags", text, namesOfRDMAMCJoinFlags[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMAMCJoinFlags) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMAMCJoinFlags[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMAMCJoinFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMAUserCMIBServiceFlags is a set of flags; bits that it does not name print in hex. It is in RDMAUCMIBService.Flags.
+// RDMAUserCMIBServiceFlags is a set of flags; bits without a name print in hex. It is in RDMAUCMIBService.Flags.
 //
 // C: untagged enum (rdma_user_cm.h)
 //
@@ -4707,32 +4705,32 @@ var namesOfRDMAUserCMIBServiceFlags = [...]named[RDMAUserCMIBServiceFlags]{
 	{RDMA_USER_CM_IB_SERVICE_FLAG_NAME, "RDMA_USER_CM_IB_SERVICE_FLAG_NAME"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v RDMAUserCMIBServiceFlags) String() string {
 	return flagString(v, namesOfRDMAUserCMIBServiceFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v RDMAUserCMIBServiceFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *RDMAUserCMIBServiceFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "RDMAUserCMIBServiceFlags", text, namesOfRDMAUserCMIBServiceFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v RDMAUserCMIBServiceFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *RDMAUserCMIBServiceFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBPathFlags is a set of flags; bits that it does not name print in hex. It is in IBPathRecData.Flags.
+// IBPathFlags is a set of flags; bits without a name print in hex. It is in IBPathRecData.Flags.
 //
 // C: untagged enum (ib_user_sa.h)
 //
@@ -4762,32 +4760,32 @@ var namesOfIBPathFlags = [...]named[IBPathFlags]{
 	{IB_PATH_BIDIRECTIONAL, "IB_PATH_BIDIRECTIONAL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IBPathFlags) String() string {
 	return flagString(v, namesOfIBPathFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IBPathFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IBPathFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "IBPathFlags", text, namesOfIBPathFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IBPathFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IBPathFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLDevCommand is an enumeration; values that it does not name print as numbers.
+// RDMANLDevCommand is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nldev_command (rdma_netlink.h)
 //
@@ -4865,32 +4863,32 @@ var namesOfRDMANLDevCommand = [...]named[RDMANLDevCommand]{
 	{RDMA_NLDEV_NUM_OPS, "RDMA_NLDEV_NUM_OPS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLDevCommand) String() string {
 	return enumString(v, "rdma_nldev_command", namesOfRDMANLDevCommand[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLDevCommand) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLDevCommand[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLDevCommand) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nldev_command", text, namesOfRDMANLDevCommand[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLDevCommand) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLDevCommand[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLDevCommand) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLDevPrintType is an enumeration; values that it does not name print as numbers.
+// RDMANLDevPrintType is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nldev_print_type (rdma_netlink.h)
 //
@@ -4910,32 +4908,32 @@ var namesOfRDMANLDevPrintType = [...]named[RDMANLDevPrintType]{
 	{RDMA_NLDEV_PRINT_TYPE_HEX, "RDMA_NLDEV_PRINT_TYPE_HEX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLDevPrintType) String() string {
 	return enumString(v, "rdma_nldev_print_type", namesOfRDMANLDevPrintType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLDevPrintType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLDevPrintType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLDevPrintType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nldev_print_type", text, namesOfRDMANLDevPrintType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLDevPrintType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLDevPrintType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLDevPrintType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLDevAttr is an enumeration; values that it does not name print as numbers.
+// RDMANLDevAttr is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nldev_attr (rdma_netlink.h)
 //
@@ -5191,32 +5189,32 @@ var namesOfRDMANLDevAttr = [...]named[RDMANLDevAttr]{
 	{RDMA_NLDEV_ATTR_MAX, "RDMA_NLDEV_ATTR_MAX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLDevAttr) String() string {
 	return enumString(v, "rdma_nldev_attr", namesOfRDMANLDevAttr[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLDevAttr) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLDevAttr[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLDevAttr) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nldev_attr", text, namesOfRDMANLDevAttr[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLDevAttr) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLDevAttr[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLDevAttr) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLCounterMode is an enumeration; values that it does not name print as numbers.
+// RDMANLCounterMode is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nl_counter_mode (rdma_netlink.h)
 //
@@ -5240,32 +5238,32 @@ var namesOfRDMANLCounterMode = [...]named[RDMANLCounterMode]{
 	{RDMA_COUNTER_MODE_MAX, "RDMA_COUNTER_MODE_MAX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLCounterMode) String() string {
 	return enumString(v, "rdma_nl_counter_mode", namesOfRDMANLCounterMode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLCounterMode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLCounterMode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLCounterMode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nl_counter_mode", text, namesOfRDMANLCounterMode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLCounterMode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLCounterMode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLCounterMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLCounterMask is a set of flags; bits that it does not name print in hex.
+// RDMANLCounterMask is a set of flags; bits without a name print in hex.
 //
 // C: enum rdma_nl_counter_mask (rdma_netlink.h)
 //
@@ -5285,32 +5283,32 @@ var namesOfRDMANLCounterMask = [...]named[RDMANLCounterMask]{
 	{RDMA_COUNTER_MASK_PID, "RDMA_COUNTER_MASK_PID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v RDMANLCounterMask) String() string {
 	return flagString(v, namesOfRDMANLCounterMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v RDMANLCounterMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *RDMANLCounterMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "rdma_nl_counter_mask", text, namesOfRDMANLCounterMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v RDMANLCounterMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *RDMANLCounterMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLDevType is an enumeration; values that it does not name print as numbers.
+// RDMANLDevType is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nl_dev_type (rdma_netlink.h)
 //
@@ -5328,32 +5326,32 @@ var namesOfRDMANLDevType = [...]named[RDMANLDevType]{
 	{RDMA_DEVICE_TYPE_SMI, "RDMA_DEVICE_TYPE_SMI"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLDevType) String() string {
 	return enumString(v, "rdma_nl_dev_type", namesOfRDMANLDevType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLDevType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLDevType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLDevType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nl_dev_type", text, namesOfRDMANLDevType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLDevType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLDevType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLDevType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLNameAssignType is an enumeration; values that it does not name print as numbers.
+// RDMANLNameAssignType is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nl_name_assign_type (rdma_netlink.h)
 //
@@ -5373,32 +5371,32 @@ var namesOfRDMANLNameAssignType = [...]named[RDMANLNameAssignType]{
 	{RDMA_NAME_ASSIGN_TYPE_USER, "RDMA_NAME_ASSIGN_TYPE_USER"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLNameAssignType) String() string {
 	return enumString(v, "rdma_nl_name_assign_type", namesOfRDMANLNameAssignType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLNameAssignType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLNameAssignType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLNameAssignType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nl_name_assign_type", text, namesOfRDMANLNameAssignType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLNameAssignType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLNameAssignType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLNameAssignType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMANLNotifyEventType is an enumeration; values that it does not name print as numbers.
+// RDMANLNotifyEventType is an enumeration; values without a name print as numbers.
 //
 // C: enum rdma_nl_notify_event_type (rdma_netlink.h)
 //
@@ -5426,32 +5424,32 @@ var namesOfRDMANLNotifyEventType = [...]named[RDMANLNotifyEventType]{
 	{RDMA_NETDEV_RENAME_EVENT, "RDMA_NETDEV_RENAME_EVENT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RDMANLNotifyEventType) String() string {
 	return enumString(v, "rdma_nl_notify_event_type", namesOfRDMANLNotifyEventType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RDMANLNotifyEventType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRDMANLNotifyEventType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RDMANLNotifyEventType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "rdma_nl_notify_event_type", text, namesOfRDMANLNotifyEventType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RDMANLNotifyEventType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRDMANLNotifyEventType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RDMANLNotifyEventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RXENetworkType is an enumeration; values that it does not name print as numbers. It is in RXEAV.NetworkType.
+// RXENetworkType is an enumeration; values without a name print as numbers. It is in RXEAV.NetworkType.
 //
 // C: untagged enum (rdma_user_rxe.h)
 //
@@ -5471,32 +5469,32 @@ var namesOfRXENetworkType = [...]named[RXENetworkType]{
 	{RXE_NETWORK_TYPE_IPV6, "RXE_NETWORK_TYPE_IPV6"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v RXENetworkType) String() string {
 	return enumString(v, "RXENetworkType", namesOfRXENetworkType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v RXENetworkType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfRXENetworkType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *RXENetworkType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "RXENetworkType", text, namesOfRXENetworkType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v RXENetworkType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfRXENetworkType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *RXENetworkType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWOpcode is an enumeration; values that it does not name print as numbers. It is in SIWSQE.Opcode, SIWRQE.Opcode and
+// SIWOpcode is an enumeration; values without a name print as numbers. It is in SIWSQE.Opcode, SIWRQE.Opcode and
 // SIWCQE.Opcode.
 //
 // C: enum siw_opcode (siw-abi.h)
@@ -5539,33 +5537,32 @@ var namesOfSIWOpcode = [...]named[SIWOpcode]{
 	{SIW_NUM_OPCODES, "SIW_NUM_OPCODES"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SIWOpcode) String() string {
 	return enumString(v, "siw_opcode", namesOfSIWOpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SIWOpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSIWOpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SIWOpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "siw_opcode", text, namesOfSIWOpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SIWOpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSIWOpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SIWOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWWQEFlags is a set of flags; bits that it does not name print in hex. It is in SIWSQE.Flags, SIWRQE.Flags and
-// SIWCQE.Flags.
+// SIWWQEFlags is a set of flags; bits without a name print in hex. It is in SIWSQE.Flags, SIWRQE.Flags and SIWCQE.Flags.
 //
 // C: enum siw_wqe_flags (siw-abi.h)
 //
@@ -5595,32 +5592,32 @@ var namesOfSIWWQEFlags = [...]named[SIWWQEFlags]{
 	{SIW_WQE_COMPLETED, "SIW_WQE_COMPLETED"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SIWWQEFlags) String() string {
 	return flagString(v, namesOfSIWWQEFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SIWWQEFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SIWWQEFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "siw_wqe_flags", text, namesOfSIWWQEFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SIWWQEFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SIWWQEFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWNotifyFlags is a set of flags; bits that it does not name print in hex. It is in SIWCQCtrl.Flags.
+// SIWNotifyFlags is a set of flags; bits without a name print in hex. It is in SIWCQCtrl.Flags.
 //
 // C: enum siw_notify_flags (siw-abi.h)
 //
@@ -5646,32 +5643,32 @@ var namesOfSIWNotifyFlags = [...]named[SIWNotifyFlags]{
 	{SIW_NOTIFY_ALL, "SIW_NOTIFY_ALL"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v SIWNotifyFlags) String() string {
 	return flagString(v, namesOfSIWNotifyFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v SIWNotifyFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *SIWNotifyFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "siw_notify_flags", text, namesOfSIWNotifyFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v SIWNotifyFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *SIWNotifyFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWWCStatus is an enumeration; values that it does not name print as numbers. It is in SIWCQE.Status.
+// SIWWCStatus is an enumeration; values without a name print as numbers. It is in SIWCQE.Status.
 //
 // C: enum siw_wc_status (siw-abi.h)
 //
@@ -5709,32 +5706,32 @@ var namesOfSIWWCStatus = [...]named[SIWWCStatus]{
 	{SIW_NUM_WC_STATUS, "SIW_NUM_WC_STATUS"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v SIWWCStatus) String() string {
 	return enumString(v, "siw_wc_status", namesOfSIWWCStatus[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v SIWWCStatus) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfSIWWCStatus[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *SIWWCStatus) UnmarshalText(text []byte) error {
 	return parseEnum(v, "siw_wc_status", text, namesOfSIWWCStatus[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v SIWWCStatus) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfSIWWCStatus[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *SIWWCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5QPFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateQP.Flags and
+// MLX5QPFlags is a set of flags; bits without a name print in hex. It is in MLX5IBCreateQP.Flags and
 // MLX5IBCreateQPRSS.Flags.
 //
 // C: untagged enum (mlx5-abi.h)
@@ -5775,32 +5772,32 @@ var namesOfMLX5QPFlags = [...]named[MLX5QPFlags]{
 	{MLX5_QP_FLAG_DCI_STREAM, "MLX5_QP_FLAG_DCI_STREAM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5QPFlags) String() string {
 	return flagString(v, namesOfMLX5QPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5QPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5QPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MLX5QPFlags", text, namesOfMLX5QPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5QPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5QPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5SRQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateSRQ.Flags.
+// MLX5SRQFlags is a set of flags; bits without a name print in hex. It is in MLX5IBCreateSRQ.Flags.
 //
 // C: untagged enum (mlx5-abi.h)
 //
@@ -5818,32 +5815,32 @@ var namesOfMLX5SRQFlags = [...]named[MLX5SRQFlags]{
 	{MLX5_SRQ_FLAG_SIGNATURE, "MLX5_SRQ_FLAG_SIGNATURE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5SRQFlags) String() string {
 	return flagString(v, namesOfMLX5SRQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5SRQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5SRQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MLX5SRQFlags", text, namesOfMLX5SRQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5SRQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5SRQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5WQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateWQ.Flags.
+// MLX5WQFlags is a set of flags; bits without a name print in hex. It is in MLX5IBCreateWQ.Flags.
 //
 // C: untagged enum (mlx5-abi.h)
 //
@@ -5861,32 +5858,32 @@ var namesOfMLX5WQFlags = [...]named[MLX5WQFlags]{
 	{MLX5_WQ_FLAG_SIGNATURE, "MLX5_WQ_FLAG_SIGNATURE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5WQFlags) String() string {
 	return flagString(v, namesOfMLX5WQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5WQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5WQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MLX5WQFlags", text, namesOfMLX5WQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5WQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5WQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5LibCaps is a set of flags; bits that it does not name print in hex. It is in MLX5IBAllocUcontextReqV2.LibCaps.
+// MLX5LibCaps is a set of flags; bits without a name print in hex. It is in MLX5IBAllocUcontextReqV2.LibCaps.
 //
 // C: enum mlx5_lib_caps (mlx5-abi.h)
 //
@@ -5906,33 +5903,32 @@ var namesOfMLX5LibCaps = [...]named[MLX5LibCaps]{
 	{MLX5_LIB_CAP_DYN_UAR, "MLX5_LIB_CAP_DYN_UAR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5LibCaps) String() string {
 	return flagString(v, namesOfMLX5LibCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5LibCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5LibCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_lib_caps", text, namesOfMLX5LibCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5LibCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5LibCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBAllocUctxV2Flags is a set of flags; bits that it does not name print in hex. It is in
-// MLX5IBAllocUcontextReqV2.Flags.
+// MLX5IBAllocUctxV2Flags is a set of flags; bits without a name print in hex. It is in MLX5IBAllocUcontextReqV2.Flags.
 //
 // C: enum mlx5_ib_alloc_uctx_v2_flags (mlx5-abi.h)
 //
@@ -5950,32 +5946,32 @@ var namesOfMLX5IBAllocUctxV2Flags = [...]named[MLX5IBAllocUctxV2Flags]{
 	{MLX5_IB_ALLOC_UCTX_DEVX, "MLX5_IB_ALLOC_UCTX_DEVX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBAllocUctxV2Flags) String() string {
 	return flagString(v, namesOfMLX5IBAllocUctxV2Flags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBAllocUctxV2Flags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBAllocUctxV2Flags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_alloc_uctx_v2_flags", text, namesOfMLX5IBAllocUctxV2Flags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBAllocUctxV2Flags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBAllocUctxV2Flags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBAllocUcontextRespMask is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBAllocUcontextRespMask is a set of flags; bits without a name print in hex. It is in
 // MLX5IBAllocUcontextResp.CompMask.
 //
 // C: enum mlx5_ib_alloc_ucontext_resp_mask (mlx5-abi.h)
@@ -6004,33 +6000,32 @@ var namesOfMLX5IBAllocUcontextRespMask = [...]named[MLX5IBAllocUcontextRespMask]
 	{MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG, "MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBAllocUcontextRespMask) String() string {
 	return flagString(v, namesOfMLX5IBAllocUcontextRespMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBAllocUcontextRespMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBAllocUcontextRespMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_alloc_ucontext_resp_mask", text, namesOfMLX5IBAllocUcontextRespMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBAllocUcontextRespMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBAllocUcontextRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5UserCmdsSuppUhw is a set of flags; bits that it does not name print in hex. It is in
-// MLX5IBAllocUcontextResp.CmdsSuppUhw.
+// MLX5UserCmdsSuppUhw is a set of flags; bits without a name print in hex. It is in MLX5IBAllocUcontextResp.CmdsSuppUhw.
 //
 // C: enum mlx5_user_cmds_supp_uhw (mlx5-abi.h)
 //
@@ -6050,32 +6045,32 @@ var namesOfMLX5UserCmdsSuppUhw = [...]named[MLX5UserCmdsSuppUhw]{
 	{MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, "MLX5_USER_CMDS_SUPP_UHW_CREATE_AH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5UserCmdsSuppUhw) String() string {
 	return flagString(v, namesOfMLX5UserCmdsSuppUhw[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5UserCmdsSuppUhw) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5UserCmdsSuppUhw) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_user_cmds_supp_uhw", text, namesOfMLX5UserCmdsSuppUhw[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5UserCmdsSuppUhw) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5UserCmdsSuppUhw) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5UserInlineMode is an enumeration; values that it does not name print as numbers. It is in
+// MLX5UserInlineMode is an enumeration; values without a name print as numbers. It is in
 // MLX5IBAllocUcontextResp.EthMinInline.
 //
 // C: enum mlx5_user_inline_mode (mlx5-abi.h)
@@ -6102,32 +6097,32 @@ var namesOfMLX5UserInlineMode = [...]named[MLX5UserInlineMode]{
 	{MLX5_USER_INLINE_MODE_TCP_UDP, "MLX5_USER_INLINE_MODE_TCP_UDP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5UserInlineMode) String() string {
 	return enumString(v, "mlx5_user_inline_mode", namesOfMLX5UserInlineMode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5UserInlineMode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5UserInlineMode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5UserInlineMode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_user_inline_mode", text, namesOfMLX5UserInlineMode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5UserInlineMode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5UserInlineMode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5UserInlineMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5UserAllocUContextFlowActionFlags is a set of flags; bits that it does not name print in hex. It is in
+// MLX5UserAllocUContextFlowActionFlags is a set of flags; bits without a name print in hex. It is in
 // MLX5IBAllocUcontextResp.FlowActionFlags.
 //
 // C: untagged enum (mlx5-abi.h)
@@ -6154,33 +6149,33 @@ var namesOfMLX5UserAllocUContextFlowActionFlags = [...]named[MLX5UserAllocUConte
 	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5UserAllocUContextFlowActionFlags) String() string {
 	return flagString(v, namesOfMLX5UserAllocUContextFlowActionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5UserAllocUContextFlowActionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5UserAllocUContextFlowActionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MLX5UserAllocUContextFlowActionFlags", text, namesOfMLX5UserAllocUContextFlowActionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5UserAllocUContextFlowActionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5UserAllocUContextFlowActionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCQECompResFormat is a set of flags; bits that it does not name print in hex. It is in
-// MLX5IBCQECompCaps.SupportedFormat and MLX5IBCreateCQ.CQECompResFormat.
+// MLX5IBCQECompResFormat is a set of flags; bits without a name print in hex. It is in MLX5IBCQECompCaps.SupportedFormat
+// and MLX5IBCreateCQ.CQECompResFormat.
 //
 // C: enum mlx5_ib_cqe_comp_res_format (mlx5-abi.h)
 //
@@ -6202,33 +6197,32 @@ var namesOfMLX5IBCQECompResFormat = [...]named[MLX5IBCQECompResFormat]{
 	{MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX, "MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCQECompResFormat) String() string {
 	return flagString(v, namesOfMLX5IBCQECompResFormat[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCQECompResFormat) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCQECompResFormat) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_cqe_comp_res_format", text, namesOfMLX5IBCQECompResFormat[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCQECompResFormat) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCQECompResFormat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPacketPacingCapFlags is a set of flags; bits that it does not name print in hex. It is in
-// MLX5PacketPacingCaps.CapFlags.
+// MLX5IBPacketPacingCapFlags is a set of flags; bits without a name print in hex. It is in MLX5PacketPacingCaps.CapFlags.
 //
 // C: enum mlx5_ib_packet_pacing_cap_flags (mlx5-abi.h)
 //
@@ -6246,32 +6240,32 @@ var namesOfMLX5IBPacketPacingCapFlags = [...]named[MLX5IBPacketPacingCapFlags]{
 	{MLX5_IB_PP_SUPPORT_BURST, "MLX5_IB_PP_SUPPORT_BURST"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBPacketPacingCapFlags) String() string {
 	return flagString(v, namesOfMLX5IBPacketPacingCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBPacketPacingCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBPacketPacingCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_packet_pacing_cap_flags", text, namesOfMLX5IBPacketPacingCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBPacketPacingCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBPacketPacingCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBMpwCaps is a set of flags; bits that it does not name print in hex.
+// MLX5IBMpwCaps is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_mpw_caps (mlx5-abi.h)
 //
@@ -6293,32 +6287,32 @@ var namesOfMLX5IBMpwCaps = [...]named[MLX5IBMpwCaps]{
 	{MLX5_IB_SUPPORT_EMPW, "MLX5_IB_SUPPORT_EMPW"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBMpwCaps) String() string {
 	return flagString(v, namesOfMLX5IBMpwCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBMpwCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBMpwCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_mpw_caps", text, namesOfMLX5IBMpwCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBMpwCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBMpwCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBSWParsingOffloads is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBSWParsingOffloads is a set of flags; bits without a name print in hex. It is in
 // MLX5IBSWParsingCaps.SWParsingOffloads.
 //
 // C: enum mlx5_ib_sw_parsing_offloads (mlx5-abi.h)
@@ -6341,32 +6335,32 @@ var namesOfMLX5IBSWParsingOffloads = [...]named[MLX5IBSWParsingOffloads]{
 	{MLX5_IB_SW_PARSING_LSO, "MLX5_IB_SW_PARSING_LSO"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBSWParsingOffloads) String() string {
 	return flagString(v, namesOfMLX5IBSWParsingOffloads[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBSWParsingOffloads) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBSWParsingOffloads) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_sw_parsing_offloads", text, namesOfMLX5IBSWParsingOffloads[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBSWParsingOffloads) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBSWParsingOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBQueryDevRespFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBQueryDeviceResp.Flags.
+// MLX5IBQueryDevRespFlags is a set of flags; bits without a name print in hex. It is in MLX5IBQueryDeviceResp.Flags.
 //
 // C: enum mlx5_ib_query_dev_resp_flags (mlx5-abi.h)
 //
@@ -6392,32 +6386,32 @@ var namesOfMLX5IBQueryDevRespFlags = [...]named[MLX5IBQueryDevRespFlags]{
 	{MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP, "MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBQueryDevRespFlags) String() string {
 	return flagString(v, namesOfMLX5IBQueryDevRespFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBQueryDevRespFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBQueryDevRespFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_query_dev_resp_flags", text, namesOfMLX5IBQueryDevRespFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBQueryDevRespFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBQueryDevRespFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBTunnelOffloads is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBTunnelOffloads is a set of flags; bits without a name print in hex. It is in
 // MLX5IBQueryDeviceResp.TunnelOffloadsCaps.
 //
 // C: enum mlx5_ib_tunnel_offloads (mlx5-abi.h)
@@ -6444,32 +6438,32 @@ var namesOfMLX5IBTunnelOffloads = [...]named[MLX5IBTunnelOffloads]{
 	{MLX5_IB_TUNNELED_OFFLOADS_MPLS_UDP, "MLX5_IB_TUNNELED_OFFLOADS_MPLS_UDP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBTunnelOffloads) String() string {
 	return flagString(v, namesOfMLX5IBTunnelOffloads[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBTunnelOffloads) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBTunnelOffloads) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_tunnel_offloads", text, namesOfMLX5IBTunnelOffloads[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBTunnelOffloads) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBTunnelOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateCQ.Flags.
+// MLX5IBCreateCQFlags is a set of flags; bits without a name print in hex. It is in MLX5IBCreateCQ.Flags.
 //
 // C: enum mlx5_ib_create_cq_flags (mlx5-abi.h)
 //
@@ -6491,33 +6485,33 @@ var namesOfMLX5IBCreateCQFlags = [...]named[MLX5IBCreateCQFlags]{
 	{MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS, "MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateCQFlags) String() string {
 	return flagString(v, namesOfMLX5IBCreateCQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateCQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateCQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_cq_flags", text, namesOfMLX5IBCreateCQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateCQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5RXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBRSSCaps.RXHashFunction
-// and MLX5IBCreateQPRSS.RXHashFunction.
+// MLX5RXHashFunctionFlags is a set of flags; bits without a name print in hex. It is in MLX5IBRSSCaps.RXHashFunction and
+// MLX5IBCreateQPRSS.RXHashFunction.
 //
 // C: enum mlx5_rx_hash_function_flags (mlx5-abi.h)
 //
@@ -6535,32 +6529,32 @@ var namesOfMLX5RXHashFunctionFlags = [...]named[MLX5RXHashFunctionFlags]{
 	{MLX5_RX_HASH_FUNC_TOEPLITZ, "MLX5_RX_HASH_FUNC_TOEPLITZ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5RXHashFunctionFlags) String() string {
 	return flagString(v, namesOfMLX5RXHashFunctionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5RXHashFunctionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5RXHashFunctionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_rx_hash_function_flags", text, namesOfMLX5RXHashFunctionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5RXHashFunctionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5RXHashFields is a set of flags; bits that it does not name print in hex. It is in MLX5IBRSSCaps.RXHashFieldsMask and
+// MLX5RXHashFields is a set of flags; bits without a name print in hex. It is in MLX5IBRSSCaps.RXHashFieldsMask and
 // MLX5IBCreateQPRSS.RXHashFieldsMask.
 //
 // C: enum mlx5_rx_hash_fields (mlx5-abi.h)
@@ -6597,32 +6591,32 @@ var namesOfMLX5RXHashFields = [...]named[MLX5RXHashFields]{
 	{MLX5_RX_HASH_INNER, "MLX5_RX_HASH_INNER"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5RXHashFields) String() string {
 	return flagString(v, namesOfMLX5RXHashFields[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5RXHashFields) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5RXHashFields) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_rx_hash_fields", text, namesOfMLX5RXHashFields[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5RXHashFields) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5RXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateQPRespMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateQPResp.CompMask.
+// MLX5IBCreateQPRespMask is a set of flags; bits without a name print in hex. It is in MLX5IBCreateQPResp.CompMask.
 //
 // C: enum mlx5_ib_create_qp_resp_mask (mlx5-abi.h)
 //
@@ -6648,32 +6642,32 @@ var namesOfMLX5IBCreateQPRespMask = [...]named[MLX5IBCreateQPRespMask]{
 	{MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR, "MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateQPRespMask) String() string {
 	return flagString(v, namesOfMLX5IBCreateQPRespMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateQPRespMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateQPRespMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_qp_resp_mask", text, namesOfMLX5IBCreateQPRespMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateQPRespMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateQPRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateWQMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateWQ.CompMask.
+// MLX5IBCreateWQMask is a set of flags; bits without a name print in hex. It is in MLX5IBCreateWQ.CompMask.
 //
 // C: enum mlx5_ib_create_wq_mask (mlx5-abi.h)
 //
@@ -6691,32 +6685,32 @@ var namesOfMLX5IBCreateWQMask = [...]named[MLX5IBCreateWQMask]{
 	{MLX5_IB_CREATE_WQ_STRIDING_RQ, "MLX5_IB_CREATE_WQ_STRIDING_RQ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateWQMask) String() string {
 	return flagString(v, namesOfMLX5IBCreateWQMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateWQMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateWQMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_wq_mask", text, namesOfMLX5IBCreateWQMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateWQMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateWQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBModifyQPMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBModifyQP.CompMask.
+// MLX5IBModifyQPMask is a set of flags; bits without a name print in hex. It is in MLX5IBModifyQP.CompMask.
 //
 // C: enum mlx5_ib_modify_qp_mask (mlx5-abi.h)
 //
@@ -6734,32 +6728,32 @@ var namesOfMLX5IBModifyQPMask = [...]named[MLX5IBModifyQPMask]{
 	{MLX5_IB_MODIFY_QP_OOO_DP, "MLX5_IB_MODIFY_QP_OOO_DP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBModifyQPMask) String() string {
 	return flagString(v, namesOfMLX5IBModifyQPMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBModifyQPMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBModifyQPMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_modify_qp_mask", text, namesOfMLX5IBModifyQPMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBModifyQPMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBModifyQPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBMmapCmd is an enumeration; values that it does not name print as numbers.
+// MLX5IBMmapCmd is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_mmap_cmd (mlx5-abi.h)
 //
@@ -6791,32 +6785,32 @@ var namesOfMLX5IBMmapCmd = [...]named[MLX5IBMmapCmd]{
 	{MLX5_IB_MMAP_DEVICE_MEM, "MLX5_IB_MMAP_DEVICE_MEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBMmapCmd) String() string {
 	return enumString(v, "mlx5_ib_mmap_cmd", namesOfMLX5IBMmapCmd[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBMmapCmd) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBMmapCmd[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBMmapCmd) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_mmap_cmd", text, namesOfMLX5IBMmapCmd[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBMmapCmd) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBMmapCmd[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBMmapCmd) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateFlowActionAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateFlowActionAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_create_flow_action_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -6834,32 +6828,32 @@ var namesOfMLX5IBCreateFlowActionAttrs = [...]named[MLX5IBCreateFlowActionAttrs]
 	{MLX5_IB_ATTR_CREATE_FLOW_ACTION_FLAGS, "MLX5_IB_ATTR_CREATE_FLOW_ACTION_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateFlowActionAttrs) String() string {
 	return flagString(v, namesOfMLX5IBCreateFlowActionAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateFlowActionAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateFlowActionAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_flow_action_attrs", text, namesOfMLX5IBCreateFlowActionAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateFlowActionAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateFlowActionAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDMMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDMMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_dm_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -6879,32 +6873,32 @@ var namesOfMLX5IBDMMethods = [...]named[MLX5IBDMMethods]{
 	{MLX5_IB_METHOD_DM_QUERY, "MLX5_IB_METHOD_DM_QUERY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDMMethods) String() string {
 	return flagString(v, namesOfMLX5IBDMMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDMMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDMMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_dm_methods", text, namesOfMLX5IBDMMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDMMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDMMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDMMapOpAddrAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDMMapOpAddrAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_dm_map_op_addr_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -6928,32 +6922,32 @@ var namesOfMLX5IBDMMapOpAddrAttrs = [...]named[MLX5IBDMMapOpAddrAttrs]{
 	{MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, "MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDMMapOpAddrAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDMMapOpAddrAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDMMapOpAddrAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDMMapOpAddrAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_dm_map_op_addr_attrs", text, namesOfMLX5IBDMMapOpAddrAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDMMapOpAddrAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDMMapOpAddrAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBQueryDMAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBQueryDMAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_query_dm_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -6977,32 +6971,32 @@ var namesOfMLX5IBQueryDMAttrs = [...]named[MLX5IBQueryDMAttrs]{
 	{MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, "MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBQueryDMAttrs) String() string {
 	return flagString(v, namesOfMLX5IBQueryDMAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBQueryDMAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBQueryDMAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_query_dm_attrs", text, namesOfMLX5IBQueryDMAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBQueryDMAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBQueryDMAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBAllocDMAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBAllocDMAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_alloc_dm_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7024,32 +7018,32 @@ var namesOfMLX5IBAllocDMAttrs = [...]named[MLX5IBAllocDMAttrs]{
 	{MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, "MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBAllocDMAttrs) String() string {
 	return flagString(v, namesOfMLX5IBAllocDMAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBAllocDMAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBAllocDMAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_alloc_dm_attrs", text, namesOfMLX5IBAllocDMAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBAllocDMAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBAllocDMAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -7073,32 +7067,32 @@ var namesOfMLX5IBDevxMethods = [...]named[MLX5IBDevxMethods]{
 	{MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT, "MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxMethods) String() string {
 	return flagString(v, namesOfMLX5IBDevxMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_methods", text, namesOfMLX5IBDevxMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxOtherAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxOtherAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_other_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7118,32 +7112,32 @@ var namesOfMLX5IBDevxOtherAttrs = [...]named[MLX5IBDevxOtherAttrs]{
 	{MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, "MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxOtherAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxOtherAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxOtherAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxOtherAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_other_attrs", text, namesOfMLX5IBDevxOtherAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxOtherAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxOtherAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjCreateAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjCreateAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_create_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7165,32 +7159,32 @@ var namesOfMLX5IBDevxObjCreateAttrs = [...]named[MLX5IBDevxObjCreateAttrs]{
 	{MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, "MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjCreateAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjCreateAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjCreateAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjCreateAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_create_attrs", text, namesOfMLX5IBDevxObjCreateAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjCreateAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjCreateAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxQueryUARAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxQueryUARAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_query_uar_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7210,32 +7204,32 @@ var namesOfMLX5IBDevxQueryUARAttrs = [...]named[MLX5IBDevxQueryUARAttrs]{
 	{MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX, "MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxQueryUARAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxQueryUARAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxQueryUARAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxQueryUARAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_query_uar_attrs", text, namesOfMLX5IBDevxQueryUARAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxQueryUARAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxQueryUARAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7253,32 +7247,32 @@ var namesOfMLX5IBDevxObjDestroyAttrs = [...]named[MLX5IBDevxObjDestroyAttrs]{
 	{MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, "MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_destroy_attrs", text, namesOfMLX5IBDevxObjDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjModifyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjModifyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_modify_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7300,32 +7294,32 @@ var namesOfMLX5IBDevxObjModifyAttrs = [...]named[MLX5IBDevxObjModifyAttrs]{
 	{MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, "MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjModifyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjModifyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjModifyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjModifyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_modify_attrs", text, namesOfMLX5IBDevxObjModifyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjModifyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjModifyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjQueryAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjQueryAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_query_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7347,32 +7341,32 @@ var namesOfMLX5IBDevxObjQueryAttrs = [...]named[MLX5IBDevxObjQueryAttrs]{
 	{MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, "MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjQueryAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjQueryAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjQueryAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjQueryAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_query_attrs", text, namesOfMLX5IBDevxObjQueryAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjQueryAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjQueryAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjQueryAsyncAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjQueryAsyncAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_query_async_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7398,32 +7392,32 @@ var namesOfMLX5IBDevxObjQueryAsyncAttrs = [...]named[MLX5IBDevxObjQueryAsyncAttr
 	{MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjQueryAsyncAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjQueryAsyncAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjQueryAsyncAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjQueryAsyncAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_query_async_attrs", text, namesOfMLX5IBDevxObjQueryAsyncAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjQueryAsyncAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjQueryAsyncAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxSubscribeEventAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxSubscribeEventAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_subscribe_event_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7449,32 +7443,32 @@ var namesOfMLX5IBDevxSubscribeEventAttrs = [...]named[MLX5IBDevxSubscribeEventAt
 	{MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, "MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxSubscribeEventAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxSubscribeEventAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxSubscribeEventAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxSubscribeEventAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_subscribe_event_attrs", text, namesOfMLX5IBDevxSubscribeEventAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxSubscribeEventAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxSubscribeEventAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxQueryEQNAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxQueryEQNAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_query_eqn_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7494,32 +7488,32 @@ var namesOfMLX5IBDevxQueryEQNAttrs = [...]named[MLX5IBDevxQueryEQNAttrs]{
 	{MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, "MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxQueryEQNAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxQueryEQNAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxQueryEQNAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxQueryEQNAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_query_eqn_attrs", text, namesOfMLX5IBDevxQueryEQNAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxQueryEQNAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxQueryEQNAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxObjMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxObjMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_obj_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -7545,32 +7539,32 @@ var namesOfMLX5IBDevxObjMethods = [...]named[MLX5IBDevxObjMethods]{
 	{MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY, "MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxObjMethods) String() string {
 	return flagString(v, namesOfMLX5IBDevxObjMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxObjMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxObjMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_obj_methods", text, namesOfMLX5IBDevxObjMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxObjMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxObjMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBVarAllocAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBVarAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_var_alloc_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7596,32 +7590,32 @@ var namesOfMLX5IBVarAllocAttrs = [...]named[MLX5IBVarAllocAttrs]{
 	{MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS, "MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBVarAllocAttrs) String() string {
 	return flagString(v, namesOfMLX5IBVarAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBVarAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBVarAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_var_alloc_attrs", text, namesOfMLX5IBVarAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBVarAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBVarAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBVarObjDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBVarObjDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_var_obj_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7639,32 +7633,32 @@ var namesOfMLX5IBVarObjDestroyAttrs = [...]named[MLX5IBVarObjDestroyAttrs]{
 	{MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE, "MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBVarObjDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBVarObjDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBVarObjDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBVarObjDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_var_obj_destroy_attrs", text, namesOfMLX5IBVarObjDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBVarObjDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBVarObjDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBVarObjMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBVarObjMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_var_obj_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -7684,32 +7678,32 @@ var namesOfMLX5IBVarObjMethods = [...]named[MLX5IBVarObjMethods]{
 	{MLX5_IB_METHOD_VAR_OBJ_DESTROY, "MLX5_IB_METHOD_VAR_OBJ_DESTROY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBVarObjMethods) String() string {
 	return flagString(v, namesOfMLX5IBVarObjMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBVarObjMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBVarObjMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_var_obj_methods", text, namesOfMLX5IBVarObjMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBVarObjMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBVarObjMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUARAllocAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBUARAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uar_alloc_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7735,32 +7729,32 @@ var namesOfMLX5IBUARAllocAttrs = [...]named[MLX5IBUARAllocAttrs]{
 	{MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, "MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUARAllocAttrs) String() string {
 	return flagString(v, namesOfMLX5IBUARAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUARAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUARAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uar_alloc_attrs", text, namesOfMLX5IBUARAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUARAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUARAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUARObjDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBUARObjDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uar_obj_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7778,32 +7772,32 @@ var namesOfMLX5IBUARObjDestroyAttrs = [...]named[MLX5IBUARObjDestroyAttrs]{
 	{MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, "MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUARObjDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBUARObjDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUARObjDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUARObjDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uar_obj_destroy_attrs", text, namesOfMLX5IBUARObjDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUARObjDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUARObjDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUARObjMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBUARObjMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uar_obj_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -7823,32 +7817,32 @@ var namesOfMLX5IBUARObjMethods = [...]named[MLX5IBUARObjMethods]{
 	{MLX5_IB_METHOD_UAR_OBJ_DESTROY, "MLX5_IB_METHOD_UAR_OBJ_DESTROY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUARObjMethods) String() string {
 	return flagString(v, namesOfMLX5IBUARObjMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUARObjMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUARObjMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uar_obj_methods", text, namesOfMLX5IBUARObjMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUARObjMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUARObjMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxUMemRegAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxUMemRegAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_umem_reg_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7878,32 +7872,32 @@ var namesOfMLX5IBDevxUMemRegAttrs = [...]named[MLX5IBDevxUMemRegAttrs]{
 	{MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD, "MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxUMemRegAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxUMemRegAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxUMemRegAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxUMemRegAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_umem_reg_attrs", text, namesOfMLX5IBDevxUMemRegAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxUMemRegAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxUMemRegAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxUMemDeregAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxUMemDeregAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_umem_dereg_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -7921,32 +7915,32 @@ var namesOfMLX5IBDevxUMemDeregAttrs = [...]named[MLX5IBDevxUMemDeregAttrs]{
 	{MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, "MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxUMemDeregAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxUMemDeregAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxUMemDeregAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxUMemDeregAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_umem_dereg_attrs", text, namesOfMLX5IBDevxUMemDeregAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxUMemDeregAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxUMemDeregAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPPObjMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBPPObjMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_pp_obj_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -7966,32 +7960,32 @@ var namesOfMLX5IBPPObjMethods = [...]named[MLX5IBPPObjMethods]{
 	{MLX5_IB_METHOD_PP_OBJ_DESTROY, "MLX5_IB_METHOD_PP_OBJ_DESTROY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBPPObjMethods) String() string {
 	return flagString(v, namesOfMLX5IBPPObjMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBPPObjMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBPPObjMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_pp_obj_methods", text, namesOfMLX5IBPPObjMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBPPObjMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBPPObjMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPPAllocAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBPPAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_pp_alloc_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8015,32 +8009,32 @@ var namesOfMLX5IBPPAllocAttrs = [...]named[MLX5IBPPAllocAttrs]{
 	{MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX, "MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBPPAllocAttrs) String() string {
 	return flagString(v, namesOfMLX5IBPPAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBPPAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBPPAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_pp_alloc_attrs", text, namesOfMLX5IBPPAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBPPAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBPPAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPPObjDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBPPObjDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_pp_obj_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8058,32 +8052,32 @@ var namesOfMLX5IBPPObjDestroyAttrs = [...]named[MLX5IBPPObjDestroyAttrs]{
 	{MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE, "MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBPPObjDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBPPObjDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBPPObjDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBPPObjDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_pp_obj_destroy_attrs", text, namesOfMLX5IBPPObjDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBPPObjDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBPPObjDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxUMemMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxUMemMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_umem_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -8103,32 +8097,32 @@ var namesOfMLX5IBDevxUMemMethods = [...]named[MLX5IBDevxUMemMethods]{
 	{MLX5_IB_METHOD_DEVX_UMEM_DEREG, "MLX5_IB_METHOD_DEVX_UMEM_DEREG"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxUMemMethods) String() string {
 	return flagString(v, namesOfMLX5IBDevxUMemMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxUMemMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxUMemMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_umem_methods", text, namesOfMLX5IBDevxUMemMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxUMemMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxUMemMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxAsyncCmdFDAllocAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxAsyncCmdFDAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_async_cmd_fd_alloc_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8146,32 +8140,32 @@ var namesOfMLX5IBDevxAsyncCmdFDAllocAttrs = [...]named[MLX5IBDevxAsyncCmdFDAlloc
 	{MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE, "MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxAsyncCmdFDAllocAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxAsyncCmdFDAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxAsyncCmdFDAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxAsyncCmdFDAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_async_cmd_fd_alloc_attrs", text, namesOfMLX5IBDevxAsyncCmdFDAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxAsyncCmdFDAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxAsyncCmdFDAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxAsyncEventFDAllocAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxAsyncEventFDAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_async_event_fd_alloc_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8191,32 +8185,32 @@ var namesOfMLX5IBDevxAsyncEventFDAllocAttrs = [...]named[MLX5IBDevxAsyncEventFDA
 	{MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, "MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxAsyncEventFDAllocAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDevxAsyncEventFDAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxAsyncEventFDAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxAsyncEventFDAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_async_event_fd_alloc_attrs", text, namesOfMLX5IBDevxAsyncEventFDAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxAsyncEventFDAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxAsyncEventFDAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxAsyncCmdFDMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxAsyncCmdFDMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_async_cmd_fd_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -8234,32 +8228,32 @@ var namesOfMLX5IBDevxAsyncCmdFDMethods = [...]named[MLX5IBDevxAsyncCmdFDMethods]
 	{MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC, "MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxAsyncCmdFDMethods) String() string {
 	return flagString(v, namesOfMLX5IBDevxAsyncCmdFDMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxAsyncCmdFDMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxAsyncCmdFDMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_async_cmd_fd_methods", text, namesOfMLX5IBDevxAsyncCmdFDMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxAsyncCmdFDMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxAsyncCmdFDMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDevxAsyncEventFDMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDevxAsyncEventFDMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_devx_async_event_fd_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -8277,32 +8271,32 @@ var namesOfMLX5IBDevxAsyncEventFDMethods = [...]named[MLX5IBDevxAsyncEventFDMeth
 	{MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC, "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDevxAsyncEventFDMethods) String() string {
 	return flagString(v, namesOfMLX5IBDevxAsyncEventFDMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDevxAsyncEventFDMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDevxAsyncEventFDMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_devx_async_event_fd_methods", text, namesOfMLX5IBDevxAsyncEventFDMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDevxAsyncEventFDMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDevxAsyncEventFDMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBObjects is a set of flags; bits that it does not name print in hex.
+// MLX5IBObjects is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_objects (mlx5_user_ioctl_cmds.h)
 //
@@ -8338,32 +8332,32 @@ var namesOfMLX5IBObjects = [...]named[MLX5IBObjects]{
 	{MLX5_IB_OBJECT_STEERING_ANCHOR, "MLX5_IB_OBJECT_STEERING_ANCHOR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBObjects) String() string {
 	return flagString(v, namesOfMLX5IBObjects[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBObjects) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBObjects) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_objects", text, namesOfMLX5IBObjects[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBObjects) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBObjects) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowMatcherCreateAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowMatcherCreateAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_matcher_create_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8393,32 +8387,32 @@ var namesOfMLX5IBFlowMatcherCreateAttrs = [...]named[MLX5IBFlowMatcherCreateAttr
 	{MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, "MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowMatcherCreateAttrs) String() string {
 	return flagString(v, namesOfMLX5IBFlowMatcherCreateAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowMatcherCreateAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowMatcherCreateAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_matcher_create_attrs", text, namesOfMLX5IBFlowMatcherCreateAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowMatcherCreateAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowMatcherCreateAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowMatcherDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowMatcherDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_matcher_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8436,32 +8430,32 @@ var namesOfMLX5IBFlowMatcherDestroyAttrs = [...]named[MLX5IBFlowMatcherDestroyAt
 	{MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, "MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowMatcherDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBFlowMatcherDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowMatcherDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowMatcherDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_matcher_destroy_attrs", text, namesOfMLX5IBFlowMatcherDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowMatcherDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowMatcherDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowMatcherMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowMatcherMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_matcher_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -8481,32 +8475,32 @@ var namesOfMLX5IBFlowMatcherMethods = [...]named[MLX5IBFlowMatcherMethods]{
 	{MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, "MLX5_IB_METHOD_FLOW_MATCHER_DESTROY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowMatcherMethods) String() string {
 	return flagString(v, namesOfMLX5IBFlowMatcherMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowMatcherMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowMatcherMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_matcher_methods", text, namesOfMLX5IBFlowMatcherMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowMatcherMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowMatcherMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowSteeringAnchorCreateAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowSteeringAnchorCreateAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_steering_anchor_create_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8530,32 +8524,32 @@ var namesOfMLX5IBFlowSteeringAnchorCreateAttrs = [...]named[MLX5IBFlowSteeringAn
 	{MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID, "MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowSteeringAnchorCreateAttrs) String() string {
 	return flagString(v, namesOfMLX5IBFlowSteeringAnchorCreateAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowSteeringAnchorCreateAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowSteeringAnchorCreateAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_steering_anchor_create_attrs", text, namesOfMLX5IBFlowSteeringAnchorCreateAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowSteeringAnchorCreateAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowSteeringAnchorCreateAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowSteeringAnchorDestroyAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowSteeringAnchorDestroyAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_steering_anchor_destroy_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8573,32 +8567,32 @@ var namesOfMLX5IBFlowSteeringAnchorDestroyAttrs = [...]named[MLX5IBFlowSteeringA
 	{MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE, "MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowSteeringAnchorDestroyAttrs) String() string {
 	return flagString(v, namesOfMLX5IBFlowSteeringAnchorDestroyAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowSteeringAnchorDestroyAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowSteeringAnchorDestroyAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_steering_anchor_destroy_attrs", text, namesOfMLX5IBFlowSteeringAnchorDestroyAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowSteeringAnchorDestroyAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowSteeringAnchorDestroyAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBSteeringAnchorMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBSteeringAnchorMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_steering_anchor_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -8618,32 +8612,32 @@ var namesOfMLX5IBSteeringAnchorMethods = [...]named[MLX5IBSteeringAnchorMethods]
 	{MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY, "MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBSteeringAnchorMethods) String() string {
 	return flagString(v, namesOfMLX5IBSteeringAnchorMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBSteeringAnchorMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBSteeringAnchorMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_steering_anchor_methods", text, namesOfMLX5IBSteeringAnchorMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBSteeringAnchorMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBSteeringAnchorMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDeviceQueryContextAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDeviceQueryContextAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_device_query_context_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8661,32 +8655,32 @@ var namesOfMLX5IBDeviceQueryContextAttrs = [...]named[MLX5IBDeviceQueryContextAt
 	{MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, "MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDeviceQueryContextAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDeviceQueryContextAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDeviceQueryContextAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDeviceQueryContextAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_device_query_context_attrs", text, namesOfMLX5IBDeviceQueryContextAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDeviceQueryContextAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDeviceQueryContextAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateCQAttrs is an enumeration; values that it does not name print as numbers.
+// MLX5IBCreateCQAttrs is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_create_cq_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8706,32 +8700,32 @@ var namesOfMLX5IBCreateCQAttrs = [...]named[MLX5IBCreateCQAttrs]{
 	{MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM, "MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBCreateCQAttrs) String() string {
 	return enumString(v, "mlx5_ib_create_cq_attrs", namesOfMLX5IBCreateCQAttrs[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBCreateCQAttrs) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBCreateCQAttrs[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBCreateCQAttrs) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_create_cq_attrs", text, namesOfMLX5IBCreateCQAttrs[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBCreateCQAttrs) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBCreateCQAttrs[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBCreateCQAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateQPAttrs is an enumeration; values that it does not name print as numbers.
+// MLX5IBCreateQPAttrs is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_create_qp_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8749,32 +8743,32 @@ var namesOfMLX5IBCreateQPAttrs = [...]named[MLX5IBCreateQPAttrs]{
 	{MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM, "MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBCreateQPAttrs) String() string {
 	return enumString(v, "mlx5_ib_create_qp_attrs", namesOfMLX5IBCreateQPAttrs[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBCreateQPAttrs) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBCreateQPAttrs[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBCreateQPAttrs) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_create_qp_attrs", text, namesOfMLX5IBCreateQPAttrs[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBCreateQPAttrs) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBCreateQPAttrs[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBCreateQPAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBRegDMABufMRAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBRegDMABufMRAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_reg_dmabuf_mr_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8792,32 +8786,32 @@ var namesOfMLX5IBRegDMABufMRAttrs = [...]named[MLX5IBRegDMABufMRAttrs]{
 	{MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, "MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBRegDMABufMRAttrs) String() string {
 	return flagString(v, namesOfMLX5IBRegDMABufMRAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBRegDMABufMRAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBRegDMABufMRAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_reg_dmabuf_mr_attrs", text, namesOfMLX5IBRegDMABufMRAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBRegDMABufMRAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBRegDMABufMRAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowType is an enumeration; values that it does not name print as numbers.
+// MLX5IBFlowType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_flow_type (mlx5_user_ioctl_cmds.h)
 //
@@ -8841,32 +8835,32 @@ var namesOfMLX5IBFlowType = [...]named[MLX5IBFlowType]{
 	{MLX5_IB_FLOW_TYPE_MC_DEFAULT, "MLX5_IB_FLOW_TYPE_MC_DEFAULT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBFlowType) String() string {
 	return enumString(v, "mlx5_ib_flow_type", namesOfMLX5IBFlowType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBFlowType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBFlowType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBFlowType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_flow_type", text, namesOfMLX5IBFlowType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBFlowType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBFlowType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBFlowType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateFlowFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateFlowFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_create_flow_flags (mlx5_user_ioctl_cmds.h)
 //
@@ -8886,32 +8880,32 @@ var namesOfMLX5IBCreateFlowFlags = [...]named[MLX5IBCreateFlowFlags]{
 	{MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP, "MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateFlowFlags) String() string {
 	return flagString(v, namesOfMLX5IBCreateFlowFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateFlowFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateFlowFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_flow_flags", text, namesOfMLX5IBCreateFlowFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateFlowFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateFlowFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateFlowAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateFlowAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_create_flow_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8947,32 +8941,32 @@ var namesOfMLX5IBCreateFlowAttrs = [...]named[MLX5IBCreateFlowAttrs]{
 	{MLX5_IB_ATTR_CREATE_FLOW_FLAGS, "MLX5_IB_ATTR_CREATE_FLOW_FLAGS"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateFlowAttrs) String() string {
 	return flagString(v, namesOfMLX5IBCreateFlowAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateFlowAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateFlowAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_flow_attrs", text, namesOfMLX5IBCreateFlowAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateFlowAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateFlowAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDestroyFlowAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBDestroyFlowAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_destroy_flow_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -8990,32 +8984,32 @@ var namesOfMLX5IBDestroyFlowAttrs = [...]named[MLX5IBDestroyFlowAttrs]{
 	{MLX5_IB_ATTR_DESTROY_FLOW_HANDLE, "MLX5_IB_ATTR_DESTROY_FLOW_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDestroyFlowAttrs) String() string {
 	return flagString(v, namesOfMLX5IBDestroyFlowAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDestroyFlowAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDestroyFlowAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_destroy_flow_attrs", text, namesOfMLX5IBDestroyFlowAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDestroyFlowAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDestroyFlowAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -9035,32 +9029,32 @@ var namesOfMLX5IBFlowMethods = [...]named[MLX5IBFlowMethods]{
 	{MLX5_IB_METHOD_DESTROY_FLOW, "MLX5_IB_METHOD_DESTROY_FLOW"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowMethods) String() string {
 	return flagString(v, namesOfMLX5IBFlowMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_methods", text, namesOfMLX5IBFlowMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBFlowActionMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBFlowActionMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_flow_action_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -9080,32 +9074,32 @@ var namesOfMLX5IBFlowActionMethods = [...]named[MLX5IBFlowActionMethods]{
 	{MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, "MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBFlowActionMethods) String() string {
 	return flagString(v, namesOfMLX5IBFlowActionMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBFlowActionMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBFlowActionMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_flow_action_methods", text, namesOfMLX5IBFlowActionMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBFlowActionMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBFlowActionMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateFlowActionCreateModifyHeaderAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateFlowActionCreateModifyHeaderAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_create_flow_action_create_modify_header_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -9127,32 +9121,32 @@ var namesOfMLX5IBCreateFlowActionCreateModifyHeaderAttrs = [...]named[MLX5IBCrea
 	{MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE, "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateFlowActionCreateModifyHeaderAttrs) String() string {
 	return flagString(v, namesOfMLX5IBCreateFlowActionCreateModifyHeaderAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateFlowActionCreateModifyHeaderAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateFlowActionCreateModifyHeaderAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_flow_action_create_modify_header_attrs", text, namesOfMLX5IBCreateFlowActionCreateModifyHeaderAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateFlowActionCreateModifyHeaderAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateFlowActionCreateModifyHeaderAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateFlowActionCreatePacketReformatAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateFlowActionCreatePacketReformatAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_create_flow_action_create_packet_reformat_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -9176,32 +9170,32 @@ var namesOfMLX5IBCreateFlowActionCreatePacketReformatAttrs = [...]named[MLX5IBCr
 	{MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF, "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBCreateFlowActionCreatePacketReformatAttrs) String() string {
 	return flagString(v, namesOfMLX5IBCreateFlowActionCreatePacketReformatAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBCreateFlowActionCreatePacketReformatAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBCreateFlowActionCreatePacketReformatAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_create_flow_action_create_packet_reformat_attrs", text, namesOfMLX5IBCreateFlowActionCreatePacketReformatAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBCreateFlowActionCreatePacketReformatAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBCreateFlowActionCreatePacketReformatAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBQueryPDAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBQueryPDAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_query_pd_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -9221,32 +9215,32 @@ var namesOfMLX5IBQueryPDAttrs = [...]named[MLX5IBQueryPDAttrs]{
 	{MLX5_IB_ATTR_QUERY_PD_RESP_PDN, "MLX5_IB_ATTR_QUERY_PD_RESP_PDN"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBQueryPDAttrs) String() string {
 	return flagString(v, namesOfMLX5IBQueryPDAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBQueryPDAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBQueryPDAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_query_pd_attrs", text, namesOfMLX5IBQueryPDAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBQueryPDAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBQueryPDAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPDMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBPDMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_pd_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -9264,32 +9258,32 @@ var namesOfMLX5IBPDMethods = [...]named[MLX5IBPDMethods]{
 	{MLX5_IB_METHOD_PD_QUERY, "MLX5_IB_METHOD_PD_QUERY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBPDMethods) String() string {
 	return flagString(v, namesOfMLX5IBPDMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBPDMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBPDMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_pd_methods", text, namesOfMLX5IBPDMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBPDMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBPDMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBDeviceMethods is a set of flags; bits that it does not name print in hex.
+// MLX5IBDeviceMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_device_methods (mlx5_user_ioctl_cmds.h)
 //
@@ -9309,32 +9303,32 @@ var namesOfMLX5IBDeviceMethods = [...]named[MLX5IBDeviceMethods]{
 	{MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, "MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBDeviceMethods) String() string {
 	return flagString(v, namesOfMLX5IBDeviceMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBDeviceMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBDeviceMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_device_methods", text, namesOfMLX5IBDeviceMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBDeviceMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBDeviceMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBQueryPortAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBQueryPortAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_query_port_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -9354,32 +9348,32 @@ var namesOfMLX5IBQueryPortAttrs = [...]named[MLX5IBQueryPortAttrs]{
 	{MLX5_IB_ATTR_QUERY_PORT, "MLX5_IB_ATTR_QUERY_PORT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBQueryPortAttrs) String() string {
 	return flagString(v, namesOfMLX5IBQueryPortAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBQueryPortAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBQueryPortAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_query_port_attrs", text, namesOfMLX5IBQueryPortAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBQueryPortAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBQueryPortAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBGetDataDirectSysfsPathAttrs is a set of flags; bits that it does not name print in hex.
+// MLX5IBGetDataDirectSysfsPathAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_get_data_direct_sysfs_path_attrs (mlx5_user_ioctl_cmds.h)
 //
@@ -9397,32 +9391,32 @@ var namesOfMLX5IBGetDataDirectSysfsPathAttrs = [...]named[MLX5IBGetDataDirectSys
 	{MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, "MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBGetDataDirectSysfsPathAttrs) String() string {
 	return flagString(v, namesOfMLX5IBGetDataDirectSysfsPathAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBGetDataDirectSysfsPathAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBGetDataDirectSysfsPathAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_get_data_direct_sysfs_path_attrs", text, namesOfMLX5IBGetDataDirectSysfsPathAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBGetDataDirectSysfsPathAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBGetDataDirectSysfsPathAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIFlowActionFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_flow_action_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9440,32 +9434,32 @@ var namesOfMLX5IBUAPIFlowActionFlags = [...]named[MLX5IBUAPIFlowActionFlags]{
 	{MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA, "MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIFlowActionFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIFlowActionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIFlowActionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIFlowActionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_flow_action_flags", text, namesOfMLX5IBUAPIFlowActionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIFlowActionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIFlowActionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowTableType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIFlowTableType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_uapi_flow_table_type (mlx5_user_ioctl_verbs.h)
 //
@@ -9495,32 +9489,32 @@ var namesOfMLX5IBUAPIFlowTableType = [...]named[MLX5IBUAPIFlowTableType]{
 	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIFlowTableType) String() string {
 	return enumString(v, "mlx5_ib_uapi_flow_table_type", namesOfMLX5IBUAPIFlowTableType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIFlowTableType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIFlowTableType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_flow_table_type", text, namesOfMLX5IBUAPIFlowTableType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIFlowTableType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIFlowTableType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_uapi_flow_action_packet_reformat_type (mlx5_user_ioctl_verbs.h)
 //
@@ -9544,32 +9538,32 @@ var namesOfMLX5IBUAPIFlowActionPacketReformatType = [...]named[MLX5IBUAPIFlowAct
 	{MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL, "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) String() string {
 	return enumString(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", text, namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIRegDMABufFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIRegDMABufFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_reg_dmabuf_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9587,32 +9581,32 @@ var namesOfMLX5IBUAPIRegDMABufFlags = [...]named[MLX5IBUAPIRegDMABufFlags]{
 	{MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT, "MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIRegDMABufFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIRegDMABufFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIRegDMABufFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_reg_dmabuf_flags", text, namesOfMLX5IBUAPIRegDMABufFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIRegDMABufFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIDMType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIDMType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_uapi_dm_type (mlx5_user_ioctl_verbs.h)
 //
@@ -9638,32 +9632,32 @@ var namesOfMLX5IBUAPIDMType = [...]named[MLX5IBUAPIDMType]{
 	{MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM, "MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIDMType) String() string {
 	return enumString(v, "mlx5_ib_uapi_dm_type", namesOfMLX5IBUAPIDMType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIDMType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIDMType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIDMType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_dm_type", text, namesOfMLX5IBUAPIDMType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIDMType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIDMType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIDMType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_devx_create_event_channel_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9681,32 +9675,32 @@ var namesOfMLX5IBUAPIDevxCreateEventChannelFlags = [...]named[MLX5IBUAPIDevxCrea
 	{MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA, "MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_devx_create_event_channel_flags", text, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIPPAllocFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIPPAllocFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_pp_alloc_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9724,32 +9718,32 @@ var namesOfMLX5IBUAPIPPAllocFlags = [...]named[MLX5IBUAPIPPAllocFlags]{
 	{MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX, "MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIPPAllocFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIPPAllocFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIPPAllocFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIPPAllocFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_pp_alloc_flags", text, namesOfMLX5IBUAPIPPAllocFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIPPAllocFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIPPAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIUARAllocType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIUARAllocType is an enumeration; values without a name print as numbers.
 //
 // C: enum mlx5_ib_uapi_uar_alloc_type (mlx5_user_ioctl_verbs.h)
 //
@@ -9769,32 +9763,32 @@ var namesOfMLX5IBUAPIUARAllocType = [...]named[MLX5IBUAPIUARAllocType]{
 	{MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, "MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v MLX5IBUAPIUARAllocType) String() string {
 	return enumString(v, "mlx5_ib_uapi_uar_alloc_type", namesOfMLX5IBUAPIUARAllocType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v MLX5IBUAPIUARAllocType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *MLX5IBUAPIUARAllocType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "mlx5_ib_uapi_uar_alloc_type", text, namesOfMLX5IBUAPIUARAllocType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v MLX5IBUAPIUARAllocType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
+// MLX5IBUAPIQueryPortFlags is a set of flags; bits without a name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
 //
 // C: enum mlx5_ib_uapi_query_port_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9822,32 +9816,32 @@ var namesOfMLX5IBUAPIQueryPortFlags = [...]named[MLX5IBUAPIQueryPortFlags]{
 	{MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID, "MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIQueryPortFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIQueryPortFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIQueryPortFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIQueryPortFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_query_port_flags", text, namesOfMLX5IBUAPIQueryPortFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIQueryPortFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIQueryPortFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIVarAllocFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIVarAllocFlags is a set of flags; bits without a name print in hex.
 //
 // C: enum mlx5_ib_uapi_var_alloc_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -9865,32 +9859,32 @@ var namesOfMLX5IBUAPIVarAllocFlags = [...]named[MLX5IBUAPIVarAllocFlags]{
 	{MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP, "MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX5IBUAPIVarAllocFlags) String() string {
 	return flagString(v, namesOfMLX5IBUAPIVarAllocFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX5IBUAPIVarAllocFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX5IBUAPIVarAllocFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx5_ib_uapi_var_alloc_flags", text, namesOfMLX5IBUAPIVarAllocFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX5IBUAPIVarAllocFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX5IBUAPIVarAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX4UserDevCaps is a set of flags; bits that it does not name print in hex. It is in MLX4IBAllocUcontextResp.DevCaps.
+// MLX4UserDevCaps is a set of flags; bits without a name print in hex. It is in MLX4IBAllocUcontextResp.DevCaps.
 //
 // C: untagged enum (mlx4-abi.h)
 //
@@ -9908,33 +9902,33 @@ var namesOfMLX4UserDevCaps = [...]named[MLX4UserDevCaps]{
 	{MLX4_USER_DEV_CAP_LARGE_CQE, "MLX4_USER_DEV_CAP_LARGE_CQE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX4UserDevCaps) String() string {
 	return flagString(v, namesOfMLX4UserDevCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX4UserDevCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX4UserDevCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "MLX4UserDevCaps", text, namesOfMLX4UserDevCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX4UserDevCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX4UserDevCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX4IBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in
-// MLX4IBCreateQPRSS.RXHashFunction and MLX4IBRSSCaps.RXHashFunction.
+// MLX4IBRXHashFunctionFlags is a set of flags; bits without a name print in hex. It is in MLX4IBCreateQPRSS.RXHashFunction
+// and MLX4IBRSSCaps.RXHashFunction.
 //
 // C: enum mlx4_ib_rx_hash_function_flags (mlx4-abi.h)
 //
@@ -9952,33 +9946,33 @@ var namesOfMLX4IBRXHashFunctionFlags = [...]named[MLX4IBRXHashFunctionFlags]{
 	{MLX4_IB_RX_HASH_FUNC_TOEPLITZ, "MLX4_IB_RX_HASH_FUNC_TOEPLITZ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX4IBRXHashFunctionFlags) String() string {
 	return flagString(v, namesOfMLX4IBRXHashFunctionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX4IBRXHashFunctionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX4IBRXHashFunctionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4_ib_rx_hash_function_flags", text, namesOfMLX4IBRXHashFunctionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX4IBRXHashFunctionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX4IBRXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX4IBRXHashFields is a set of flags; bits that it does not name print in hex. It is in
-// MLX4IBCreateQPRSS.RXHashFieldsMask and MLX4IBRSSCaps.RXHashFieldsMask.
+// MLX4IBRXHashFields is a set of flags; bits without a name print in hex. It is in MLX4IBCreateQPRSS.RXHashFieldsMask and
+// MLX4IBRSSCaps.RXHashFieldsMask.
 //
 // C: enum mlx4_ib_rx_hash_fields (mlx4-abi.h)
 //
@@ -10012,33 +10006,32 @@ var namesOfMLX4IBRXHashFields = [...]named[MLX4IBRXHashFields]{
 	{MLX4_IB_RX_HASH_INNER, "MLX4_IB_RX_HASH_INNER"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v MLX4IBRXHashFields) String() string {
 	return flagString(v, namesOfMLX4IBRXHashFields[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v MLX4IBRXHashFields) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *MLX4IBRXHashFields) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mlx4_ib_rx_hash_fields", text, namesOfMLX4IBRXHashFields[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v MLX4IBRXHashFields) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *MLX4IBRXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QueryDeviceRespMask is a set of flags; bits that it does not name print in hex. It is in
-// MLX4UverbsExQueryDeviceResp.CompMask.
+// QueryDeviceRespMask is a set of flags; bits without a name print in hex. It is in MLX4UverbsExQueryDeviceResp.CompMask.
 //
 // C: enum query_device_resp_mask (mlx4-abi.h)
 //
@@ -10056,32 +10049,32 @@ var namesOfQueryDeviceRespMask = [...]named[QueryDeviceRespMask]{
 	{MLX4_IB_QUERY_DEV_RESP_MASK_CORE_CLOCK_OFFSET, "MLX4_IB_QUERY_DEV_RESP_MASK_CORE_CLOCK_OFFSET"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QueryDeviceRespMask) String() string {
 	return flagString(v, namesOfQueryDeviceRespMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QueryDeviceRespMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QueryDeviceRespMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "query_device_resp_mask", text, namesOfQueryDeviceRespMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QueryDeviceRespMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QueryDeviceRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAAllocUContextCmdSuppCaps is a set of flags; bits that it does not name print in hex. It is in
+// EFAAllocUContextCmdSuppCaps is a set of flags; bits without a name print in hex. It is in
 // EFAIBVAllocUcontextCmd.SupportedCaps.
 //
 // C: untagged enum (efa-abi.h)
@@ -10102,32 +10095,32 @@ var namesOfEFAAllocUContextCmdSuppCaps = [...]named[EFAAllocUContextCmdSuppCaps]
 	{EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, "EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFAAllocUContextCmdSuppCaps) String() string {
 	return flagString(v, namesOfEFAAllocUContextCmdSuppCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFAAllocUContextCmdSuppCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFAAllocUContextCmdSuppCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "EFAAllocUContextCmdSuppCaps", text, namesOfEFAAllocUContextCmdSuppCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFAAllocUContextCmdSuppCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFAAllocUContextCmdSuppCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAIBVUserCmdsSuppUdata is a set of flags; bits that it does not name print in hex. It is in
+// EFAIBVUserCmdsSuppUdata is a set of flags; bits without a name print in hex. It is in
 // EFAIBVAllocUcontextResp.CmdsSuppUdataMask.
 //
 // C: enum efa_ibv_user_cmds_supp_udata (efa-abi.h)
@@ -10148,32 +10141,32 @@ var namesOfEFAIBVUserCmdsSuppUdata = [...]named[EFAIBVUserCmdsSuppUdata]{
 	{EFA_USER_CMDS_SUPP_UDATA_CREATE_AH, "EFA_USER_CMDS_SUPP_UDATA_CREATE_AH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFAIBVUserCmdsSuppUdata) String() string {
 	return flagString(v, namesOfEFAIBVUserCmdsSuppUdata[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFAIBVUserCmdsSuppUdata) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFAIBVUserCmdsSuppUdata) UnmarshalText(text []byte) error {
 	return parseFlags(v, "efa_ibv_user_cmds_supp_udata", text, namesOfEFAIBVUserCmdsSuppUdata[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFAIBVUserCmdsSuppUdata) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFAIBVUserCmdsSuppUdata) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFACreateCQFlags is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateCQ.Flags.
+// EFACreateCQFlags is a set of flags; bits without a name print in hex. It is in EFAIBVCreateCQ.Flags.
 //
 // C: untagged enum (efa-abi.h)
 //
@@ -10193,32 +10186,32 @@ var namesOfEFACreateCQFlags = [...]named[EFACreateCQFlags]{
 	{EFA_CREATE_CQ_WITH_SGID, "EFA_CREATE_CQ_WITH_SGID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFACreateCQFlags) String() string {
 	return flagString(v, namesOfEFACreateCQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFACreateCQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFACreateCQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "EFACreateCQFlags", text, namesOfEFACreateCQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFACreateCQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFACreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFACreateCQRespMask is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateCQResp.CompMask.
+// EFACreateCQRespMask is a set of flags; bits without a name print in hex. It is in EFAIBVCreateCQResp.CompMask.
 //
 // C: untagged enum (efa-abi.h)
 //
@@ -10236,32 +10229,32 @@ var namesOfEFACreateCQRespMask = [...]named[EFACreateCQRespMask]{
 	{EFA_CREATE_CQ_RESP_DB_OFF, "EFA_CREATE_CQ_RESP_DB_OFF"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFACreateCQRespMask) String() string {
 	return flagString(v, namesOfEFACreateCQRespMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFACreateCQRespMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFACreateCQRespMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "EFACreateCQRespMask", text, namesOfEFACreateCQRespMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFACreateCQRespMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFACreateCQRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAQPDriverType is an enumeration; values that it does not name print as numbers. It is in EFAIBVCreateQP.DriverQPType.
+// EFAQPDriverType is an enumeration; values without a name print as numbers. It is in EFAIBVCreateQP.DriverQPType.
 //
 // C: untagged enum (efa-abi.h)
 //
@@ -10279,32 +10272,32 @@ var namesOfEFAQPDriverType = [...]named[EFAQPDriverType]{
 	{EFA_QP_DRIVER_TYPE_SRD, "EFA_QP_DRIVER_TYPE_SRD"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v EFAQPDriverType) String() string {
 	return enumString(v, "EFAQPDriverType", namesOfEFAQPDriverType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v EFAQPDriverType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfEFAQPDriverType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *EFAQPDriverType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "EFAQPDriverType", text, namesOfEFAQPDriverType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v EFAQPDriverType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfEFAQPDriverType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *EFAQPDriverType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFACreateQPFlags is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateQP.Flags.
+// EFACreateQPFlags is a set of flags; bits without a name print in hex. It is in EFAIBVCreateQP.Flags.
 //
 // C: untagged enum (efa-abi.h)
 //
@@ -10322,33 +10315,32 @@ var namesOfEFACreateQPFlags = [...]named[EFACreateQPFlags]{
 	{EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, "EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFACreateQPFlags) String() string {
 	return flagString(v, namesOfEFACreateQPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFACreateQPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFACreateQPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "EFACreateQPFlags", text, namesOfEFACreateQPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFACreateQPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFACreateQPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAQueryDeviceCaps is a set of flags; bits that it does not name print in hex. It is in
-// EFAIBVExQueryDeviceResp.DeviceCaps.
+// EFAQueryDeviceCaps is a set of flags; bits without a name print in hex. It is in EFAIBVExQueryDeviceResp.DeviceCaps.
 //
 // C: untagged enum (efa-abi.h)
 //
@@ -10380,32 +10372,32 @@ var namesOfEFAQueryDeviceCaps = [...]named[EFAQueryDeviceCaps]{
 	{EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, "EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFAQueryDeviceCaps) String() string {
 	return flagString(v, namesOfEFAQueryDeviceCaps[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFAQueryDeviceCaps) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFAQueryDeviceCaps) UnmarshalText(text []byte) error {
 	return parseFlags(v, "EFAQueryDeviceCaps", text, namesOfEFAQueryDeviceCaps[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFAQueryDeviceCaps) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFAQueryDeviceCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAQueryMRAttrs is a set of flags; bits that it does not name print in hex.
+// EFAQueryMRAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum efa_query_mr_attrs (efa-abi.h)
 //
@@ -10431,32 +10423,32 @@ var namesOfEFAQueryMRAttrs = [...]named[EFAQueryMRAttrs]{
 	{EFA_IB_ATTR_QUERY_MR_RESP_RDMA_RECV_IC_ID, "EFA_IB_ATTR_QUERY_MR_RESP_RDMA_RECV_IC_ID"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFAQueryMRAttrs) String() string {
 	return flagString(v, namesOfEFAQueryMRAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFAQueryMRAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFAQueryMRAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "efa_query_mr_attrs", text, namesOfEFAQueryMRAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFAQueryMRAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFAQueryMRAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAMRMethods is a set of flags; bits that it does not name print in hex.
+// EFAMRMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum efa_mr_methods (efa-abi.h)
 //
@@ -10474,32 +10466,32 @@ var namesOfEFAMRMethods = [...]named[EFAMRMethods]{
 	{EFA_IB_METHOD_MR_QUERY, "EFA_IB_METHOD_MR_QUERY"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v EFAMRMethods) String() string {
 	return flagString(v, namesOfEFAMRMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v EFAMRMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *EFAMRMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "efa_mr_methods", text, namesOfEFAMRMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v EFAMRMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *EFAMRMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IRDMAMemregType is an enumeration; values that it does not name print as numbers. It is in IRDMAMemRegReq.RegType.
+// IRDMAMemregType is an enumeration; values without a name print as numbers. It is in IRDMAMemRegReq.RegType.
 //
 // C: enum irdma_memreg_type (irdma-abi.h)
 //
@@ -10523,33 +10515,33 @@ var namesOfIRDMAMemregType = [...]named[IRDMAMemregType]{
 	{IRDMA_MEMREG_TYPE_SRQ, "IRDMA_MEMREG_TYPE_SRQ"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v IRDMAMemregType) String() string {
 	return enumString(v, "irdma_memreg_type", namesOfIRDMAMemregType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v IRDMAMemregType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfIRDMAMemregType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *IRDMAMemregType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "irdma_memreg_type", text, namesOfIRDMAMemregType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v IRDMAMemregType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfIRDMAMemregType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *IRDMAMemregType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IRDMAAllocUContextMask is a set of flags; bits that it does not name print in hex. It is in
-// IRDMAAllocUcontextReq.CompMask and IRDMAAllocUcontextResp.CompMask.
+// IRDMAAllocUContextMask is a set of flags; bits without a name print in hex. It is in IRDMAAllocUcontextReq.CompMask and
+// IRDMAAllocUcontextResp.CompMask.
 //
 // C: untagged enum (irdma-abi.h)
 //
@@ -10573,32 +10565,32 @@ var namesOfIRDMAAllocUContextMask = [...]named[IRDMAAllocUContextMask]{
 	{IRDMA_SUPPORT_WQE_FORMAT_V2, "IRDMA_SUPPORT_WQE_FORMAT_V2"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v IRDMAAllocUContextMask) String() string {
 	return flagString(v, namesOfIRDMAAllocUContextMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v IRDMAAllocUContextMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *IRDMAAllocUContextMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "IRDMAAllocUContextMask", text, namesOfIRDMAAllocUContextMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v IRDMAAllocUContextMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *IRDMAAllocUContextMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReUctxRespMask is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxResp.CompMask.
+// BNXTReUctxRespMask is an enumeration; values without a name print as numbers. It is in BNXTReUctxResp.CompMask.
 //
 // C: untagged enum (bnxt_re-abi.h)
 //
@@ -10628,32 +10620,32 @@ var namesOfBNXTReUctxRespMask = [...]named[BNXTReUctxRespMask]{
 	{BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED, "BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReUctxRespMask) String() string {
 	return enumString(v, "BNXTReUctxRespMask", namesOfBNXTReUctxRespMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReUctxRespMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReUctxRespMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReUctxRespMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "BNXTReUctxRespMask", text, namesOfBNXTReUctxRespMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReUctxRespMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReUctxRespMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReUctxRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReWQEMode is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxResp.Mode.
+// BNXTReWQEMode is an enumeration; values without a name print as numbers. It is in BNXTReUctxResp.Mode.
 //
 // C: enum bnxt_re_wqe_mode (bnxt_re-abi.h)
 //
@@ -10675,32 +10667,32 @@ var namesOfBNXTReWQEMode = [...]named[BNXTReWQEMode]{
 	{BNXT_QPLIB_WQE_MODE_INVALID, "BNXT_QPLIB_WQE_MODE_INVALID"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReWQEMode) String() string {
 	return enumString(v, "bnxt_re_wqe_mode", namesOfBNXTReWQEMode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReWQEMode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReWQEMode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReWQEMode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_wqe_mode", text, namesOfBNXTReWQEMode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReWQEMode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReWQEMode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReWQEMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReUctxReqMask is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxReq.CompMask.
+// BNXTReUctxReqMask is an enumeration; values without a name print as numbers. It is in BNXTReUctxReq.CompMask.
 //
 // C: untagged enum (bnxt_re-abi.h)
 //
@@ -10720,32 +10712,32 @@ var namesOfBNXTReUctxReqMask = [...]named[BNXTReUctxReqMask]{
 	{BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT, "BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReUctxReqMask) String() string {
 	return enumString(v, "BNXTReUctxReqMask", namesOfBNXTReUctxReqMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReUctxReqMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReUctxReqMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReUctxReqMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "BNXTReUctxReqMask", text, namesOfBNXTReUctxReqMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReUctxReqMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReUctxReqMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReUctxReqMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReRespCQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReCQResp.CompMask.
+// BNXTReRespCQMask is an enumeration; values without a name print as numbers. It is in BNXTReCQResp.CompMask.
 //
 // C: enum bnxt_re_resp_cq_mask (bnxt_re-abi.h)
 //
@@ -10763,32 +10755,32 @@ var namesOfBNXTReRespCQMask = [...]named[BNXTReRespCQMask]{
 	{BNXT_RE_CQ_TOGGLE_PAGE_SUPPORT, "BNXT_RE_CQ_TOGGLE_PAGE_SUPPORT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReRespCQMask) String() string {
 	return enumString(v, "bnxt_re_resp_cq_mask", namesOfBNXTReRespCQMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReRespCQMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReRespCQMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReRespCQMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_resp_cq_mask", text, namesOfBNXTReRespCQMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReRespCQMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReRespCQMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReRespCQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReReqCQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReCQReq.CompMask.
+// BNXTReReqCQMask is an enumeration; values without a name print as numbers. It is in BNXTReCQReq.CompMask.
 //
 // C: enum bnxt_re_req_cq_mask (bnxt_re-abi.h)
 //
@@ -10806,32 +10798,32 @@ var namesOfBNXTReReqCQMask = [...]named[BNXTReReqCQMask]{
 	{BNXT_RE_CQ_FIXED_NUM_CQE_ENABLE, "BNXT_RE_CQ_FIXED_NUM_CQE_ENABLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReReqCQMask) String() string {
 	return enumString(v, "bnxt_re_req_cq_mask", namesOfBNXTReReqCQMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReReqCQMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReReqCQMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReReqCQMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_req_cq_mask", text, namesOfBNXTReReqCQMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReReqCQMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReReqCQMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReReqCQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReQPMask is an enumeration; values that it does not name print as numbers. It is in BNXTReQPReq.CompMask.
+// BNXTReQPMask is an enumeration; values without a name print as numbers. It is in BNXTReQPReq.CompMask.
 //
 // C: enum bnxt_re_qp_mask (bnxt_re-abi.h)
 //
@@ -10849,32 +10841,32 @@ var namesOfBNXTReQPMask = [...]named[BNXTReQPMask]{
 	{BNXT_RE_QP_REQ_MASK_FIXED_QUE_ATTR, "BNXT_RE_QP_REQ_MASK_FIXED_QUE_ATTR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReQPMask) String() string {
 	return enumString(v, "bnxt_re_qp_mask", namesOfBNXTReQPMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReQPMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReQPMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReQPMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_qp_mask", text, namesOfBNXTReQPMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReQPMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReQPMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReQPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReCreateQPAttrs is an enumeration; values that it does not name print as numbers.
+// BNXTReCreateQPAttrs is an enumeration; values without a name print as numbers.
 //
 // C: enum bnxt_re_create_qp_attrs (bnxt_re-abi.h)
 //
@@ -10892,32 +10884,32 @@ var namesOfBNXTReCreateQPAttrs = [...]named[BNXTReCreateQPAttrs]{
 	{BNXT_RE_CREATE_QP_ATTR_DBR_HANDLE, "BNXT_RE_CREATE_QP_ATTR_DBR_HANDLE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReCreateQPAttrs) String() string {
 	return enumString(v, "bnxt_re_create_qp_attrs", namesOfBNXTReCreateQPAttrs[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReCreateQPAttrs) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReCreateQPAttrs[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReCreateQPAttrs) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_create_qp_attrs", text, namesOfBNXTReCreateQPAttrs[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReCreateQPAttrs) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReCreateQPAttrs[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReCreateQPAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReSRQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReSRQResp.CompMask.
+// BNXTReSRQMask is an enumeration; values without a name print as numbers. It is in BNXTReSRQResp.CompMask.
 //
 // C: enum bnxt_re_srq_mask (bnxt_re-abi.h)
 //
@@ -10935,32 +10927,32 @@ var namesOfBNXTReSRQMask = [...]named[BNXTReSRQMask]{
 	{BNXT_RE_SRQ_TOGGLE_PAGE_SUPPORT, "BNXT_RE_SRQ_TOGGLE_PAGE_SUPPORT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReSRQMask) String() string {
 	return enumString(v, "bnxt_re_srq_mask", namesOfBNXTReSRQMask[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReSRQMask) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReSRQMask[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReSRQMask) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_srq_mask", text, namesOfBNXTReSRQMask[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReSRQMask) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReSRQMask[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReSRQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReShpgOfft is an enumeration; values that it does not name print as numbers.
+// BNXTReShpgOfft is an enumeration; values without a name print as numbers.
 //
 // C: enum bnxt_re_shpg_offt (bnxt_re-abi.h)
 //
@@ -10984,32 +10976,32 @@ var namesOfBNXTReShpgOfft = [...]named[BNXTReShpgOfft]{
 	{BNXT_RE_END_RESV_OFFT, "BNXT_RE_END_RESV_OFFT"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReShpgOfft) String() string {
 	return enumString(v, "bnxt_re_shpg_offt", namesOfBNXTReShpgOfft[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReShpgOfft) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReShpgOfft[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReShpgOfft) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_shpg_offt", text, namesOfBNXTReShpgOfft[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReShpgOfft) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReShpgOfft[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReShpgOfft) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReObjects is a set of flags; bits that it does not name print in hex.
+// BNXTReObjects is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_objects (bnxt_re-abi.h)
 //
@@ -11035,32 +11027,32 @@ var namesOfBNXTReObjects = [...]named[BNXTReObjects]{
 	{BNXT_RE_OBJECT_DEFAULT_DBR, "BNXT_RE_OBJECT_DEFAULT_DBR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReObjects) String() string {
 	return flagString(v, namesOfBNXTReObjects[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReObjects) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReObjects) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_objects", text, namesOfBNXTReObjects[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReObjects) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReObjects) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReAllocPageType is an enumeration; values that it does not name print as numbers.
+// BNXTReAllocPageType is an enumeration; values without a name print as numbers.
 //
 // C: enum bnxt_re_alloc_page_type (bnxt_re-abi.h)
 //
@@ -11082,32 +11074,32 @@ var namesOfBNXTReAllocPageType = [...]named[BNXTReAllocPageType]{
 	{BNXT_RE_ALLOC_DBR_PAGE, "BNXT_RE_ALLOC_DBR_PAGE"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReAllocPageType) String() string {
 	return enumString(v, "bnxt_re_alloc_page_type", namesOfBNXTReAllocPageType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReAllocPageType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReAllocPageType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReAllocPageType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_alloc_page_type", text, namesOfBNXTReAllocPageType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReAllocPageType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReAllocPageType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReAllocPageType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReVarAllocPageAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReVarAllocPageAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_var_alloc_page_attrs (bnxt_re-abi.h)
 //
@@ -11133,32 +11125,32 @@ var namesOfBNXTReVarAllocPageAttrs = [...]named[BNXTReVarAllocPageAttrs]{
 	{BNXT_RE_ALLOC_PAGE_MMAP_LENGTH, "BNXT_RE_ALLOC_PAGE_MMAP_LENGTH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReVarAllocPageAttrs) String() string {
 	return flagString(v, namesOfBNXTReVarAllocPageAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReVarAllocPageAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReVarAllocPageAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_var_alloc_page_attrs", text, namesOfBNXTReVarAllocPageAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReVarAllocPageAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReVarAllocPageAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReAllocPageAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReAllocPageAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_alloc_page_attrs (bnxt_re-abi.h)
 //
@@ -11176,32 +11168,32 @@ var namesOfBNXTReAllocPageAttrs = [...]named[BNXTReAllocPageAttrs]{
 	{BNXT_RE_DESTROY_PAGE_HANDLE, "BNXT_RE_DESTROY_PAGE_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReAllocPageAttrs) String() string {
 	return flagString(v, namesOfBNXTReAllocPageAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReAllocPageAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReAllocPageAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_alloc_page_attrs", text, namesOfBNXTReAllocPageAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReAllocPageAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReAllocPageAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReAllocPageMethods is a set of flags; bits that it does not name print in hex.
+// BNXTReAllocPageMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_alloc_page_methods (bnxt_re-abi.h)
 //
@@ -11221,32 +11213,32 @@ var namesOfBNXTReAllocPageMethods = [...]named[BNXTReAllocPageMethods]{
 	{BNXT_RE_METHOD_DESTROY_PAGE, "BNXT_RE_METHOD_DESTROY_PAGE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReAllocPageMethods) String() string {
 	return flagString(v, namesOfBNXTReAllocPageMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReAllocPageMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReAllocPageMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_alloc_page_methods", text, namesOfBNXTReAllocPageMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReAllocPageMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReAllocPageMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReNotifyDrvMethods is a set of flags; bits that it does not name print in hex.
+// BNXTReNotifyDrvMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_notify_drv_methods (bnxt_re-abi.h)
 //
@@ -11264,32 +11256,32 @@ var namesOfBNXTReNotifyDrvMethods = [...]named[BNXTReNotifyDrvMethods]{
 	{BNXT_RE_METHOD_NOTIFY_DRV, "BNXT_RE_METHOD_NOTIFY_DRV"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReNotifyDrvMethods) String() string {
 	return flagString(v, namesOfBNXTReNotifyDrvMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReNotifyDrvMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReNotifyDrvMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_notify_drv_methods", text, namesOfBNXTReNotifyDrvMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReNotifyDrvMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReNotifyDrvMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReGetToggleMemType is an enumeration; values that it does not name print as numbers.
+// BNXTReGetToggleMemType is an enumeration; values without a name print as numbers.
 //
 // C: enum bnxt_re_get_toggle_mem_type (bnxt_re-abi.h)
 //
@@ -11309,32 +11301,32 @@ var namesOfBNXTReGetToggleMemType = [...]named[BNXTReGetToggleMemType]{
 	{BNXT_RE_SRQ_TOGGLE_MEM, "BNXT_RE_SRQ_TOGGLE_MEM"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v BNXTReGetToggleMemType) String() string {
 	return enumString(v, "bnxt_re_get_toggle_mem_type", namesOfBNXTReGetToggleMemType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v BNXTReGetToggleMemType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfBNXTReGetToggleMemType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *BNXTReGetToggleMemType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "bnxt_re_get_toggle_mem_type", text, namesOfBNXTReGetToggleMemType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v BNXTReGetToggleMemType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfBNXTReGetToggleMemType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *BNXTReGetToggleMemType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReVarToggleMemAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReVarToggleMemAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_var_toggle_mem_attrs (bnxt_re-abi.h)
 //
@@ -11362,32 +11354,32 @@ var namesOfBNXTReVarToggleMemAttrs = [...]named[BNXTReVarToggleMemAttrs]{
 	{BNXT_RE_TOGGLE_MEM_MMAP_LENGTH, "BNXT_RE_TOGGLE_MEM_MMAP_LENGTH"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReVarToggleMemAttrs) String() string {
 	return flagString(v, namesOfBNXTReVarToggleMemAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReVarToggleMemAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReVarToggleMemAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_var_toggle_mem_attrs", text, namesOfBNXTReVarToggleMemAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReVarToggleMemAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReVarToggleMemAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReToggleMemAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReToggleMemAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_toggle_mem_attrs (bnxt_re-abi.h)
 //
@@ -11405,32 +11397,32 @@ var namesOfBNXTReToggleMemAttrs = [...]named[BNXTReToggleMemAttrs]{
 	{BNXT_RE_RELEASE_TOGGLE_MEM_HANDLE, "BNXT_RE_RELEASE_TOGGLE_MEM_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReToggleMemAttrs) String() string {
 	return flagString(v, namesOfBNXTReToggleMemAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReToggleMemAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReToggleMemAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_toggle_mem_attrs", text, namesOfBNXTReToggleMemAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReToggleMemAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReToggleMemAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReToggleMemMethods is a set of flags; bits that it does not name print in hex.
+// BNXTReToggleMemMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_toggle_mem_methods (bnxt_re-abi.h)
 //
@@ -11450,32 +11442,32 @@ var namesOfBNXTReToggleMemMethods = [...]named[BNXTReToggleMemMethods]{
 	{BNXT_RE_METHOD_RELEASE_TOGGLE_MEM, "BNXT_RE_METHOD_RELEASE_TOGGLE_MEM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReToggleMemMethods) String() string {
 	return flagString(v, namesOfBNXTReToggleMemMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReToggleMemMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReToggleMemMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_toggle_mem_methods", text, namesOfBNXTReToggleMemMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReToggleMemMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReToggleMemMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReObjDbrAllocAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReObjDbrAllocAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_obj_dbr_alloc_attrs (bnxt_re-abi.h)
 //
@@ -11497,32 +11489,32 @@ var namesOfBNXTReObjDbrAllocAttrs = [...]named[BNXTReObjDbrAllocAttrs]{
 	{BNXT_RE_ALLOC_DBR_OFFSET, "BNXT_RE_ALLOC_DBR_OFFSET"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReObjDbrAllocAttrs) String() string {
 	return flagString(v, namesOfBNXTReObjDbrAllocAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReObjDbrAllocAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReObjDbrAllocAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_obj_dbr_alloc_attrs", text, namesOfBNXTReObjDbrAllocAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReObjDbrAllocAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReObjDbrAllocAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReObjDbrFreeAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReObjDbrFreeAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_obj_dbr_free_attrs (bnxt_re-abi.h)
 //
@@ -11540,32 +11532,32 @@ var namesOfBNXTReObjDbrFreeAttrs = [...]named[BNXTReObjDbrFreeAttrs]{
 	{BNXT_RE_FREE_DBR_HANDLE, "BNXT_RE_FREE_DBR_HANDLE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReObjDbrFreeAttrs) String() string {
 	return flagString(v, namesOfBNXTReObjDbrFreeAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReObjDbrFreeAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReObjDbrFreeAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_obj_dbr_free_attrs", text, namesOfBNXTReObjDbrFreeAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReObjDbrFreeAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReObjDbrFreeAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReObjDefaultDbrAttrs is a set of flags; bits that it does not name print in hex.
+// BNXTReObjDefaultDbrAttrs is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_obj_default_dbr_attrs (bnxt_re-abi.h)
 //
@@ -11583,32 +11575,32 @@ var namesOfBNXTReObjDefaultDbrAttrs = [...]named[BNXTReObjDefaultDbrAttrs]{
 	{BNXT_RE_DEFAULT_DBR_ATTR, "BNXT_RE_DEFAULT_DBR_ATTR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReObjDefaultDbrAttrs) String() string {
 	return flagString(v, namesOfBNXTReObjDefaultDbrAttrs[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReObjDefaultDbrAttrs) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReObjDefaultDbrAttrs) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_obj_default_dbr_attrs", text, namesOfBNXTReObjDefaultDbrAttrs[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReObjDefaultDbrAttrs) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReObjDefaultDbrAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReObjDpiMethods is a set of flags; bits that it does not name print in hex.
+// BNXTReObjDpiMethods is a set of flags; bits without a name print in hex.
 //
 // C: enum bnxt_re_obj_dpi_methods (bnxt_re-abi.h)
 //
@@ -11630,32 +11622,32 @@ var namesOfBNXTReObjDpiMethods = [...]named[BNXTReObjDpiMethods]{
 	{BNXT_RE_METHOD_GET_DEFAULT_DBR, "BNXT_RE_METHOD_GET_DEFAULT_DBR"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v BNXTReObjDpiMethods) String() string {
 	return flagString(v, namesOfBNXTReObjDpiMethods[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v BNXTReObjDpiMethods) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *BNXTReObjDpiMethods) UnmarshalText(text []byte) error {
 	return parseFlags(v, "bnxt_re_obj_dpi_methods", text, namesOfBNXTReObjDpiMethods[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v BNXTReObjDpiMethods) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *BNXTReObjDpiMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCQCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateCQResp.CapFlags.
+// HNSRoceCQCapFlags is a set of flags; bits without a name print in hex. It is in HNSRoceIBCreateCQResp.CapFlags.
 //
 // C: enum hns_roce_cq_cap_flags (hns-abi.h)
 //
@@ -11673,33 +11665,33 @@ var namesOfHNSRoceCQCapFlags = [...]named[HNSRoceCQCapFlags]{
 	{HNS_ROCE_CQ_FLAG_RECORD_DB, "HNS_ROCE_CQ_FLAG_RECORD_DB"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v HNSRoceCQCapFlags) String() string {
 	return flagString(v, namesOfHNSRoceCQCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v HNSRoceCQCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *HNSRoceCQCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "hns_roce_cq_cap_flags", text, namesOfHNSRoceCQCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v HNSRoceCQCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *HNSRoceCQCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceSRQCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateSRQ.ReqCapFlags
-// and HNSRoceIBCreateSRQResp.CapFlags.
+// HNSRoceSRQCapFlags is a set of flags; bits without a name print in hex. It is in HNSRoceIBCreateSRQ.ReqCapFlags and
+// HNSRoceIBCreateSRQResp.CapFlags.
 //
 // C: enum hns_roce_srq_cap_flags (hns-abi.h)
 //
@@ -11717,32 +11709,32 @@ var namesOfHNSRoceSRQCapFlags = [...]named[HNSRoceSRQCapFlags]{
 	{HNS_ROCE_SRQ_CAP_RECORD_DB, "HNS_ROCE_SRQ_CAP_RECORD_DB"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v HNSRoceSRQCapFlags) String() string {
 	return flagString(v, namesOfHNSRoceSRQCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v HNSRoceSRQCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *HNSRoceSRQCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "hns_roce_srq_cap_flags", text, namesOfHNSRoceSRQCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v HNSRoceSRQCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *HNSRoceSRQCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceSRQCapFlagsResp is a set of flags; bits that it does not name print in hex.
+// HNSRoceSRQCapFlagsResp is a set of flags; bits without a name print in hex.
 //
 // C: enum hns_roce_srq_cap_flags_resp (hns-abi.h)
 //
@@ -11760,32 +11752,32 @@ var namesOfHNSRoceSRQCapFlagsResp = [...]named[HNSRoceSRQCapFlagsResp]{
 	{HNS_ROCE_RSP_SRQ_CAP_RECORD_DB, "HNS_ROCE_RSP_SRQ_CAP_RECORD_DB"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v HNSRoceSRQCapFlagsResp) String() string {
 	return flagString(v, namesOfHNSRoceSRQCapFlagsResp[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v HNSRoceSRQCapFlagsResp) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *HNSRoceSRQCapFlagsResp) UnmarshalText(text []byte) error {
 	return parseFlags(v, "hns_roce_srq_cap_flags_resp", text, namesOfHNSRoceSRQCapFlagsResp[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v HNSRoceSRQCapFlagsResp) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *HNSRoceSRQCapFlagsResp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCongestTypeFlags is an enumeration; values that it does not name print as numbers. It is in
+// HNSRoceCongestTypeFlags is an enumeration; values without a name print as numbers. It is in
 // HNSRoceIBCreateQP.CongTypeFlags.
 //
 // C: enum hns_roce_congest_type_flags (hns-abi.h)
@@ -11810,32 +11802,32 @@ var namesOfHNSRoceCongestTypeFlags = [...]named[HNSRoceCongestTypeFlags]{
 	{HNS_ROCE_CREATE_QP_FLAGS_DIP, "HNS_ROCE_CREATE_QP_FLAGS_DIP"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v HNSRoceCongestTypeFlags) String() string {
 	return enumString(v, "hns_roce_congest_type_flags", namesOfHNSRoceCongestTypeFlags[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v HNSRoceCongestTypeFlags) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfHNSRoceCongestTypeFlags[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *HNSRoceCongestTypeFlags) UnmarshalText(text []byte) error {
 	return parseEnum(v, "hns_roce_congest_type_flags", text, namesOfHNSRoceCongestTypeFlags[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v HNSRoceCongestTypeFlags) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfHNSRoceCongestTypeFlags[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *HNSRoceCongestTypeFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCreateQPCompMask is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateQP.CompMask.
+// HNSRoceCreateQPCompMask is a set of flags; bits without a name print in hex. It is in HNSRoceIBCreateQP.CompMask.
 //
 // C: enum hns_roce_create_qp_comp_mask (hns-abi.h)
 //
@@ -11853,32 +11845,32 @@ var namesOfHNSRoceCreateQPCompMask = [...]named[HNSRoceCreateQPCompMask]{
 	{HNS_ROCE_CREATE_QP_MASK_CONGEST_TYPE, "HNS_ROCE_CREATE_QP_MASK_CONGEST_TYPE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v HNSRoceCreateQPCompMask) String() string {
 	return flagString(v, namesOfHNSRoceCreateQPCompMask[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v HNSRoceCreateQPCompMask) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *HNSRoceCreateQPCompMask) UnmarshalText(text []byte) error {
 	return parseFlags(v, "hns_roce_create_qp_comp_mask", text, namesOfHNSRoceCreateQPCompMask[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v HNSRoceCreateQPCompMask) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *HNSRoceCreateQPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceQPCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateQPResp.CapFlags.
+// HNSRoceQPCapFlags is a set of flags; bits without a name print in hex. It is in HNSRoceIBCreateQPResp.CapFlags.
 //
 // C: enum hns_roce_qp_cap_flags (hns-abi.h)
 //
@@ -11902,32 +11894,32 @@ var namesOfHNSRoceQPCapFlags = [...]named[HNSRoceQPCapFlags]{
 	{HNS_ROCE_QP_CAP_DIRECT_WQE, "HNS_ROCE_QP_CAP_DIRECT_WQE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v HNSRoceQPCapFlags) String() string {
 	return flagString(v, namesOfHNSRoceQPCapFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v HNSRoceQPCapFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *HNSRoceQPCapFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "hns_roce_qp_cap_flags", text, namesOfHNSRoceQPCapFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v HNSRoceQPCapFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *HNSRoceQPCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ManaIBCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in ManaIBCreateCQ.Flags.
+// ManaIBCreateCQFlags is a set of flags; bits without a name print in hex. It is in ManaIBCreateCQ.Flags.
 //
 // C: enum mana_ib_create_cq_flags (mana-abi.h)
 //
@@ -11945,33 +11937,32 @@ var namesOfManaIBCreateCQFlags = [...]named[ManaIBCreateCQFlags]{
 	{MANA_IB_CREATE_RNIC_CQ, "MANA_IB_CREATE_RNIC_CQ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ManaIBCreateCQFlags) String() string {
 	return flagString(v, namesOfManaIBCreateCQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ManaIBCreateCQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ManaIBCreateCQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mana_ib_create_cq_flags", text, namesOfManaIBCreateCQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ManaIBCreateCQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ManaIBCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ManaIBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in
-// ManaIBCreateQPRSS.RXHashFunction.
+// ManaIBRXHashFunctionFlags is a set of flags; bits without a name print in hex. It is in ManaIBCreateQPRSS.RXHashFunction.
 //
 // C: enum mana_ib_rx_hash_function_flags (mana-abi.h)
 //
@@ -11989,33 +11980,32 @@ var namesOfManaIBRXHashFunctionFlags = [...]named[ManaIBRXHashFunctionFlags]{
 	{MANA_IB_RX_HASH_FUNC_TOEPLITZ, "MANA_IB_RX_HASH_FUNC_TOEPLITZ"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v ManaIBRXHashFunctionFlags) String() string {
 	return flagString(v, namesOfManaIBRXHashFunctionFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v ManaIBRXHashFunctionFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *ManaIBRXHashFunctionFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "mana_ib_rx_hash_function_flags", text, namesOfManaIBRXHashFunctionFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v ManaIBRXHashFunctionFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *ManaIBRXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// C4IWCQFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateCQ.Flags and
-// C4iwCreateCQResp.Flags.
+// C4IWCQFlags is a set of flags; bits without a name print in hex. It is in C4iwCreateCQ.Flags and C4iwCreateCQResp.Flags.
 //
 // C: untagged enum (cxgb4-abi.h)
 //
@@ -12033,32 +12023,32 @@ var namesOfC4IWCQFlags = [...]named[C4IWCQFlags]{
 	{C4IW_64B_CQE, "C4IW_64B_CQE"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v C4IWCQFlags) String() string {
 	return flagString(v, namesOfC4IWCQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v C4IWCQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *C4IWCQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "C4IWCQFlags", text, namesOfC4IWCQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v C4IWCQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *C4IWCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// C4IWQPFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateQPResp.Flags.
+// C4IWQPFlags is a set of flags; bits without a name print in hex. It is in C4iwCreateQPResp.Flags.
 //
 // C: untagged enum (cxgb4-abi.h)
 //
@@ -12078,32 +12068,32 @@ var namesOfC4IWQPFlags = [...]named[C4IWQPFlags]{
 	{C4IW_QPF_WRITE_W_IMM, "C4IW_QPF_WRITE_W_IMM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v C4IWQPFlags) String() string {
 	return flagString(v, namesOfC4IWQPFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v C4IWQPFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *C4IWQPFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "C4IWQPFlags", text, namesOfC4IWQPFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v C4IWQPFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *C4IWQPFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// C4IWSRQFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateSRQResp.Flags.
+// C4IWSRQFlags is a set of flags; bits without a name print in hex. It is in C4iwCreateSRQResp.Flags.
 //
 // C: untagged enum (cxgb4-abi.h)
 //
@@ -12121,33 +12111,32 @@ var namesOfC4IWSRQFlags = [...]named[C4IWSRQFlags]{
 	{T4_SRQ_LIMIT_SUPPORT, "T4_SRQ_LIMIT_SUPPORT"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v C4IWSRQFlags) String() string {
 	return flagString(v, namesOfC4IWSRQFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v C4IWSRQFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *C4IWSRQFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "C4IWSRQFlags", text, namesOfC4IWSRQFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v C4IWSRQFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *C4IWSRQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QedrAllocUcontextFlags is a set of flags; bits that it does not name print in hex. It is in
-// QedrAllocUcontextReq.ContextFlags.
+// QedrAllocUcontextFlags is a set of flags; bits without a name print in hex. It is in QedrAllocUcontextReq.ContextFlags.
 //
 // C: enum qedr_alloc_ucontext_flags (qedr-abi.h)
 //
@@ -12169,32 +12158,32 @@ var namesOfQedrAllocUcontextFlags = [...]named[QedrAllocUcontextFlags]{
 	{QEDR_SUPPORT_DPM_SIZES, "QEDR_SUPPORT_DPM_SIZES"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QedrAllocUcontextFlags) String() string {
 	return flagString(v, namesOfQedrAllocUcontextFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QedrAllocUcontextFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QedrAllocUcontextFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "qedr_alloc_ucontext_flags", text, namesOfQedrAllocUcontextFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QedrAllocUcontextFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QedrAllocUcontextFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QedrRDMADPMType is a set of flags; bits that it does not name print in hex. It is in QedrAllocUcontextResp.DPMFlags.
+// QedrRDMADPMType is a set of flags; bits without a name print in hex. It is in QedrAllocUcontextResp.DPMFlags.
 //
 // C: enum qedr_rdma_dpm_type (qedr-abi.h)
 //
@@ -12222,32 +12211,32 @@ var namesOfQedrRDMADPMType = [...]named[QedrRDMADPMType]{
 	{QEDR_DPM_SIZES_SET, "QEDR_DPM_SIZES_SET"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v QedrRDMADPMType) String() string {
 	return flagString(v, namesOfQedrRDMADPMType[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v QedrRDMADPMType) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *QedrRDMADPMType) UnmarshalText(text []byte) error {
 	return parseFlags(v, "qedr_rdma_dpm_type", text, namesOfQedrRDMADPMType[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v QedrRDMADPMType) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *QedrRDMADPMType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWROpcode is an enumeration; values that it does not name print as numbers. It is in PVRDMASQWQEHdr.Opcode.
+// PVRDMAWROpcode is an enumeration; values without a name print as numbers. It is in PVRDMASQWQEHdr.Opcode.
 //
 // C: enum pvrdma_wr_opcode (vmw_pvrdma-abi.h)
 //
@@ -12297,32 +12286,32 @@ var namesOfPVRDMAWROpcode = [...]named[PVRDMAWROpcode]{
 	{PVRDMA_WR_ERROR, "PVRDMA_WR_ERROR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PVRDMAWROpcode) String() string {
 	return enumString(v, "pvrdma_wr_opcode", namesOfPVRDMAWROpcode[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PVRDMAWROpcode) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPVRDMAWROpcode[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PVRDMAWROpcode) UnmarshalText(text []byte) error {
 	return parseEnum(v, "pvrdma_wr_opcode", text, namesOfPVRDMAWROpcode[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PVRDMAWROpcode) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPVRDMAWROpcode[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PVRDMAWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCStatus is an enumeration; values that it does not name print as numbers. It is in PVRDMACQE.Status.
+// PVRDMAWCStatus is an enumeration; values without a name print as numbers. It is in PVRDMACQE.Status.
 //
 // C: enum pvrdma_wc_status (vmw_pvrdma-abi.h)
 //
@@ -12382,32 +12371,32 @@ var namesOfPVRDMAWCStatus = [...]named[PVRDMAWCStatus]{
 	{PVRDMA_WC_GENERAL_ERR, "PVRDMA_WC_GENERAL_ERR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PVRDMAWCStatus) String() string {
 	return enumString(v, "pvrdma_wc_status", namesOfPVRDMAWCStatus[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PVRDMAWCStatus) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPVRDMAWCStatus[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PVRDMAWCStatus) UnmarshalText(text []byte) error {
 	return parseEnum(v, "pvrdma_wc_status", text, namesOfPVRDMAWCStatus[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PVRDMAWCStatus) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPVRDMAWCStatus[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PVRDMAWCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCOpcode is a set of flags; bits that it does not name print in hex. It is in PVRDMACQE.Opcode.
+// PVRDMAWCOpcode is a set of flags; bits without a name print in hex. It is in PVRDMACQE.Opcode.
 //
 // C: enum pvrdma_wc_opcode (vmw_pvrdma-abi.h)
 //
@@ -12449,32 +12438,32 @@ var namesOfPVRDMAWCOpcode = [...]named[PVRDMAWCOpcode]{
 	{PVRDMA_WC_RECV_RDMA_WITH_IMM, "PVRDMA_WC_RECV_RDMA_WITH_IMM"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PVRDMAWCOpcode) String() string {
 	return flagString(v, namesOfPVRDMAWCOpcode[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PVRDMAWCOpcode) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PVRDMAWCOpcode) UnmarshalText(text []byte) error {
 	return parseFlags(v, "pvrdma_wc_opcode", text, namesOfPVRDMAWCOpcode[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PVRDMAWCOpcode) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PVRDMAWCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCFlags is a set of flags; bits that it does not name print in hex. It is in PVRDMACQE.WCFlags.
+// PVRDMAWCFlags is a set of flags; bits without a name print in hex. It is in PVRDMACQE.WCFlags.
 //
 // C: enum pvrdma_wc_flags (vmw_pvrdma-abi.h)
 //
@@ -12506,32 +12495,32 @@ var namesOfPVRDMAWCFlags = [...]named[PVRDMAWCFlags]{
 	{PVRDMA_WC_FLAGS_MAX, "PVRDMA_WC_FLAGS_MAX"},
 }
 
-// String joins the names of the bits with |; those without a name are in hex.
+// String joins the names of the bits with |; the rest is printed in hex.
 func (v PVRDMAWCFlags) String() string {
 	return flagString(v, namesOfPVRDMAWCFlags[:])
 }
 
-// MarshalText is String.
+// MarshalText returns the same text as String.
 func (v PVRDMAWCFlags) MarshalText() ([]byte, error) {
 	return []byte(v.String()), nil
 }
 
-// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+// UnmarshalText parses numbers and names, with or without the prefix of the C library, joined by |.
 func (v *PVRDMAWCFlags) UnmarshalText(text []byte) error {
 	return parseFlags(v, "pvrdma_wc_flags", text, namesOfPVRDMAWCFlags[:])
 }
 
-// MarshalJSON is String, as a string.
+// MarshalJSON returns the text of String as a JSON string.
 func (v PVRDMAWCFlags) MarshalJSON() ([]byte, error) {
 	return quoted(v.String()), nil
 }
 
-// UnmarshalJSON reads such a string, or a number.
+// UnmarshalJSON parses such a string, or a number.
 func (v *PVRDMAWCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMANetworkType is an enumeration; values that it does not name print as numbers. It is in PVRDMACQE.NetworkHdrType.
+// PVRDMANetworkType is an enumeration; values without a name print as numbers. It is in PVRDMACQE.NetworkHdrType.
 //
 // C: enum pvrdma_network_type (vmw_pvrdma-abi.h)
 //
@@ -12555,32 +12544,32 @@ var namesOfPVRDMANetworkType = [...]named[PVRDMANetworkType]{
 	{PVRDMA_NETWORK_IPV6, "PVRDMA_NETWORK_IPV6"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PVRDMANetworkType) String() string {
 	return enumString(v, "pvrdma_network_type", namesOfPVRDMANetworkType[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PVRDMANetworkType) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPVRDMANetworkType[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PVRDMANetworkType) UnmarshalText(text []byte) error {
 	return parseEnum(v, "pvrdma_network_type", text, namesOfPVRDMANetworkType[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PVRDMANetworkType) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPVRDMANetworkType[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PVRDMANetworkType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkWidth is an enumeration; values that it does not name print as numbers. It is in IBUverbsQueryPortResp.ActiveWidth.
+// LinkWidth is an enumeration; values without a name print as numbers. It is in IBUverbsQueryPortResp.ActiveWidth.
 //
 // C: enum ib_port_width of the kernel, which no installed header has
 //
@@ -12606,33 +12595,32 @@ var namesOfLinkWidth = [...]named[LinkWidth]{
 	{IB_WIDTH_12X, "IB_WIDTH_12X"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkWidth) String() string {
 	return enumString(v, "LinkWidth", namesOfLinkWidth[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkWidth) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkWidth[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkWidth) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkWidth", text, namesOfLinkWidth[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkWidth) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkWidth[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkWidth) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in
-// IBUverbsQueryPortRespEx.ActiveSpeedEx.
+// LinkSpeed is an enumeration; values without a name print as numbers. It is in IBUverbsQueryPortRespEx.ActiveSpeedEx.
 //
 // C: enum ib_port_speed of the kernel, which no installed header has
 //
@@ -12641,7 +12629,7 @@ func (v *LinkWidth) UnmarshalJSON(json []byte) error {
 // Since: linux 6.1 or earlier
 type LinkSpeed uint32
 
-// Values of LinkSpeed. They have no type, for members of several sizes hold them.
+// Values of LinkSpeed. They are untyped because members of several sizes hold them.
 const (
 	IB_SPEED_SDR   = 1   // C: IB_SPEED_SDR
 	IB_SPEED_DDR   = 2   // C: IB_SPEED_DDR
@@ -12666,27 +12654,27 @@ var namesOfLinkSpeed = [...]named[LinkSpeed]{
 	{IB_SPEED_XDR, "IB_SPEED_XDR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkSpeed) String() string {
 	return enumString(v, "LinkSpeed", namesOfLinkSpeed[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkSpeed) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkSpeed[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkSpeed) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkSpeed", text, namesOfLinkSpeed[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkSpeed) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkSpeed[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkSpeed) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
@@ -12711,32 +12699,32 @@ var namesOfLinkSpeed8 = [...]named[LinkSpeed8]{
 	{IB_SPEED_NDR, "IB_SPEED_NDR"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v LinkSpeed8) String() string {
 	return enumString(v, "LinkSpeed8", namesOfLinkSpeed8[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v LinkSpeed8) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfLinkSpeed8[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *LinkSpeed8) UnmarshalText(text []byte) error {
 	return parseEnum(v, "LinkSpeed8", text, namesOfLinkSpeed8[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v LinkSpeed8) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfLinkSpeed8[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *LinkSpeed8) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortPhysState is an enumeration; values that it does not name print as numbers. It is in IBUverbsQueryPortResp.PhysState.
+// PortPhysState is an enumeration; values without a name print as numbers. It is in IBUverbsQueryPortResp.PhysState.
 //
 // C: enum ib_port_phys_state of the kernel, which no installed header has
 //
@@ -12766,27 +12754,27 @@ var namesOfPortPhysState = [...]named[PortPhysState]{
 	{IB_PORT_PHYS_STATE_PHY_TEST, "IB_PORT_PHYS_STATE_PHY_TEST"},
 }
 
-// String is the name, or the enumeration's with the number.
+// String returns the name, or the enumeration's name with the number.
 func (v PortPhysState) String() string {
 	return enumString(v, "PortPhysState", namesOfPortPhysState[:])
 }
 
-// MarshalText is the name, or the number.
+// MarshalText returns the name, or the number.
 func (v PortPhysState) MarshalText() ([]byte, error) {
 	return enumText(v, namesOfPortPhysState[:]), nil
 }
 
-// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+// UnmarshalText parses a number or a name, with or without the prefix of the C library.
 func (v *PortPhysState) UnmarshalText(text []byte) error {
 	return parseEnum(v, "PortPhysState", text, namesOfPortPhysState[:])
 }
 
-// MarshalJSON is the name, or the number if there is none.
+// MarshalJSON returns the name as a string, or the number.
 func (v PortPhysState) MarshalJSON() ([]byte, error) {
 	return enumJSON(v, namesOfPortPhysState[:]), nil
 }
 
-// UnmarshalJSON reads a name or a number.
+// UnmarshalJSON parses a name or a number.
 func (v *PortPhysState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -89,7 +89,7 @@ type IBUverbsGetContext struct {
 	Response uint64 // C: response
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsGetContext) DriverData(n int) []uint64 {
@@ -110,7 +110,7 @@ type IBUverbsGetContextResp struct {
 	NumCompVectors uint32    // C: num_comp_vectors
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsGetContextResp) DriverData(n int) []uint64 {
@@ -129,7 +129,7 @@ type IBUverbsQueryDevice struct {
 	Response uint64 // C: response
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsQueryDevice) DriverData(n int) []uint64 {
@@ -301,7 +301,7 @@ type IBUverbsQueryPort struct {
 	Reserved [7]uint8 // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsQueryPort) DriverData(n int) []uint64 {
@@ -353,7 +353,7 @@ type IBUverbsAllocPD struct {
 	Response uint64 // C: response
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsAllocPD) DriverData(n int) []uint64 {
@@ -372,7 +372,7 @@ type IBUverbsAllocPDResp struct {
 	PDHandle uint32 // C: pd_handle
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsAllocPDResp) DriverData(n int) []uint32 {
@@ -405,7 +405,7 @@ type IBUverbsOpenXRCD struct {
 	Oflags   uint32 // C: oflags
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsOpenXRCD) DriverData(n int) []uint64 {
@@ -424,7 +424,7 @@ type IBUverbsOpenXRCDResp struct {
 	XRCDHandle uint32 // C: xrcd_handle
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsOpenXRCDResp) DriverData(n int) []uint32 {
@@ -460,7 +460,7 @@ type IBUverbsRegMR struct {
 	AccessFlags IBUverbsAccessFlags // C: access_flags
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsRegMR) DriverData(n int) []uint64 {
@@ -481,7 +481,7 @@ type IBUverbsRegMRResp struct {
 	RKey     uint32 // C: rkey
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsRegMRResp) DriverData(n int) []uint32 {
@@ -507,7 +507,7 @@ type IBUverbsReregMR struct {
 	AccessFlags IBUverbsAccessFlags // C: access_flags
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsReregMR) DriverData(n int) []uint64 {
@@ -528,7 +528,7 @@ type IBUverbsReregMRResp struct {
 	RKey uint32    // C: rkey
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsReregMRResp) DriverData(n int) []uint64 {
@@ -562,7 +562,7 @@ type IBUverbsAllocMW struct {
 	Reserved [3]uint8 // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsAllocMW) DriverData(n int) []uint64 {
@@ -583,7 +583,7 @@ type IBUverbsAllocMWResp struct {
 	RKey     uint32    // C: rkey
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsAllocMWResp) DriverData(n int) []uint64 {
@@ -643,7 +643,7 @@ type IBUverbsCreateCQ struct {
 	Reserved    uint32 // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateCQ) DriverData(n int) []uint64 {
@@ -682,7 +682,7 @@ type IBUverbsCreateCQResp struct {
 	CQE      uint32    // C: cqe
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateCQResp) DriverData(n int) []uint64 {
@@ -717,7 +717,7 @@ type IBUverbsResizeCQ struct {
 	CQE      uint32 // C: cqe
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsResizeCQ) DriverData(n int) []uint64 {
@@ -738,7 +738,7 @@ type IBUverbsResizeCQResp struct {
 	Reserved uint32    // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsResizeCQResp) DriverData(n int) []uint64 {
@@ -799,7 +799,7 @@ type IBUverbsPollCQResp struct {
 	Reserved uint32    // C: reserved
 }
 
-// WC is the array of n elements that follows the record; the caller has allocated them with it.
+// WC returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: wc
 func (p *IBUverbsPollCQResp) WC(n int) []IBUverbsWC {
@@ -951,7 +951,7 @@ type IBUverbsCreateQP struct {
 	Reserved      uint8          // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateQP) DriverData(n int) []uint64 {
@@ -1004,7 +1004,7 @@ type IBUverbsOpenQP struct {
 	Reserved   [7]uint8       // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsOpenQP) DriverData(n int) []uint64 {
@@ -1030,7 +1030,7 @@ type IBUverbsCreateQPResp struct {
 	Reserved      uint32 // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateQPResp) DriverData(n int) []uint32 {
@@ -1089,7 +1089,7 @@ type IBUverbsQueryQP struct {
 	AttrMask uint32 // C: attr_mask; holds ibv.QPAttrMask
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsQueryQP) DriverData(n int) []uint64 {
@@ -1138,7 +1138,7 @@ type IBUverbsQueryQPResp struct {
 	Reserved        [5]uint8            // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsQueryQPResp) DriverData(n int) []uint64 {
@@ -1183,7 +1183,7 @@ type IBUverbsModifyQP struct {
 	Reserved         [2]uint8            // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsModifyQP) DriverData(n int) []uint64 {
@@ -1335,7 +1335,7 @@ type IBUverbsPostSend struct {
 	WQESize  uint32 // C: wqe_size
 }
 
-// SendWR is the array of n elements that follows the record; the caller has allocated them with it.
+// SendWR returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: send_wr
 func (p *IBUverbsPostSend) SendWR(n int) []IBUverbsSendWR {
@@ -1384,7 +1384,7 @@ type IBUverbsPostRecv struct {
 	WQESize  uint32 // C: wqe_size
 }
 
-// RecvWR is the array of n elements that follows the record; the caller has allocated them with it.
+// RecvWR returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: recv_wr
 func (p *IBUverbsPostRecv) RecvWR(n int) []IBUverbsRecvWR {
@@ -1419,7 +1419,7 @@ type IBUverbsPostSRQRecv struct {
 	WQESize   uint32 // C: wqe_size
 }
 
-// Recv is the array of n elements that follows the record; the caller has allocated them with it.
+// Recv returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: recv
 func (p *IBUverbsPostSRQRecv) Recv(n int) []IBUverbsRecvWR {
@@ -1454,7 +1454,7 @@ type IBUverbsCreateAH struct {
 	Attr       IBUverbsAHAttr // C: attr
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateAH) DriverData(n int) []uint64 {
@@ -1473,7 +1473,7 @@ type IBUverbsCreateAHResp struct {
 	AHHandle uint32 // C: ah_handle
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateAHResp) DriverData(n int) []uint32 {
@@ -1508,7 +1508,7 @@ type IBUverbsAttachMcast struct {
 	Reserved uint16    // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsAttachMcast) DriverData(n int) []uint64 {
@@ -1531,7 +1531,7 @@ type IBUverbsDetachMcast struct {
 	Reserved uint16    // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsDetachMcast) DriverData(n int) []uint64 {
@@ -1554,7 +1554,7 @@ type IBUverbsFlowSpecHdr struct {
 	Reserved uint16    // C: reserved
 }
 
-// FlowSpecData is the array of n elements that follows the record; the caller has allocated them with it.
+// FlowSpecData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: flow_spec_data
 func (p *IBUverbsFlowSpecHdr) FlowSpecData(n int) []uint64 {
@@ -1590,28 +1590,28 @@ type IBUverbsFlowSpecEth struct {
 	Mask   IBUverbsFlowEthFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecEth) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecEth) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecEth) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecEth) Reserved() *uint16 {
@@ -1649,28 +1649,28 @@ type IBUverbsFlowSpecIPv4 struct {
 	Mask   IBUverbsFlowIPv4Filter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecIPv4) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecIPv4) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecIPv4) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecIPv4) Reserved() *uint16 {
@@ -1704,28 +1704,28 @@ type IBUverbsFlowSpecTCPUDP struct {
 	Mask   IBUverbsFlowTCPUDPFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecTCPUDP) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecTCPUDP) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecTCPUDP) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecTCPUDP) Reserved() *uint16 {
@@ -1764,28 +1764,28 @@ type IBUverbsFlowSpecIPv6 struct {
 	Mask   IBUverbsFlowIPv6Filter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecIPv6) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecIPv6) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecIPv6) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecIPv6) Reserved() *uint16 {
@@ -1806,28 +1806,28 @@ type IBUverbsFlowSpecActionTag struct {
 	Reserved1 uint32 // C: reserved1
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecActionTag) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionTag) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecActionTag) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecActionTag) Reserved() *uint16 {
@@ -1846,28 +1846,28 @@ type IBUverbsFlowSpecActionDrop struct {
 	union0 [1]uint64
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecActionDrop) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionDrop) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecActionDrop) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecActionDrop) Reserved() *uint16 {
@@ -1888,28 +1888,28 @@ type IBUverbsFlowSpecActionHandle struct {
 	Reserved1 uint32 // C: reserved1
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecActionHandle) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionHandle) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecActionHandle) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecActionHandle) Reserved() *uint16 {
@@ -1930,28 +1930,28 @@ type IBUverbsFlowSpecActionCount struct {
 	Reserved1 uint32 // C: reserved1
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecActionCount) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionCount) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecActionCount) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecActionCount) Reserved() *uint16 {
@@ -1984,28 +1984,28 @@ type IBUverbsFlowSpecTunnel struct {
 	Mask   IBUverbsFlowTunnelFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecTunnel) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecTunnel) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecTunnel) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecTunnel) Reserved() *uint16 {
@@ -2039,28 +2039,28 @@ type IBUverbsFlowSpecESP struct {
 	Mask   IBUverbsFlowSpecESPFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecESP) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecESP) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecESP) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecESP) Reserved() *uint16 {
@@ -2095,28 +2095,28 @@ type IBUverbsFlowSpecGRE struct {
 	Mask   IBUverbsFlowGREFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecGRE) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecGRE) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecGRE) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecGRE) Reserved() *uint16 {
@@ -2149,28 +2149,28 @@ type IBUverbsFlowSpecMPLS struct {
 	Mask   IBUverbsFlowMPLSFilter // C: mask
 }
 
-// Hdr is a member that shares its bytes with others.
+// Hdr returns the address of a member that shares its bytes with others.
 //
 // C: hdr
 func (p *IBUverbsFlowSpecMPLS) Hdr() *IBUverbsFlowSpecHdr {
 	return arm[IBUverbsFlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
-// Type is a member that shares its bytes with others.
+// Type returns the address of a member that shares its bytes with others.
 //
 // C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecMPLS) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
 
-// Size is a member that shares its bytes with others.
+// Size returns the address of a member that shares its bytes with others.
 //
 // C: size
 func (p *IBUverbsFlowSpecMPLS) Size() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 4)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsFlowSpecMPLS) Reserved() *uint16 {
@@ -2196,7 +2196,7 @@ type IBUverbsFlowAttr struct {
 	Flags      uint32    // C: flags; holds ibv.FlowFlags
 }
 
-// FlowSpecs is the array of n elements that follows the record; the caller has allocated them with it.
+// FlowSpecs returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: flow_specs
 func (p *IBUverbsFlowAttr) FlowSpecs(n int) []IBUverbsFlowSpecHdr {
@@ -2260,7 +2260,7 @@ type IBUverbsCreateSRQ struct {
 	SRQLimit   uint32 // C: srq_limit
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateSRQ) DriverData(n int) []uint64 {
@@ -2288,7 +2288,7 @@ type IBUverbsCreateXSRQ struct {
 	CQHandle   uint32          // C: cq_handle
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateXSRQ) DriverData(n int) []uint64 {
@@ -2310,7 +2310,7 @@ type IBUverbsCreateSRQResp struct {
 	SRQN      uint32 // C: srqn
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsCreateSRQResp) DriverData(n int) []uint32 {
@@ -2333,7 +2333,7 @@ type IBUverbsModifySRQ struct {
 	SRQLimit  uint32    // C: srq_limit
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsModifySRQ) DriverData(n int) []uint64 {
@@ -2354,7 +2354,7 @@ type IBUverbsQuerySRQ struct {
 	Reserved  uint32 // C: reserved
 }
 
-// DriverData is the array of n elements that follows the record; the caller has allocated them with it.
+// DriverData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: driver_data
 func (p *IBUverbsQuerySRQ) DriverData(n int) []uint64 {
@@ -2497,7 +2497,7 @@ type IBUverbsExCreateRWQIndTable struct {
 	LogIndTblSize uint32 // C: log_ind_tbl_size
 }
 
-// WQHandles is the array of n elements that follows the record; the caller has allocated them with it.
+// WQHandles returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: wq_handles
 func (p *IBUverbsExCreateRWQIndTable) WQHandles(n int) []uint32 {
@@ -2701,14 +2701,14 @@ type IBUverbsAttr struct {
 	union8   [1]uint64
 }
 
-// Data is a member that shares its bytes with others.
+// Data returns the address of a member that shares its bytes with others.
 //
 // C: data
 func (p *IBUverbsAttr) Data() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
 
-// DataS64 is a member that shares its bytes with others.
+// DataS64 returns the address of a member that shares its bytes with others.
 //
 // C: data_s64
 func (p *IBUverbsAttr) DataS64() *int64 {
@@ -2746,7 +2746,7 @@ type IBUverbsIoctlHdr struct {
 	Reserved2 uint32 // C: reserved2
 }
 
-// Attrs is the array of n elements that follows the record; the caller has allocated them with it.
+// Attrs returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: attrs
 func (p *IBUverbsIoctlHdr) Attrs(n int) []IBUverbsAttr {
@@ -2964,7 +2964,7 @@ type RDMAUCMQueryPathResp struct {
 	Reserved uint32 // C: reserved
 }
 
-// PathData is the array of n elements that follows the record; the caller has allocated them with it.
+// PathData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: path_data
 func (p *RDMAUCMQueryPathResp) PathData(n int) []IBPathRecData {
@@ -2985,7 +2985,7 @@ type RDMAUCMQueryIBServiceResp struct {
 	Reserved       uint32    // C: reserved
 }
 
-// Recs is the array of n elements that follows the record; the caller has allocated them with it.
+// Recs returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: recs
 func (p *RDMAUCMQueryIBServiceResp) Recs(n int) []IBUserServiceRec {
@@ -3589,21 +3589,21 @@ type RXEDMAInfo struct {
 	Reserved  uint32    // C: reserved
 }
 
-// InlineData is the array of n elements that follows the record; the caller has allocated them with it.
+// InlineData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: inline_data
 func (p *RXEDMAInfo) InlineData(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 24, n)
 }
 
-// AtomicWR is the array of n elements that follows the record; the caller has allocated them with it.
+// AtomicWR returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: atomic_wr; since 6.12
 func (p *RXEDMAInfo) AtomicWR(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 24, n)
 }
 
-// SGE is the array of n elements that follows the record; the caller has allocated them with it.
+// SGE returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: sge
 func (p *RXEDMAInfo) SGE(n int) []RXESGE {
@@ -3741,7 +3741,7 @@ type RXEQueueBuf struct {
 	Pad3          [31]uint32 // C: pad_3
 }
 
-// Data is the array of n elements that follows the record; the caller has allocated them with it.
+// Data returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: data
 func (p *RXEQueueBuf) Data(n int) []uint8 {
@@ -3865,28 +3865,28 @@ type SIWSQE struct {
 	union24 [12]uint64
 }
 
-// RAddr is a member that shares its bytes with others.
+// RAddr returns the address of a member that shares its bytes with others.
 //
 // C: raddr
 func (p *SIWSQE) RAddr() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union16), 0)
 }
 
-// BaseMR is a member that shares its bytes with others.
+// BaseMR returns the address of a member that shares its bytes with others.
 //
 // C: base_mr
 func (p *SIWSQE) BaseMR() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union16), 0)
 }
 
-// SGE is a member that shares its bytes with others.
+// SGE returns the address of a member that shares its bytes with others.
 //
 // C: sge
 func (p *SIWSQE) SGE() *[6]SIWSGE {
 	return arm[[6]SIWSGE](unsafe.Pointer(&p.union24), 0)
 }
 
-// Access is a member that shares its bytes with others.
+// Access returns the address of a member that shares its bytes with others.
 //
 // C: access; holds IBUverbsAccessFlags
 func (p *SIWSQE) Access() *uint64 {
@@ -3928,28 +3928,28 @@ type SIWCQE struct {
 	union24 [1]uint64
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *SIWCQE) ImmData() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union16), 0)
 }
 
-// InvalStag is a member that shares its bytes with others.
+// InvalStag returns the address of a member that shares its bytes with others.
 //
 // C: inval_stag
 func (p *SIWCQE) InvalStag() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union16), 0)
 }
 
-// BaseQP is a member that shares its bytes with others.
+// BaseQP returns the address of a member that shares its bytes with others.
 //
 // C: base_qp
 func (p *SIWCQE) BaseQP() *Ptr[IBQP] {
 	return arm[Ptr[IBQP]](unsafe.Pointer(&p.union24), 0)
 }
 
-// QPID is a member that shares its bytes with others.
+// QPID returns the address of a member that shares its bytes with others.
 //
 // C: qp_id
 func (p *SIWCQE) QPID() *uint64 {
@@ -3969,7 +3969,7 @@ type SIWCQCtrl struct {
 	Pad   uint32         // C: pad
 }
 
-// IBQP is known by its address alone. It is in SIWCQE.BaseQP.
+// IBQP is an incomplete C type, used only through pointers. It is in SIWCQE.BaseQP.
 //
 // C: struct ib_qp (siw-abi.h)
 //
@@ -4297,14 +4297,14 @@ type MLX5IBCreateQP struct {
 	Reserved   uint16                   // C: reserved
 }
 
-// SQBufAddr is a member that shares its bytes with others.
+// SQBufAddr returns the address of a member that shares its bytes with others.
 //
 // C: sq_buf_addr
 func (p *MLX5IBCreateQP) SQBufAddr() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union40), 0)
 }
 
-// AccessKey is a member that shares its bytes with others.
+// AccessKey returns the address of a member that shares its bytes with others.
 //
 // C: access_key
 func (p *MLX5IBCreateQP) AccessKey() *uint64 {
@@ -4542,7 +4542,7 @@ type MLX5IBCreateFlow struct {
 	Reserved      uint32    // C: reserved
 }
 
-// Data is the array of n elements that follows the record; the caller has allocated them with it.
+// Data returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: data
 func (p *MLX5IBCreateFlow) Data(n int) []MLX5IBFlowCountersData {
@@ -4573,7 +4573,7 @@ type MLX5IBUAPIDevxAsyncCmdHdr struct {
 	WRID uint64 // C: wr_id
 }
 
-// OutData is the array of n elements that follows the record; the caller has allocated them with it.
+// OutData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: out_data
 func (p *MLX5IBUAPIDevxAsyncCmdHdr) OutData(n int) []uint8 {
@@ -4592,7 +4592,7 @@ type MLX5IBUAPIDevxAsyncEventHdr struct {
 	Cookie uint64 // C: cookie
 }
 
-// OutData is the array of n elements that follows the record; the caller has allocated them with it.
+// OutData returns the array of n elements that follows the record; the caller has allocated them with it.
 //
 // C: out_data
 func (p *MLX5IBUAPIDevxAsyncEventHdr) OutData(n int) []uint8 {
@@ -5353,14 +5353,14 @@ type BNXTRePDResp struct {
 	DbrBytes [8]byte // C: dbr
 }
 
-// Dbr copies a member that lies where no Go field of its type can.
+// Dbr returns a copy of a member that is not aligned for a Go field of its type.
 //
 // C: dbr
 func (p *BNXTRePDResp) Dbr() uint64 {
 	return loadUnaligned[uint64](p.DbrBytes[:])
 }
 
-// SetDbr sets it.
+// SetDbr sets the member.
 func (p *BNXTRePDResp) SetDbr(v uint64) {
 	storeUnaligned(p.DbrBytes[:], v)
 }
@@ -6891,21 +6891,21 @@ type KernelSockaddrStorage struct {
 	union0 [16]uint64
 }
 
-// SsFamily is a member that shares its bytes with others.
+// SsFamily returns the address of a member that shares its bytes with others.
 //
 // C: ss_family
 func (p *KernelSockaddrStorage) SsFamily() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.union0), 0)
 }
 
-// Data is a member that shares its bytes with others.
+// Data returns the address of a member that shares its bytes with others.
 //
 // C: __data
 func (p *KernelSockaddrStorage) Data() *[126]byte {
 	return arm[[126]byte](unsafe.Pointer(&p.union0), 2)
 }
 
-// Align is a member that shares its bytes with others.
+// Align returns the address of a member that shares its bytes with others.
 //
 // C: __align
 func (p *KernelSockaddrStorage) Align() *uintptr {

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// IBUverbsWCEx is a union of 4 bytes; each member is a method that gives its address. It is in IBUverbsWC.Ex.
+// IBUverbsWCEx is a union of 4 bytes; each member is a method that returns its address. It is in IBUverbsWC.Ex.
 //
 // C: union ex in struct ib_uverbs_wc (ib_user_verbs.h)
 //
@@ -20,21 +20,21 @@ type IBUverbsWCEx struct {
 	storage [1]uint32
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *IBUverbsWCEx) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.storage), 0)
 }
 
-// InvalidateRKey is a member that shares its bytes with others.
+// InvalidateRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidate_rkey
 func (p *IBUverbsWCEx) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.storage), 0)
 }
 
-// IBUverbsSendWREx is a union of 4 bytes; each member is a method that gives its address. It is in IBUverbsSendWR.Ex.
+// IBUverbsSendWREx is a union of 4 bytes; each member is a method that returns its address. It is in IBUverbsSendWR.Ex.
 //
 // C: union ex in struct ib_uverbs_send_wr (ib_user_verbs.h)
 //
@@ -46,21 +46,21 @@ type IBUverbsSendWREx struct {
 	storage [1]uint32
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *IBUverbsSendWREx) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.storage), 0)
 }
 
-// InvalidateRKey is a member that shares its bytes with others.
+// InvalidateRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidate_rkey
 func (p *IBUverbsSendWREx) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.storage), 0)
 }
 
-// IBUverbsSendWRWR is a union of 32 bytes; each member is a method that gives its address. It is in IBUverbsSendWR.WR.
+// IBUverbsSendWRWR is a union of 32 bytes; each member is a method that returns its address. It is in IBUverbsSendWR.WR.
 //
 // C: union wr in struct ib_uverbs_send_wr (ib_user_verbs.h)
 //
@@ -72,28 +72,28 @@ type IBUverbsSendWRWR struct {
 	storage [4]uint64
 }
 
-// RDMA is a member that shares its bytes with others.
+// RDMA returns the address of a member that shares its bytes with others.
 //
 // C: rdma
 func (p *IBUverbsSendWRWR) RDMA() *IBUverbsSendWRWRRDMA {
 	return arm[IBUverbsSendWRWRRDMA](unsafe.Pointer(&p.storage), 0)
 }
 
-// Atomic is a member that shares its bytes with others.
+// Atomic returns the address of a member that shares its bytes with others.
 //
 // C: atomic
 func (p *IBUverbsSendWRWR) Atomic() *IBUverbsSendWRWRAtomic {
 	return arm[IBUverbsSendWRWRAtomic](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *IBUverbsSendWRWR) UD() *IBUverbsSendWRWRUD {
 	return arm[IBUverbsSendWRWRUD](unsafe.Pointer(&p.storage), 0)
 }
 
-// IBUverbsAttrAttrData is a union of 2 bytes; each member is a method that gives its address. It is in
+// IBUverbsAttrAttrData is a union of 2 bytes; each member is a method that returns its address. It is in
 // IBUverbsAttr.AttrData.
 //
 // C: union attr_data in struct ib_uverbs_attr (rdma_user_ioctl_cmds.h)
@@ -106,21 +106,21 @@ type IBUverbsAttrAttrData struct {
 	storage [1]uint16
 }
 
-// EnumData is a member that shares its bytes with others.
+// EnumData returns the address of a member that shares its bytes with others.
 //
 // C: enum_data
 func (p *IBUverbsAttrAttrData) EnumData() *IBUverbsAttrAttrDataEnumData {
 	return arm[IBUverbsAttrAttrDataEnumData](unsafe.Pointer(&p.storage), 0)
 }
 
-// Reserved is a member that shares its bytes with others.
+// Reserved returns the address of a member that shares its bytes with others.
 //
 // C: reserved
 func (p *IBUverbsAttrAttrData) Reserved() *uint16 {
 	return arm[uint16](unsafe.Pointer(&p.storage), 0)
 }
 
-// RDMAUCMEventRespParam is a union of 304 bytes; each member is a method that gives its address. It is in
+// RDMAUCMEventRespParam is a union of 304 bytes; each member is a method that returns its address. It is in
 // RDMAUCMEventResp.Param.
 //
 // C: union param in struct rdma_ucm_event_resp (rdma_user_cm.h)
@@ -133,28 +133,28 @@ type RDMAUCMEventRespParam struct {
 	storage [76]uint32
 }
 
-// Conn is a member that shares its bytes with others.
+// Conn returns the address of a member that shares its bytes with others.
 //
 // C: conn
 func (p *RDMAUCMEventRespParam) Conn() *RDMAUCMConnParam {
 	return arm[RDMAUCMConnParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *RDMAUCMEventRespParam) UD() *RDMAUCMUDParam {
 	return arm[RDMAUCMUDParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// Arg32 is a member that shares its bytes with others.
+// Arg32 returns the address of a member that shares its bytes with others.
 //
 // C: arg32; since 7.2
 func (p *RDMAUCMEventRespParam) Arg32() *[2]uint32 {
 	return arm[[2]uint32](unsafe.Pointer(&p.storage), 0)
 }
 
-// RDMAUCMWriteCMEventParam is a union of 304 bytes; each member is a method that gives its address. It is in
+// RDMAUCMWriteCMEventParam is a union of 304 bytes; each member is a method that returns its address. It is in
 // RDMAUCMWriteCMEvent.Param.
 //
 // C: union param in struct rdma_ucm_write_cm_event (rdma_user_cm.h)
@@ -167,28 +167,28 @@ type RDMAUCMWriteCMEventParam struct {
 	storage [38]uint64
 }
 
-// Conn is a member that shares its bytes with others.
+// Conn returns the address of a member that shares its bytes with others.
 //
 // C: conn
 func (p *RDMAUCMWriteCMEventParam) Conn() *RDMAUCMConnParam {
 	return arm[RDMAUCMConnParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *RDMAUCMWriteCMEventParam) UD() *RDMAUCMUDParam {
 	return arm[RDMAUCMUDParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// Arg is a member that shares its bytes with others.
+// Arg returns the address of a member that shares its bytes with others.
 //
 // C: arg
 func (p *RDMAUCMWriteCMEventParam) Arg() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.storage), 0)
 }
 
-// RXEGID is a union of 16 bytes; each member is a method that gives its address. It is in RXEGlobalRoute.DGID.
+// RXEGID is a union of 16 bytes; each member is a method that returns its address. It is in RXEGlobalRoute.DGID.
 //
 // C: union rxe_gid (rdma_user_rxe.h)
 //
@@ -200,21 +200,21 @@ type RXEGID struct {
 	storage [2]uint64
 }
 
-// Raw is a member that shares its bytes with others.
+// Raw returns the address of a member that shares its bytes with others.
 //
 // C: raw
 func (p *RXEGID) Raw() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
-// Global is a member that shares its bytes with others.
+// Global returns the address of a member that shares its bytes with others.
 //
 // C: global
 func (p *RXEGID) Global() *RXEGIDGlobal {
 	return arm[RXEGIDGlobal](unsafe.Pointer(&p.storage), 0)
 }
 
-// RXEAVSGIDAddr is a union of 28 bytes; each member is a method that gives its address. It is in RXEAV.SGIDAddr.
+// RXEAVSGIDAddr is a union of 28 bytes; each member is a method that returns its address. It is in RXEAV.SGIDAddr.
 //
 // C: union sgid_addr in struct rxe_av (rdma_user_rxe.h)
 //
@@ -226,21 +226,21 @@ type RXEAVSGIDAddr struct {
 	storage [7]uint32
 }
 
-// SockaddrIn is a member that shares its bytes with others.
+// SockaddrIn returns the address of a member that shares its bytes with others.
 //
 // C: _sockaddr_in
 func (p *RXEAVSGIDAddr) SockaddrIn() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.storage), 0)
 }
 
-// SockaddrIn6 is a member that shares its bytes with others.
+// SockaddrIn6 returns the address of a member that shares its bytes with others.
 //
 // C: _sockaddr_in6
 func (p *RXEAVSGIDAddr) SockaddrIn6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.storage), 0)
 }
 
-// RXEAVDGIDAddr is a union of 28 bytes; each member is a method that gives its address. It is in RXEAV.DGIDAddr.
+// RXEAVDGIDAddr is a union of 28 bytes; each member is a method that returns its address. It is in RXEAV.DGIDAddr.
 //
 // C: union dgid_addr in struct rxe_av (rdma_user_rxe.h)
 //
@@ -252,21 +252,21 @@ type RXEAVDGIDAddr struct {
 	storage [7]uint32
 }
 
-// SockaddrIn is a member that shares its bytes with others.
+// SockaddrIn returns the address of a member that shares its bytes with others.
 //
 // C: _sockaddr_in
 func (p *RXEAVDGIDAddr) SockaddrIn() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.storage), 0)
 }
 
-// SockaddrIn6 is a member that shares its bytes with others.
+// SockaddrIn6 returns the address of a member that shares its bytes with others.
 //
 // C: _sockaddr_in6
 func (p *RXEAVDGIDAddr) SockaddrIn6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.storage), 0)
 }
 
-// RXESendWREx is a union of 4 bytes; each member is a method that gives its address. It is in RXESendWR.Ex.
+// RXESendWREx is a union of 4 bytes; each member is a method that returns its address. It is in RXESendWR.Ex.
 //
 // C: union ex in struct rxe_send_wr (rdma_user_rxe.h)
 //
@@ -278,21 +278,21 @@ type RXESendWREx struct {
 	storage [1]uint32
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *RXESendWREx) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.storage), 0)
 }
 
-// InvalidateRKey is a member that shares its bytes with others.
+// InvalidateRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidate_rkey
 func (p *RXESendWREx) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.storage), 0)
 }
 
-// RXESendWRWR is a union of 120 bytes; each member is a method that gives its address. It is in RXESendWR.WR.
+// RXESendWRWR is a union of 120 bytes; each member is a method that returns its address. It is in RXESendWR.WR.
 //
 // C: union wr in struct rxe_send_wr (rdma_user_rxe.h)
 //
@@ -304,42 +304,42 @@ type RXESendWRWR struct {
 	storage [15]uint64
 }
 
-// Flush is a member that shares its bytes with others.
+// Flush returns the address of a member that shares its bytes with others.
 //
 // C: flush; since 6.12
 func (p *RXESendWRWR) Flush() *RXESendWRWRFlush {
 	return arm[RXESendWRWRFlush](unsafe.Pointer(&p.storage), 0)
 }
 
-// RDMA is a member that shares its bytes with others.
+// RDMA returns the address of a member that shares its bytes with others.
 //
 // C: rdma
 func (p *RXESendWRWR) RDMA() *RXESendWRWRRDMA {
 	return arm[RXESendWRWRRDMA](unsafe.Pointer(&p.storage), 0)
 }
 
-// Atomic is a member that shares its bytes with others.
+// Atomic returns the address of a member that shares its bytes with others.
 //
 // C: atomic
 func (p *RXESendWRWR) Atomic() *RXESendWRWRAtomic {
 	return arm[RXESendWRWRAtomic](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *RXESendWRWR) UD() *RXESendWRWRUD {
 	return arm[RXESendWRWRUD](unsafe.Pointer(&p.storage), 0)
 }
 
-// MW is a member that shares its bytes with others.
+// MW returns the address of a member that shares its bytes with others.
 //
 // C: mw
 func (p *RXESendWRWR) MW() *RXESendWRWRMW {
 	return arm[RXESendWRWRMW](unsafe.Pointer(&p.storage), 0)
 }
 
-// PVRDMASQWQEHdrEx is a union of 4 bytes; each member is a method that gives its address. It is in PVRDMASQWQEHdr.Ex.
+// PVRDMASQWQEHdrEx is a union of 4 bytes; each member is a method that returns its address. It is in PVRDMASQWQEHdr.Ex.
 //
 // C: union ex in struct pvrdma_sq_wqe_hdr (vmw_pvrdma-abi.h)
 //
@@ -351,21 +351,21 @@ type PVRDMASQWQEHdrEx struct {
 	storage [1]uint32
 }
 
-// ImmData is a member that shares its bytes with others.
+// ImmData returns the address of a member that shares its bytes with others.
 //
 // C: imm_data
 func (p *PVRDMASQWQEHdrEx) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.storage), 0)
 }
 
-// InvalidateRKey is a member that shares its bytes with others.
+// InvalidateRKey returns the address of a member that shares its bytes with others.
 //
 // C: invalidate_rkey
 func (p *PVRDMASQWQEHdrEx) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.storage), 0)
 }
 
-// PVRDMASQWQEHdrWR is a union of 48 bytes; each member is a method that gives its address. It is in PVRDMASQWQEHdr.WR.
+// PVRDMASQWQEHdrWR is a union of 48 bytes; each member is a method that returns its address. It is in PVRDMASQWQEHdr.WR.
 //
 // C: union wr in struct pvrdma_sq_wqe_hdr (vmw_pvrdma-abi.h)
 //
@@ -377,42 +377,42 @@ type PVRDMASQWQEHdrWR struct {
 	storage [6]uint64
 }
 
-// RDMA is a member that shares its bytes with others.
+// RDMA returns the address of a member that shares its bytes with others.
 //
 // C: rdma
 func (p *PVRDMASQWQEHdrWR) RDMA() *PVRDMASQWQEHdrWRRDMA {
 	return arm[PVRDMASQWQEHdrWRRDMA](unsafe.Pointer(&p.storage), 0)
 }
 
-// Atomic is a member that shares its bytes with others.
+// Atomic returns the address of a member that shares its bytes with others.
 //
 // C: atomic
 func (p *PVRDMASQWQEHdrWR) Atomic() *PVRDMASQWQEHdrWRAtomic {
 	return arm[PVRDMASQWQEHdrWRAtomic](unsafe.Pointer(&p.storage), 0)
 }
 
-// MaskedAtomics is a member that shares its bytes with others.
+// MaskedAtomics returns the address of a member that shares its bytes with others.
 //
 // C: masked_atomics
 func (p *PVRDMASQWQEHdrWR) MaskedAtomics() *PVRDMASQWQEHdrWRMaskedAtomics {
 	return arm[PVRDMASQWQEHdrWRMaskedAtomics](unsafe.Pointer(&p.storage), 0)
 }
 
-// FastReg is a member that shares its bytes with others.
+// FastReg returns the address of a member that shares its bytes with others.
 //
 // C: fast_reg
 func (p *PVRDMASQWQEHdrWR) FastReg() *PVRDMASQWQEHdrWRFastReg {
 	return arm[PVRDMASQWQEHdrWRFastReg](unsafe.Pointer(&p.storage), 0)
 }
 
-// UD is a member that shares its bytes with others.
+// UD returns the address of a member that shares its bytes with others.
 //
 // C: ud
 func (p *PVRDMASQWQEHdrWR) UD() *PVRDMASQWQEHdrWRUD {
 	return arm[PVRDMASQWQEHdrWRUD](unsafe.Pointer(&p.storage), 0)
 }
 
-// PVRDMASQWQEHdrWRMaskedAtomicsWRData is a union of 32 bytes; each member is a method that gives its address. It is in
+// PVRDMASQWQEHdrWRMaskedAtomicsWRData is a union of 32 bytes; each member is a method that returns its address. It is in
 // PVRDMASQWQEHdrWRMaskedAtomics.WRData.
 //
 // C: union wr.masked_atomics.wr_data in struct pvrdma_sq_wqe_hdr (vmw_pvrdma-abi.h)
@@ -425,21 +425,21 @@ type PVRDMASQWQEHdrWRMaskedAtomicsWRData struct {
 	storage [4]uint64
 }
 
-// CmpSwap is a member that shares its bytes with others.
+// CmpSwap returns the address of a member that shares its bytes with others.
 //
 // C: cmp_swap
 func (p *PVRDMASQWQEHdrWRMaskedAtomicsWRData) CmpSwap() *PVRDMAExCmpSwap {
 	return arm[PVRDMAExCmpSwap](unsafe.Pointer(&p.storage), 0)
 }
 
-// FetchAdd is a member that shares its bytes with others.
+// FetchAdd returns the address of a member that shares its bytes with others.
 //
 // C: fetch_add
 func (p *PVRDMASQWQEHdrWRMaskedAtomicsWRData) FetchAdd() *PVRDMAExFetchAdd {
 	return arm[PVRDMAExFetchAdd](unsafe.Pointer(&p.storage), 0)
 }
 
-// In6AddrIn6U is a union of 16 bytes; each member is a method that gives its address. It is in In6Addr.In6U.
+// In6AddrIn6U is a union of 16 bytes; each member is a method that returns its address. It is in In6Addr.In6U.
 //
 // C: union in6_u in struct in6_addr (in6.h)
 //
@@ -451,21 +451,21 @@ type In6AddrIn6U struct {
 	storage [4]uint32
 }
 
-// U6Addr8 is a member that shares its bytes with others.
+// U6Addr8 returns the address of a member that shares its bytes with others.
 //
 // C: u6_addr8
 func (p *In6AddrIn6U) U6Addr8() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
-// U6Addr16 is a member that shares its bytes with others.
+// U6Addr16 returns the address of a member that shares its bytes with others.
 //
 // C: u6_addr16
 func (p *In6AddrIn6U) U6Addr16() *[8]BE16 {
 	return arm[[8]BE16](unsafe.Pointer(&p.storage), 0)
 }
 
-// U6Addr32 is a member that shares its bytes with others.
+// U6Addr32 returns the address of a member that shares its bytes with others.
 //
 // C: u6_addr32
 func (p *In6AddrIn6U) U6Addr32() *[4]BE32 {

@@ -11,13 +11,14 @@ import (
 
 func (w *Witness) add(c check) { w.checks = append(w.checks, c) }
 
-// number asserts that a C expression of type size_t has a value.
+// number asserts the value of a C expression of type size_t.
 func (w *Witness) number(item Item, expr string, want int64) {
 	item.Want = fmt.Sprint(want)
 	w.add(check{item: item, value: expr, code: fmt.Sprintf("_Static_assert(%s == %d, %q);", expr, want, item)})
 }
 
-// pointer asserts that a C pointer expression has a type; const counts behind a pointer, which is why it is one.
+// pointer asserts the type of a C pointer expression. A pointer is used because only behind one do qualifiers such as
+// const count.
 func (w *Witness) pointer(item Item, expr, want string) {
 	item.Want = want
 	w.add(check{item: item, typed: expr,
@@ -31,7 +32,7 @@ func (w *Witness) integer(item Item, expr string, want model.Int) {
 }
 
 func (w *Witness) record(rec *model.Record) error {
-	if rec.Kind == model.Incomplete { // only pointers to it exist: nothing to measure
+	if rec.Kind == model.Incomplete { // incomplete types have no size
 		return nil
 	}
 	name := rec.CName()
@@ -70,7 +71,7 @@ func (w *Witness) record(rec *model.Record) error {
 	return nil
 }
 
-// flexibleArray asserts that an array has no length: such an array is compatible with one of length 0, and no other is.
+// flexibleArray asserts that an array has no length: only an array of length 0 is compatible with it.
 func (w *Witness) flexibleArray(item Item, value string) {
 	item.Want = "no length"
 	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), "+
@@ -97,8 +98,8 @@ func (w *Witness) enum(e *model.Enum) {
 	}
 }
 
-// complete asserts that the enumeration has no value that the model lacks: -Wall reports one that a switch does not
-// handle.
+// complete asserts that the enumeration has no value that the model lacks: -Wall reports enumerators that a switch does
+// not handle.
 func (w *Witness) complete(e *model.Enum) {
 	item := Item{Kind: EnumItem, Name: e.Tag, Fact: "complete", Want: fmt.Sprintf("%d enumerators", len(e.Enumerators))}
 	seen := map[model.Int]bool{}
@@ -143,7 +144,7 @@ func (w *Witness) macro(m *model.Macro, names *names) {
 	}
 }
 
-// alias asserts that the name a macro stands for is declared, and that both mean the same thing.
+// alias asserts that the target of a macro is declared and that the macro and the target are the same.
 func (w *Witness) alias(m *model.Macro, names *names) {
 	item := Item{Kind: AliasItem, Name: "-", Path: m.Name}
 	if kind := names.tags[m.Target]; kind != "" {
@@ -162,8 +163,8 @@ func (w *Witness) alias(m *model.Macro, names *names) {
 	}
 }
 
-// function asserts a prototype by assigning the function to a pointer of the recorded type. Without parentheses behind
-// it, a macro of the same name that takes parameters does not hide the function.
+// function asserts a prototype by assigning the function to a pointer of the recorded type. A function-like macro of
+// the same name does not hide the function, because no parenthesis follows the name.
 func (w *Witness) function(f *model.Func) error {
 	decl, err := protoType(&f.Proto, fmt.Sprintf("(*goverbs_%d)", len(w.checks)))
 	if err != nil {
@@ -178,7 +179,7 @@ func (w *Witness) function(f *model.Func) error {
 	return nil
 }
 
-// funcType asserts what a typedef of a function's type stands for, by a pointer to it.
+// funcType asserts the target of a function typedef, through a pointer to it.
 func (w *Witness) funcType(f *model.Func) error {
 	want, err := protoType(&f.Proto, "(*)")
 	if err != nil {
@@ -192,12 +193,12 @@ func (w *Witness) funcType(f *model.Func) error {
 func pointerTo(spelled string) string {
 	t, err := model.ParseType(spelled)
 	if err != nil {
-		return spelled + " *" // the compiler will say what is wrong with it
+		return spelled + " *" // the compiler reports the problem
 	}
 	return t.Declare("*")
 }
 
-// names are what a macro can stand for.
+// names holds the possible targets of macros.
 type names struct {
 	tags        map[string]string // to struct, union or enum
 	enumerators map[string]model.Int

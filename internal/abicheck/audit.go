@@ -20,26 +20,26 @@ import (
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// Verdict is how what is installed and the generated Go packages go together.
+// Verdict is the result of comparing an installation with the generated Go packages.
 type Verdict string
 
 const (
-	Identical    Verdict = "identical"    // they say the same
-	Compatible   Verdict = "compatible"   // one is older; what both have is the same
-	Incompatible Verdict = "incompatible" // a program would read or write the wrong memory, or mean another value
+	Identical    Verdict = "identical"    // no differences
+	Compatible   Verdict = "compatible"   // one is older; everything that both have is the same
+	Incompatible Verdict = "incompatible" // a program would access the wrong memory or use a wrong value
 )
 
-// Question is what Ask needs to know.
+// Question holds the arguments of Ask.
 type Question struct {
-	Packages []rules.Package // to check; all when empty
-	Include  string          // include directory that holds the headers; the compiler's own when empty
+	Packages []rules.Package // to check; empty means all
+	Include  string          // include directory of the headers; empty means the compiler's own
 	CC       Compiler        // for Target
 	Target   string          // GOARCH
-	// Release is that of what is installed, by project, where the user states it.
+	// Release is the installed release by project, if the user states it.
 	Release     map[string]string
-	Only        Part     // look at nothing else; everything when empty
-	LibraryDirs []string // where the libraries are; where the loader looks when empty
-	// the Go packages; empty when they were not compiled for Target, and their model stands for them
+	Only        Part     // check only this part; empty means everything
+	LibraryDirs []string // directories of the libraries; empty means the loader's
+	// Go packages; empty if they were not compiled for Target, in which case their model is compared
 	Go       []witness.Package
 	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
 	Recorded rules.Recorded // all recorded releases
@@ -52,7 +52,7 @@ func (q Question) packages() []rules.Package {
 	return q.Packages
 }
 
-// Part is one of the two things that an installation has.
+// Part is one of the two parts of an installation.
 type Part string
 
 const (
@@ -60,42 +60,42 @@ const (
 	Libraries Part = "libraries"
 )
 
-// Answer is what is installed, and how the Go packages go with it.
+// Answer describes the installation and its compatibility with the Go packages.
 type Answer struct {
 	Verdict      Verdict    `json:"verdict"` // of everything below
 	Headers      []*Include `json:"headers"` // of each project whose headers were compared
 	Libraries    []*Library `json:"libraries"`
-	NotInstalled []Absent   `json:"not_installed"` // packages whose headers, and libraries that, are not here
+	NotInstalled []Absent   `json:"not_installed"` // missing libraries, and packages whose headers are missing
 }
 
-// Include is how the installed headers of a project go with the Go packages.
+// Include describes the installed headers of a project and their compatibility.
 type Include struct {
 	Project     string       `json:"project"`
 	Verdict     Verdict      `json:"verdict"`
 	Packages    []string     `json:"packages"`    // whose headers were compared
-	Dir         string       `json:"include"`     // where they are
-	Release     string       `json:"release"`     // of the headers: "44.0", or how it lies to the recorded ones
+	Dir         string       `json:"include"`     // their include directory
+	Release     string       `json:"release"`     // of the headers: "44.0", or its order among the recorded ones
 	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
-	Report      *Report      `json:"report"`      // of the C compiler, about our reading of the headers
+	Report      *Report      `json:"report"`      // of the C compiler about our parsing of the headers
 	Differences []Difference `json:"differences"` // between the headers and the Go packages
 }
 
-// Absent is something that a machine has not.
+// Absent is something that is not installed.
 type Absent struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// Ask compares what is installed with the Go packages. An error means that there is no verdict; that some of it is not
-// installed is none, unless nothing is.
+// Ask compares the installation with the Go packages. It returns an error if there is no verdict; a missing part is an
+// error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
 	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
 	for of, release := range q.Release {
 		if project.Named(of) == nil {
-			return nil, fmt.Errorf("%q is no project; there are %s", of, strings.Join(project.Names(), ", "))
+			return nil, fmt.Errorf("unknown project %q; use one of %s", of, strings.Join(project.Names(), ", "))
 		}
 		if release != "" && !releaseName.MatchString(release) {
-			return nil, fmt.Errorf("%q is no release of %s; name one like %s", release, of, q.Primary.Of(of)[0].Name)
+			return nil, fmt.Errorf("unknown release %q of %s; use a number such as %s", release, of, q.Primary.Of(of)[0].Name)
 		}
 	}
 	var none error
@@ -133,8 +133,8 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-// askHeaders reads the installed headers of a project, compares them with the Go packages, and lets the C compiler
-// prove the reading, so that the verdict does not rest on a C reader of our own.
+// askHeaders parses the installed headers of a project, compares them with the Go packages, and has the C compiler
+// verify the result of the parser, so that the verdict does not depend on it.
 func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project, packages []rules.Package) error {
 	include := q.Include
 	if include == "" {
@@ -143,7 +143,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 			return err
 		}
 	}
-	if q.Include != "" { // the C compiler would wait for a pipe, or read a device to no end
+	if q.Include != "" { // the C compiler would block on a pipe, or read a device forever
 		if err := bounded.Tree(q.Include); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 
 var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
-// compareGo measures the Go packages, with those whose types they use, and compares them with their model.
+// compareGo measures the Go packages and the packages whose types they use, and compares them with their model.
 func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Difference, error) {
 	packages = ofProject(withImports(packages), ours.Project)
 	var compiled []witness.Package
@@ -207,7 +207,7 @@ func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Di
 	return compareModel(have, restrict(ours, packages), q.Target), nil
 }
 
-// verdict is the worst of all.
+// verdict returns the worst verdict.
 func (a *Answer) verdict() Verdict {
 	all := map[Verdict]bool{}
 	for _, h := range a.Headers {
@@ -235,8 +235,8 @@ func (h *Include) verdict() Verdict {
 	return Identical
 }
 
-// Mismatches counts what makes the headers incompatible: what the C compiler has otherwise than we read it, and what
-// they have otherwise than the Go packages.
+// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with our
+// parser, and of the headers with the Go packages.
 func (h *Include) Mismatches() int {
 	n := len(h.Report.Mismatches)
 	for _, d := range h.Differences {
@@ -247,7 +247,7 @@ func (h *Include) Mismatches() int {
 	return n
 }
 
-// place tells how headers of no known release lie to the recorded ones.
+// place describes where headers of an unknown release belong among the recorded ones.
 func place(differences []Difference, recorded []*model.Release) string {
 	names := make([]string, 0, len(recorded))
 	for _, r := range recorded {
@@ -269,9 +269,9 @@ func place(differences []Difference, recorded []*model.Release) string {
 	return "unknown"
 }
 
-// Print writes the answer for people: for the headers the line of counts and the verdict, a line for each library and
-// for what is not installed, then every mismatch on a line. Differences that are compatible are counted, for the
-// headers and for each library, or with verbose each is a line.
+// Print writes the answer as text: for the headers a line of counts and the verdict, a line for each library and for
+// each missing part, then a line for each mismatch. Compatible differences are counted for the headers and for each
+// library; verbose lists them.
 func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
 	for _, h := range a.Headers {
@@ -297,7 +297,7 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 	}
 	for _, l := range a.Libraries {
 		for _, s := range l.New {
-			p.line("  new  : %s in %s: no table knows it", s, l.Name)
+			p.line("  new  : %s in %s: not in any table", s, l.Name)
 		}
 	}
 	return p.err
@@ -307,7 +307,7 @@ func (a *Answer) printDifferences(p *printer, compatible bool, word string) {
 	for _, h := range a.Headers {
 		if !compatible {
 			for _, m := range h.Report.Mismatches {
-				p.line("  %s: the C compiler has it otherwise than it was read: %s", word, m)
+				p.line("  %s: the C compiler disagrees with the parser: %s", word, m)
 			}
 		}
 		for _, d := range h.Differences {
@@ -325,7 +325,7 @@ func (a *Answer) printDifferences(p *printer, compatible bool, word string) {
 	}
 }
 
-// countDifferences writes how many differences are compatible.
+// countDifferences writes the numbers of compatible differences.
 func (a *Answer) countDifferences(p *printer) {
 	all := 0
 	count := func(where string, n int) {
@@ -350,7 +350,7 @@ func (a *Answer) countDifferences(p *printer) {
 	}
 }
 
-// printer keeps the first error of many writes.
+// printer keeps the first write error.
 type printer struct {
 	w   io.Writer
 	err error
@@ -362,7 +362,7 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
-// headersOfPackage is how an answer names the headers that a package is made of, where none of them are here.
+// headersOfPackage returns the name under which an answer lists missing headers of a package.
 func headersOfPackage(name string) string {
 	for _, p := range rules.Packages {
 		if p.Name == name {
@@ -372,7 +372,7 @@ func headersOfPackage(name string) string {
 	return ""
 }
 
-// Require is an error that names those of the packages and libraries that were not checked.
+// Require returns an error that names the packages and libraries that were not checked.
 func (a *Answer) Require(names []string) error {
 	checked := map[string]bool{}
 	for _, h := range a.Headers {
@@ -386,7 +386,7 @@ func (a *Answer) Require(names []string) error {
 	var missing []error
 	for _, name := range names {
 		if !checked[name] {
-			why := "it was not asked for"
+			why := "not requested"
 			for _, n := range a.NotInstalled {
 				if n.Name == name || n.Name == headersOfPackage(name) {
 					why = n.Why

@@ -148,7 +148,7 @@ func TestAskTrustsTheCompiler(t *testing.T) {
 	assert.Equal(t, Incompatible, a.Verdict)
 	var b strings.Builder
 	require.NoError(t, a.Print(&b, true))
-	assert.Contains(t, b.String(), "wrong: the C compiler has it otherwise than it was read: small_wr,,size: want")
+	assert.Contains(t, b.String(), "wrong: the C compiler disagrees with the parser: small_wr,,size: want")
 }
 
 func TestAskCannotTell(t *testing.T) {

@@ -16,18 +16,18 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// bitfield is a bitfield that the compiler has to place. C has no constant expression for that, so the compiler makes
-// an object file with a record whose other bits are zero.
+// bitfield is a bitfield whose position the compiler determines. C has no constant expression for it, so the compiler
+// produces an object file with a record in which all other bits are zero.
 type bitfield struct {
 	item   Item
 	record string // C spelling of the type
 	mask   []byte // the record's bytes with the bits of the field set
 }
 
-// bigEndian are the targets on which C allocates the bits of a byte from the highest on.
+// bigEndian lists the targets on which C allocates the bits of a byte from the highest on.
 var bigEndian = []string{"mips64", "ppc64", "s390x"}
 
-// bitfield asks for the place of a bitfield of a record.
+// bitfield adds a check of the position of a record's bitfield.
 func (w *Witness) bitfield(rec *model.Record, m member, item Item) {
 	mask := make([]byte, rec.Size.On(w.Target))
 	first := 8*(m.offset-m.field.Offset.On(w.Target)) + m.field.Bits.First.On(w.Target)
@@ -42,7 +42,7 @@ func (w *Witness) bitfield(rec *model.Record, m member, item Item) {
 	w.bits = append(w.bits, bitfield{item: item, record: rec.CName(), mask: mask})
 }
 
-// checkBits compiles the records and reports the bitfields that lie elsewhere.
+// checkBits compiles the records and reports misplaced bitfields.
 func (w *Witness) checkBits(ctx context.Context, cc Compiler, includeDir string) ([]Mismatch, error) {
 	if len(w.bits) == 0 {
 		return nil, nil
@@ -63,13 +63,13 @@ func (w *Witness) checkBits(ctx context.Context, cc Compiler, includeDir string)
 		}
 		if !bytes.Equal(have, b.mask) {
 			found = append(found, Mismatch{Item: b.item, Found: hex.EncodeToString(have),
-				Message: "the bitfield lies elsewhere"})
+				Message: "the bitfield has another position"})
 		}
 	}
 	return found, nil
 }
 
-// object compiles C text and gives the bytes of the objects that it defines.
+// object compiles C text and returns the bytes of the objects that it defines.
 func (c Compiler) object(ctx context.Context, includeDir, text string) (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "goverbs")
 	if err != nil {
@@ -89,7 +89,7 @@ func (c Compiler) object(ctx context.Context, includeDir, text string) (map[stri
 	}
 	f, err := elf.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("it made no object file: %s", firstLines(said, 3))
+		return nil, fmt.Errorf("no object file: %s", firstLines(said, 3))
 	}
 	defer f.Close()
 	symbols, err := f.Symbols()
@@ -103,7 +103,7 @@ func (c Compiler) object(ctx context.Context, includeDir, text string) (map[stri
 		}
 		data, err := f.Sections[s.Section].Data()
 		if err != nil || s.Value+s.Size > uint64(len(data)) {
-			return nil, fmt.Errorf("%s: its object file is damaged", s.Name)
+			return nil, fmt.Errorf("%s: corrupt object file", s.Name)
 		}
 		objects[s.Name] = data[s.Value : s.Value+s.Size]
 	}

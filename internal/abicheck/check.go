@@ -19,11 +19,11 @@ import (
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// Options are what the commands can be asked. Names are those of abicheck's flags in the comments.
+// Options are the options of the commands. The comments name abicheck's flags.
 type Options struct {
-	Dump     bool   // -dump: print what the Go packages have, as CSV with C names
+	Dump     bool   // -dump: print the facts of the Go packages as CSV with C names
 	JSON     bool   // -json
-	Verbose  bool   // -v: list the differences that are fine, too
+	Verbose  bool   // -v: also list compatible differences
 	Include  string // -I
 	CC       string // -cc
 	Target   string // -target: a GOARCH
@@ -36,7 +36,7 @@ type Options struct {
 	Releases int    // -minimum-releases
 }
 
-// PackageNames are the packages that can be checked.
+// PackageNames returns the names of the packages that can be checked.
 func PackageNames() []string {
 	var all []string
 	for _, p := range witness.All() {
@@ -45,12 +45,12 @@ func PackageNames() []string {
 	return all
 }
 
-// List parts names at commas.
+// List splits names at commas.
 func List(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// Run does what the options ask for and tells whether all is well.
+// Run does what the options request and reports whether everything is compatible.
 func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if o.Only != "" && o.Only != string(Headers) && o.Only != string(Libraries) {
 		return false, fmt.Errorf("-only takes headers or libraries, got %q", o.Only)
@@ -91,14 +91,14 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 		err = enc.Encode(answer)
 	} else if err = answer.Print(stdout, o.Verbose); err == nil && len(q.Go) == 0 && q.Only != Libraries {
 		_, err = fmt.Fprintf(stdout,
-			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert "+
-				"when they are compiled\n",
+			"this program was compiled for %s: the Go packages for %s were not measured, only the assertions that they contain "+
+				"were compared\n",
 			runtime.GOARCH, o.Target)
 	}
 	return answer.Verdict != Incompatible, errors.Join(err, answer.Require(List(o.Required)))
 }
 
-// releases reads what -release names: RELEASE or PROJECT=RELEASE.
+// releases parses the value of -release: RELEASE or PROJECT=RELEASE.
 func releases(named string) map[string]string {
 	all := map[string]string{}
 	for _, one := range List(named) {
@@ -120,7 +120,7 @@ func checkCache(ctx context.Context, o Options, primary, recorded rules.Recorded
 	return s.Mismatches() == 0, errors.Join(s.Print(stdout), s.Require(List(o.Required), o.Releases))
 }
 
-// dump prints what the Go packages have.
+// dump prints the facts of the Go packages.
 func dump(o Options, packages []rules.Package, stdout io.Writer) error {
 	if o.Target != runtime.GOARCH {
 		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with "+

@@ -11,10 +11,9 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Compare lists how installed headers (theirs) differ from the release that the Go package was generated from (ours),
-// and of each difference whether a Go program works all the same. recorded are the known releases, which tell since
-// when something exists and which records may grow. theirs.Name is the release of the installed headers where it is
-// known, else "".
+// Compare lists the differences between installed headers (theirs) and the release that the Go package was generated
+// from (ours), and whether each is compatible. recorded holds the known releases, which show since when a declaration
+// exists and which records may grow. theirs.Name is the release of the installed headers, or "" if unknown.
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
 	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target)}
 	for _, side := range []*model.Release{ours, theirs} {
@@ -44,8 +43,8 @@ func Compare(ours, theirs *model.Release, recorded []*model.Release, target stri
 	return c.all
 }
 
-// Identify gives the recorded release that the headers are equal to, or "". Of several that have the same headers it is
-// the stated one, where that is among them.
+// Identify returns the recorded release that equals the headers, or "". If several releases have the same headers, it
+// prefers the stated one.
 func Identify(headers *model.Release, recorded []*model.Release, target, stated string) string {
 	found := ""
 	for _, r := range recorded {
@@ -59,9 +58,9 @@ func Identify(headers *model.Release, recorded []*model.Release, target, stated 
 type comparer struct {
 	ours, theirs *index
 	past         history
-	// the newest recorded release of which the installed headers have something that older ones lack
+	// newest recorded release with a declaration that the installed headers have and older releases lack
 	floor int
-	// of each side: where programs and the library share arrays of a record
+	// for each side: where programs and the library share arrays of a record
 	arrays []func() (map[string][]string, error)
 	all    []Difference
 }
@@ -90,22 +89,22 @@ func (c *comparer) item(x *index, key string) Item {
 	return item
 }
 
-// missing notes what the installed headers lack: they may be older than it, or have lost it.
+// missing adds a declaration that the installed headers lack, because they are older or have lost it.
 func (c *comparer) missing(item Item, key string) {
 	since, i := c.past.since(key)
 	if c.older(i) {
 		c.add(item, "", since, true, "these headers are older")
 		return
 	}
-	why := "it has vanished from these headers"
+	why := "removed from these headers"
 	if c.theirs.release == "" && i == 0 {
-		why += ", unless they are older than every recorded release (say so with -release)"
+		why += ", unless they are older than every recorded release; state it with -release"
 	}
 	c.add(item, "", since, false, why)
 }
 
-// older reports whether the installed headers can be older than what exists since a recorded release. Those that have
-// something newer cannot, whatever is stated.
+// older reports whether the installed headers can be older than a recorded release. Headers with a newer declaration
+// cannot, even if the stated release is older.
 func (c *comparer) older(i int) bool {
 	if i < 0 || i < c.floor {
 		return false
@@ -126,7 +125,7 @@ func (c *comparer) added(item Item, key string) {
 	c.add(item, "declared", since, true, why)
 }
 
-// both compares what both sides declare.
+// both compares a declaration of both sides.
 func (c *comparer) both(key string) {
 	if o, t := c.ours.records[key], c.theirs.records[key]; o != nil && t != nil {
 		c.record(key, o, t)
@@ -173,18 +172,18 @@ func (c *comparer) macro(key string) {
 	switch {
 	case t == nil && o.Kind == model.FuncLike:
 		item.Kind, item.Fact, item.Want = MacroItem, "declaration", "macro"
-		c.add(item, "function", c.hiddenSince(key), true, "one of them hides the function by a macro")
+		c.add(item, "function", c.hiddenSince(key), true, "one of them hides the function behind a macro")
 	case t != nil && o.Kind == model.Alias && t.Kind == model.Alias && o.Target != t.Target:
 		item.Fact, item.Want = "target", o.Target
-		c.add(item, t.Target, "", false, "a name for something else")
+		c.add(item, t.Target, "", false, "another target")
 	case t != nil && o.Kind != t.Kind:
 		item.Fact, item.Want = "kind", string(o.Kind)
-		_, value := c.theirs.values[key] // its value is compared already
+		_, value := c.theirs.values[key] // its value has been compared
 		c.add(item, string(t.Kind), "", value, "a macro of another kind")
 	}
 }
 
-// hiddenSince is the first recorded release in which a macro stands before a function.
+// hiddenSince returns the first recorded release in which a macro hides a function.
 func (c *comparer) hiddenSince(key string) string {
 	for _, x := range c.past {
 		if x.macros[key] != nil {
@@ -205,8 +204,8 @@ func (c *comparer) function(o, t *model.Func) {
 		return
 	}
 	item.Fact, item.Want = "linkage", linkage(o)
-	if t.Inline == nil { // Go has its own code for it
-		c.add(item, linkage(t), "", true, "it became a symbol of the library")
+	if t.Inline == nil { // Go implements it
+		c.add(item, linkage(t), "", true, "now a symbol of the library")
 		return
 	}
 	known := slices.ContainsFunc(c.past,
@@ -221,7 +220,7 @@ func linkage(f *model.Func) string {
 	return "extern"
 }
 
-// spellProto spells a prototype without the names of parameters, which mean nothing to a caller.
+// spellProto formats a prototype without parameter names, which do not affect callers.
 func spellProto(p *model.Proto) string {
 	s, err := protoType(p, "(*)")
 	if err != nil {

@@ -141,19 +141,15 @@ func TestCompareRecordedReleases(t *testing.T) {
 	for _, want := range []string{
 		"record ibv_qp_ex: size is 360 in these headers, 368 in Go: grown at its end; since 56.1",
 		"field ibv_qp_ex.wr_flush: not in these headers: these headers are older; since 56.1",
-		"record verbs_context: size is 656 in these headers, 704 in Go: grown at its front; its members are " +
-			"counted from its end; since 65.0",
-		"field ib_uverbs_query_port_resp_ex.reserved: type is __u8[6] in these headers, __u8[2] in Go: a recorded " +
-			"release has it so; since 56.1",
+		"record verbs_context: size is 656 in these headers, 704 in Go: grown at its front; offsets are counted from its end; since 65.0",
+		"field ib_uverbs_query_port_resp_ex.reserved: type is __u8[6] in these headers, __u8[2] in Go: as in a recorded release; since 56.1",
 		// an arm of its union
 		"record mlx5dv_flow_action_attr: size is 16 in these headers, 24 in Go: grown at its end; but arrays of it " +
 			"have another stride: pass no more than one element in mlx5dv_create_flow.actions_attr; since 65.0",
-		"field efadv_qp_init_attr.reserved: type is uint8_t[4] in these headers, uint8_t in Go: a recorded release " +
-			"has it so; since 65.0",
+		"field efadv_qp_init_attr.reserved: type is uint8_t[4] in these headers, uint8_t in Go: as in a recorded release; since 65.0",
 		"field efadv_device_attr.reserved: only in these headers: of another release than the Go package; since " +
 			"33.2 or earlier",
-		"macro mlx5dv_create_flow: declaration is function in these headers, macro in Go: one of them hides the " +
-			"function by a macro; since 65.0",
+		"macro mlx5dv_create_flow: declaration is function in these headers, macro in Go: one of them hides the function behind a macro; since 65.0",
 		"function ibv_reg_mr_ex: not in these headers: these headers are older; since 65.0",
 		"constant IBV_DEVICE_CC_DMA_BOUNCE: not in these headers: these headers are older; since 65.0",
 	} {
@@ -312,8 +308,7 @@ func TestCompareNewerRelease(t *testing.T) {
 		"field ibv_qp_ex.wr_new: only in these headers: these headers are newer",
 		"record ibv_qp_init_attr_ex: size is 144 in these headers, 136 in Go: grown at its end",
 		"field ibv_qp_init_attr_ex.new_option: only in these headers: these headers are newer",
-		"record verbs_context: size is 704 in these headers, 696 in Go: grown at its front; its members are " +
-			"counted from its end",
+		"record verbs_context: size is 704 in these headers, 696 in Go: grown at its front; offsets are counted from its end",
 		"field verbs_context.new_op: only in these headers: these headers are newer",
 		"field ib_uverbs_query_port_resp_ex.reserved: type is __u8[1] in these headers, __u8[2] in Go: reserved " +
 			"bytes came into use",
@@ -340,9 +335,8 @@ func TestCompareOlderRelease(t *testing.T) {
 	theirs.Name = ""
 	require.Len(t, wrong(), 1)
 	assert.Equal(t,
-		"function ibv_open_device: not in these headers: it has vanished from these headers, unless they are older "+
-			"than every recorded release "+
-			"(say so with -release); since 33.2 or earlier", wrong()[0].String())
+		"function ibv_open_device: not in these headers: removed from these headers, unless they are older "+
+			"than every recorded release; state it with -release; since 33.2 or earlier", wrong()[0].String())
 	theirs.Name = "44.0"
 	assert.Len(t, wrong(), 1)
 	theirs.Name = "28.0"
@@ -383,7 +377,7 @@ func TestCompareHarmless(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"enumerator IBV_MTU_256: enum is - in these headers, ibv_mtu in Go: declared elsewhere, with the same value",
-		"function ibv_post_send: linkage is extern in these headers, inline in Go: it became a symbol of the library",
+		"function ibv_post_send: linkage is extern in these headers, inline in Go: now a symbol of the library",
 	}, lines)
 }
 

@@ -10,9 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// record compares the layouts of a record. A record of the library may grow at its end, or, where all offsets are
-// counted from its end, at its front; either only if recorded releases show that it does, or a comp_mask shows that it
-// may.
+// record compares the layouts of a record. A record of the library may grow at its end, or at its front if all offsets
+// are counted from its end. Recorded releases or a comp_mask must show that it may grow.
 func (c *comparer) record(key string, o, t *layout) {
 	tag := o.rec.Tag
 	item := func(path, fact, ours string) Item {
@@ -35,14 +34,14 @@ func (c *comparer) record(key string, o, t *layout) {
 	}
 	since := c.grownSince(key, o, t)
 	if o.size != t.size {
-		ok, why := step.growth != differently, "it changed size and its members moved"
+		ok, why := step.growth != differently, "its size changed and members moved"
 		switch {
 		case step.growth == atFront:
-			why = "grown at its front; its members are counted from its end"
+			why = "grown at its front; offsets are counted from its end"
 		case step.growth == atEnd:
 			why = "grown at its end"
 			if ok = c.hasGrown(key, atEnd) || extensible(o.rec); !ok {
-				why += ", and nothing shows that it may"
+				why += ", but no recorded release shows that it may grow"
 			}
 			why += c.stride(o.rec.CName())
 		}
@@ -70,8 +69,8 @@ func (c *comparer) record(key string, o, t *layout) {
 	}
 }
 
-// stride warns of arrays of a record that has grown. A program that uses no such array does not mind, so that this is
-// no verdict.
+// stride warns about arrays of a record that has grown. It does not affect the verdict, since few programs use such
+// arrays.
 func (c *comparer) stride(name string) string {
 	var places []string
 	for _, of := range c.arrays {
@@ -89,7 +88,7 @@ func (c *comparer) stride(name string) string {
 		strings.Join(slices.Compact(places), ", "))
 }
 
-// member compares what a member is.
+// member compares two versions of a member.
 func (c *comparer) member(key string, item func(path, fact, ours string) Item, o, t member, step layoutStep) {
 	ours, theirs, fact := spellMember(o.field), spellMember(t.field), "type"
 	unused := reserved(o.path) && step.growth != differently
@@ -109,7 +108,7 @@ func (c *comparer) member(key string, item func(path, fact, ours string) Item, o
 	}
 	switch {
 	case known:
-		c.add(item(o.path, fact, ours), theirs, since, true, "a recorded release has it so")
+		c.add(item(o.path, fact, ours), theirs, since, true, "as in a recorded release")
 	case unused && len(step.added)+len(step.gone) > 0:
 		c.add(item(o.path, fact, ours), theirs, "", true, "reserved bytes came into use")
 	default:
@@ -117,7 +116,7 @@ func (c *comparer) member(key string, item func(path, fact, ours string) Item, o
 	}
 }
 
-// firstWith is the first recorded release that has a member of this type and size, or -1.
+// firstWith returns the first recorded release that has a member of this type and size, or -1.
 func (c *comparer) firstWith(key string, m member) int {
 	return slices.IndexFunc(c.past, func(x *index) bool {
 		l := x.records[key]
@@ -129,26 +128,26 @@ func (c *comparer) firstWith(key string, m member) int {
 	})
 }
 
-// reserved reports whether a header keeps a member for later.
+// reserved reports whether a member is reserved for later use.
 func reserved(path string) bool {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	return strings.Contains(name, "reserved") || strings.Contains(name, "rsvd")
 }
 
-// growth is how a record came to its size.
+// growth describes how the size of a record changed.
 type growth int
 
 const (
 	not         growth = iota // same size
-	atEnd                     // what one side has more lies behind all that both have
-	atFront                   // it lies in front of it
+	atEnd                     // one side has more members, after the common ones
+	atFront                   // one side has more members, before the common ones
 	differently               // members moved
 )
 
-// layoutStep is what differs between two layouts of a record.
+// layoutStep is the difference between two layouts of a record.
 type layoutStep struct {
 	growth      growth
-	moved       []member // of the first layout, and in both
+	moved       []member // members of the first layout that both have
 	gone, added []member // the outermost ones only
 }
 
@@ -160,7 +159,7 @@ func compareLayouts(o, t *layout) layoutStep {
 	for _, m := range o.members {
 		if n, ok := t.byPath[m.path]; ok {
 			switch {
-			case reserved(m.path): // bytes without a meaning go where there is room
+			case reserved(m.path): // reserved bytes may move
 			case n.offset == m.offset:
 				still = append(still, m)
 			case n.offset-m.offset == shift:
@@ -196,7 +195,7 @@ func shared(a, b *layout) []member {
 	return slices.DeleteFunc(slices.Clone(a.members), func(m member) bool { _, ok := b.byPath[m.path]; return !ok })
 }
 
-// without lists the members of a that b lacks; those inside one that is listed are left out.
+// without lists the outermost members of a that b lacks.
 func without(a, b *layout) []member {
 	var all []member
 	for _, m := range a.members {
@@ -213,7 +212,7 @@ func without(a, b *layout) []member {
 	return all
 }
 
-// end is where the last member that means something ends; reserved bytes and padding may follow.
+// end returns the end of the last member that is not reserved or padding.
 func end(l *layout) int64 {
 	var end int64
 	for _, m := range l.members {
@@ -235,7 +234,7 @@ func (c *comparer) hasGrown(key string, how growth) bool {
 	return false
 }
 
-// grownSince is the first recorded release in which the record has at least the larger of the two sizes.
+// grownSince returns the first recorded release in which the record has at least the larger of the two sizes.
 func (c *comparer) grownSince(key string, o, t *layout) string {
 	for _, x := range c.past {
 		if l := x.records[key]; l != nil && l.size >= max(o.size, t.size) {
@@ -245,7 +244,7 @@ func (c *comparer) grownSince(key string, o, t *layout) string {
 	return ""
 }
 
-// goneSince is the first recorded release that lacks a member which an older one has.
+// goneSince returns the first recorded release that lacks a member which an older release has.
 func (c *comparer) goneSince(key, path string) string {
 	had := false
 	for _, x := range c.past {
@@ -262,7 +261,7 @@ func (c *comparer) goneSince(key, path string) string {
 	return ""
 }
 
-// extensible reports whether a record says by a comp_mask which of its members it has, and so may grow at its end.
+// extensible reports whether a record has a comp_mask of valid members, and so may grow at its end.
 func extensible(rec *model.Record) bool {
 	return slices.ContainsFunc(rec.Fields, func(f model.Field) bool { return f.Name == "comp_mask" })
 }

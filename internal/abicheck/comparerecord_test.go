@@ -41,7 +41,7 @@ func TestCompareRecord(t *testing.T) {
 	}{
 		"grown at its front, as nothing shows that it may": {
 			plain, front, []*model.Release{plain}, []string{
-				"record t: size is 24 in these headers, 16 in Go: it changed size and its members moved",
+				"record t: size is 24 in these headers, 16 in Go: its size changed and members moved",
 				"field t.a: offset is 8 in these headers, 0 in Go: the member moved",
 				"field t.b: offset is 16 in these headers, 8 in Go: the member moved",
 				"field t.n: only in these headers: these headers are newer",
@@ -49,22 +49,20 @@ func TestCompareRecord(t *testing.T) {
 		},
 		"grown at its front, as it has before": {
 			front, further, []*model.Release{plain, front}, []string{
-				"record t: size is 32 in these headers, 24 in Go: grown at its front; its members are counted from " +
-					"its end",
+				"record t: size is 32 in these headers, 24 in Go: grown at its front; offsets are counted from its end",
 				"field t.m: only in these headers: these headers are newer",
 			}, true,
 		},
 		"reserved bytes further back": {
 			held, used, []*model.Release{held, used}, []string{
 				"record t: size is 24 in these headers, 16 in Go: grown at its end; since 2.0",
-				"field t.reserved: offset is 16 in these headers, 8 in Go: a recorded release has it so; since 1.0",
+				"field t.reserved: offset is 16 in these headers, 8 in Go: as in a recorded release; since 1.0",
 				"field t.b: only in these headers: of another release than the Go package; since 2.0",
 			}, true,
 		},
 		"reserved bytes of a structure that grew at its front": {
 			held, heldFront, []*model.Release{held, heldFront}, []string{
-				"record t: size is 24 in these headers, 16 in Go: grown at its front; its members are counted from " +
-					"its end; since 2.0",
+				"record t: size is 24 in these headers, 16 in Go: grown at its front; offsets are counted from its end; since 2.0",
 				"field t.n: only in these headers: of another release than the Go package; since 2.0",
 			}, true,
 		},

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Check compiles the witness against the headers in includeDir, or in the compiler's own directories where it is empty,
-// and reports every item about which the compiler disagrees. An error means that nothing was proved either way.
+// Check compiles the witness against the headers in includeDir, or in the compiler's own directories if it is empty,
+// and reports every item that the compiler rejects. An error means that nothing was verified.
 func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*Report, error) {
 	text, starts := w.render()
 	out, err := cc.run(ctx, includeDir, text, "-DGOVERBS_COUNT")
@@ -44,10 +44,10 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 		}
 	}
 	if counted < 0 {
-		return nil, fmt.Errorf("%s for %s: the C compiler stopped before the end: %s", cc, w.Target, firstLines(out, 3))
+		return nil, fmt.Errorf("%s for %s: the C compiler stopped early: %s", cc, w.Target, firstLines(out, 3))
 	}
 	if counted != int64(len(w.checks)) {
-		return nil, fmt.Errorf("%s for %s: %d assertions were written but %d compiled", cc, w.Target, len(w.checks),
+		return nil, fmt.Errorf("%s for %s: %d assertions were generated but %d compiled", cc, w.Target, len(w.checks),
 			counted)
 	}
 	elsewhere, err := w.checkBits(ctx, cc, includeDir)
@@ -71,8 +71,7 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 	return r, nil
 }
 
-// reveal compiles a second file that makes the compiler say what it has where it disagrees. What it does not say stays
-// empty.
+// reveal compiles a second file whose errors contain the compiler's values. Values that no error contains stay empty.
 func (w *Witness) reveal(ctx context.Context, cc Compiler, includeDir string, checks []check, into []Mismatch) {
 	v := Witness{prelude: w.prelude}
 	for _, c := range checks {
@@ -112,7 +111,7 @@ func (w *Witness) reveal(ctx context.Context, cc Compiler, includeDir string, ch
 	}
 }
 
-// revealing is C on one line whose errors name the type, or spell the value as the lengths of arrays.
+// revealing returns one line of C whose errors name the type, or encode the value in array lengths.
 func revealing(c check) string {
 	switch {
 	case c.value != "":
@@ -138,7 +137,7 @@ func identifierRune(r rune) rune {
 	return '_'
 }
 
-// diagnostic is an error that the compiler reports in the witness itself.
+// diagnostic is a compiler error in the witness itself.
 type diagnostic struct {
 	line    int
 	message string
@@ -146,8 +145,8 @@ type diagnostic struct {
 
 var diagnosticLine = regexp.MustCompile(`^(.*?):(?:(\d+):)?(?:(\d+):)? (?:fatal )?error: (.*)$`)
 
-// readDiagnostics picks the errors out of what the compiler said. One that is not about the witness but about a header
-// or the command means that the witness was not heard.
+// readDiagnostics extracts the errors from compiler output. An error in a header or of the command means that the
+// witness was not compiled.
 func readDiagnostics(out string) ([]diagnostic, error) {
 	var all []diagnostic
 	for line := range strings.Lines(out) {
@@ -189,7 +188,7 @@ func pointedType(message string) string {
 	return ""
 }
 
-// headersHint tells how to mend the commonest reason why a header cannot be compiled.
+// headersHint returns a hint for missing headers.
 func headersHint(message string) string {
 	if strings.Contains(message, "No such file or directory") || strings.Contains(message, "file not found") {
 		return "; install libibverbs-dev and the C library's headers for this target, or name another include directory"
@@ -203,7 +202,7 @@ func firstLines(s string, n int) string {
 		lines = append(lines[:n], "…")
 	}
 	if len(lines) == 1 && lines[0] == "" {
-		return "it said nothing"
+		return "no output"
 	}
 	return strings.Join(lines, " / ")
 }

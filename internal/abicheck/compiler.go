@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// Compiler is a C compiler as $CC names it: a program, perhaps with arguments.
+// Compiler is a C compiler in the form of $CC: a program with optional arguments.
 type Compiler []string
 
-// String is the command as a shell would read it.
+// String returns the command for a shell.
 func (c Compiler) String() string { return strings.Join(c, " ") }
 
-// triplet is the GNU name of a target, which Debian puts before the names of its C compilers.
+// triplet maps targets to GNU names, the prefixes of Debian's cross compilers.
 var triplet = map[string]string{
 	"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "loong64": "loongarch64-linux-gnu",
 	"mips64": "mips64-linux-gnuabi64", "mips64le": "mips64el-linux-gnuabi64",
@@ -31,11 +31,11 @@ var triplet = map[string]string{
 	"riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu",
 }
 
-// ErrNoCompiler is the error of FindCompiler where the machine has none.
+// ErrNoCompiler is returned by FindCompiler if there is no compiler.
 var ErrNoCompiler = errors.New("no C compiler")
 
-// FindCompiler finds a C compiler for a target: for the machine's own target $CC, cc, gcc or clang, for any target the
-// cross compiler that Debian's packages install. Whether it really makes code for the target is part of the C witness.
+// FindCompiler finds a C compiler for a target: $CC, cc, gcc or clang for the machine's own target, and Debian's cross
+// compiler for any target. The C witness verifies that it compiles for the target.
 func FindCompiler(target string) (Compiler, error) {
 	var names []string
 	if target == runtime.GOARCH {
@@ -50,7 +50,7 @@ func FindCompiler(target string) (Compiler, error) {
 	}
 	name, ok := triplet[target]
 	if !ok {
-		return nil, fmt.Errorf("%w is known for target %s", ErrNoCompiler, target)
+		return nil, fmt.Errorf("%w known for target %s", ErrNoCompiler, target)
 	}
 	names = append(names, name+"-gcc")
 	for _, n := range names {
@@ -62,8 +62,7 @@ func FindCompiler(target string) (Compiler, error) {
 		ErrNoCompiler, target, strings.Join(names, ", "), strings.ReplaceAll(name, "_", "-"))
 }
 
-// run compiles C text without making code and gives what the compiler says. That the compiler is content is no error,
-// nor that it is not.
+// run compiles C text without generating code and returns the compiler's output. A rejected text is not an error.
 func (c Compiler) run(ctx context.Context, includeDir, text string, more ...string) (string, error) {
 	if len(c) == 0 {
 		return "", fmt.Errorf("%w named", ErrNoCompiler)
@@ -89,38 +88,38 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	return c.output(ctx, strings.NewReader(text), args...)
 }
 
-// What is named as a compiler may be no compiler: it has so much time, and may say so much, in each call. A compiler
-// takes seconds; the longest that one has to say is a line for each of some ten thousand facts.
+// Limits of a call, because the configured program may not be a compiler. A compiler needs seconds; its longest output
+// is a line for each of some ten thousand facts.
 var (
 	mostTime = 5 * time.Minute
 	mostText = 32 << 20
 )
 
-// output runs the compiler with more arguments, in the language that its messages are read in, and gives what it says.
-// That it fails is no error.
+// output runs the compiler with more arguments in the C locale, and returns its output. Failure of the compiler is not
+// an error.
 func (c Compiler) output(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("it was not done after %v", mostTime))
+	limited, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("timed out after %v", mostTime))
 	defer cancel()
 	out := &limitedBuffer{most: mostText, full: cancel}
 	cmd := exec.CommandContext(limited, c[0], append(slices.Clone(c[1:]), args...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
-	cmd.WaitDelay = time.Second // for children of it, which may hold the pipe
+	cmd.WaitDelay = time.Second // its children may hold the pipe open
 	err := cmd.Run()
 	switch exit := (*exec.ExitError)(nil); {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", c, ctx.Err())
 	case out.over:
-		return "", fmt.Errorf("%s: it says more than %d bytes; name another C compiler", c, mostText)
+		return "", fmt.Errorf("%s: output exceeds %d bytes; use another C compiler", c, mostText)
 	case limited.Err() != nil:
-		return "", fmt.Errorf("%s: %w; name another C compiler", c, context.Cause(limited))
+		return "", fmt.Errorf("%s: %w; use another C compiler", c, context.Cause(limited))
 	case err != nil && !errors.As(err, &exit):
-		return "", fmt.Errorf("%s: %w; name another C compiler", c, err)
+		return "", fmt.Errorf("%s: %w; use another C compiler", c, err)
 	}
 	return out.text.String(), nil
 }
 
-// limitedBuffer keeps what is written up to a limit. It calls full when that is reached.
+// limitedBuffer stores up to a limit and calls full when the limit is reached.
 type limitedBuffer struct {
 	text bytes.Buffer
 	most int
@@ -137,13 +136,13 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// isClang reports whether the compiler takes clang's options where they differ from gcc's.
+// isClang reports whether the compiler uses clang's options where they differ from gcc's.
 func (c Compiler) isClang(ctx context.Context) (bool, error) {
 	out, err := c.output(ctx, nil, "--version")
 	return strings.Contains(out, "clang"), err
 }
 
-// defaultInclude is the directories in which the compiler looks for headers, in its order.
+// defaultInclude returns the compiler's include directories in search order.
 func (c Compiler) defaultInclude(ctx context.Context) ([]string, error) {
 	out, err := c.run(ctx, "", "", "-v")
 	if err != nil {
@@ -152,7 +151,7 @@ func (c Compiler) defaultInclude(ctx context.Context) ([]string, error) {
 	_, list, ok := strings.Cut(out, "#include <...> search starts here:\n")
 	list, _, end := strings.Cut(list, "End of search list.")
 	if !ok || !end {
-		return nil, fmt.Errorf("%s -v does not tell where it looks for headers; name the include directory with -I", c)
+		return nil, fmt.Errorf("%s -v does not print its include directories; name one with -I", c)
 	}
 	var dirs []string
 	for line := range strings.Lines(list) {

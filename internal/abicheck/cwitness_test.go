@@ -204,11 +204,11 @@ func TestCWitnessIsHeard(t *testing.T) {
 		name, err := exec.LookPath("true")
 		require.NoError(t, err)
 		assert.ErrorContains(t, check(Compiler{name}, probeInclude, probe(), runtime.GOARCH),
-			"stopped before the end: it said nothing")
+			"stopped early: no output")
 	})
 	t.Run("no compiler", func(t *testing.T) {
 		assert.ErrorContains(t, check(Compiler{"goverbs-no-such-compiler"}, probeInclude, probe(), runtime.GOARCH),
-			"name another C compiler")
+			"use another C compiler")
 		assert.ErrorIs(t, check(nil, probeInclude, probe(), runtime.GOARCH), ErrNoCompiler)
 	})
 	t.Run("a program without an end", func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestCWitnessIsHeard(t *testing.T) {
 		mostTime = 50 * time.Millisecond
 		start := time.Now()
 		err := check(Compiler{"sh", "-c", "exec sleep 60"}, probeInclude, probe(), runtime.GOARCH)
-		assert.EqualError(t, err, "sh -c exec sleep 60: it was not done after 50ms; name another C compiler")
+		assert.EqualError(t, err, "sh -c exec sleep 60: timed out after 50ms; use another C compiler")
 		assert.Less(t, time.Since(start), 30*time.Second)
 	})
 	t.Run("a program that says too much", func(t *testing.T) {
@@ -224,17 +224,17 @@ func TestCWitnessIsHeard(t *testing.T) {
 		mostText = 1 << 20
 		talks := Compiler{"sh", "-c", "while :; do echo no compiler; done"}
 		assert.EqualError(t, check(talks, probeInclude, probe(), runtime.GOARCH),
-			"sh -c while :; do echo no compiler; done: it says more than 1048576 bytes; name another C compiler")
+			"sh -c while :; do echo no compiler; done: output exceeds 1048576 bytes; use another C compiler")
 	})
 	t.Run("a compiler for another target", func(t *testing.T) {
 		other := "riscv64"
 		if runtime.GOARCH == other {
 			other = "s390x"
 		}
-		assert.ErrorContains(t, check(cc, probeInclude, probe(), other), "does not make code for "+other)
+		assert.ErrorContains(t, check(cc, probeInclude, probe(), other), "does not compile for "+other)
 	})
 	t.Run("a target without a compiler", func(t *testing.T) {
-		assert.ErrorContains(t, check(cc, probeInclude, probe(), "wasm"), "no C compiler is known for target wasm")
+		assert.ErrorContains(t, check(cc, probeInclude, probe(), "wasm"), "no known C compiler for target wasm")
 	})
 	t.Run("no headers", func(t *testing.T) {
 		assert.ErrorContains(t, check(cc, t.TempDir(), probe(), runtime.GOARCH), "; install libibverbs-dev")

@@ -9,18 +9,17 @@ import (
 	"strings"
 )
 
-// Difference is something about which installed headers and the Go package disagree. Item.Want is what the Go package
-// has.
+// Difference is a difference between installed headers and the Go package. Item.Want is the value of the Go package.
 type Difference struct {
 	Item
-	Headers string `json:"headers"` // what the installed headers have; empty when they lack it
-	// rdma-core release since which it is as it is in the newer of the two; empty when no recorded release tells
+	Headers string `json:"headers"` // value of the installed headers; empty if missing
+	// rdma-core release that introduced the newer of the two values; empty if no recorded release shows it
 	Since      string `json:"since,omitempty"`
 	Compatible bool   `json:"compatible"`
 	Why        string `json:"why"`
 }
 
-// String is the difference on one line.
+// String returns the difference on one line.
 func (d Difference) String() string {
 	name := d.Name
 	if name == "-" || (d.Kind == EnumeratorItem && d.Path != "") {

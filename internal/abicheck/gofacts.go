@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// compareModel lists where a Go package differs from the model that it was generated from. There is nothing to list
-// unless the generated files were changed or the generator is wrong.
+// compareModel lists the differences between a Go package and the model that it was generated from. There are none
+// unless the generated files were edited or the generator is wrong.
 func compareModel(g *GoFacts, r *model.Release, target string) []Difference {
 	x := newIndex(r, target)
 	var all []Difference
@@ -18,7 +18,7 @@ func compareModel(g *GoFacts, r *model.Release, target string) []Difference {
 		if want != have {
 			item.Want = have
 			all = append(all, Difference{Item: item, Headers: want,
-				Why: "the generated package is not what its model says; run make generate"})
+				Why: "the generated package differs from its model; run make generate"})
 		}
 	}
 	have := map[string]bool{}

@@ -60,13 +60,13 @@ func TestMeasureRefuses(t *testing.T) {
 		p.Records[0].Paths, p.Records[0].Members = []string{"next"}, func(any) []any { return []any{member} }
 	}
 	for want, change := range map[string]func(p *witness.Package){
-		"not a pointer":            func(p *witness.Package) { p.Records[0].New = func() any { return goNested{} } },
-		"seen through struct":      func(p *witness.Package) { first(p, goNested{}) },
-		"lies outside":             func(p *witness.Package) { first(p, outside) },
-		"2 members have 1 names":   func(p *witness.Package) { p.Records[0].Paths = []string{"next"} },
-		"string, not an integer":   func(p *witness.Package) { p.Constants[0].Value = "1" },
-		"<nil>, not an integer":    func(p *witness.Package) { p.Constants[0].Value = nil },
-		"seen through invalid, no": func(p *witness.Package) { first(p, nil) },
+		"not a pointer":                func(p *witness.Package) { p.Records[0].New = func() any { return goNested{} } },
+		"accessed through struct":      func(p *witness.Package) { first(p, goNested{}) },
+		"lies outside":                 func(p *witness.Package) { first(p, outside) },
+		"2 members have 1 names":       func(p *witness.Package) { p.Records[0].Paths = []string{"next"} },
+		"string, not an integer":       func(p *witness.Package) { p.Constants[0].Value = "1" },
+		"<nil>, not an integer":        func(p *witness.Package) { p.Constants[0].Value = nil },
+		"accessed through invalid, no": func(p *witness.Package) { first(p, nil) },
 	} {
 		p := fakePackage()
 		change(&p)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// GoWitness lets the Go compiler testify about generated packages: it compiles packages of the module in moduleDir for
-// Linux on goarch, without cgo. Their own assertions do not compile when a size, an alignment or an offset is off.
+// GoWitness has the Go compiler verify generated packages: it compiles packages of the module in moduleDir for Linux on
+// goarch, without cgo. Their assertions fail to compile if a size, an alignment or an offset is wrong.
 func GoWitness(ctx context.Context, moduleDir, goarch string, packages ...string) error {
 	pkg := strings.Join(packages, " ")
 	// -e: every error, not the first ten
@@ -24,7 +24,7 @@ func GoWitness(ctx context.Context, moduleDir, goarch string, packages ...string
 		return fmt.Errorf("go build %s for %s: %w", pkg, goarch, ctx.Err())
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return fmt.Errorf("the Go compiler refuses %s for linux/%s: %s", pkg, goarch, strings.TrimSpace(string(out)))
+		return fmt.Errorf("%s does not compile for linux/%s: %s", pkg, goarch, strings.TrimSpace(string(out)))
 	}
 	if err != nil {
 		return fmt.Errorf("go build %s for %s: %w; install Go", pkg, goarch, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// index finds what a release declares, on one target, by the names of C.
+// index looks up the declarations of a release on one target, by C names.
 type index struct {
 	release string
 	order   []string // every key below, each once, in the order of the headers
@@ -29,7 +29,7 @@ type layout struct {
 	byPath  map[string]member
 }
 
-// value is an integer that a header names.
+// value is an integer constant of a header.
 type value struct {
 	enum    string // tag, or "-"
 	value   model.Int
@@ -100,11 +100,11 @@ func newIndex(r *model.Release, target string) *index {
 	return x
 }
 
-// history is the recorded releases, the oldest first.
+// history holds the recorded releases, oldest first.
 type history []*index
 
-// since finds the first recorded release that has a key; i is -1 when none has. The oldest one recorded can say no more
-// than "or earlier".
+// since finds the first recorded release that has a key; i is -1 if none has. For the oldest release the name is "… or
+// earlier".
 func (h history) since(key string) (name string, i int) {
 	for i, x := range h {
 		if x.known[key] {

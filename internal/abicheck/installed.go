@@ -17,10 +17,10 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// ErrNoHeaders is the error where a machine does not have the headers of a project.
+// ErrNoHeaders is the error for missing headers of a project.
 var ErrNoHeaders = errors.New("no headers")
 
-// FindHeaders finds the include directory that a C compiler takes the headers of a project from.
+// FindHeaders finds the include directory in which a C compiler finds the headers of a project.
 func FindHeaders(ctx context.Context, cc Compiler, of *project.Project) (string, error) {
 	dirs, err := cc.defaultInclude(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func FindHeaders(ctx context.Context, cc Compiler, of *project.Project) (string,
 		"include directory with -I", ErrNoHeaders, of.Name, of.Mark, cc, strings.Join(dirs, ", "), development(of.Mark))
 }
 
-// hasHeaders reports as an error that a directory does not have the headers of a project.
+// hasHeaders returns an error if a directory does not have the headers of a project.
 func hasHeaders(includeDir string, of *project.Project) error {
 	if _, err := os.Stat(filepath.Join(includeDir, of.Mark)); err != nil {
 		return fmt.Errorf("%w of %s in %s: %w; name the directory that holds %s with -I", ErrNoHeaders, of.Name,
@@ -44,8 +44,7 @@ func hasHeaders(includeDir string, of *project.Project) error {
 	return nil
 }
 
-// ReadHeaders reads installed headers for one target, those of some packages of one project. No C compiler has a part
-// in it.
+// ReadHeaders parses installed headers for one target, for packages of one project. It does not use a C compiler.
 func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Release, error) {
 	return parse.Read(parse.Source{
 		Release: "installed", Include: bounded.Dir(includeDir), Name: includeDir, Headers: headersOf(packages),
@@ -53,13 +52,13 @@ func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Re
 	})
 }
 
-// StatedRelease is the release of a project that the pkg-config files beside an include directory name, or "" where
-// there are none or they do not agree.
+// StatedRelease returns the release that the pkg-config files next to an include directory name, or "" if there are
+// none or they disagree.
 func StatedRelease(includeDir string, of *project.Project) string {
 	prefix := filepath.Dir(filepath.Clean(includeDir))
 	stated := ""
 	for _, pattern := range []string{"lib/pkgconfig", "lib64/pkgconfig", "lib/*/pkgconfig", "share/pkgconfig"} {
-		files, _ := filepath.Glob(filepath.Join(prefix, pattern, of.PkgConfig+".pc")) // the patterns are well formed
+		files, _ := filepath.Glob(filepath.Join(prefix, pattern, of.PkgConfig+".pc")) // the pattern is valid
 		for _, name := range files {
 			text, err := bounded.Read(name)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Kind is what an Item is about.
+// Kind is the kind of an Item.
 type Kind string
 
 const (
@@ -28,32 +28,32 @@ const (
 // Item is one fact about a declaration.
 type Item struct {
 	Kind Kind `json:"kind"`
-	// Name is that of the declaration, without struct, union or enum: "ibv_send_wr"; "-" for an untagged enum.
+	// Name is the name of the declaration, without struct, union or enum: "ibv_send_wr"; "-" for an untagged enum.
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"` // of the field ("wr.rdma.rkey"), or name of the enumerator
 	Fact string `json:"fact"`           // "size", "alignment", "offset", "type", "value", …
-	Want string `json:"want"`           // what the model says
+	Want string `json:"want"`           // value in the model
 }
 
-// String is "ibv_send_wr,wr.rdma.rkey,offset", the spelling that abicheck -dump uses too.
+// String returns "ibv_send_wr,wr.rdma.rkey,offset", the spelling that abicheck -dump also uses.
 func (i Item) String() string { return strings.Join([]string{i.Name, i.Path, i.Fact}, ",") }
 
-// Mismatch is an Item about which the C compiler disagrees.
+// Mismatch is an Item that the C compiler rejects.
 type Mismatch struct {
 	Item
-	Found   string `json:"found,omitempty"` // empty where the compiler could not say
-	Message string `json:"message"`         // the compiler's own words
+	Found   string `json:"found,omitempty"` // empty if the compiler does not print it
+	Message string `json:"message"`         // the compiler's message
 }
 
-// String is "ibv_send_wr,wr.rdma.rkey,offset: want 48, found 44".
+// String returns "ibv_send_wr,wr.rdma.rkey,offset: want 48, found 44".
 func (m Mismatch) String() string {
 	if m.Found == "" {
-		return fmt.Sprintf("%s: want %s; the C compiler says: %s", m.Item, m.Want, m.Message)
+		return fmt.Sprintf("%s: want %s; the C compiler reports: %s", m.Item, m.Want, m.Message)
 	}
 	return fmt.Sprintf("%s: want %s, found %s", m.Item, m.Want, m.Found)
 }
 
-// Counts is how many declarations were checked, each however many facts were checked about it.
+// Counts holds the numbers of checked declarations, independent of the number of facts about each.
 type Counts struct {
 	Structs     int `json:"structs"` // structures, unions and opaque types, named nested ones too
 	Fields      int `json:"fields"`
@@ -62,23 +62,23 @@ type Counts struct {
 	Prototypes  int `json:"prototypes"`
 }
 
-// String is "118 structs, 812 fields, …".
+// String returns "118 structs, 812 fields, …".
 func (c Counts) String() string {
 	return fmt.Sprintf("%4d structs, %4d fields, %4d enumerators, %3d constants, %3d prototypes",
 		c.Structs, c.Fields, c.Enumerators, c.Constants, c.Prototypes)
 }
 
-// Report is what the C witness says about one release on one target.
+// Report is the result of the C witness for one release on one target.
 type Report struct {
 	Project    string     `json:"project"`
 	Release    string     `json:"release"`
 	Target     string     `json:"target"` // GOARCH
 	Counts     Counts     `json:"counts"`
-	Facts      int        `json:"facts"` // assertions that the compiler really compiled
+	Facts      int        `json:"facts"` // assertions that were compiled
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// String is the report on one line.
+// String returns the report on one line.
 func (r *Report) String() string { return r.line(len(r.Mismatches)) }
 
 func (r *Report) line(mismatches int) string {

@@ -22,10 +22,10 @@ import (
 	"github.com/goverbs/goverbs/generated/rpma"
 )
 
-// library is what a generated package's functions come from.
+// library is the shared library of a generated package's functions.
 type library struct {
-	name      string // as programs ask the loader for it
-	debian    string // the package that brings it
+	name      string // name passed to the loader
+	debian    string // its Debian package
 	functions []ibv.Function
 }
 
@@ -38,27 +38,27 @@ var libraries = map[string]library{
 	"rpma":   {"librpma.so.0", "librpma0", rpma.Functions},
 }
 
-// Library is how an installed library goes with the function table of a generated package.
+// Library describes an installed library and its compatibility with the function table of a generated package.
 type Library struct {
 	Name     string             `json:"name"` // "libibverbs.so.1"
 	Package  string             `json:"package"`
 	Path     string             `json:"path"`
-	Project  string             `json:"project"`           // whose library it is
-	Release  string             `json:"release,omitempty"` // empty where nothing tells
+	Project  string             `json:"project"`           // project of the library
+	Release  string             `json:"release,omitempty"` // empty if unknown
 	Verdict  Verdict            `json:"verdict"`
 	Total    int                `json:"total"`     // functions of the table that a library exports
-	Bound    []Symbol           `json:"functions"` // those that this one has, with their default versions
+	Bound    []Symbol           `json:"functions"` // those that this library has, with their default versions
 	Problems []SymbolDifference `json:"differences"`
-	New      []Symbol           `json:"new"` // what it exports for programs and no table knows
+	New      []Symbol           `json:"new"` // exports for programs that are not in any table
 }
 
-// Symbol is a name that a library exports, and the version that a program gets.
+// Symbol is an exported name and its default version.
 type Symbol struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
 }
 
-// SymbolDifference is a function of the table that a program does not find in the library as the table has it.
+// SymbolDifference is a function of the table that the library does not export as the table describes.
 type SymbolDifference struct {
 	Name       string `json:"name"`
 	Since      string `json:"since,omitempty"` // release of the project
@@ -74,8 +74,8 @@ func (d SymbolDifference) String() string {
 	return s
 }
 
-// checkLibraries looks at the libraries of the packages. What is not installed is named; a file that is no library is
-// an error.
+// checkLibraries checks the libraries of the packages. Missing libraries are returned as absent; a file that is not a
+// library is an error.
 func checkLibraries(ctx context.Context, q Question) (found []*Library, absent []Absent, err error) {
 	rows, err := symbolRows("internal/abicheck/symbols.txt", symbolsText)
 	if err != nil {
@@ -87,12 +87,12 @@ func checkLibraries(ctx context.Context, q Question) (found []*Library, absent [
 			continue
 		}
 		if !ok {
-			return nil, nil, fmt.Errorf("no library is known for package %s; add it to internal/abicheck/library.go",
+			return nil, nil, fmt.Errorf("no known library for package %s; add it to internal/abicheck/library.go",
 				p.Name)
 		}
 		path, err := FindLibrary(ctx, q.CC, lib.name, q.Target, q.LibraryDirs)
 		if errors.Is(err, ErrNoLibrary) {
-			absent = append(absent, Absent{Name: lib.name, Why: fmt.Sprintf("%v; %s brings it", err, lib.debian)})
+			absent = append(absent, Absent{Name: lib.name, Why: fmt.Sprintf("%v; install %s", err, lib.debian)})
 			continue
 		}
 		if err != nil {
@@ -108,13 +108,13 @@ func checkLibraries(ctx context.Context, q Question) (found []*Library, absent [
 	return found, absent, nil
 }
 
-// pastFunction is the extern functions that the headers of a recorded release declare.
+// pastFunction holds the extern functions that the headers of a recorded release declare.
 type pastFunction struct {
 	release string
 	extern  map[string]bool
 }
 
-// pastFunctions gives the extern functions of a package's headers for every recorded release, the oldest first.
+// pastFunctions returns the extern functions of a package's headers for every recorded release, oldest first.
 func pastFunctions(recorded []*model.Release, p rules.Package) []pastFunction {
 	var past []pastFunction
 	for _, r := range recorded {
@@ -134,8 +134,7 @@ func pastFunctions(recorded []*model.Release, p rules.Package) []pastFunction {
 
 var versionOfFile = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// releaseOfFile is the release in the name of a library's file, libibverbs.so.1.14.44.0, behind its links; "" where
-// there is none.
+// releaseOfFile returns the release in the resolved file name of a library, libibverbs.so.1.14.44.0, or "".
 func releaseOfFile(path string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -165,7 +164,7 @@ func readLibrary(path string, p rules.Package, lib library, past []pastFunction,
 	return l, nil
 }
 
-// releaseOfSymbols is the one recorded release whose functions are those of the library, or "".
+// releaseOfSymbols returns the only recorded release whose functions are those of the library, or "".
 func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 	found := ""
 	known := map[string]bool{}
@@ -193,7 +192,7 @@ func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 func (l *Library) compare(table []ibv.Function, have map[string]*export, past []pastFunction,
 	rows map[string]symbolRow) {
 	since := map[string]int{} // the first release that declares a function
-	floor := 0                // the newest release of which the library has something that older ones lack
+	floor := 0                // newest release with a function that the library has and older releases lack
 	for i, r := range past {
 		for name := range r.extern {
 			if _, ok := since[name]; ok {
@@ -218,14 +217,14 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		case e == nil && older:
 			d.Compatible, d.Why = true, "not in this library, which is older"
 		case e == nil:
-			d.Why = "it has vanished from this library"
+			d.Why = "removed from this library"
 		case !e.function:
-			d.Why = "exported, but no function"
+			d.Why = "exported, but not a function"
 		case !e.def:
-			d.Why = fmt.Sprintf("only under the old version %s, which a program cannot ask for by the name alone",
+			d.Why = fmt.Sprintf("only under the old version %s, which a program does not get by name",
 				strings.Join(e.old, ", "))
 		case e.private():
-			d.Why = fmt.Sprintf("only under the private version %s, which changes at will", e.version)
+			d.Why = fmt.Sprintf("only under the private version %s, which may change at any time", e.version)
 		default:
 			l.Bound = append(l.Bound, Symbol{f.Name, e.version})
 			continue
@@ -247,7 +246,7 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 	}
 }
 
-// Wrong counts what makes the library incompatible.
+// Wrong counts the differences that make the library incompatible.
 func (l *Library) Wrong() int {
 	n := 0
 	for _, d := range l.Problems {
@@ -258,17 +257,17 @@ func (l *Library) Wrong() int {
 	return n
 }
 
-// String is the library on one line.
+// String returns the library on one line.
 func (l *Library) String() string {
 	s := fmt.Sprintf("%s: %s of %s %s (%s): %d of %d functions, %d mismatches", l.Verdict, l.Name,
 		l.Project, cmp.Or(l.Release, "unknown"), l.Path, len(l.Bound), l.Total, l.Wrong())
 	if n := len(l.New); n > 0 {
-		s += fmt.Sprintf("; %d symbols that no table knows", n)
+		s += fmt.Sprintf("; %d symbols not in any table", n)
 	}
 	return s
 }
 
-// String is "ibv_reg_mr@@IBVERBS_1.1", the way linkers write a default version.
+// String returns "ibv_reg_mr@@IBVERBS_1.1", the linker's spelling of a default version.
 func (s Symbol) String() string {
 	if s.Version == "" {
 		return s.Name

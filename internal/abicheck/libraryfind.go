@@ -18,11 +18,11 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// ErrNoLibrary is the error where a library is not installed.
+// ErrNoLibrary is the error for a library that is not installed.
 var ErrNoLibrary = errors.New("no such library")
 
-// FindLibrary finds the file that a program for the target gets for a library's name: in dirs where any are named, else
-// where the loader looks, else where the C compiler looks. A file for another target is passed over.
+// FindLibrary finds the file that a program for the target would load for a library name: in dirs if there are any,
+// otherwise in the loader's directories, otherwise in the C compiler's. A file for another target is skipped.
 func FindLibrary(ctx context.Context, cc Compiler, name, target string, dirs []string) (string, error) {
 	candidates := make([]string, 0, len(dirs))
 	for _, dir := range dirs {
@@ -49,7 +49,7 @@ func FindLibrary(ctx context.Context, cc Compiler, name, target string, dirs []s
 	return "", fmt.Errorf("%w for %s in %s", ErrNoLibrary, target, strings.Join(dirs, ", "))
 }
 
-// loadable reports whether a file is there and is for the target; a file that is no library at all is an error.
+// loadable reports whether a file exists and is for the target. A file that is not a library is an error.
 func loadable(path, target string) (bool, error) {
 	f, closeFile, err := openLibrary(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +75,8 @@ func openLibrary(path string) (f *elf.File, closeFile func() error, err error) {
 	return f, file.Close, nil
 }
 
-// loaderDirs are the directories in which the loader of the C library looks: for this machine's own target those that
-// its configuration names, for any target the usual ones, Debian's by the name of the target.
+// loaderDirs returns the directories in which the loader searches: for this machine's target those of its
+// configuration, and for any target the usual ones, including Debian's multiarch directories.
 func loaderDirs(target string) []string {
 	var dirs []string
 	if target == runtime.GOARCH {
@@ -101,15 +101,15 @@ func loaderDirs(target string) []string {
 	})
 }
 
-// configuredDirs reads a configuration of the loader: a directory a line, and include lines with patterns. Each file is
-// read once, so that includes in a circle end.
+// configuredDirs parses a loader configuration: one directory per line, and include lines with patterns. Each file is
+// read once, so that circular includes end.
 func configuredDirs(path string, seen map[string]bool) []string {
 	if seen[path] {
 		return nil
 	}
 	seen[path] = true
 	text, err := bounded.Read(path)
-	if err != nil { // a machine need not have one
+	if err != nil { // the file is optional
 		return nil
 	}
 	var dirs []string
@@ -123,7 +123,7 @@ func configuredDirs(path string, seen map[string]bool) []string {
 				if !filepath.IsAbs(pattern) {
 					pattern = filepath.Join(filepath.Dir(path), pattern)
 				}
-				files, _ := filepath.Glob(pattern) // what is no pattern includes nothing
+				files, _ := filepath.Glob(pattern) // an invalid pattern includes nothing
 				for _, f := range files {
 					dirs = append(dirs, configuredDirs(f, seen)...)
 				}
@@ -135,13 +135,13 @@ func configuredDirs(path string, seen map[string]bool) []string {
 	return dirs
 }
 
-// fileName asks the compiler where it takes a library from; "" where it knows none.
+// fileName returns the path from which the compiler would link a library, or "".
 func (c Compiler) fileName(ctx context.Context, name string) string {
 	if len(c) == 0 {
 		return ""
 	}
 	out, err := c.output(ctx, nil, "-print-file-name="+name)
-	lines := strings.Split(strings.TrimSpace(out), "\n") // warnings may stand in front
+	lines := strings.Split(strings.TrimSpace(out), "\n") // warnings may come first
 	if path := strings.TrimSpace(lines[len(lines)-1]); err == nil && filepath.IsAbs(path) {
 		return path
 	}

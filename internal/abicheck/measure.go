@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// GoFacts is what generated Go packages have on the target that this program was compiled for, under the names of C.
+// GoFacts holds the facts of generated Go packages on the target that this program was compiled for, under C names.
 type GoFacts struct {
 	Records   []GoRecord
 	Constants []GoConstant
@@ -23,10 +23,10 @@ type GoRecord struct {
 	C, Kind, Go string
 	Size, Align int64
 	Fields      []GoField
-	Trailing    map[string]int64 // where the arrays without a length start, by the Go methods that give them
+	Trailing    map[string]int64 // offsets of flexible arrays, by the Go methods that return them
 }
 
-// GoField is a member as Go lays it out.
+// GoField is the Go layout of a member.
 type GoField struct {
 	Path         string // "wr.rdma.rkey"
 	Offset, Size int64
@@ -38,8 +38,7 @@ type GoConstant struct {
 	Value      model.Int
 }
 
-// Measure makes one value of every type and takes the addresses of its members, through the accessors of union arms
-// where C has a union.
+// Measure creates one value of every type and takes the addresses of its members, through accessors for union members.
 func Measure(packages ...witness.Package) (*GoFacts, error) {
 	facts := &GoFacts{}
 	for _, p := range packages {
@@ -55,7 +54,7 @@ func (facts *GoFacts) measure(p witness.Package) error {
 		r := rec.New()
 		v := reflect.ValueOf(r)
 		if v.Kind() != reflect.Pointer || v.IsNil() {
-			return fmt.Errorf("%s: New gives %T, not a pointer; regenerate with make generate", rec.Go, r)
+			return fmt.Errorf("%s: New returns %T, not a pointer; run make generate", rec.Go, r)
 		}
 		m := GoRecord{C: rec.C, Kind: rec.Kind, Go: rec.Go, Size: int64(v.Type().Elem().Size()),
 			Align: int64(rec.Align)}
@@ -64,18 +63,18 @@ func (facts *GoFacts) measure(p witness.Package) error {
 			members = rec.Members(r)
 		}
 		if len(members) != len(rec.Paths) {
-			return fmt.Errorf("%s: %d members have %d names; regenerate with make generate", rec.Go, len(members),
+			return fmt.Errorf("%s: %d members have %d names; run make generate", rec.Go, len(members),
 				len(rec.Paths))
 		}
 		for i, path := range rec.Paths {
 			at := reflect.ValueOf(members[i])
 			if at.Kind() != reflect.Pointer {
-				return fmt.Errorf("%s: %s is seen through %s, not a pointer; regenerate with make generate", rec.Go,
+				return fmt.Errorf("%s: %s is accessed through %s, not a pointer; run make generate", rec.Go,
 					path, at.Kind())
 			}
 			offset, size := int64(at.Pointer()-v.Pointer()), int64(at.Type().Elem().Size())
 			if offset < 0 || offset+size > m.Size {
-				return fmt.Errorf("%s: %s lies outside the %d bytes of its type; regenerate with make generate", rec.Go,
+				return fmt.Errorf("%s: %s lies outside the %d bytes of its type; run make generate", rec.Go,
 					path, m.Size)
 			}
 			m.Fields = append(m.Fields, GoField{Path: path, Offset: offset, Size: size})
@@ -86,15 +85,15 @@ func (facts *GoFacts) measure(p witness.Package) error {
 	for _, c := range p.Constants {
 		value, ok := integer(c.Value)
 		if !ok {
-			return fmt.Errorf("%s is a %T, not an integer; regenerate with make generate", c.Name, c.Value)
+			return fmt.Errorf("%s is a %T, not an integer; run make generate", c.Name, c.Value)
 		}
 		facts.Constants = append(facts.Constants, GoConstant{Enum: c.Enum, Name: c.Name, Value: value})
 	}
 	return nil
 }
 
-// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start.
-// The record is the first of two, since a pointer behind the last byte of an allocation must not exist.
+// trailing calls every method of a record that returns n elements behind it, with n = 0, to get their offset. The
+// record is the first of two, since a pointer past the end of an allocation is invalid.
 func trailing(t reflect.Type) map[string]int64 {
 	starts := map[string]int64{}
 	record := reflect.New(reflect.ArrayOf(2, t)).Elem().Index(0).Addr()

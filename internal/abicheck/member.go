@@ -10,11 +10,11 @@ import (
 
 // member is a named member of a record on one target, seen from the outermost record.
 type member struct {
-	path   string // as C writes it: unnamed structures and unions do not show
+	path   string // as in C: without unnamed structures and unions
 	field  *model.Field
 	offset int64
 	size   int64
-	arm    bool // of a union: it lies over the others
+	arm    bool // a union member, which shares its bytes
 }
 
 // members lists the named members of a record, nested untagged structures and unions included. The members of a tagged

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Packages finds generated packages by name, in the order in which they are generated. Where no name is given, it is
-// all that call a library: the kernel keeps its promises whatever headers are installed.
+// Packages finds generated packages by name, in generation order. Without names, it returns the packages that call a
+// library: the kernel's interface does not depend on installed headers.
 func Packages(names ...string) ([]rules.Package, error) {
 	if len(names) == 0 {
 		return rules.Calling(), nil
@@ -30,13 +30,13 @@ func Packages(names ...string) ([]rules.Package, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("no package %q; there are %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown package %q; use one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	return all, nil
 }
 
-// projectsOf are the projects whose headers packages are made of, each with those packages.
+// projectsOf returns the projects of the packages' headers, each with its packages.
 func projectsOf(packages []rules.Package) (all []*project.Project, by map[string][]rules.Package) {
 	by = map[string][]rules.Package{}
 	for _, p := range project.All {
@@ -52,7 +52,7 @@ func projectsOf(packages []rules.Package) (all []*project.Project, by map[string
 	return all, by
 }
 
-// ofProject are those of packages that are made of a project's headers.
+// ofProject returns the packages whose headers belong to a project.
 func ofProject(packages []rules.Package, of string) []rules.Package {
 	return slices.DeleteFunc(packages, func(p rules.Package) bool { return p.Project() != of })
 }
@@ -81,16 +81,16 @@ func namesOf(packages []rules.Package) []string {
 	return all
 }
 
-// development is the Debian package that brings a header.
+// development returns the Debian package of a header.
 func development(header string) string {
 	of := project.Of(header)
 	if of == nil {
-		return "the package that has it"
+		return "the package that contains it"
 	}
 	return of.Brings(header)
 }
 
-// installed parts packages into those whose first header, and those of what they import, is in an include directory,
+// installed splits packages into those whose first header, and first headers of imports, are in an include directory,
 // and the others.
 func installed(includeDir string, packages []rules.Package) (here []rules.Package, absent []Absent) {
 	for _, p := range packages {
@@ -105,14 +105,15 @@ func installed(includeDir string, packages []rules.Package) (here []rules.Packag
 			continue
 		}
 		absent = append(absent,
-			Absent{Name: p.Name, Why: fmt.Sprintf("%s is not in %s; %s brings it", lacks, includeDir,
+			Absent{Name: p.Name, Why: fmt.Sprintf("%s is not in %s; install %s", lacks, includeDir,
 				development(lacks))})
 	}
 	return here, absent
 }
 
-// restrict gives a release with the headers of some packages alone, and what those need of the C library. An incomplete
-// type stands in the first header that uses it, which depends on what else is read: it goes to the first header of all.
+// restrict returns a release with only the headers of some packages and the C library declarations that they need. An
+// incomplete type belongs to the first header that uses it, which depends on the other headers: it moves to the first
+// header.
 func restrict(r *model.Release, packages []rules.Package) *model.Release {
 	some := *r
 	some.Headers = nil
@@ -133,7 +134,7 @@ func restrict(r *model.Release, packages []rules.Package) *model.Release {
 			some.Headers = append(some.Headers, h)
 		}
 	}
-	for again := true; again; { // what is needed needs more
+	for again := true; again; { // needed types need further types
 		before := len(needed)
 		for _, h := range r.Headers {
 			if h.Support {

@@ -33,7 +33,7 @@ func TestPackages(t *testing.T) {
 	assert.Equal(t, []string{"ibv", "mlx5dv"}, namesOf(packages(t, "mlx5dv", "ibv")))
 	assert.Equal(t, []string{"ibv", "efadv"}, namesOf(withImports(packages(t, "efadv"))))
 	_, err := Packages("ibv", "mlx6dv")
-	assert.EqualError(t, err, `no package "mlx6dv"; there are ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma, uapi`)
+	assert.EqualError(t, err, `unknown package "mlx6dv"; use one of ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma, uapi`)
 	names := []string{}
 	for _, p := range append(witness.All(), witness.UAPI) {
 		names = append(names, p.Name)
@@ -99,11 +99,11 @@ func TestAskSomePackages(t *testing.T) {
 	assert.Equal(t, Identical, a.Verdict, text)
 	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv"}, a.Headers[0].Packages)
 	assert.Contains(t, text, "\nnot installed: headers of librpma: no headers of librpma in "+dir)
-	assert.Contains(t, text, "\nnot installed: rdmacm: rdma/rdma_cma.h is not in "+dir+"; librdmacm-dev brings it\n")
+	assert.Contains(t, text, "\nnot installed: rdmacm: rdma/rdma_cma.h is not in "+dir+"; install librdmacm-dev\n")
 	assert.NoError(t, a.Require([]string{"ibv", "efadv"}))
 	assert.ErrorContains(t, a.Require([]string{"ibv", "rdmacm"}),
 		"rdmacm is required and was not checked: rdma/rdma_cma.h is not in")
-	assert.ErrorContains(t, a.Require([]string{"libibverbs.so.1"}), "it was not asked for")
+	assert.ErrorContains(t, a.Require([]string{"libibverbs.so.1"}), "not requested")
 
 	a, text, err = ask("mlx5dv", "rdmacm")
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestAskSomePackages(t *testing.T) {
 
 	_, _, err = ask("rdmacm")
 	assert.ErrorIs(t, err, ErrNoHeaders)
-	assert.ErrorContains(t, err, "librdmacm-dev brings it")
+	assert.ErrorContains(t, err, "install librdmacm-dev")
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "infiniband/mlx4dv.h")))
 	changed := filepath.Join(dir, "infiniband/mlx5dv.h")
@@ -143,7 +143,7 @@ func TestAskLibrariesAlone(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoHeaders)
 	q.Only = Libraries
 	_, err = Ask(context.Background(), q)
-	assert.ErrorContains(t, err, "libibverbs1 brings it")
+	assert.ErrorContains(t, err, "install libibverbs1")
 
 	library := buildLibrary(t, "libibverbs.so.1", "int ibv_fork_init(void) { return 0; }\n", "")
 	q.Only, q.LibraryDirs, q.Release = "", []string{filepath.Dir(library)}, map[string]string{"rdma-core": "1.0"}
@@ -161,6 +161,5 @@ func TestAskLibrariesAlone(t *testing.T) {
 	assert.Equal(t, Incompatible, a.Verdict, "a library of 44.0 has more than that")
 	var b strings.Builder
 	require.NoError(t, a.Print(&b, true))
-	assert.Contains(t, b.String(), "wrong: libibverbs.so.1: symbol ibv_open_device: it has vanished from this "+
-		"library; since 33.2 or earlier\n")
+	assert.Contains(t, b.String(), "wrong: libibverbs.so.1: symbol ibv_open_device: removed from this library; since 33.2 or earlier\n")
 }

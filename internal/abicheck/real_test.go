@@ -27,7 +27,7 @@ func realHeaders(t *testing.T, release string) string {
 	t.Helper()
 	dir := filepath.Join(cacheDir, release, "include")
 	if _, err := os.Stat(filepath.Join(dir, "infiniband", "verbs.h")); err != nil {
-		t.Skipf("the headers of rdma-core %s are not here (%v); make headers brings them", release, err)
+		t.Skipf("the headers of rdma-core %s are not here (%v); run make headers", release, err)
 	}
 	return dir
 }
@@ -188,7 +188,7 @@ func TestRealMutations(t *testing.T) {
 func TestRPMAMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "librpma-1.3.0", "include")
 	if err := hasHeaders(include, project.Named("librpma")); err != nil {
-		t.Skipf("%v; make headers brings them", err)
+		t.Skipf("%v; run make headers", err)
 	}
 	include += string(filepath.ListSeparator) + realHeaders(t, "65.0")
 	for _, test := range []struct {
@@ -231,7 +231,7 @@ func TestRPMAMutations(t *testing.T) {
 func TestKernelMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "linux-7.2", "include")
 	if err := hasHeaders(include, project.Named("linux")); err != nil {
-		t.Skipf("%v; make headers brings them", err)
+		t.Skipf("%v; run make headers", err)
 	}
 	for _, test := range []struct {
 		name   string

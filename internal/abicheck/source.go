@@ -20,7 +20,7 @@ type Witness struct {
 	bits    []bitfield
 }
 
-// check is one assertion: a line of C, and how to make the compiler tell what it finds instead.
+// check is one assertion: a line of C, and an expression whose value or type the compiler can reveal.
 type check struct {
 	item  Item
 	code  string // C on one line
@@ -28,7 +28,8 @@ type check struct {
 	typed string // pointer expression whose type is wanted
 }
 
-// architecture is what a C compiler predefines for a target; a compiler for anything else must not testify.
+// architecture holds the predefined macros of a C compiler for each target. A compiler for another target must be
+// rejected.
 var architecture = map[string]string{
 	"amd64":    "defined(__x86_64__)",
 	"arm64":    "defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__",
@@ -41,18 +42,18 @@ var architecture = map[string]string{
 	"s390x":    "defined(__s390x__)",
 }
 
-// NewWitness generates the assertions for everything that a model says about a target.
+// NewWitness generates the assertions for all facts of a model about a target.
 func NewWitness(r *model.Release, target string) (*Witness, error) {
 	arch, ok := architecture[target]
 	if !ok {
-		return nil, fmt.Errorf("no C compiler is known for target %s; add it to internal/abicheck", target)
+		return nil, fmt.Errorf("no known C compiler for target %s; add it to internal/abicheck", target)
 	}
 	w := &Witness{Project: r.Project, Release: r.Name, Target: target}
 	w.prelude = append(w.prelude,
 		fmt.Sprintf("#if !defined(__LP64__) || !(%s)", arch),
-		fmt.Sprintf("#error this C compiler does not make code for %s", target),
+		fmt.Sprintf("#error this C compiler does not compile for %s", target),
 		"#endif")
-	for _, support := range []bool{false, true} { // public headers must stand alone
+	for _, support := range []bool{false, true} { // public headers must compile on their own
 		for _, h := range r.Headers {
 			if h.Support == support {
 				w.prelude = append(w.prelude, "#include <"+h.Name+">")
@@ -97,13 +98,13 @@ func (w *Witness) header(h *model.Header, names *names) error {
 	return nil
 }
 
-// Source is the C text. Compiled by hand it is silent where the headers agree.
+// Source returns the C text. It compiles without errors if the headers agree.
 func (w *Witness) Source() string {
 	text, _ := w.render()
 	return text
 }
 
-// render writes the C text and tells on which line each check starts.
+// render returns the C text and the first line of each check.
 func (w *Witness) render() (text string, starts []int) {
 	var b strings.Builder
 	line := 1
@@ -122,8 +123,8 @@ func (w *Witness) render() (text string, starts []int) {
 	return b.String(), starts
 }
 
-// countLine makes the compiler say how many assertions it met: an error that must come, so that a compiler which
-// compiles nothing, or stops early, cannot be taken for one that agrees.
+// countLine makes the compiler print the number of assertions in an error that must occur, so that a compiler that
+// compiles nothing or stops early is not mistaken for one that agrees.
 const countLine = `#ifdef GOVERBS_COUNT
 struct goverbs_none *goverbs_count = (char (*)[1 + __COUNTER__])0;
 #endif`

@@ -46,7 +46,7 @@ func protoType(p *model.Proto, name string) (string, error) {
 	}
 	switch {
 	case p.Variadic && len(params) == 0:
-		return "", fmt.Errorf("a function with ... alone, which this C cannot declare")
+		return "", fmt.Errorf("a function with only ... cannot be declared in C")
 	case p.Variadic:
 		params = append(params, "...")
 	case len(params) == 0:
@@ -67,7 +67,7 @@ func dims(lengths []int64) string {
 	return b.String()
 }
 
-// flexible reports whether a member is an array without a length, whose size C cannot give.
+// flexible reports whether a member is an array without a length, which has no size in C.
 func flexible(f *model.Field) bool {
 	if slices.Contains(f.Dims, model.Flexible) {
 		return true
@@ -76,11 +76,12 @@ func flexible(f *model.Field) bool {
 	return f.Type != "" && err == nil && slices.Contains(t.Dims, model.Flexible)
 }
 
-// equals is a C condition that holds only for this value: a plain == would take -1 for 0xFFFFFFFF where the types mix.
+// equals returns a C condition that is true only for this value: a plain == would accept -1 for 0xFFFFFFFF with mixed
+// types.
 func equals(expr string, v model.Int) string {
 	if v.Negative() {
 		literal := string(v) + "LL"
-		if v == "-9223372036854775808" { // C has no literal for it
+		if v == "-9223372036854775808" { // C has no such literal
 			literal = "(-9223372036854775807LL - 1)"
 		}
 		return fmt.Sprintf("(%s) < 0 && (%[1]s) == %s", expr, literal)

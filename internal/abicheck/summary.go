@@ -16,20 +16,20 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Summary is what the C witness says about every recorded release on every target, as far as this machine can tell.
+// Summary holds the results of the C witness for every recorded release on every target that this machine can check.
 type Summary struct {
 	Reports []*Report
 	Skipped []Skipped
 }
 
-// Skipped is a release on a target that could not be checked, and why.
+// Skipped is a release on a target that could not be checked, and the reason.
 type Skipped struct {
 	Release, Target string
 	Why             error
 }
 
-// Summarize runs the C witness for every model on every target, against the headers in cacheDir; a few at a time.
-// What a project's headers include of another one's is that one's primary release.
+// Summarize runs the C witness for every model on every target against the headers in cacheDir, a few at a time.
+// Headers of another project are included from that project's primary release.
 func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Recorded) (*Summary, error) {
 	s := &Summary{}
 	compilers := map[string]Compiler{}
@@ -46,7 +46,7 @@ func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Rec
 		for _, target := range r.Targets {
 			if headers != nil {
 				s.Skipped = append(s.Skipped,
-					Skipped{r.String(), target, fmt.Errorf("%w; bring them with make headers", headers)})
+					Skipped{r.String(), target, fmt.Errorf("%w; run make headers", headers)})
 				continue
 			}
 			if compilers[target] == nil && unable[target] == nil {
@@ -81,7 +81,7 @@ func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Rec
 	return s, errors.Join(errs...)
 }
 
-// Require is an error that names the targets which were checked against fewer releases than the least that will do.
+// Require returns an error that names the targets that were checked against fewer releases than least.
 func (s *Summary) Require(targets []string, least int) error {
 	checked, why := map[string]int{}, map[string]error{}
 	for _, r := range s.Reports {
@@ -97,7 +97,7 @@ func (s *Summary) Require(targets []string, least int) error {
 			continue
 		}
 		if why[target] == nil {
-			why[target] = errors.New("no model was read for it")
+			why[target] = errors.New("no model read")
 		}
 		if n == 0 {
 			missing = append(missing, fmt.Errorf("%s is required and was not checked: %w", target, why[target]))
@@ -109,7 +109,7 @@ func (s *Summary) Require(targets []string, least int) error {
 	return errors.Join(missing...)
 }
 
-// completeCompiler finds a compiler that has the C library's headers too; Debian packages those of some targets apart.
+// completeCompiler finds a compiler with the C library's headers, which Debian packages separately for some targets.
 func completeCompiler(ctx context.Context, target string) (Compiler, error) {
 	cc, err := FindCompiler(target)
 	if err != nil {
@@ -120,7 +120,7 @@ func completeCompiler(ctx context.Context, target string) (Compiler, error) {
 		return nil, err
 	}
 	if _, err := readDiagnostics(out); err != nil {
-		return nil, fmt.Errorf("%w that is complete: %s lacks the C library's headers; install the libc6-dev "+
+		return nil, fmt.Errorf("%w: %s lacks the C library's headers; install the libc6-dev "+
 			"package for %s",
 			ErrNoCompiler, cc, target)
 	}
@@ -136,7 +136,7 @@ func (s *Summary) Mismatches() int {
 	return n
 }
 
-// Print writes one line for each release and target: counts and mismatches, or why it was not checked.
+// Print writes one line for each release and target: counts and mismatches, or the reason why it was not checked.
 func (s *Summary) Print(w io.Writer) error {
 	p := printer{w: w}
 	for _, r := range s.Reports {
@@ -145,7 +145,7 @@ func (s *Summary) Print(w io.Writer) error {
 			p.line("  %s", m)
 		}
 	}
-	for i, skipped := range s.Skipped { // what has one reason on one line
+	for i, skipped := range s.Skipped { // one line per reason
 		names := []string{}
 		for j, other := range s.Skipped {
 			if other.Why.Error() != skipped.Why.Error() {
@@ -160,7 +160,7 @@ func (s *Summary) Print(w io.Writer) error {
 			p.line("not checked: %s: %v", strings.Join(names, ", "), skipped.Why)
 		}
 	}
-	p.line("C witness: %d of %d releases × targets heard, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped),
+	p.line("C witness: %d of %d releases × targets checked, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped),
 		s.Mismatches())
 	if len(s.Reports) == 0 {
 		return errors.Join(p.err, errors.New("nothing could be checked"))

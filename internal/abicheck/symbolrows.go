@@ -11,10 +11,10 @@ import (
 //go:embed symbols.txt
 var symbolsText string
 
-// What a row of symbols.txt says of a name.
+// Actions of rows in symbols.txt.
 const (
-	unbound    = "unbound"    // declared, and not exported for programs
-	undeclared = "undeclared" // exported, and not declared for programs
+	unbound    = "unbound"    // declared, but not exported for programs
+	undeclared = "undeclared" // exported, but not declared for programs
 )
 
 type symbolRow struct{ action, why, at string }
@@ -42,7 +42,7 @@ func symbolRows(name, text string) (map[string]symbolRow, error) {
 			return nil, fmt.Errorf("%s: want a name, unbound or undeclared, and a reason", at)
 		}
 		if old, ok := rows[cells[0]]; ok {
-			return nil, fmt.Errorf("%s: %s stands at %s already", at, cells[0], old.at)
+			return nil, fmt.Errorf("%s: duplicate row for %s, first at %s", at, cells[0], old.at)
 		}
 		rows[cells[0]] = row
 	}

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// export is what a shared library offers under one name.
+// export describes an exported name of a shared library.
 type export struct {
-	// version is the default one, which a program gets without asking for a version; "" if the library has no versions
+	// version is the default version, which a program gets by name; "" if the library has no versions
 	version  string
 	def      bool     // there is a default
-	function bool     // of the default, or of any where there is none
-	old      []string // versions that only programs linked long ago get
+	function bool     // for the default version, or for any if there is no default
+	old      []string // versions for previously linked programs only
 }
 
-// private reports whether the default version is one that the library keeps for its own providers and changes at will.
+// private reports whether the default version is private to the library and its providers.
 func (e *export) private() bool { return strings.Contains(e.version, "PRIVATE") }
 
-// machines are the ELF machines of the targets.
+// machines maps targets to ELF machines.
 var machines = map[string]struct {
 	machine elf.Machine
 	order   elf.Data
@@ -39,17 +39,17 @@ func forTarget(f *elf.File, target string) bool {
 	return ok && f.Type == elf.ET_DYN && f.Class == elf.ELFCLASS64 && f.Machine == m.machine && f.Data == m.order
 }
 
-// exports reads what a shared library offers, by name.
+// exports reads the exports of a shared library, by name.
 func exports(f *elf.File) (map[string]*export, error) {
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
-		return nil, fmt.Errorf("its symbols cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read symbols: %w", err)
 	}
 	all := map[string]*export{}
 	for _, s := range symbols {
 		bind, kind := elf.ST_BIND(s.Info), elf.ST_TYPE(s.Info)
 		switch {
-		case s.Section == elf.SHN_UNDEF || s.Section == elf.SHN_ABS: // what it needs, and the names of the versions
+		case s.Section == elf.SHN_UNDEF || s.Section == elf.SHN_ABS: // imports and version names
 			continue
 		case bind == elf.STB_LOCAL || s.HasVersion && s.VersionIndex.Index() == 0:
 			continue

@@ -21,35 +21,34 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
+const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 breaking changes, 1 error, 2 wrong usage."
 
 type bumpCmd struct {
-	Project string        `help:"Project that FROM is a release of." default:"rdma-core" placeholder:"NAME"`
+	Project string        `help:"Project of FROM." default:"rdma-core" placeholder:"NAME"`
 	From    string        `arg:"" optional:"" help:"${bump_from}" placeholder:"FROM"`
-	DryRun  bool          `help:"Report only; write nothing."`
+	DryRun  bool          `help:"Report only, write nothing."`
 	Release string        `help:"${bump_release}" placeholder:"NAME"`
 	Version string        `help:"${bump_version}" placeholder:"VERSION"`
-	Suite   []string      `help:"Archive suites that carry that version." placeholder:"SUITE"`
+	Suite   []string      `help:"Archive suites that have this version." placeholder:"SUITE"`
 	JSON    bool          `help:"Print the report as JSON."`
-	Timeout time.Duration `help:"For the download." default:"5m"`
+	Timeout time.Duration `help:"Download timeout." default:"5m"`
 }
 
 // Help is printed by --help.
 func (c *bumpCmd) Help() string {
-	return "Reads the headers of another release, records its model, makes generated/ from it, pins it as primary, " +
-		"and reports what changed " +
-		"for C and for Go. All of it is written or, when anything fails, nothing. " + statusHelp
+	return "Read the headers of another release, record its model, pin it as primary, regenerate generated/, and report " +
+		"what changed for C and for Go. If anything fails, nothing is written. " + statusHelp
 }
 
-// errNoFrom is what make bump passes on.
-var errNoFrom = errors.New(`FROM is missing: which release? It may be
-	66.0-1@sid           packages of the archive: their version, and a suite that has it
-	56.1                 a release that headers/headers.lock pins
-	/usr/include         an include directory, or one that packages were unpacked to
-	../rdma-core         a source tree of rdma-core
-as in: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), which only reports`)
+// errNoFrom is the error for a missing FROM, also from make bump.
+var errNoFrom = errors.New(`FROM is missing; give one of
+	66.0-1@sid           package version and archive suite
+	56.1                 release pinned in headers/headers.lock
+	/usr/include         include directory, or directory of unpacked packages
+	../rdma-core         source tree
+for example: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), which only reports`)
 
-// Run ends the program with the verdict as its status.
+// Run exits with the verdict as the status.
 func (c *bumpCmd) Run(t tree) error {
 	if err := c.check(); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	primary := lock.Primary(c.Project)
 	if primary == nil {
-		return 0, fmt.Errorf("headers.lock pins no release of %s yet: gen pin pins the first", c.Project)
+		return 0, fmt.Errorf("headers.lock pins no release of %s; pin the first one with gen pin", c.Project)
 	}
 	old, err := generate.ReadModel(filepath.Join(t.models(), primary.File()+".json"))
 	if err != nil {
@@ -97,47 +96,47 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	newer := rowsOfNewer(failed, in.model, old)
 	switch {
 	case newer:
-		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: rows name what came after it",
+		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: rows name declarations of later releases",
 			in.model))
 	case failed != nil:
-		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: see below what has to be mended",
+		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: the errors are listed below",
 			in.model))
 	}
 	if err := printReport(report, c.JSON); err != nil {
 		return 0, err
 	}
 	switch {
-	case c.DryRun && newer: // nothing has to be mended: the release is an old one
-		say("dry run: nothing is written; to generate from %s, these rows would have to go:\n%v", in.model, failed)
+	case c.DryRun && newer: // nothing to fix: the release is an old one
+		say("dry run: nothing written; generating from %s would require deleting these rows:\n%v", in.model, failed)
 		return report.Verdict, nil
 	case c.DryRun && failed != nil:
-		return 0, fmt.Errorf("dry run: nothing is written; generating from %s fails:\n%w", in.model,
+		return 0, fmt.Errorf("dry run: nothing written; generating from %s fails:\n%w", in.model,
 			failed)
 	case c.DryRun:
-		say("dry run: nothing is written")
+		say("dry run: nothing written")
 		return report.Verdict, nil
 	case failed != nil:
 		keepWork = true
-		return 0, fmt.Errorf("%s is read, but generating from it fails; nothing is written, and its model "+
-			"is kept in %s:\n%w",
+		return 0, fmt.Errorf("generating from %s fails; nothing written, the model "+
+			"is in %s:\n%w",
 			in.model, models, failed)
 	case in.unpinned != nil:
-		return 0, fmt.Errorf("%s cannot be pinned, so nothing is written: %w", in.model, in.unpinned)
+		return 0, fmt.Errorf("cannot pin %s, nothing written: %w", in.model, in.unpinned)
 	}
 	if err := write(t, lock, in, fresh); err != nil {
 		return 0, err
 	}
 	if in.files != "" {
 		if _, err := fetch.FromDir(in.files, in.pin, t.cache(), nil); err != nil {
-			say("headers/cache: %v", err) // it only saves a download
+			say("headers/cache: %v", err) // the cache only saves a download
 		}
 	}
 	say("written: headers/headers.lock, headers/models/%s.json, generated/", rules.FileOf(in.model))
-	say("Now read the report and tell users what breaks for them; make test; git add headers generated; git commit.")
+	say("Next: read the report and document breaking changes; make test; git add headers generated; git commit.")
 	return report.Verdict, nil
 }
 
-// rowsOfNewer reports whether all that keeps an older release from being generated is rows about names that the primary
+// rowsOfNewer reports whether generating an older release fails only because rows name declarations that the primary
 // release has.
 func rowsOfNewer(failed error, older, primary *model.Release) bool {
 	if failed == nil || project.CompareReleases(older.Name, primary.Name) >= 0 {
@@ -160,10 +159,10 @@ func rowsOfNewer(failed error, older, primary *model.Release) bool {
 	return false
 }
 
-// say keeps the report on standard output apart from what is told about the work.
+// say writes progress to standard error, separate from the report.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// regenerate makes everything from the recorded models and a new one, in a directory of its own.
+// regenerate generates from the recorded models and a new one, into a temporary directory.
 func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*generate.Result, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -197,8 +196,8 @@ func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*genera
 	return generate.FromModels(dir, t.measured(), primary...)
 }
 
-// report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old
-// one. Where generating failed, both are generated as far as the rules go.
+// report compares with the current generated/, since rules changed for the new release may no longer work for the old
+// one. If generating failed, both are generated as far as the rules allow.
 func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *generate.Result,
 	models string) (r *diff.Report, err error) {
 	defer func() {
@@ -229,7 +228,7 @@ func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *genera
 	return diff.Compare(diff.Planned(old, was), diff.Planned(in.model, is), j), nil
 }
 
-// sources are the Go files below a directory, by their path there.
+// sources returns the Go files below a directory, by relative path.
 func sources(dir string) (emit.Files, error) {
 	files := emit.Files{}
 	err := bounded.Walk(dir, func(path string, d fs.DirEntry, err error) error {
@@ -272,7 +271,7 @@ func printReport(r *diff.Report, asJSON bool) error {
 	return err
 }
 
-// write puts the lock, the model and generated/ in place; when one of them fails, the others are as they were.
+// write replaces the lock, the model and generated/. If one fails, it restores the others.
 func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err error) {
 	text, err := in.model.Encode()
 	if err != nil {
@@ -304,7 +303,7 @@ func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err 
 	return err
 }
 
-// keep remembers a file, and gives what puts it back.
+// keep saves a file and returns a function that restores it.
 func keep(path string) (undo func() error, err error) {
 	text, err := bounded.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -318,7 +317,7 @@ func keep(path string) (undo func() error, err error) {
 	return func() error { return replaceFile(path, text) }, err
 }
 
-// repin is the text of a lock that has the release as its primary, in place of one of the same name.
+// repin returns the text of a lock with the release as primary, replacing one of the same name.
 func repin(name string, lock *fetch.Lock, primary *fetch.Release) ([]byte, error) {
 	self := *primary
 	self.Role = fetch.Primary
@@ -338,7 +337,7 @@ type diffCmd struct {
 // Help is printed by --help.
 func (c *diffCmd) Help() string { return statusHelp }
 
-// Run ends the program with the verdict as its status.
+// Run exits with the verdict as the status.
 func (c *diffCmd) Run(t tree) error {
 	verdict, err := c.compare(t)
 	if err == nil {
@@ -355,7 +354,7 @@ func (c *diffCmd) compare(t tree) (diff.Verdict, error) {
 	return r.Verdict, printReport(r, c.JSON)
 }
 
-// exit turns the status that kong gives wrong usage into the customary one, which no verdict has.
+// exit replaces kong's status for wrong usage by 2, which no verdict uses.
 func exit(status int) {
 	const kongUsage = 80
 	if status == kongUsage {

@@ -22,16 +22,16 @@ import (
 
 const module = "../../.."
 
-// seldom skips a test of one of the many ways to name what a bump reads: each reads releases several times.
+// seldom skips a variant of bump's input, since each variant reads releases several times.
 func seldom(t *testing.T) {
 	t.Helper()
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("reads releases several times for this alone: make test-all does this")
+		t.Skip("slow; make test-all runs it")
 	}
 }
 
-// command builds the generator and gives a function that runs it on a tree. What it leaves in the temporary directory
-// goes with the test.
+// command builds the generator and returns a function that runs it on a tree. The binary is in the test's temporary
+// directory.
 func command(t *testing.T) func(root string, args ...string) (status int, out, complaints string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "gen")
@@ -50,7 +50,7 @@ func command(t *testing.T) func(root string, args ...string) (status int, out, c
 	}
 }
 
-// copied is a tree that tests may write to: the real lock, models, rows and primary release's headers.
+// copied returns a writable tree with the real lock, models, rows and the headers of the primary release.
 func copied(t *testing.T) (root, primary string) {
 	t.Helper()
 	root = t.TempDir()
@@ -59,7 +59,7 @@ func copied(t *testing.T) (root, primary string) {
 	require.NoError(t, err)
 	rel := lock.Primary("rdma-core")
 	if err := fetch.Verify(real.cache(), rel); err != nil {
-		t.Skipf("rdma-core %s is not whole in headers/cache (%v; make headers brings it): bumps were not tried",
+		t.Skipf("rdma-core %s is incomplete in headers/cache (%v); run make headers",
 			rel.Name, err)
 	}
 	for _, file := range []string{"headers/headers.lock", "gen/rules/exceptions.txt"} {
@@ -74,7 +74,7 @@ func copied(t *testing.T) (root, primary string) {
 	return root, rel.Name
 }
 
-// unpacked is what packages of a release to come might unpack to: the primary's files, verbs.h edited.
+// unpacked returns the unpacked packages of a future release: the primary's files with an edited verbs.h.
 func unpacked(t *testing.T, root, primary, was, is string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ const (
 	macro      = lastMember + "#define IBV_BUMP_TEST(x) (x)\n"
 )
 
-// contents is every file of a tree, to see that nothing was written.
+// contents returns every file of a tree, to check that nothing was written.
 func contents(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -108,8 +108,7 @@ func contents(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// spoil takes from a model what rows of exceptions are about: rules that were mended for a new release no longer suit
-// the old.
+// spoil removes from a model the subjects of exception rows, as if the rows had been changed for a newer release.
 func spoil(t *testing.T, path string) {
 	t.Helper()
 	m, err := generate.ReadModel(path)
@@ -124,7 +123,7 @@ func spoil(t *testing.T, path string) {
 
 func TestStatus(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it generates many times; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	gen := command(t)
 	for _, c := range []struct {
@@ -143,13 +142,13 @@ func TestStatus(t *testing.T) {
 		{[]string{"bump", "1.2.0", "--dry-run", "--project", "libnone"}, 2, "there are rdma-core, librpma"},
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
 		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
-		{[]string{"bump"}, 2, "FROM is missing: which release? It may be"},
+		{[]string{"bump"}, 2, "FROM is missing; give one of"},
 		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // make bump without FROM
 		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
-		{[]string{"bump", "--help"}, 0, "4 something breaks"},
+		{[]string{"bump", "--help"}, 0, "4 breaking changes"},
 		{[]string{"bump", "nothing", "--dry-run"}, 1, "no directory and no VERSION@SUITE"},
 		{[]string{"bump", "@"}, 2, "FROM=@: want VERSION@SUITE"},
-		{[]string{"bump", "@sid"}, 2, "it has no version"},
+		{[]string{"bump", "@sid"}, 2, "no version"},
 		{[]string{"bump", "65.0-1@"}, 2, `"" is not the name of a suite`},
 		{[]string{"bump", "65.0-1@-o"}, 2, `"-o" is not the name of a suite`},
 		{[]string{"bump", "65.0~rc1-1@sid"}, 2, `"65.0~rc1" is not the number of a release`},
@@ -185,7 +184,7 @@ func TestBump(t *testing.T) {
 
 	status, out, complaints := gen(root, "bump", from, "--dry-run")
 	assert.Equal(t, 1, status)
-	assert.Contains(t, complaints, "does not tell which release it is: give --release")
+	assert.Contains(t, complaints, "does not name its release; give --release")
 	named := []string{"bump", from, "--release", "99.0"}
 
 	status, out, complaints = gen(root, append(named, "--dry-run")...)
@@ -194,7 +193,7 @@ func TestBump(t *testing.T) {
 	assert.Contains(t, out, "ibv_device_attr_ex.bump_test")
 	assert.Contains(t, out, "DeviceAttrEx.BumpTest")
 
-	assert.Contains(t, out, "no packages of the archive are known for 99.0")
+	assert.Contains(t, out, "no archive packages are known for 99.0")
 	assert.NotContains(t, complaints, "agree with headers.lock")
 	assert.Contains(t, complaints, "headers.lock has none to compare them with")
 	assert.Equal(t, before, contents(t, root))
@@ -225,7 +224,7 @@ func TestBump(t *testing.T) {
 	assert.Equal(t, primary, lock.Primary("rdma-core").Name)
 }
 
-// TestBumpOfTables gives an opcode that no row of the tables knows.
+// TestBumpOfTables bumps to a header with an opcode that no table row covers.
 func TestBumpOfTables(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
@@ -241,8 +240,8 @@ func TestBumpOfTables(t *testing.T) {
 	}
 }
 
-// TestBumpToAnOlderRelease gives a header without an event that rows name: an older release cannot have it, and a newer
-// one that lacks it needs other rows.
+// TestBumpToAnOlderRelease bumps to a header without an event that rows name. An older release is accepted; a newer one
+// needs other rows.
 func TestBumpToAnOlderRelease(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -252,17 +251,17 @@ func TestBumpToAnOlderRelease(t *testing.T) {
 	status, out, complaints := gen(root, "bump", from, "--release", "1.0", "--dry-run")
 	assert.Equal(t, 4, status, complaints)
 	assert.Contains(t, out, "IBV_EVENT_DEVICE_SPEED_CHANGE  removed")
-	assert.Contains(t, out, "note: generating from rdma-core 1.0 fails: rows name what came after it")
-	assert.Contains(t, complaints, "to generate from rdma-core 1.0, these rows would have to go:\ngen/rules/tables/")
+	assert.Contains(t, out, "note: generating from rdma-core 1.0 fails: rows name declarations of later releases")
+	assert.Contains(t, complaints, "to generate from rdma-core 1.0, would require deleting these rows:\ngen/rules/tables/")
 	assert.Contains(t, complaints, row)
 
 	status, out, complaints = gen(root, "bump", from, "--release", "99.0", "--dry-run")
 	assert.Equal(t, 1, status, complaints)
-	assert.Contains(t, out, "note: generating from rdma-core 99.0 fails: see below what has to be mended")
+	assert.Contains(t, out, "note: generating from rdma-core 99.0 fails: the errors are listed below")
 	assert.Contains(t, complaints, row)
 }
 
-// TestBumpOfAnotherProject: a release of librpma becomes the primary one of librpma, and rdma-core's stays.
+// TestBumpOfAnotherProject: a release of librpma becomes primary for librpma only.
 func TestBumpOfAnotherProject(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -272,7 +271,7 @@ func TestBumpOfAnotherProject(t *testing.T) {
 	require.NoError(t, err)
 	was := lock.Primary("librpma")
 	if err := fetch.Verify(real.cache(), was); err != nil {
-		t.Skipf("%s is not whole in headers/cache (%v; make headers brings it): its bump was not tried", was, err)
+		t.Skipf("%s is incomplete in headers/cache (%v); run make headers", was, err)
 	}
 	from := t.TempDir()
 	require.NoError(t, os.CopyFS(from, os.DirFS(filepath.Join(real.cache(), was.File()))))
@@ -304,7 +303,7 @@ func TestBumpOfAnotherProject(t *testing.T) {
 	assert.Equal(t, 3, status, out)
 }
 
-// TestBumpThatCannotGenerate gives a header with something that no rule covers.
+// TestBumpThatCannotGenerate bumps to a header with a declaration that no rule covers.
 func TestBumpThatCannotGenerate(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -325,7 +324,7 @@ func TestBumpThatCannotGenerate(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
-// TestBumpUndone breaks off the last step of writing: the steps before it are taken back.
+// TestBumpUndone makes the last step of writing fail and checks that the earlier steps are undone.
 func TestBumpUndone(t *testing.T) {
 	root := t.TempDir()
 	at := tree{root: root}

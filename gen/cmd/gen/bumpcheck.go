@@ -19,19 +19,18 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// usageError is wrong usage that only the command itself can tell; the program ends as it does for any other.
+// usageError is wrong usage that kong cannot detect. The exit status is that of any wrong usage.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// check refuses wrong usage before anything is read or downloaded.
+// check rejects wrong usage before anything is read or downloaded.
 func (c *bumpCmd) check() error {
 	switch {
 	case c.From == "":
 		return usageError{errNoFrom}
 	case (c.Version == "") != (len(c.Suite) == 0):
-		return usagef("--version and --suite go together: the Debian packages of a release have a version, and " +
-			"suites have that version")
+		return usagef("--version and --suite must be given together")
 	}
 	if _, err := projectNamed(c.Project); err != nil {
 		return err
@@ -54,14 +53,14 @@ func (c *bumpCmd) check() error {
 		name := releaseOfVersion(version)
 		err := fetch.CheckName(name, version, suite)
 		if err == nil && name == "" {
-			err = errors.New("it has no version")
+			err = errors.New("no version")
 		}
 		if err != nil {
-			return usagef("FROM=%s: want VERSION@SUITE, as in 66.0-1@sid, or a directory: %w", c.From, err)
+			return usagef("FROM=%s: want VERSION@SUITE, such as 66.0-1@sid, or a directory: %w", c.From, err)
 		}
 	}
 	if c.Release != "" || c.Version != "" {
-		return usagef("--release, --version and --suite are about a directory or a source tree, and FROM=%s is none",
+		return usagef("--release, --version and --suite need a directory as FROM, not %s",
 			c.From)
 	}
 	return nil
@@ -80,7 +79,7 @@ func (c *bumpCmd) record(t tree, lock *fetch.Lock, cache string, rel *fetch.Rele
 	return t.record(cache, lock, rel)
 }
 
-// complete refuses headers of which packages could not be made.
+// complete rejects headers that lack files of generated packages.
 func (c *bumpCmd) complete(include string) error {
 	var lacks []string
 	for _, name := range rules.PublicHeaders(c.Project) {
@@ -97,13 +96,12 @@ func (c *bumpCmd) complete(include string) error {
 			packages = append(packages, p.Name)
 		}
 	}
-	return fmt.Errorf("%s lacks %s, which generated/ is made from; a release is what %s install, or a whole source "+
+	return fmt.Errorf("%s lacks %s, needed for generated/; give the files that %s install, or a complete source "+
 		"tree",
 		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
 }
 
-// inFrom words an error about files below work, which is gone by the time it is read, as one about the same files of
-// FROM.
+// inFrom rewords an error about files in the temporary directory work as one about the same files in FROM.
 func (c *bumpCmd) inFrom(err error, work string) error {
 	if err == nil || !strings.Contains(err.Error(), work) {
 		return err
@@ -126,7 +124,7 @@ func (c *bumpCmd) inFrom(err error, work string) error {
 	return reworded{text, err}
 }
 
-// reworded is an error in other words.
+// reworded is an error with another text.
 type reworded struct {
 	text string
 	err  error

@@ -17,16 +17,16 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// incoming is a release that was read and may become the primary one.
+// incoming is a release that was read and may become primary.
 type incoming struct {
 	model    *model.Release
-	pin      *fetch.Release // as it will stand in the lock
-	unpinned error          // why it cannot stand there, or nil
+	pin      *fetch.Release // its entry in the lock
+	unpinned error          // why it cannot be pinned, or nil
 	notes    []string
-	files    string // where they lie in the form of a cache, or "" for headers/cache itself
+	files    string // cache directory that holds them, or "" for headers/cache
 }
 
-// read finds out what FROM is and records its model; the files lie below work meanwhile.
+// read determines what kind of FROM it is and records its model, with the files below work.
 func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string) (in *incoming, err error) {
 	defer func() { err = c.inFrom(err, work) }()
 	if isDir(c.From) {
@@ -37,11 +37,11 @@ func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string
 	}
 	rel, err := lock.Release(c.Project, c.From)
 	if others := lock.Find(c.From); err != nil && len(others) > 0 {
-		return nil, usagef("%s is pinned, which is no release of %s: give --project %s", others[0], c.Project,
+		return nil, usagef("%s is pinned, but not as a release of %s; give --project %s", others[0], c.Project,
 			others[0].Project)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("FROM=%s is no directory and no VERSION@SUITE of the archive, and %w", c.From, err)
+		return nil, fmt.Errorf("FROM=%s is neither a directory nor VERSION@SUITE, and %w", c.From, err)
 	}
 	cache := t.cache()
 	kept, err := symbolsKept(fetch.Verify(cache, rel))
@@ -61,16 +61,16 @@ func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string
 	return in, err
 }
 
-// keptNotes says of which libraries no symbols were read.
+// keptNotes notes the libraries whose symbols were not read.
 func keptNotes(rel *fetch.Release, libraries []string) []string {
 	if len(libraries) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s could not be had as headers.lock pins them: their symbols are those that are "+
-		"recorded of %s", strings.Join(libraries, " and "), rel)}
+	return []string{fmt.Sprintf("%s cannot be downloaded as pinned in headers.lock: keeping the symbols that are "+
+		"recorded for %s", strings.Join(libraries, " and "), rel)}
 }
 
-// fromArchive downloads the packages of a version and pins what is in them.
+// fromArchive downloads the packages of a version and pins their files.
 func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work string) (*incoming, error) {
 	rel := c.unpinned(releaseOfVersion(version), version, []string{suite})
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
@@ -96,9 +96,8 @@ func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work str
 	return &incoming{model: m, pin: rel, notes: notes, files: filepath.Join(work, rel.File())}, err
 }
 
-// settle gives the pin of a release that was brought from the archive: the one that stands already, where its files
-// are the same. A version of packages never changes its files. What another version or no archive's files were pinned
-// as is replaced, and the notes say so.
+// settle returns the pin of a release from the archive. It is the existing pin if the files are the same. Files of a
+// package version never change; a pin of another version, or of files from no archive, is replaced with a note.
 func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
 	pinned, err := lock.Release(found.Project, found.Name)
 	if err != nil {
@@ -109,7 +108,7 @@ func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Rel
 	has := pinned.Packages[0].Version
 	switch {
 	case slices.Contains(pinned.Suites, noSuite):
-		return found, []string{fmt.Sprintf("the pin of %s, which no archive was known for, is replaced: %s", found.Name,
+		return found, []string{fmt.Sprintf("replacing the pin of %s, which named no archive: %s", found.Name,
 			listed(diffs))}, nil
 	case len(diffs) == 0:
 		sayPinned(pinned)
@@ -117,32 +116,32 @@ func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Rel
 	case has == found.Packages[0].Version:
 		return nil, nil, &fetch.MismatchError{
 			Release: pinned.Name, Dir: from, Diffs: diffs,
-			Mend: "the archive has other packages under the version that was pinned, which must never be: find out " +
-				"which are the genuine ones",
+			Mend: "the archive has different packages for the pinned version, which must not happen; find out " +
+				"which ones are genuine",
 		}
 	}
-	return found, []string{fmt.Sprintf("the pin of %s, which was of version %s, is replaced: %s", found.Name, has,
+	return found, []string{fmt.Sprintf("replacing the pin of %s, which named version %s: %s", found.Name, has,
 		listed(diffs))}, nil
 }
 
 // listed names files that differ.
 func listed(diffs []fetch.Diff) string {
 	if len(diffs) == 0 {
-		return "every file is the same"
+		return "all files are the same"
 	}
 	var all []string
 	for _, d := range diffs {
 		all = append(all, d.File)
 	}
-	return "other files are " + strings.Join(all, " ")
+	return "changed files: " + strings.Join(all, " ")
 }
 
-// unpinned is a release that is still to be pinned.
+// unpinned returns a release that is not pinned yet.
 func (c *bumpCmd) unpinned(name, version string, suites []string) *fetch.Release {
 	return unpinnedRelease(project.Named(c.Project), name, version, suites)
 }
 
-// releaseOfVersion is the upstream part of a package's version: 65.0 of 65.0-1.1.
+// releaseOfVersion returns the upstream part of a package version: 65.0 for 65.0-1.1.
 func releaseOfVersion(version string) string {
 	if _, rest, ok := strings.Cut(version, ":"); ok {
 		version = rest
@@ -151,7 +150,7 @@ func releaseOfVersion(version string) string {
 	return upstream
 }
 
-// fromDir reads an include directory, a directory that packages were unpacked to, or a source tree.
+// fromDir reads an include directory, a directory of unpacked packages, or a source tree.
 func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work string) (*incoming, error) {
 	name := c.Release
 	if found := lock.Detect(c.Project, c.From); found != nil && (name == "" || name == found.Name) {
@@ -159,11 +158,11 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	}
 	if name == "" {
 		if name = c.releaseOfDir(); name == "" {
-			return nil, fmt.Errorf("%s does not tell which release it is: give --release", c.From)
+			return nil, fmt.Errorf("%s does not name its release; give --release", c.From)
 		}
 	}
 	if err := fetch.CheckName(name, ""); err != nil {
-		return nil, fmt.Errorf("%s calls itself %w: give --release", c.From, err)
+		return nil, fmt.Errorf("%s calls itself %w; give --release", c.From, err)
 	}
 	if c.Version != "" && releaseOfVersion(c.Version) != name {
 		return nil, usagef("--version %s is of release %s, and %s is %s", c.Version, releaseOfVersion(c.Version),
@@ -176,9 +175,9 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	var notes []string
 	if c.Version == "" {
 		rel = c.unpinned(name, name, []string{noSuite})
-		notes = append(notes, fmt.Sprintf("no packages of the archive are known for %s: headers.lock says suite %s, "+
-			"and make headers cannot bring it "+
-			"elsewhere; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
+		notes = append(notes, fmt.Sprintf("no archive packages are known for %s: headers.lock records suite %s, "+
+			"and make headers cannot download it "+
+			"on other machines; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
 	}
 	if lacks := fetch.Pin(c.From, rel); lacks != nil {
 		primary := lock.Primary(c.Project)
@@ -186,8 +185,8 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		if rel, err = likeness(c.From, rel, primary); err != nil {
 			return nil, err
 		}
-		notes = append(notes, fmt.Sprintf("%s was read for the headers that it installs and for the man pages that "+
-			"%s is pinned with: %v", c.From, primary.Name, lacks))
+		notes = append(notes, fmt.Sprintf("only the headers that %s installs and the man pages that "+
+			"%s pins were read: %v", c.From, primary.Name, lacks))
 	}
 	in, err := c.collect(t, lock, old, rel, work, notes)
 	if err == nil {
@@ -196,12 +195,12 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	return in, err
 }
 
-// fromPinned reads a directory of a release that is pinned already: its files have to be the pinned ones, and the pin
-// stays as it is.
+// fromPinned reads a directory of a release that is already pinned. Its files must match the pin, which does not
+// change.
 func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string) (*incoming,
 	error) {
 	if c.Version != "" {
-		return nil, usagef("--version and --suite are for a release that is not pinned yet; %s is, as version %s of %s",
+		return nil, usagef("--version and --suite are only for new releases; %s is pinned as version %s of %s",
 			rel.Name, rel.Packages[0].Version, strings.Join(rel.Suites, " "))
 	}
 	in, err := c.collect(t, lock, old, rel, work, nil)
@@ -215,7 +214,7 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 	}
 	for _, p := range rel.Packages {
 		if more := unpinned(p, installs[p.Name]); len(more) > 0 {
-			in.notes = append(in.notes, fmt.Sprintf("%s has headers that %s is not pinned with; they were not read: "+
+			in.notes = append(in.notes, fmt.Sprintf("%s has headers that the pin of %s lacks; they were not read: "+
 				"%s (give --release NAME if it is another release)",
 				c.From, rel.Name, strings.Join(more, " ")))
 		}
@@ -223,29 +222,30 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 	return in, nil
 }
 
-// unpinned are the headers among names that a package is not pinned with.
+// unpinned returns the headers among names that a package's pin lacks.
 func unpinned(p *fetch.Package, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(p.Headers, func(h fetch.File) bool { return h.Name == name })
 	})
 }
 
-// sayTaken tells of files that no lock knows yet.
+// sayTaken reports that sums are pinned without a comparison.
 func sayTaken(rel *fetch.Release, from string) {
-	say("%s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with", rel,
+	say("%s: pinning the files from %s without a comparison; headers.lock has no sums of them", rel,
 		from)
 }
 
 func sayPinned(rel *fetch.Release) {
-	say("%s is pinned already, with the same sums: its pin stays as it is", rel)
+	say("%s is already pinned with the same sums", rel)
 }
 
-// noSuite stands in the lock for a release that no archive is known to have.
+// noSuite is the suite in the lock of a release that no archive is known to have.
 const noSuite = "none"
 
 var treeVersion = regexp.MustCompile(`(?mi)^\s*set\s*\(\s*PACKAGE_VERSION\s+"([0-9.]+)"`)
 
-// releaseOfDir asks a source tree's build file, or the pkg-config file beside an include directory, for the release.
+// releaseOfDir reads the release from a source tree's build file or from the pkg-config file next to an include
+// directory.
 func (c *bumpCmd) releaseOfDir() string {
 	of := project.Named(c.Project)
 	stated := "pkgconfig/" + of.PkgConfig + ".pc"

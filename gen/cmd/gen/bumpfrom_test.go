@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// sourceTree arranges headers as a source tree has them, without man pages.
+// sourceTree arranges headers like a source tree, without man pages.
 func sourceTree(t *testing.T, whole string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
 	status, out, complaints := gen(root, "bump", source, "--dry-run")
 	assert.Equal(t, 3, status, complaints)
-	assert.Contains(t, out, "the tables and symbols of "+primary+" were taken instead, and are not compared")
+	assert.Contains(t, out, "the tables and symbols of "+primary+" were used instead, and are not compared")
 	status, _, complaints = gen(root, "bump", source)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, complaints, "cannot be pinned")
@@ -94,7 +94,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
-// TestBumpFromMarkdown reads a source tree that has the page of the builders before it is built, with another cell.
+// TestBumpFromMarkdown reads a source tree with the unbuilt page of the builders, in which one cell differs.
 func TestBumpFromMarkdown(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -145,7 +145,7 @@ func TestBumpFromMarkdown(t *testing.T) {
 	}
 	status, out, complaints = gen(root, "bump", source)
 	assert.Equal(t, 4, status, complaints)
-	assert.Contains(t, out, "note: ibv_wr_post.3 was read as Markdown, for its tables")
+	assert.Contains(t, out, "note: ibv_wr_post.3 were read from Markdown")
 	assert.Contains(t, out, "wr_post: RDMA_READ, qp_types  changed  RC, XRC_SEND → UD, RC, XRC_SEND")
 	assert.Contains(t, out, "wr_post: IBV_QPT_UD × IBV_WR_RDMA_READ  changed  no → yes")
 	assert.NotRegexp(t, `those of .* ibv_wr_post\.3 `, out, "the note of the pages that are another release's")

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// generatedText is the text of package ibv.
+// generatedText returns the source of package ibv.
 func generatedText(t *testing.T, root string) string {
 	t.Helper()
 	files, err := sources(filepath.Join(root, "generated/ibv"))
@@ -29,7 +29,7 @@ func generatedText(t *testing.T, root string) string {
 	return b.String()
 }
 
-// renamed is a source tree under another release's number.
+// renamed returns a source tree with another release number.
 func renamed(t *testing.T, dir, release string) string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"),
@@ -37,7 +37,7 @@ func renamed(t *testing.T, dir, release string) string {
 	return dir
 }
 
-// TestBumpOfPinned: what headers.lock pins is never overwritten by other files under its name.
+// TestBumpOfPinned: a pin is never overwritten by other files under its name.
 func TestBumpOfPinned(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -49,7 +49,7 @@ func TestBumpOfPinned(t *testing.T) {
 		status, _, complaints := gen(root, append([]string{"bump"}, args...)...)
 		assert.Equal(t, 1, status, complaints)
 		assert.Regexp(t, `infiniband/verbs\.h\n\s+wanted [0-9a-f]{64}\n\s+found  [0-9a-f]{64}\n`, complaints)
-		assert.Contains(t, complaints, "is pinned already, with these sums: give --release NAME")
+		assert.Contains(t, complaints, "is already pinned with these sums; give --release NAME")
 		assert.NotContains(t, complaints, "taken as they are")
 		assert.Equal(t, before, contents(t, root))
 	}
@@ -66,14 +66,14 @@ func TestBumpOfPinned(t *testing.T) {
 	same := renamed(t, sourceTree(t, filepath.Join(root, "headers/cache", primary)), primary)
 	status, _, complaints = gen(root, "bump", same, "--version", primary+"-1", "--suite", "trixie")
 	assert.Equal(t, 2, status, complaints)
-	assert.Contains(t, complaints, "--version and --suite are for a release that is not pinned yet")
+	assert.Contains(t, complaints, "--version and --suite are only for new releases")
 	status, _, complaints = gen(root, "bump", same, "--version", "98.0-1", "--suite", "trixie")
 	assert.Equal(t, 2, status, complaints)
 	assert.Contains(t, complaints, "--version 98.0-1 is of release 98.0")
 	assert.Equal(t, before, contents(t, root))
 }
 
-// TestSymbolsKept: where the pinned libraries cannot be had, what is recorded of them stays, and both commands say so.
+// TestSymbolsKept: if the pinned libraries are unavailable, both commands keep the recorded symbols and report it.
 func TestSymbolsKept(t *testing.T) {
 	seldom(t)
 	gen := command(t)
@@ -109,7 +109,7 @@ func TestSymbolsKept(t *testing.T) {
 	assert.Contains(t, complaints, "librdmacm.so.1: no such file or directory")
 }
 
-// TestSettle: what the archive gives against what is pinned.
+// TestSettle compares files of the archive with pins.
 func TestSettle(t *testing.T) {
 	release := func(version, suite, sum string) *fetch.Release {
 		rel := unpinnedRelease(project.Named("rdma-core"), releaseOfVersion(version), version, []string{suite})
@@ -135,22 +135,22 @@ func TestSettle(t *testing.T) {
 	}
 	_, _, err = settle(lock, release("65.0-1.1", "sid", "b"), "65.0-1.1@sid")
 	assert.ErrorContains(t, err,
-		"65.0-1.1@sid is not what headers.lock pins:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
+		"65.0-1.1@sid differs from headers.lock:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
 	rebuilt := release("65.0-2", "sid", "b")
 	got, notes, err = settle(lock, rebuilt, "x")
 	require.NoError(t, err)
 	assert.Same(t, rebuilt, got)
-	assert.Equal(t, []string{"the pin of 65.0, which was of version 65.0-1.1, is replaced: other files are " +
+	assert.Equal(t, []string{"replacing the pin of 65.0, which named version 65.0-1.1: changed files: " +
 		"include/infiniband/verbs.h"}, notes)
 	known := release("64.0-1", "sid", "a")
 	got, notes, err = settle(lock, known, "x")
 	require.NoError(t, err)
 	assert.Same(t, known, got, "now an archive has it")
-	assert.Equal(t, []string{"the pin of 64.0, which no archive was known for, is replaced: every file is the same"},
+	assert.Equal(t, []string{"replacing the pin of 64.0, which named no archive: all files are the same"},
 		notes)
 }
 
-// TestStandInsAreVerified: a man page that stands in for a missing one has to be as pinned.
+// TestStandInsAreVerified: a man page copied from another release must match its pin.
 func TestStandInsAreVerified(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
@@ -170,7 +170,7 @@ func TestStandInsAreVerified(t *testing.T) {
 	}
 }
 
-// TestBumpErrorsNameFrom: what is wrong with a file is said of the file that was given, not of a copy that is gone.
+// TestBumpErrorsNameFrom: an error names the file in FROM, not its temporary copy.
 func TestBumpErrorsNameFrom(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
@@ -219,7 +219,7 @@ func edit(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// TestBumpNewHeader: a header that the release before did not install stops a bump, whatever form FROM has.
+// TestBumpNewHeader: a header that the previous release did not install stops a bump, for every form of FROM.
 func TestBumpNewHeader(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
@@ -250,7 +250,7 @@ func TestBumpNewHeader(t *testing.T) {
 	edit(t, filepath.Join(known, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
 	status, out, complaints := gen(root, "bump", known, "--dry-run")
 	assert.Equal(t, 0, status, complaints)
-	assert.Contains(t, out, "has headers that "+primary+" is not pinned with; they were not read: infiniband/bumpdv.h")
+	assert.Contains(t, out, "has headers that the pin of "+primary+" lacks; they were not read: infiniband/bumpdv.h")
 }
 
 func TestReleaseOfVersion(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 
 type headersCmd struct {
 	From      string        `help:"${headers_from}" placeholder:"DIR"`
-	Project   string        `help:"With --from: whose headers they are; otherwise found out." placeholder:"NAME"`
+	Project   string        `help:"With --from: project of the headers (default: detected)." placeholder:"NAME"`
 	Release   []string      `help:"Only these releases." placeholder:"NAME"`
-	Available bool          `help:"Report what cannot be had, and go on; a wrong sum still fails."`
-	Timeout   time.Duration `help:"For each release." default:"5m"`
+	Available bool          `help:"Skip releases that cannot be downloaded; a wrong sum still fails."`
+	Timeout   time.Duration `help:"Timeout for each release." default:"5m"`
 }
 
 func (c *headersCmd) Run(t tree) error {
@@ -53,8 +53,8 @@ func (c *headersCmd) Run(t tree) error {
 	return errors.Join(failed...)
 }
 
-// detect finds the release that a directory is of. Where it is none, it is compared with the primary release of the
-// project whose headers it has, so that every file that differs is named.
+// detect finds the release of a directory. If none matches, the directory is compared with the primary release of its
+// project, so that the error names every file that differs.
 func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
 	var near *fetch.Release
 	for _, p := range project.All {
@@ -74,7 +74,7 @@ func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
 	return near, nil
 }
 
-// named reports whether a release is among names: its number, or what its files are named after.
+// named reports whether names has the release: its number, or the base of its file names.
 func named(rel *fetch.Release, names []string) bool {
 	return contains(names, rel.Name) || contains(names, rel.File())
 }
@@ -90,62 +90,62 @@ func filesOf(lock *fetch.Lock) []string {
 func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 	say := func(format string, args ...any) { fmt.Printf(rel.String()+": "+format+"\n", args...) }
 	log := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	if c.From != "" { // asked for by name: what the cache holds is no answer
+	if c.From != "" { // explicitly requested, so do not use the cache
 		missing, err := fetch.FromDir(c.From, rel, t.cache(), log)
 		if err != nil {
 			return err
 		}
 		if len(missing) > 0 {
-			say("headers as pinned; %d man pages and libraries are not in %s as pinned and were not compared: %s",
+			say("headers match their pins; %d man pages and libraries in %s are missing or differ, not compared: %s",
 				len(missing), c.From, strings.Join(missing, " "))
 			return nil
 		}
-		say("brought from %s, every sum as pinned", c.From)
+		say("copied from %s, all sums match", c.From)
 		return nil
 	}
 	damaged := fetch.Verify(t.cache(), rel)
 	if damaged == nil {
-		say("in headers/cache, every sum as pinned")
+		say("in headers/cache, all sums match")
 		return nil
 	}
 	lacking := (*fetch.IncompleteError)(nil)
 	if errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
 		damaged = nil
 	} else {
-		say("headers/cache is not as pinned; bringing it again. It was:\n%v", damaged)
+		say("headers/cache does not match its pins, downloading it again:\n%v", damaged)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	err := fetch.FromArchive(ctx, rel, t.cache(), log)
 	switch {
 	case err == nil:
-		say("brought from the archive, every sum as pinned")
-	case errors.As(err, &lacking): // nor will it be had later, and record can do without
-		say("brought from the archive, except %s, of which only a rebuild is there: their symbols are not compared",
+		say("downloaded, all sums match")
+	case errors.As(err, &lacking): // it stays unavailable, and record works without it
+		say("downloaded, except %s: the archive only has a rebuild, so their symbols are not compared",
 			strings.Join(lacking.Libraries, " and "))
 		return nil
 	case damaged != nil:
-		return fmt.Errorf("%w\nit could not be brought again: %w", damaged, err) // others read the cache
+		return fmt.Errorf("%w\ndownloading it again failed: %w", damaged, err) // others read the cache
 	case c.Available && cannotBeHad(err):
-		say("CANNOT BE HAD, its headers are not compared: %v", err)
+		say("UNAVAILABLE, its headers are not compared: %v", err)
 		return nil
 	}
 	return err
 }
 
-// cannotBeHad tells a release that is out of reach from one that was brought and is not as pinned, which never passes.
+// cannotBeHad distinguishes an unavailable release from one whose files do not match their pins, which always fails.
 func cannotBeHad(err error) bool {
 	mismatch := (*fetch.MismatchError)(nil)
 	return err != nil && !errors.As(err, &mismatch)
 }
 
 type pinCmd struct {
-	Project string        `help:"Project that it is a release of." default:"rdma-core" placeholder:"NAME"`
+	Project string        `help:"Project of the release." default:"rdma-core" placeholder:"NAME"`
 	Release string        `required:"" help:"Name of the release: 56.1." placeholder:"NAME"`
 	Version string        `required:"" help:"Version of its Debian packages: 56.1-1." placeholder:"VERSION"`
-	Suite   []string      `required:"" help:"Archive suites that carry it: trixie." placeholder:"SUITE"`
-	Primary bool          `help:"Make it the release that generated/ is."`
-	Timeout time.Duration `help:"For the download." default:"5m"`
+	Suite   []string      `required:"" help:"Archive suites that have this version: trixie." placeholder:"SUITE"`
+	Primary bool          `help:"Make it the primary release, the source of generated/."`
+	Timeout time.Duration `help:"Download timeout." default:"5m"`
 }
 
 func (c *pinCmd) Run(t tree) error {
@@ -191,15 +191,15 @@ func contains(all []string, one string) bool {
 	return false
 }
 
-// projectNamed is the project of that name; another name is wrong usage.
+// projectNamed returns the project of that name; another name is wrong usage.
 func projectNamed(name string) (*project.Project, error) {
 	if p := project.Named(name); p != nil {
 		return p, nil
 	}
-	return nil, usagef("--project %s: there are %s", name, strings.Join(project.Names(), ", "))
+	return nil, usagef("unknown --project %s; use one of %s", name, strings.Join(project.Names(), ", "))
 }
 
-// unpinnedRelease is a release that is still to be pinned.
+// unpinnedRelease returns a release that is not pinned yet.
 func unpinnedRelease(of *project.Project, name, version string, suites []string) *fetch.Release {
 	rel := &fetch.Release{Project: of.Name, Name: name, Role: fetch.Recorded, Suites: suites}
 	for _, p := range of.Packages {

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 )
 
-// pinnedTree is a module whose lock pins one header, and an include directory that has it.
+// pinnedTree returns a module whose lock pins one header, and an include directory that has it.
 func pinnedTree(t *testing.T) (tree, string) {
 	t.Helper()
 	root, include := t.TempDir(), filepath.Join(t.TempDir(), "include")
@@ -31,7 +31,7 @@ func pinnedTree(t *testing.T) (tree, string) {
 	return tree{root: root}, include
 }
 
-// TestHeadersFrom: a source that is named is looked at, whatever the cache holds already.
+// TestHeadersFrom: a directory given with --from is read even if the cache is complete.
 func TestHeadersFrom(t *testing.T) {
 	tr, include := pinnedTree(t)
 	require.NoError(t, (&headersCmd{From: include}).Run(tr))
@@ -52,8 +52,7 @@ func TestHeadersFrom(t *testing.T) {
 	assert.ErrorContains(t, err, "8.0")
 }
 
-// TestTamperedCache: a file that was changed is named with the sum that is pinned and the sum that it has, and never
-// passes.
+// TestTamperedCache: an error names a changed file with both sums.
 func TestTamperedCache(t *testing.T) {
 	tr, include := pinnedTree(t)
 	require.NoError(t, (&headersCmd{From: include}).Run(tr))
@@ -69,11 +68,11 @@ func TestTamperedCache(t *testing.T) {
 		assert.ErrorContains(t, err,
 			fmt.Sprintf("include/infiniband/verbs.h\n\t\twanted %x\n\t\tfound  %x\n", sha256.Sum256(pinned),
 				sha256.Sum256(changed)))
-		assert.ErrorContains(t, err, "it could not be brought again: rdma-core 9.0: no apt on this machine")
+		assert.ErrorContains(t, err, "downloading it again failed: rdma-core 9.0: no apt on this machine")
 	}
 }
 
-// TestHeadersOfARebuild: where the archive has nothing but a rebuild of a library, everything else is brought.
+// TestHeadersOfARebuild: if the archive only has a rebuild of a library, everything else is downloaded.
 func TestHeadersOfARebuild(t *testing.T) {
 	tr, include := pinnedTree(t)
 	lock, err := os.ReadFile(tr.at("headers/headers.lock"))
@@ -108,7 +107,7 @@ func TestHeadersOfARebuild(t *testing.T) {
 	assert.NoFileExists(t, rebuilt)
 }
 
-// TestCannotBeHad: with --available only a release out of reach is passed over, never a wrong sum.
+// TestCannotBeHad: --available skips unavailable releases, but never a wrong sum.
 func TestCannotBeHad(t *testing.T) {
 	assert.True(t, cannotBeHad(&fetch.GoneError{Release: "9.0"}))
 	assert.True(t, cannotBeHad(&fetch.ArchiveError{Release: "9.0", Err: errors.New("no network")}))
@@ -117,7 +116,7 @@ func TestCannotBeHad(t *testing.T) {
 	assert.False(t, cannotBeHad(nil))
 }
 
-// TestGenerateNeedsEveryModel: a pinned release without a model stops generating, for "since" would change.
+// TestGenerateNeedsEveryModel: a pinned release without a model is an error, since "since" would change.
 func TestGenerateNeedsEveryModel(t *testing.T) {
 	tr, _ := pinnedTree(t)
 	require.NoError(t, os.MkdirAll(tr.models(), 0o755))

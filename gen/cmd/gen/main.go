@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command gen is the generator: it brings pinned headers, records them as models, and makes generated/ from the
-// models. The Makefile calls it; `go run ./gen/cmd/gen --help` tells more.
+// Command gen is the generator: it downloads pinned headers, records them as models, and generates generated/ from the
+// models. The Makefile calls it. Run `go run ./gen/cmd/gen --help` for usage.
 package main
 
 import (
@@ -21,34 +21,34 @@ import (
 )
 
 type cli struct {
-	Root string `help:"Top of the module; found from the working directory when not given." type:"existingdir"`
+	Root string `help:"Root of the module (default: found from the working directory)." type:"existingdir"`
 
-	Headers  headersCmd  `cmd:"" help:"Bring the pinned headers and man pages into headers/cache and check every sum."`
-	Pin      pinCmd      `cmd:"" help:"Pin another release of the archive in headers.lock."`
-	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
-	Measured measuredCmd `cmd:"" help:"Promote what was measured of a provider to headers/measured."`
-	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
-	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, what libraries export, and the tables."`
-	Tables   tablesCmd   `cmd:"" help:"Print the tables of what is valid, as text, JSON or HTML."`
-	Bump     bumpCmd     `cmd:"" help:"Make another release of a project the primary one, and report what changes."`
-	Diff     diffCmd     `cmd:"" help:"Report what changed between two recorded releases."`
+	Headers  headersCmd  `cmd:"" help:"Download the pinned headers and man pages to headers/cache and check their sums."`
+	Pin      pinCmd      `cmd:"" help:"Pin a release of the archive in headers.lock."`
+	Record   recordCmd   `cmd:"" help:"Record models of the releases in headers/cache."`
+	Measured measuredCmd `cmd:"" help:"Add measured answers of a provider to headers/measured."`
+	Generate generateCmd `cmd:"" help:"Generate generated/ from the recorded models."`
+	Summary  summaryCmd  `cmd:"" help:"Summarize generated declarations, library symbols and tables."`
+	Tables   tablesCmd   `cmd:"" help:"Print the validity tables as text, JSON or HTML."`
+	Bump     bumpCmd     `cmd:"" help:"Make another release of a project primary and report the changes."`
+	Diff     diffCmd     `cmd:"" help:"Report changes between two recorded releases."`
 }
 
-// helps are the longer texts of flags and arguments.
+// helps holds the longer help texts of flags and arguments.
 var helps = kong.Vars{
 	"bump_from": "Include directory, source tree, package version and suite of the " +
 		"archive (65.0-1.1@sid), or a pinned release (56.1).",
-	"bump_release": "Name of the release in a directory, where the directory does not tell.",
-	"bump_version": "Version of the Debian packages that a directory is of; without it, nothing but " +
-		"FROM can bring the release elsewhere.",
-	"headers_from": "Take them from this include directory or source tree instead of the " +
-		"archive.",
-	"measured_kernel": "Kernel that it was measured on, as the names of the files have it.",
-	"measured_source": "What was measured, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". " +
-		"Needed unless the same answers are promoted already.",
+	"bump_release": "Release in a directory that does not name it.",
+	"bump_version": "Debian package version of a directory; without it, the release can only be read " +
+		"again from FROM.",
+	"headers_from": "Copy them from this include directory or source tree instead of downloading " +
+		"them.",
+	"measured_kernel": "Kernel of the measurement, as in the file names.",
+	"measured_source": "Measured system, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". " +
+		"Required unless headers/measured already has the same answers.",
 }
 
-// tree is where things are in the module.
+// tree holds the paths in the module.
 type tree struct{ root string }
 
 func (t tree) at(path string) string { return filepath.Join(t.root, filepath.FromSlash(path)) }
@@ -86,7 +86,7 @@ func (t tree) result() (*generate.Result, error) {
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // a fifth of the time, for some hundred MB more
+		debug.SetGCPercent(400) // trades some hundred MB of memory for speed
 	}
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),
@@ -96,7 +96,7 @@ func main() {
 		err = ctx.Run(tree{root: root})
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", printable.Text(err.Error())) // a header may have control characters
+		fmt.Fprintln(os.Stderr, "gen:", printable.Text(err.Error())) // quoted header text may have control characters
 		if errors.As(err, &usageError{}) {
 			os.Exit(2)
 		}
@@ -121,7 +121,7 @@ func findRoot(given string) (string, error) {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no headers/headers.lock in this directory or above it; run inside the goverbs " +
+			return "", errors.New("no headers/headers.lock in this directory or above; run inside the goverbs " +
 				"module or give --root")
 		}
 		dir = parent

@@ -18,21 +18,20 @@ import (
 )
 
 type measuredCmd struct {
-	Provider string   `help:"Provider that was measured." required:"" placeholder:"rxe"`
+	Provider string   `help:"Measured provider." required:"" placeholder:"rxe"`
 	Kernel   string   `help:"${measured_kernel}" required:"" placeholder:"6.1"`
 	Source   string   `help:"${measured_source}" placeholder:"TEXT"`
-	Files    []string `arg:"" help:"Results of measuring: TABLE-KERNEL.csv." type:"existingfile" placeholder:"FILE"`
+	Files    []string `arg:"" help:"Measurement results: TABLE-KERNEL.csv." type:"existingfile" placeholder:"FILE"`
 }
 
 // Help is printed by --help.
 func (c *measuredCmd) Help() string {
-	return "Takes from each file what headers/measured keeps, and writes headers/measured/PROVIDER-KERNEL-TABLE.csv. " +
-		"Nothing is written " +
-		"when one of the files is refused. Then run make generate: what disagrees with a man page wants a row in " +
+	return "Extract from each file the rows that headers/measured keeps, and write headers/measured/PROVIDER-KERNEL-TABLE.csv. " +
+		"If a file is rejected, nothing is written. Then run make generate: answers that disagree with a man page need a row in " +
 		"gen/rules/measured.txt."
 }
 
-// Run promotes what was measured.
+// Run adds measured answers.
 func (c *measuredCmd) Run(t tree) error {
 	var all []*model.Measured
 	var errs []error
@@ -58,11 +57,11 @@ func (c *measuredCmd) Run(t tree) error {
 	return nil
 }
 
-// promote takes what is kept of a file of results.
+// promote extracts the answers to keep from a file of results.
 func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	table, ok := strings.CutSuffix(filepath.Base(path), "-"+c.Kernel+".csv")
 	if !ok || model.MeasuredColumns[table] == nil {
-		return nil, fmt.Errorf("the name is not that of a table that is kept, measured on kernel %s: want create_qp, "+
+		return nil, fmt.Errorf("unexpected name for kernel %s: want create_qp, "+
 			"post_send or wr_post-%[1]s.csv", c.Kernel)
 	}
 	text, err := bounded.Read(path)
@@ -76,7 +75,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	if c.Source == "" {
 		old, err := bounded.Read(filepath.Join(t.measured(), m.File()))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.New("it was not promoted before; say what was measured with --source")
+			return nil, errors.New("new measurement; describe the measured system with --source")
 		} else if err != nil {
 			return nil, err
 		}
@@ -85,7 +84,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 			return nil, err
 		}
 		if !reflect.DeepEqual(before.Rows, m.Rows) {
-			return nil, errors.New("its answers are others than those of headers/measured; say what was measured " +
+			return nil, errors.New("answers differ from headers/measured; describe the measured system " +
 				"with --source")
 		}
 		m.Source = before.Source
@@ -93,15 +92,15 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	return m, m.Check()
 }
 
-// keptRows are the rows about an opcode that has a name, with flags that are kept; inline data goes with the flag
-// that says so.
+// keptRows returns the rows for opcodes that have a name, with flags that are kept. Inline data is kept only with its
+// flag.
 func keptRows(table, text string) ([][]string, error) {
 	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("it is empty")
+		return nil, errors.New("empty file")
 	}
 	at := map[string]int{}
 	for i, column := range all[0] {
@@ -110,7 +109,7 @@ func keptRows(table, text string) ([][]string, error) {
 	columns := model.MeasuredColumns[table]
 	for _, column := range columns {
 		if _, ok := at[column]; !ok {
-			return nil, fmt.Errorf("it has no column %s", column)
+			return nil, fmt.Errorf("no column %s", column)
 		}
 	}
 	var kept [][]string

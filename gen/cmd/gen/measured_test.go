@@ -60,7 +60,7 @@ func TestMeasured(t *testing.T) {
 	again.Files = []string{written(t, "post_send-6.1.csv",
 		postSendResults+"UD,SEND,none,0,none,none,none,RTS,SUCCESS,RECV,ok\nUD,SEND,SIGNALED,0,none,SUCCESS,SEND,RTS,SUCCESS,RECV,ok\n")}
 	assert.ErrorContains(t, again.Run(tr),
-		"its answers are others than those of headers/measured; say what was measured with --source")
+		"answers differ from headers/measured; describe the measured system with --source")
 	holds("rxe-6.1-post_send.csv", postSend)
 }
 
@@ -70,13 +70,13 @@ func TestMeasuredRefused(t *testing.T) {
 		bare             bool
 	}{
 		"other kernel": {file: "post_send-6.12.csv", text: postSendResults,
-			want: "the name is not that of a table that is kept, measured on kernel 6.1"},
-		"other table": {file: "modify_qp-6.1.csv", text: postSendResults, want: "the name is not that of a table"},
+			want: "unexpected name for kernel 6.1"},
+		"other table": {file: "modify_qp-6.1.csv", text: postSendResults, want: "unexpected name for kernel 6.1"},
 		"no source": {file: "post_send-6.1.csv", text: postSendResults, bare: true,
-			want: "it was not promoted before; say what was measured with --source"},
-		"empty":         {file: "post_send-6.1.csv", want: "it is empty"},
-		"no CSV":        {file: "post_send-6.1.csv", text: "a,b\nc\n", want: "wrong number of fields"},
-		"a column less": {file: "post_send-6.1.csv", text: "qp_type,opcode,flags\n", want: "it has no column post"},
+			want: "new measurement; describe the measured system with --source"},
+		"empty":          {file: "post_send-6.1.csv", want: "empty file"},
+		"no CSV":         {file: "post_send-6.1.csv", text: "a,b\nc\n", want: "wrong number of fields"},
+		"missing column": {file: "post_send-6.1.csv", text: "qp_type,opcode,flags\n", want: "no column post"},
 		"half": {file: "wr_post-6.1.csv", want: "UC,SEND,SIGNALED is missing",
 			text: wrPostResults + "UC,SEND,none,sge,0,0,none,none,RTS,SUCCESS,RECV,ok\n"},
 	} {

@@ -16,7 +16,7 @@ import (
 )
 
 type recordCmd struct {
-	Release []string `help:"Only these releases; otherwise all that are in headers/cache." placeholder:"NAME"`
+	Release []string `help:"Only these releases (default: all in headers/cache)." placeholder:"NAME"`
 }
 
 func (c *recordCmd) Run(t tree) error {
@@ -31,7 +31,7 @@ func (c *recordCmd) Run(t tree) error {
 		}
 		err := fetch.Verify(t.cache(), rel)
 		if errors.Is(err, fetch.ErrNotCached) && len(c.Release) == 0 {
-			fmt.Printf("%s: not in headers/cache, its model stays as it is; make headers brings it\n", rel)
+			fmt.Printf("%s: not in headers/cache, model not changed; make headers downloads it\n", rel)
 			continue
 		}
 		kept, err := symbolsKept(err)
@@ -52,19 +52,19 @@ func (c *recordCmd) Run(t tree) error {
 		}
 		fmt.Printf("%s: recorded in headers/models/%s.json\n", rel, rel.File())
 		if len(kept) > 0 {
-			fmt.Printf("%s: headers/cache lacks %s: the symbols stay as they were recorded before\n", rel,
+			fmt.Printf("%s: headers/cache lacks %s: keeping the recorded symbols\n", rel,
 				strings.Join(kept, " "))
 		}
 		recorded++
 	}
 	if recorded == 0 {
-		return errors.New("no release was recorded; make headers brings the pinned ones")
+		return errors.New("no release recorded; make headers downloads the pinned ones")
 	}
 	return nil
 }
 
-// symbolsKept takes from an error of fetch.Verify that libraries are missing, whose symbols then stay as they are
-// recorded, and gives their names. Any other error remains one.
+// symbolsKept returns the libraries that an error of fetch.Verify reports as missing; their recorded symbols are kept.
+// Any other error is returned.
 func symbolsKept(err error) ([]string, error) {
 	lacking := (*fetch.IncompleteError)(nil)
 	if errors.As(err, &lacking) && len(lacking.Pages) == 0 {
@@ -73,13 +73,13 @@ func symbolsKept(err error) ([]string, error) {
 	return nil, err
 }
 
-// record records a pinned release from a cache. Symbols of libraries that the cache lacks stay as they are recorded.
+// record records a pinned release from a cache. Recorded symbols of missing libraries are kept.
 func (t tree) record(cache string, lock *fetch.Lock, rel *fetch.Release) (*model.Release, error) {
-	before, _ := generate.ReadModel(filepath.Join(t.models(), rel.File()+".json")) // nil where none can be read
+	before, _ := generate.ReadModel(filepath.Join(t.models(), rel.File()+".json")) // nil if none can be read
 	return record.FromCache(cache, t.cache(), lock, rel, before)
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, text []byte) error {
 	aside := path + ".new"
 	if err := os.WriteFile(aside, text, 0o644); err != nil {
@@ -89,7 +89,7 @@ func replaceFile(path string, text []byte) error {
 }
 
 type generateCmd struct {
-	Check bool `help:"Write nothing; fail when generated/ is not what the models give."`
+	Check bool `help:"Write nothing; fail if generated/ is out of date."`
 }
 
 func (c *generateCmd) Run(t tree) error {
@@ -101,7 +101,7 @@ func (c *generateCmd) Run(t tree) error {
 	if c.Check {
 		names, err := generate.Differs(dir, res.Files)
 		if err == nil && len(names) > 0 {
-			err = fmt.Errorf("generated/ is not what the models give; run make generate: %v", names)
+			err = fmt.Errorf("generated/ is out of date; run make generate: %v", names)
 		}
 		return err
 	}
@@ -110,9 +110,9 @@ func (c *generateCmd) Run(t tree) error {
 		return err
 	}
 	if changed {
-		fmt.Printf("generated/: written, %d files from %s\n", len(res.Files), sourcesOf(res))
+		fmt.Printf("generated/: wrote %d files from %s\n", len(res.Files), sourcesOf(res))
 	} else {
-		fmt.Printf("generated/: %d files, which are what %s give\n", len(res.Files), sourcesOf(res))
+		fmt.Printf("generated/: %d files, up to date with %s\n", len(res.Files), sourcesOf(res))
 	}
 	return nil
 }

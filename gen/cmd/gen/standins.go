@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// likeness pins by hand what a directory has of the files that another release is pinned with: fetch.FromDir names
-// the sums of all that it finds. A source tree lacks the pages that only a build makes.
+// likeness creates a pin for the files of a directory that another release's pin names. fetch.FromDir pins every file,
+// but a source tree lacks the pages that only a build creates.
 func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	version := rel.Packages[0].Version
 	installs, err := fetch.Published(rel.Project, dir)
@@ -64,9 +64,9 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 		for _, f := range files {
 			switch sum, differs := found[f.Name]; {
 			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "":
-			// Markdown of a page that is there itself
+			// Markdown of a page that exists itself
 			case !differs:
-				kept = append(kept, f) // a page or library that is not there, which FromDir reports
+				kept = append(kept, f) // a missing page or library, which FromDir reports
 			case sum != "<missing>":
 				kept = append(kept, fetch.File{Name: f.Name, Sum: sum})
 			}
@@ -80,17 +80,17 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	return rel, nil
 }
 
-// collect brings a directory's files into a cache below work and records them. Man pages and libraries that the
-// directory lacks are read from the primary release and pinned with its sums, so that recording again gives the same
-// model; or, where that is not at hand, its tables and symbols are taken as they are, which cannot be pinned. Of a
-// library that is pinned already, what is recorded stays.
+// collect copies a directory's files into a cache below work and records them. Missing man pages and libraries are
+// copied from the primary release and pinned with its sums, so that recording again gives the same model. If the cache
+// lacks them, the tables and symbols of that model are used, which cannot be pinned. Recorded symbols of a pinned
+// library are kept.
 func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string,
 	notes []string) (*incoming, error) {
 	missing, err := fetch.FromDir(c.From, rel, work, nil)
 	if differs := (*fetch.MismatchError)(nil); errors.As(err, &differs) {
-		differs.Mend = fmt.Sprintf("%s is pinned already, with these sums: give --release NAME "+
-			"(BUMP_FLAGS='--release NAME') if FROM is a release of its own, "+
-			"or a FROM that has the files as pinned", rel.Name)
+		differs.Mend = fmt.Sprintf("%s is already pinned with these sums; give --release NAME "+
+			"(BUMP_FLAGS='--release NAME') if FROM is another release, "+
+			"or a FROM whose files match", rel.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 	if len(missing) > 0 {
 		others, marked, err := in.standIns(t.cache(), lock.Primary(c.Project), missing, c.From)
 		if errors.Is(err, fs.ErrNotExist) {
-			in.unpinned = fmt.Errorf("%s lacks %d man pages and libraries, and those of %s are not in headers/cache: "+
+			in.unpinned = fmt.Errorf("%s lacks %d man pages and libraries, and headers/cache lacks those of %s; "+
 				"run make headers first", c.From, len(missing), old.Name)
 			return in, c.withoutPages(t, lock, in, old, work, missing)
 		}
@@ -112,23 +112,23 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 			return nil, err
 		}
 		if others {
-			in.unpinned = fmt.Errorf("%s has its headers but not its man pages: give FROM=%s, which is pinned, to "+
-				"take both from the archive", c.From, rel.Name)
+			in.unpinned = fmt.Errorf("%s has headers but no man pages; give FROM=%s, which is pinned, to "+
+				"download both", c.From, rel.Name)
 		}
 		for _, name := range marked {
-			in.notes = append(in.notes, fmt.Sprintf("%s was read as Markdown, for its tables", name))
+			in.notes = append(in.notes, fmt.Sprintf("the tables of %s were read from Markdown", name))
 			missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		}
-		in.notes = append(in.notes, fmt.Sprintf("%d man pages and libraries are not in %s; those of %s were read "+
-			"instead, so what they say is no news of %s: %s",
+		in.notes = append(in.notes, fmt.Sprintf("%d man pages and libraries are not in %s; those of %s were used "+
+			"instead, so their contents do not describe %s: %s",
 			len(missing), c.From, old.Name, rel.Name, strings.Join(missing, " ")))
 	}
 	in.model, err = c.record(t, lock, work, in.pin)
 	return in, err
 }
 
-// ownLibraries takes pinned libraries that a directory lacks from the cache of the same release. It gives what is still
-// missing, and beside that the pinned libraries that the cache does not have either.
+// ownLibraries copies pinned libraries that a directory lacks from the cache of the same release. It returns the files
+// that are still missing, and the pinned libraries among them.
 func ownLibraries(rel *fetch.Release, missing []string, cache, to string) (rest, kept []string, err error) {
 	rest = missing
 	for _, p := range rel.Packages {
@@ -150,7 +150,7 @@ func ownLibraries(rel *fetch.Release, missing []string, cache, to string) (rest,
 	return rest, kept, nil
 }
 
-// place writes a file to a directory below those of a release.
+// place writes a file below a release's directory.
 func place(files, dir, name string, data []byte) error {
 	to := filepath.Join(files, dir)
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -159,10 +159,9 @@ func place(files, dir, name string, data []byte) error {
 	return os.WriteFile(filepath.Join(to, name), data, 0o644)
 }
 
-// standIns takes the missing pages and libraries from the primary release in the cache, where they have to be as
-// pinned, and pins those that have no sum yet; beside a page that is not the release's own lies its Markdown, where the
-// directory has that. others tells that a page is pinned with another sum, marked names the pages that are there as
-// Markdown.
+// standIns copies missing pages and libraries from the cached primary release, where they must match their pins, and
+// pins those without a sum. Next to a page of another release it places that page's Markdown if the directory has it.
+// others reports whether a page is pinned with another sum; marked names the pages present as Markdown.
 func (in *incoming) standIns(cache string, primary *fetch.Release, missing []string, dir string) (others bool,
 	marked []string, err error) {
 	lent := map[string]fetch.File{}
@@ -175,7 +174,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 		}
 	}
 	var diffs []fetch.Diff
-	// lend takes a missing file from the primary release. One that is there, or is the same file, stays as it is.
+	// lend copies a missing file from the primary release. An existing file is kept.
 	lend := func(below string, f fetch.File) (fetch.File, error) {
 		if !slices.Contains(missing, f.Name) {
 			return f, nil
@@ -227,7 +226,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 			if err := place(in.files, "man", md.Name, text); err != nil {
 				return false, nil, err
 			}
-			if !slices.Contains(q.Pages, md) { // unless the release before was of a source tree, too
+			if !slices.Contains(q.Pages, md) { // unless the previous release was read from a source tree, too
 				q.Pages = append(q.Pages, md)
 			}
 		}
@@ -244,15 +243,15 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 	if len(diffs) > 0 {
 		return false, nil, &fetch.MismatchError{
 			Release: primary.String(), Dir: filepath.Join(cache, primary.File()), Diffs: diffs,
-			Mend: "its man pages and libraries were to stand in for those that FROM lacks: run make headers, which " +
-				"brings them again",
+			Mend: "its man pages and libraries are needed in place of those that FROM lacks; run make headers to " +
+				"download them again",
 		}
 	}
 	in.pin = &rel
 	return others, marked, nil
 }
 
-// markdown is what the name of a man page's Markdown has behind that of the page.
+// markdown is the suffix of a man page's Markdown.
 const markdown = ".md"
 
 func sum(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }
@@ -278,6 +277,6 @@ func (c *bumpCmd) withoutPages(t tree, lock *fetch.Lock, in *incoming, old *mode
 		in.model.StandIns[file] = old.ReleaseOf(file)
 	}
 	in.notes = append(in.notes, fmt.Sprintf("%d man pages and libraries are not in %s; the tables and symbols of %s "+
-		"were taken instead, and are not compared", len(missing), c.From, old.Name))
+		"were used instead, and are not compared", len(missing), c.From, old.Name))
 	return nil
 }

@@ -17,11 +17,11 @@ import (
 )
 
 type summaryCmd struct {
-	Short bool `help:"One line for the headers of each directory, and no footnotes."`
+	Short bool `help:"One line per header directory, without footnotes."`
 }
 
-// Run prints, for each header and kind, what was emitted, excepted and missing, and what the libraries
-// export.
+// Run prints, for each header and kind, the numbers of emitted, excepted and missing declarations, and the library
+// symbols.
 func (c *summaryCmd) Run(t tree) error {
 	res, err := t.result()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *summaryCmd) Run(t tree) error {
 			fmt.Printf("\n%s", text)
 		}
 	}
-	fmt.Println("\nmake tables prints all the tables.")
+	fmt.Println("\nmake tables prints all tables.")
 	return nil
 }
 
@@ -84,7 +84,7 @@ func printHeaders(w io.Writer, res *generate.Result) {
 	}
 }
 
-// printLibraries prints a line for each library whose symbols are recorded, behind what w holds.
+// printLibraries prints a line for each library whose symbols are recorded, after the contents of w.
 func printLibraries(w *tabwriter.Writer, res *generate.Result) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func add(sum, n *generate.Count) {
 	sum.Missing = append(sum.Missing, n.Missing...)
 }
 
-// printExcepted lists the rows that kept something from being generated, those with one reason together.
+// printExcepted lists the rows that exclude something from generation, grouped by reason.
 func printExcepted(res *generate.Result) {
 	var reasons []string
 	names := map[string][]string{}

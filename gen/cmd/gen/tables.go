@@ -11,12 +11,12 @@ import (
 )
 
 type tablesCmd struct {
-	Format string   `help:"Form of the output." enum:"text,json,html" default:"text"`
+	Format string   `help:"Output format." enum:"text,json,html" default:"text"`
 	Table  []string `help:"Only these tables." placeholder:"NAME"`
-	Out    string   `help:"File to write; otherwise standard output." placeholder:"FILE"`
+	Out    string   `help:"Output file (default: standard output)." placeholder:"FILE"`
 }
 
-// Run prints the tables of what is valid.
+// Run prints the validity tables.
 func (c *tablesCmd) Run(t tree) error {
 	res, err := t.result()
 	if err != nil {

@@ -58,7 +58,7 @@ func FuzzMACs(f *testing.F) {
 	})
 }
 
-// FuzzGIDs compares with netip, which is strict and knows the same forms of addresses.
+// FuzzGIDs compares with netip, which is strict and accepts the same forms of addresses.
 func FuzzGIDs(f *testing.F) {
 	for _, s := range []string{"::", "::1", "1::", "fe80::2:c903:a1:b2c3", "::ffff:192.0.2.1", "::ffff:c000:201",
 		"fe80:0000:0000:0000:0002:c903:00a1:b2c3", "1:0:0:2:0:0:0:3", "0:0:1::", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8",
@@ -81,7 +81,7 @@ func FuzzGIDs(f *testing.F) {
 		case err == nil && want.Zone() == "":
 			require.True(t, ok, "%q", s)
 			assert.Equal(t, want.As16(), got, "%q", s)
-		case ok: // a form that addresses have not
+		case ok: // a form that is not an address
 			short := fmt.Sprintf("%032x", got)
 			high, low := short[:16], short[16:]
 			h, l := withoutHex(trim(s)), ""
@@ -102,7 +102,7 @@ func halvesOf(t *testing.T, s string) (high, low string) {
 			return withoutHex(s[:i]), withoutHex(s[i+1:])
 		}
 	}
-	require.Fail(t, "no form that is known", "%q", s)
+	require.Fail(t, "unknown form", "%q", s)
 	return "", ""
 }
 

@@ -2,18 +2,18 @@
 
 package support
 
-// integer is what enumerations and sets of flags are made of.
+// integer constrains the underlying types of enumerations and sets of flags.
 type integer interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// named is a value of an enumeration, or one or several bits of a set of flags, and its name.
+// named is the name of an enumeration's value, or of one or several bits of a set of flags.
 type named[T integer] struct {
 	value T
 	name  string
 }
 
-// nameOf is the first name of a value, or "".
+// nameOf returns the first name of a value, or "".
 func nameOf[T integer](v T, names []named[T]) string {
 	for _, n := range names {
 		if n.value == v {
@@ -23,8 +23,8 @@ func nameOf[T integer](v T, names []named[T]) string {
 	return ""
 }
 
-// enumString prints a value by name. Hardware and libraries are newer than any header: a value without a name prints as
-// the enumeration's name with the number.
+// enumString returns the name of a value. Hardware and libraries may be newer than the headers: a value without a name
+// prints as the enumeration's name with the number.
 func enumString[T integer](v T, enum string, names []named[T]) string {
 	if name := nameOf(v, names); name != "" {
 		return name
@@ -32,7 +32,7 @@ func enumString[T integer](v T, enum string, names []named[T]) string {
 	return string(append(appendInteger([]byte(enum+"("), v), ')'))
 }
 
-// enumText is the name of a value, or its number.
+// enumText returns the name of a value, or its number.
 func enumText[T integer](v T, names []named[T]) []byte {
 	if name := nameOf(v, names); name != "" {
 		return []byte(name)
@@ -40,7 +40,7 @@ func enumText[T integer](v T, names []named[T]) []byte {
 	return appendInteger(nil, v)
 }
 
-// enumJSON is the name of a value as a string, or its number.
+// enumJSON returns the name of a value as a string, or its number.
 func enumJSON[T integer](v T, names []named[T]) []byte {
 	if name := nameOf(v, names); name != "" {
 		return quoted(name)
@@ -48,7 +48,7 @@ func enumJSON[T integer](v T, names []named[T]) []byte {
 	return appendInteger(nil, v)
 }
 
-// parseEnum reads what enumString and enumText print, with space around it. Names may lack the prefix of their library.
+// parseEnum parses the output of enumString and enumText, with or without the library's prefix and surrounding space.
 func parseEnum[T integer](to *T, enum string, text []byte, names []named[T]) error {
 	s := trim(string(text))
 	if v, ok := valueOf(s, names); ok {
@@ -61,10 +61,10 @@ func parseEnum[T integer](to *T, enum string, text []byte, names []named[T]) err
 			return nil
 		}
 	}
-	return &textError{s, "a value of " + enum, "it has to be a number that fits" + listed(names)}
+	return &textError{s, "a value of " + enum, "write a number that fits" + listed(names)}
 }
 
-// flagString prints the names of the bits that are set, joined by |, and the unknown rest in hex.
+// flagString joins the names of the bits that are set with |, and prints the unknown rest in hex.
 func flagString[T integer](v T, names []named[T]) string {
 	if v == 0 {
 		return "0"
@@ -85,7 +85,7 @@ func flagString[T integer](v T, names []named[T]) string {
 	return string(s[:len(s)-1])
 }
 
-// parseFlags reads what flagString prints. Spaces around | and an empty text are allowed, and numbers in any place.
+// parseFlags parses the output of flagString. An empty text, spaces around |, and numbers are allowed.
 func parseFlags[T integer](to *T, set string, text []byte, names []named[T]) error {
 	s := trim(string(text))
 	var all T
@@ -96,7 +96,7 @@ func parseFlags[T integer](to *T, set string, text []byte, names []named[T]) err
 		part := trim(s[begin:i])
 		v, ok := valueOf(part, names)
 		if !ok {
-			return &textError{part, "a flag of " + set, "flags are joined by |, and each has to be a number that fits" +
+			return &textError{part, "a flag of " + set, "join flags with |; each is a number that fits" +
 				listed(names)}
 		}
 		all |= v
@@ -106,7 +106,7 @@ func parseFlags[T integer](to *T, set string, text []byte, names []named[T]) err
 	return nil
 }
 
-// valueOf is the value of a name, or of a number.
+// valueOf returns the value of a name or a number.
 func valueOf[T integer](s string, names []named[T]) (v T, ok bool) {
 	for _, n := range names {
 		if s == n.name || s != "" && s == withoutPrefix(n.name) {
@@ -116,7 +116,7 @@ func valueOf[T integer](s string, names []named[T]) (v T, ok bool) {
 	return parseInteger[T](s)
 }
 
-// withoutPrefix is a C name without the prefix of its library, or "": QPT_RC of IBV_QPT_RC.
+// withoutPrefix returns a C name without the prefix of its library, or "": QPT_RC for IBV_QPT_RC.
 func withoutPrefix(name string) string {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -129,7 +129,7 @@ func withoutPrefix(name string) string {
 	return ""
 }
 
-// fromJSON has parse read a string or a number. As is usual, null changes nothing.
+// fromJSON calls parse with a string or a number. By convention, null changes nothing.
 func fromJSON(json []byte, parse func(text []byte) error) error {
 	if string(json) == "null" {
 		return nil
@@ -140,13 +140,13 @@ func fromJSON(json []byte, parse func(text []byte) error) error {
 	return parse(json)
 }
 
-// quoted is a JSON string of text that needs no escapes.
+// quoted returns a JSON string of text that needs no escapes.
 func quoted(s string) []byte { return append(append([]byte{'"'}, s...), '"') }
 
-// textError says what is wrong with a text.
+// textError is the error of parsing a text.
 type textError struct{ text, what, want string }
 
-// Error quotes the text, which may come from anywhere.
+// Error quotes the text with control characters masked, since it may come from an untrusted source.
 func (e *textError) Error() string {
 	const most = 60
 	text := []byte(e.text[:min(len(e.text), most)])
@@ -161,7 +161,7 @@ func (e *textError) Error() string {
 	return string(quoted(string(text))) + " is not " + e.what + ": " + e.want
 }
 
-// listed is the first names of a list, for an error.
+// listed returns the first names of a list, for an error.
 func listed[T integer](names []named[T]) string {
 	const most = 12
 	s := ""
@@ -174,7 +174,7 @@ func listed[T integer](names []named[T]) string {
 	return s
 }
 
-// trim takes space away around a text.
+// trim removes surrounding white space.
 func trim(s string) string {
 	isSpace := func(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 	for s != "" && isSpace(s[0]) {
@@ -186,7 +186,7 @@ func trim(s string) string {
 	return s
 }
 
-// appendInteger adds a number in decimal.
+// appendInteger appends a number in decimal.
 func appendInteger[T integer](s []byte, v T) []byte {
 	if v < 0 {
 		return appendNumber(append(s, '-'), -uint64(v), 10)
@@ -194,8 +194,8 @@ func appendInteger[T integer](s []byte, v T) []byte {
 	return appendNumber(s, uint64(v), 10)
 }
 
-// appendNumber stands in for strconv, which would bring Go's runtime into the build of a package of nouns: as it is,
-// the package compiles for any GOOS and GOARCH in a fraction of a second.
+// appendNumber replaces strconv, whose import would add much of the runtime to the build. Without it, noun packages
+// compile for any GOOS and GOARCH in a fraction of a second.
 func appendNumber(s []byte, v, base uint64) []byte {
 	if v >= base {
 		s = appendNumber(s, v/base, base)
@@ -203,7 +203,7 @@ func appendNumber(s []byte, v, base uint64) []byte {
 	return append(s, "0123456789abcdef"[v%base])
 }
 
-// parseInteger reads a number in decimal, or in hex after 0x, that fits into T.
+// parseInteger parses a number in decimal, or in hex after 0x, that fits into T.
 func parseInteger[T integer](s string) (v T, ok bool) {
 	negative := s != "" && s[0] == '-'
 	if negative {
@@ -224,7 +224,7 @@ func parseInteger[T integer](s string) (v T, ok bool) {
 	return v, v >= 0 && uint64(v) == n
 }
 
-// parseNumber reads digits.
+// parseNumber parses digits.
 func parseNumber(s string, base uint64) (n uint64, ok bool) {
 	for i := range len(s) {
 		d := uint64(digit(s[i]))
@@ -236,7 +236,7 @@ func parseNumber(s string, base uint64) (n uint64, ok bool) {
 	return n, s != ""
 }
 
-// digit is the value of a hex digit, or 255.
+// digit returns the value of a hex digit, or 255.
 func digit(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':

@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 		"18446744073709551616", "0x10000000000000000", "L_"} {
 		v := flags(99)
 		assert.ErrorContains(t, parseFlags(&v, "l_flags", []byte(text), flagNames), " is not a flag of l_flags: ", text)
-		assert.Equal(t, flags(99), v, "%q: nothing changes with an error", text)
+		assert.Equal(t, flags(99), v, "%q: an error must leave the value unchanged", text)
 	}
 }
 
@@ -65,14 +65,14 @@ func TestEnums(t *testing.T) {
 	v := signed(5)
 	assert.NoError(t, parseEnum(&v, "l_enum", []byte("SEVEN"), signNames))
 	assert.Equal(t, signed(7), v)
-	assert.NoError(t, fromJSON([]byte("null"), func([]byte) error { t.Error("null changes nothing"); return nil }))
+	assert.NoError(t, fromJSON([]byte("null"), func([]byte) error { t.Error("parse called for null"); return nil }))
 	for _, text := range []string{"", "seven", "L_SEVEN|L_ZERO", "2147483648", "-2147483649", "l_enum(", "l_enum()",
 		"l_enum(x)", "other(7)", "--1", "+1", "1.0", "true", "{}"} {
 		assert.Error(t, parseEnum(&v, "l_enum", []byte(text), signNames), "%q", text)
 		assert.Equal(t, signed(7), v)
 	}
 	err := parseEnum(&v, "l_enum", []byte("wrong\x1b[31m\"\u00e4"+strings.Repeat("x", 1000)), signNames)
-	assert.EqualError(t, err, `"wrong?[31m???`+strings.Repeat("x", 47)+`..." is not a value of l_enum: it has to be a `+
+	assert.EqualError(t, err, `"wrong?[31m???`+strings.Repeat("x", 47)+`..." is not a value of l_enum: write a `+
 		"number that fits, L_NONE, L_ZERO, L_SEVEN")
 	many := make([]named[small], 20)
 	for i := range many {

@@ -4,9 +4,9 @@
 
 package ibv
 
-// String describes the completion by the fields that are valid: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes", or for a
-// failed one "QP 0x11: WR id 0x2a: IBV_WC_RETRY_EXC_ERR (status 12)" and what that means. WCStatusMeaning also has the
-// causes to look for.
+// String describes the completion by its valid fields: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". For a failed one
+// it returns "QP 0x11: WR id 0x2a: IBV_WC_RETRY_EXC_ERR (status 12)" and the meaning of the status. WCStatusMeaning
+// also lists likely causes.
 func (p WC) String() string {
 	s := append([]byte("QP "), hex(p.QPNum)...)
 	s = append(append(s, ": WR id "...), hex(p.WRID)...)
@@ -41,11 +41,11 @@ func (p WC) String() string {
 	return string(s)
 }
 
-// hex is a number in hex.
+// hex formats a number in hex.
 func hex[T integer](v T) []byte { return appendNumber([]byte("0x"), uint64(v), 16) }
 
-// MarshalJSON is an object with the fields that are valid, under their names in C; fields that only some completions
-// have are left out where they are 0. Immediate data is a number in the byte order of the machine.
+// MarshalJSON returns an object with the valid fields under their C names. Fields that only some completions have are
+// omitted if they are 0. Immediate data is in host byte order.
 func (p WC) MarshalJSON() ([]byte, error) {
 	s := appendInteger([]byte(`{"wr_id":`), p.WRID)
 	s = append(append(s, `,"status":`...), enumJSON(p.Status, namesOfWCStatus[:])...)
@@ -74,15 +74,14 @@ func (p WC) MarshalJSON() ([]byte, error) {
 	return append(s, '}'), nil
 }
 
-// hasByteLen reports whether the length of a successful completion means something, which does not depend on the type
-// of the queue pair.
+// hasByteLen reports whether the length of a successful completion is valid. This does not depend on the type of the
+// queue pair.
 func (p WC) hasByteLen() bool {
 	kind := WCKindOf(p.Opcode, QPT_RC)
 	return kind.Answer == AnswerUnspecified || WCFieldValidity(WCFieldByteLen, kind.Kind).Answer != AnswerNo
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. Members that are missing become 0, and others than those of MarshalJSON
-// are passed over.
+// UnmarshalJSON parses the output of MarshalJSON. Missing members become 0, and unknown members are ignored.
 func (p *WC) UnmarshalJSON(json []byte) error {
 	if trim(string(json)) == "null" {
 		return nil
@@ -127,20 +126,20 @@ func (p *WC) UnmarshalJSON(json []byte) error {
 	return err
 }
 
-// readNumber reads the value of a member.
+// readNumber parses the value of a member.
 func readNumber[T integer](to *T, name, value string) error {
 	n, ok := parseInteger[T](value)
 	if !ok {
-		return &textError{value, "a value of " + name, "it has to be a number that fits"}
+		return &textError{value, "a value of " + name, "write a number that fits the field"}
 	}
 	*to = n
 	return nil
 }
 
-// members calls each for the members of a JSON object, until there is an error. Values of strings keep their quotes.
-// encoding/json is not used because it would bring much of Go's library into the build.
+// members calls each for the members of a JSON object, until there is an error. String values keep their quotes. Using
+// encoding/json would add much of the standard library to the build.
 func members(json string, each func(name, value string) error) error {
-	broken := &textError{json, "a completion", "it has to be a JSON object"}
+	broken := &textError{json, "a completion", "write a JSON object"}
 	s := trim(json)
 	if len(s) < 2 || s[0] != '{' || s[len(s)-1] != '}' {
 		return broken

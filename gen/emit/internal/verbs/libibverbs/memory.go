@@ -11,15 +11,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Numbers of errors that inline functions find themselves; they are the same on every Linux.
+// Error numbers that inline functions return themselves. They are the same on every Linux.
 const (
 	eperm  runtime.Errno = 1
 	einval runtime.Errno = 22
 )
 
-// RegMR calls ibv_reg_mr, or ibv_reg_mr_iova2 when access has one of the flags that a library or a device may ignore
-// (ibv.ACCESS_OPTIONAL_RANGE), as C's macro ibv_reg_mr does for flags that the compiler knows. In Go they are always
-// known, so is_access_const is no parameter. After NULL the error is errno.
+// RegMR calls ibv_reg_mr, or ibv_reg_mr_iova2 if access has one of the flags that a library or a device may ignore
+// (ibv.ACCESS_OPTIONAL_RANGE). C's macro ibv_reg_mr decides the same for flags known at compile time, by a parameter
+// is_access_const, which Go omits. After NULL the error is errno.
 //
 //verbs:c struct ibv_mr *__ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, unsigned int access, int is_access_const)
 //go:uintptrescapes
@@ -30,8 +30,7 @@ func RegMR(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ib
 	return RegMRIOVA2(pd, addr, length, uint64(addr), access)
 }
 
-// RegMRIOVA calls ibv_reg_mr_iova, or ibv_reg_mr_iova2 when access has one of the flags that a library or a device may
-// ignore, as [RegMR] does. After NULL the error is errno.
+// RegMRIOVA calls ibv_reg_mr_iova, or ibv_reg_mr_iova2 like [RegMR]. After NULL the error is errno.
 //
 //verbs:c struct ibv_mr *__ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access, int is_access_const)
 //go:uintptrescapes
@@ -42,8 +41,8 @@ func RegMRIOVA(pd *ibv.PD, addr uintptr, length, iova uint64, access ibv.AccessF
 	return RegMRIOVA2(pd, addr, length, iova, access)
 }
 
-// ReregMR calls ibv_rereg_mr. The result is 0, or one of the values of ibv.ReregMRErrCode, negative, which says what
-// became of the region; the error then has errno, which may be 0.
+// ReregMR calls ibv_rereg_mr. The result is 0, or a negative ibv.ReregMRErrCode that describes the state of the region;
+// the error then has errno, which may be 0.
 //
 //verbs:c int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 //go:uintptrescapes
@@ -73,8 +72,8 @@ func AllocMW(pd *ibv.PD, kind ibv.MWType) (*ibv.MW, error) {
 		runtime.Word(uint32(kind))))
 }
 
-// BindMW calls ibv_bind_mw, a slot of mw.context, once it has refused what no device could do: a window that is not of
-// type 1, a range without a region (EINVAL), or a region of another protection domain (EPERM). The error is what C
+// BindMW calls ibv_bind_mw, a slot of mw.context. It first rejects invalid arguments: a window that is not of type 1, a
+// range without a region (EINVAL), or a region of another protection domain (EPERM). The error is the errno that C
 // returns.
 //
 //verbs:c int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind)

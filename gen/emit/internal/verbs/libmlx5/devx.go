@@ -10,17 +10,17 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// The functions of this file call nothing: they read and write fields of the device's commands, which are big endian,
-// bits counted from the highest of the first word.
+// The functions of this file read and write fields of device commands. They do not call C. Fields are big endian, and
+// bits are numbered from the highest bit of the first word.
 
-// at is the T that index times its size behind an address.
+// at returns the T at p + index*sizeof(T).
 func at[T any](p uintptr, index uint64) *T {
 	var t T
 	p += uintptr(index) * unsafe.Sizeof(t)
 	return *(**T)(unsafe.Pointer(&p))
 }
 
-// field is where in its word of 32 bits a field is: how far from the lowest bit, and the mask of its size.
+// field returns the position of a field in its 32-bit word: its shift and its mask.
 func field(bitOff, bitSz uint64) (shift, mask uint32) {
 	return uint32(32 - bitSz - bitOff&31), uint32(uint64(1)<<bitSz - 1)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// The functions of this file call nothing: they read and write the device's own layouts in memory.
+// The functions of this file read and write device layouts in memory. They do not call C.
 
-// GetCQEOwner is the bit that tells whether a completion entry belongs to the program or to the device.
+// GetCQEOwner returns the ownership bit of a completion entry: hardware or software.
 //
 //verbs:c uint8_t mlx5dv_get_cqe_owner(struct mlx5_cqe64 *cqe)
 func GetCQEOwner(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn & 1 }
@@ -23,23 +23,23 @@ func GetCQEOwner(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn & 1 }
 //verbs:c void mlx5dv_set_cqe_owner(struct mlx5_cqe64 *cqe, uint8_t val)
 func SetCQEOwner(cqe *mlx5dv.MLX5CQE64, val uint8) { cqe.OpOwn = cqe.OpOwn&^1 | val&1 }
 
-// GetCQESe is the bit that says that the sender asked for a solicited event.
+// GetCQESe returns the bit that is set if the sender requested a solicited event.
 //
 //verbs:c uint8_t mlx5dv_get_cqe_se(struct mlx5_cqe64 *cqe)
 func GetCQESe(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 1 & 1 }
 
-// GetCQEFormat is the two bits that say what else the entry holds.
+// GetCQEFormat returns the two format bits of a completion entry.
 //
 //verbs:c uint8_t mlx5dv_get_cqe_format(struct mlx5_cqe64 *cqe)
 func GetCQEFormat(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 2 & 3 }
 
-// GetCQEOpcode is the four bits that say what completed.
+// GetCQEOpcode returns the four opcode bits of a completion entry.
 //
 //verbs:c uint8_t mlx5dv_get_cqe_opcode(struct mlx5_cqe64 *cqe)
 func GetCQEOpcode(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 4 }
 
-// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in
-// network byte order, or the bytes of ibv.ToBE32 of a key to invalidate. The bytes of the stream's ID stay as they are.
+// SetCtrlSeg fills in the first segment of a work queue entry. imm is written unchanged: immediate data in network byte
+// order, or the bytes of ibv.ToBE32 of a key to invalidate. The bytes of the stream ID are not changed.
 //
 //verbs:c void mlx5dv_set_ctrl_seg(struct mlx5_wqe_ctrl_seg *seg, uint16_t pi, uint8_t opcode, uint8_t opmod, uint32_t qp_num, uint8_t fm_ce_se, uint8_t ds, uint8_t signature, uint32_t imm)
 func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNum uint32, fmCeSe, ds, signature uint8,
@@ -57,7 +57,7 @@ func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNu
 func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext, statRateSL, flMlid uint8, rlid uint16,
 	rmac *uint8, tclass, hopLimit uint8, grhGIDFi uint32, rgid *uint8) {
 	av := &seg.AV
-	*av.Key.DCKey() = ibv.ToBE64(key) // of a Q_Key the other half is 0
+	*av.Key.DCKey() = ibv.ToBE64(key) // for a Q_Key the other half is 0
 	av.DQPDCT = ibv.ToBE32(uint32(ext)<<31 | dqpDct)
 	av.StatRateSL = statRateSL
 	av.FLMLID = flMlid
@@ -69,7 +69,7 @@ func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext,
 	copy(av.RGID[:], unsafe.Slice(rgid, len(av.RGID)))
 }
 
-// SetDataSeg fills in a piece of registered memory.
+// SetDataSeg fills in a scatter/gather element.
 //
 //verbs:c void mlx5dv_set_data_seg(struct mlx5_wqe_data_seg *seg, uint32_t length, uint32_t lkey, uintptr_t address)
 func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr) {
@@ -78,8 +78,8 @@ func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr
 	seg.Addr = ibv.ToBE64(uint64(address))
 }
 
-// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes behind it: the queue has room
-// for them.
+// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes behind it. The queue must have
+// room for them.
 //
 //verbs:c void mlx5dv_set_eth_seg(struct mlx5_wqe_eth_seg *seg, uint8_t cs_flags, uint16_t mss, uint16_t inline_hdr_sz, uint8_t *inline_hdr_start)
 func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16, inlineHdrStart *uint8) {
@@ -92,8 +92,8 @@ func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16
 	}
 }
 
-// TSToNs turns a time stamp of the device's clock into nanoseconds. The counter wraps: a time stamp less than half its
-// range ahead of clockInfo is later, any other one earlier.
+// TSToNs converts a time stamp of the device clock to nanoseconds. The counter wraps: a time stamp less than half its
+// range ahead of clockInfo is later, any other one is earlier.
 //
 //verbs:c uint64_t mlx5dv_ts_to_ns(struct mlx5dv_clock_info *clock_info, uint64_t device_timestamp)
 func TSToNs(clockInfo *mlx5dv.ClockInfo, deviceTimestamp uint64) uint64 {

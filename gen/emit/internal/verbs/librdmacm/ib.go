@@ -9,24 +9,24 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// IBAddrAny says whether the address is none in particular: all zeros.
+// IBAddrAny reports whether the address is the wildcard address, all zeros.
 //
 //verbs:c int ib_addr_any(const struct ib_addr *a)
 func IBAddrAny(a *rdmacm.AFIBAddr) bool { return *a.IBU.UibAddr8() == [16]byte{} }
 
-// IBAddrLoopback says whether the address is this machine's own, ::1.
+// IBAddrLoopback reports whether the address is the loopback address, ::1.
 //
 //verbs:c int ib_addr_loopback(const struct ib_addr *a)
 func IBAddrLoopback(a *rdmacm.AFIBAddr) bool { return *a.IBU.UibAddr8() == [16]byte{15: 1} }
 
-// IBAddrSet sets the address from four words, the first one in front.
+// IBAddrSet sets the address from four words, the most significant first.
 //
 //verbs:c void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)
 func IBAddrSet(addr *rdmacm.AFIBAddr, w1, w2, w3, w4 ibv.BE32) {
 	*addr.IBU.UibAddr32() = [4]ibv.BE32{w1, w2, w3, w4}
 }
 
-// IBAddrCmp is below, above or 0 as the first address is before, behind or the same as the second.
+// IBAddrCmp compares two addresses; the result is negative, 0 or positive.
 //
 //verbs:c int ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
 func IBAddrCmp(a1, a2 *rdmacm.AFIBAddr) int {

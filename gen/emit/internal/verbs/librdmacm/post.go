@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostRecvv posts one receive request with nsge elements, to the identifier's shared receive queue or else to its queue
-// pair. context comes back as the work request's ID. The error is that of the call that posts.
+// PostRecvv posts one receive request with nsge elements to the identifier's shared receive queue, or to its queue pair
+// if it has none. context is the work request's ID. The error is that of the posting call.
 //
 //verbs:c int rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge)
 //go:uintptrescapes
@@ -33,7 +33,7 @@ func PostRecvv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int) error {
 	return libibverbs.PostRecv(id.QP.Deref(), &wr, &bad)
 }
 
-// post posts one send request with the elements given.
+// post posts one send request with the given elements.
 func post(function string, id *rdmacm.CMID, sgl *ibv.SGE, wr *ibv.SendWR) error {
 	if id == nil {
 		return missing(function, "id")
@@ -44,8 +44,8 @@ func post(function string, id *rdmacm.CMID, sgl *ibv.SGE, wr *ibv.SendWR) error 
 	return libibverbs.PostSend(id.QP.Deref(), wr, &bad)
 }
 
-// PostSendv posts one send request with nsge elements. context comes back as the work request's ID. The error is that
-// of the call that posts.
+// PostSendv posts one send request with nsge elements. context is the work request's ID. The error is that of the
+// posting call.
 //
 //verbs:c int rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags)
 //go:uintptrescapes
@@ -54,8 +54,8 @@ func PostSendv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags i
 		Opcode: ibv.WR_SEND, SendFlags: flags})
 }
 
-// PostReadv posts one RDMA read into nsge elements. context comes back as the work request's ID. The error is that of
-// the call that posts.
+// PostReadv posts one RDMA read into nsge elements. context is the work request's ID. The error is that of the posting
+// call.
 //
 //verbs:c int rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
 //go:uintptrescapes
@@ -66,8 +66,8 @@ func PostReadv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags i
 	return post("rdma_post_readv", id, sgl, &wr)
 }
 
-// PostWritev posts one RDMA write of nsge elements. context comes back as the work request's ID. The error is that of
-// the call that posts.
+// PostWritev posts one RDMA write of nsge elements. context is the work request's ID. The error is that of the posting
+// call.
 //
 //verbs:c int rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
 //go:uintptrescapes
@@ -78,7 +78,7 @@ func PostWritev(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags 
 	return post("rdma_post_writev", id, sgl, &wr)
 }
 
-// element is memory of a region; without one, of none: it has to be sent inline.
+// element describes memory of a region. Without a region, the memory must be sent inline.
 func element(addr uintptr, length uint64, mr *ibv.MR) *ibv.SGE {
 	sge := ibv.SGE{Addr: uint64(addr), Length: uint32(length)}
 	if mr != nil {
@@ -87,8 +87,8 @@ func element(addr uintptr, length uint64, mr *ibv.MR) *ibv.SGE {
 	return &sge
 }
 
-// PostRecv is [PostRecvv] for one piece of memory, which has to lie in the region: otherwise the error is EINVAL, where
-// C stops the program.
+// PostRecv is [PostRecvv] for one buffer, which must lie in the region. Otherwise the error is EINVAL; C aborts the
+// program.
 //
 //verbs:c int rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr)
 //go:uintptrescapes
@@ -102,7 +102,7 @@ func PostRecv(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR)
 	return PostRecvv(id, context, element(addr, length, mr), 1)
 }
 
-// PostSend is [PostSendv] for one piece of memory; mr is nil for memory that is sent inline.
+// PostSend is [PostSendv] for one buffer; mr is nil for memory that is sent inline.
 //
 //verbs:c int rdma_post_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags)
 //go:uintptrescapes
@@ -110,7 +110,7 @@ func PostSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 	return PostSendv(id, context, element(addr, length, mr), 1, flags)
 }
 
-// PostRead is [PostReadv] for one piece of memory.
+// PostRead is [PostReadv] for one buffer.
 //
 //verbs:c int rdma_post_read(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
 //go:uintptrescapes
@@ -122,7 +122,7 @@ func PostRead(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 	return PostReadv(id, context, element(addr, length, mr), 1, flags, remoteAddr, rkey)
 }
 
-// PostWrite is [PostWritev] for one piece of memory; mr is nil for memory that is sent inline.
+// PostWrite is [PostWritev] for one buffer; mr is nil for memory that is sent inline.
 //
 //verbs:c int rdma_post_write(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
 //go:uintptrescapes
@@ -131,8 +131,8 @@ func PostWrite(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR
 	return PostWritev(id, context, element(addr, length, mr), 1, flags, remoteAddr, rkey)
 }
 
-// PostUDSend posts one datagram to a queue pair, with the connection manager's own Q_Key. mr is nil for memory that is
-// sent inline. The error is that of the call that posts.
+// PostUDSend posts one datagram to a queue pair, with the connection manager's Q_Key. mr is nil for memory that is sent
+// inline. The error is that of the posting call.
 //
 //verbs:c int rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, struct ibv_ah *ah, uint32_t remote_qpn)
 //go:uintptrescapes
@@ -164,7 +164,7 @@ func GetRecvComp(id *rdmacm.CMID, wc *ibv.WC) (int, error) {
 	return completion(id.RecvCQ.Deref(), id.RecvCQChannel.Deref(), wc)
 }
 
-// completion polls; where there is nothing, it asks for an event, polls again for what came in between, and waits.
+// completion polls. If there is no completion, it arms the queue, polls again to avoid a race, and waits for the event.
 func completion(cq *ibv.CQ, channel *ibv.CompChannel, wc *ibv.WC) (int, error) {
 	var of ibv.Ptr[ibv.CQ]
 	var context uintptr
