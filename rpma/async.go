@@ -19,10 +19,8 @@ import (
 //
 // It has no goroutine: one of the waiting goroutines polls for all. Nothing else may poll the connection's completion
 // queue; [CQ.Poll] and [CQ.Wait] fail. Completions of operations that are started with [Conn] are dropped. Any number
-// of
-// goroutines may use an Async. Operations, and waits with a context that was used before, do not allocate, except for
-// the
-// first ones.
+// of goroutines may use an Async. Operations, and waits with a context that was used before, do not allocate, except
+// for the first ones.
 type Async struct {
 	conn  *Conn
 	calls *rdma.Calls

@@ -167,8 +167,7 @@ func (c *Conn) RecvCQ() *CQ {
 }
 
 // Wait waits for an event of the connection's shared channel. It returns the queue that may have completions, and
-// whether
-// it is the queue of receives. Poll that queue until it is empty, then wait again. If ctx ends, the error is
+// whether it is the queue of receives. Poll that queue until it is empty, then wait again. If ctx ends, the error is
 // ErrNoCompletion; if the channel is not shared, it is ErrNotSharedChannel.
 //
 // C: rpma_conn_wait, rpma_conn_get_compl_fd
@@ -208,8 +207,7 @@ func (c *Conn) Disconnect() error {
 }
 
 // Close disconnects, waits until the device no longer accesses any memory, and deletes the connection. Goroutines that
-// wait
-// for its completions or events return with an error. Close fails while a Poller of package rdma uses one of its
+// wait for its completions or events return with an error. Close fails while a Poller of package rdma uses one of its
 // queues.
 //
 // C: rpma_conn_delete

@@ -19,9 +19,8 @@ type ConnRequest struct {
 }
 
 // NewConnRequest prepares a connection to the listener at "host:port": it resolves the address and the route, and
-// creates
-// the queues. A nil config means the defaults. It blocks until the network has responded, until config's Timeout has
-// expired in one of the steps, or until ctx ends.
+// creates the queues. A nil config means the defaults. It blocks until the network has responded, until config's
+// Timeout has expired in one of the steps, or until ctx ends.
 //
 // C: rpma_conn_req_new
 func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnConfig) (*ConnRequest, error) {
@@ -100,8 +99,7 @@ func (r *ConnRequest) PeerAddr() netip.AddrPort {
 }
 
 // Connect sends this side's request, or accepts the peer's. The other side gets private, which may be nil and has at
-// most
-// 56 bytes in a request and 196 in a reply over InfiniBand and RoCE. Connect does not wait for the other side:
+// most 56 bytes in a request and 196 in a reply over InfiniBand and RoCE. Connect does not wait for the other side:
 // [Conn.WaitEstablished] or [Conn.NextEvent] does. It ends the request, even if it fails.
 //
 // C: rpma_conn_req_connect

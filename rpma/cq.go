@@ -56,8 +56,7 @@ func (q *CQ) objects() (all []rdma.Object) {
 func closeAll(all ...rdma.Object) { rdma.CloseAll(nil, all...) }
 
 // Poll stores up to len(dst) completions in dst and returns their number, which may be 0. It does not block. WRID is
-// the
-// operation's id. A failed completion has only WRID, Status, QPNum and VendorErr: [Conn.CompletionErr] explains it.
+// the operation's id. A failed completion has only WRID, Status, QPNum and VendorErr: [Conn.CompletionErr] explains it.
 // [Immediate] returns immediate data.
 //
 // C: rpma_cq_get_wc

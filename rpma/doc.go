@@ -14,8 +14,7 @@
 // # General rules
 //
 // Any number of goroutines may use an object at once, unless its documentation states otherwise. Operations do not
-// block
-// and do not allocate. Methods that block take a context, which replaces librpma's descriptors.
+// block and do not allocate. Methods that block take a context, which replaces librpma's descriptors.
 //
 // The device owns the memory of an operation until the operation has completed, or until its connection is closed.
 // Operations of a connection complete in order: a completion covers all earlier operations, including those without a
@@ -26,8 +25,7 @@
 //
 // Sizes and offsets are in bytes. Numbers are in host byte order, including immediate data, which this package sends in
 // network order, like librpma. librpma's completions leave it in network order, so C programs call ntohl; Go programs
-// call
-// [Immediate].
+// call [Immediate].
 //
 // # Errors
 //
@@ -38,13 +36,11 @@
 //
 // A flush for visibility completes when the peer's processors see all data that was written to the flushed range before
 // it, over the same connection. A flush for persistence completes when that data survives a power failure of the peer.
-// It
-// needs the usage [FlushPersistent] of the region and the peer's configuration ([PeerConfig]), which the program must
-// transfer and pass to [Conn.ApplyRemotePeerConfig].
+// It needs the usage [FlushPersistent] of the region and the peer's configuration ([PeerConfig]), which the program
+// must transfer and pass to [Conn.ApplyRemotePeerConfig].
 //
 // A device with native flush of both kinds flushes natively; on other devices, a flush is an RDMA READ of 8 bytes of
-// the
-// range into a private region. When the side with the memory registers the region, it grants the access that its own
-// device would need. If the two sides choose differently, the flush fails with a remote access error, and
+// the range into a private region. When the side with the memory registers the region, it grants the access that its
+// own device would need. If the two sides choose differently, the flush fails with a remote access error, and
 // [Conn.CompletionErr] suggests a fix.
 package rpma

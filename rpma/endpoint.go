@@ -40,8 +40,7 @@ var handshakeTimeout = 5 * time.Second
 func (e *Endpoint) made() bool { return e != nil && e.id != nil }
 
 // Listen listens at "host:port". An empty host means all addresses, and port 0 a free port, which Addr returns. ctx
-// limits
-// the resolution of a name.
+// limits the resolution of a name.
 //
 // C: rpma_ep_listen
 func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
@@ -125,13 +124,11 @@ func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
 }
 
 // Accept accepts requests, with private data, which may be nil, and returns the first connection that is established.
-// It
-// answers several requests at once, with a limit per host, so that peers that do not confirm delay no others; these are
-// dropped after a few seconds.
+// It answers several requests at once, with a limit per host, so that peers that do not confirm delay no others; these
+// are dropped after a few seconds.
 //
 // Other requests that it has started to answer, with this config and private data, continue when it returns: later
-// calls
-// of Accept return their connections, and Close closes the rest.
+// calls of Accept return their connections, and Close closes the rest.
 func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
 	const op = "Endpoint.Accept"
 	if !e.made() {
@@ -231,8 +228,7 @@ func (a *accepting) answer(op string, event cm.Event) error {
 }
 
 // Connect connects to the listener at "host:port", with private data, which may be nil, and waits until the connection
-// is
-// established.
+// is established.
 func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, private []byte) (*Conn, error) {
 	request, err := p.NewConnRequest(ctx, address, config)
 	if err != nil {
