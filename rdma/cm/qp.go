@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// objects are the objects that an ID has created. It creates a completion queue if the caller names none.
+// objects are the objects that an ID has created, including completion queues that the caller did not name.
 type objects struct {
 	owner    *owner
 	qp       *rdma.QP
@@ -30,18 +30,18 @@ const (
 	ofSRQ
 )
 
-// owner is the ID that has the objects: C destroys them by it. Retry changes it.
+// owner is the ID that owns the objects and by which C destroys them. Retry changes it.
 type owner struct{ atomic.Pointer[ID] }
 
 func (o *owner) destroyQP(qp *ibv.QP) error    { return o.Load().destroyQP(qp) }
 func (o *owner) destroySRQ(srq *ibv.SRQ) error { return o.Load().destroySRQ(srq) }
 
-// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. pd
-// is nil for [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; for each one that it does
-// not name, the ID creates one with a channel that is large enough. The queue pair uses the ID's shared receive queue
-// if attr names none. Its type is the ID's if attr has none, which is RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A Cap
-// that is all zero is that of rdma.QPParts: 64 sends and 64 receives of one entry each. Accept and Connect bring the
-// queue pair to RTS: sends may be posted after Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
+// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. A
+// nil pd means [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; the ID creates those
+// that it does not name, with a channel and sufficient size. If attr names no shared receive queue, the ID's is used.
+// The default type is the ID's: RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A zero Cap means that of rdma.QPParts: 64
+// sends and 64 receives of one entry each. Accept and Connect move the queue pair to RTS: sends may be posted after
+// Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
 //
 // C: rdma_create_qp
 //
@@ -60,7 +60,7 @@ func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (
 	return id.createQP("rdma_create_qp", ex, o)
 }
 
-// CreateQPEx is CreateQP for any kind of queue pair; attr's CompMask says which of its fields are valid.
+// CreateQPEx is CreateQP for any kind of queue pair; the CompMask of attr selects its valid fields.
 //
 // C: rdma_create_qp_ex
 //
