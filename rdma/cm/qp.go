@@ -136,9 +136,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// giveQP has C create the queue pair, which it gives the ID last. Events change it only after an attempt to connect, or
-// to join a group, but for a rejection, which breaks the one that it finds: until then, other goroutines may take
-// events meanwhile.
+// giveQP makes C create the queue pair, which it assigns to the ID last. Only an attempt to connect or to join a group
+// lets events change the queue pair, and a rejection, which breaks it; until then, other goroutines may take events
+// meanwhile.
 func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	id.record.Lock()
 	defer id.record.Unlock()
@@ -148,9 +148,9 @@ func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	return librdmacm.CreateQPEx(id.c, attr)
 }
 
-// destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines
-// may take events while it is destroyed, which takes longer. rdma_destroy_qp does the same for an ID without completion
-// queues of C, but does not report a failure.
+// destroyQP destroys the queue pair in C, which uses it when it takes events until the ID has none. Other goroutines
+// may take events during the slow destruction. rdma_destroy_qp does the same for an ID without completion queues of C,
+// but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.setQP(0)
 	err := libibverbs.DestroyQP(qp)
@@ -167,7 +167,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	return verberr.Explain("ibv_destroy_qp", "", reason, err)
 }
 
-// setQP tells C the ID's queue pair.
+// setQP sets the queue pair of C's ID.
 func (id *ID) setQP(qp ibv.Ptr[ibv.QP]) {
 	_ = id.alter(func() error { id.c.QP = qp; return nil })
 }
@@ -181,7 +181,7 @@ func (id *ID) maxMessage(s *sharedDevice, kind ibv.QPType) uint32 {
 	if err != nil {
 		return 0
 	}
-	return uint32(rdma.MTUBytes(port.ActiveMTU)) // which changes
+	return uint32(rdma.MTUBytes(port.ActiveMTU)) // not cached, because it changes
 }
 
 // makeCQs creates the completion queues that attr does not name.
@@ -251,8 +251,7 @@ func (o *objects) completions(sides ...int) (all []rdma.Object) {
 	return all
 }
 
-// forget removes the objects that are gone. While one is being destroyed, C does not know it any more, but may not be
-// able to destroy it.
+// forget removes closed objects. While one is being destroyed, C no longer refers to it, but may fail to destroy it.
 func (o *objects) forget() {
 	if o.qp != nil && o.qp.C() == nil {
 		o.qp = nil
@@ -284,8 +283,8 @@ func (id *ID) QP() *rdma.QP {
 	return id.objects.qp
 }
 
-// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not know to attr.QPState.
-// Pass them to rdma.QP.Modify.
+// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not manage to the given
+// state. Pass them to rdma.QP.Modify.
 //
 // C: rdma_init_qp_attr
 //
