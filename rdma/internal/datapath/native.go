@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Native is the path of one queue whose memory it writes by itself, and what made the path. nil is a queue that reaches
-// the device in another way.
+// Native is the path of a queue whose memory it writes directly, with its maker. nil is a queue that accesses the
+// device in another way.
 type Native struct {
 	Own
 	maker Maker
 }
 
-// NativeOf makes the path of a queue that C has made, if p makes such. Otherwise it returns p.
+// NativeOf returns the path of a queue that C has created if p is a Maker, or else p.
 func NativeOf(p Path, own func(Maker) (Own, error)) (Path, *Native, error) {
 	maker, ok := p.(Maker)
 	if !ok {
@@ -40,7 +40,7 @@ func (n *Native) Fits(p Path) bool {
 	return n.maker == maker
 }
 
-// Maker is what made the path.
+// Maker returns the maker of the path.
 func (n *Native) Maker() Maker { return n.maker }
 
 // Destroy destroys C's object.
@@ -51,7 +51,7 @@ func (n *Native) Destroy(destroy func() error) error {
 	return n.End(destroy)
 }
 
-// Misuse is the error of a queue that C has used, or nil. The caller keeps others from posting.
+// Misuse returns the error for a queue that C has used, or nil. The caller excludes posts.
 func (n *Native) Misuse(verb, name string) error {
 	if n == nil {
 		return nil
@@ -62,14 +62,14 @@ func (n *Native) Misuse(verb, name string) error {
 	return nil
 }
 
-// Took says that an event of the completion queue was taken.
+// Took is called after an event of the completion queue was read.
 func (n *Native) Took() {
 	if n != nil {
 		n.Event()
 	}
 }
 
-// Anew says that the queue pair begins anew.
+// Anew is called after the queue pair was reset.
 func (n *Native) Anew() {
 	if n != nil {
 		n.Reset()
@@ -92,7 +92,7 @@ func (n *Native) Recv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) er
 	return errorOf("ibv_post_recv", n.PostRecv(qp, list, bad))
 }
 
-// errorOf is the error of a path's result.
+// errorOf returns the error for a path's result.
 func errorOf(verb string, errno int32) error {
 	if errno == 0 {
 		return nil
