@@ -40,8 +40,8 @@ func TestUnconfirmedRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestAcceptKeeps: connections that are established while Accept returns another one, or times out, are those of later
-// calls. Close closes those that remain.
+// TestAcceptKeeps: later calls of Accept return connections that are established while Accept returns another one or times
+// out. Close closes the rest.
 func TestAcceptKeeps(t *testing.T) {
 	r := newRig(t, options{})
 	var all sync.WaitGroup
@@ -78,7 +78,7 @@ func TestAcceptKeeps(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 }
 
-// TestAcceptFails: what this side does wrong is an error of Accept. A peer that takes its request back is none.
+// TestAcceptFails: Accept returns failures of this side, but no error when a peer withdraws its request.
 func TestAcceptFails(t *testing.T) {
 	r := newRig(t, options{})
 	ask := func() *Conn {
@@ -113,7 +113,7 @@ func TestAcceptFails(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestWithdrawnRequest: a peer that takes its request back while it waits for a place of its host is no error.
+// TestWithdrawnRequest: Accept returns no error when a peer withdraws a request that waits for its host's limit.
 func TestWithdrawnRequest(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour

@@ -15,41 +15,41 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Side says whose address it is.
+// Side is the side of a connection to which an address belongs.
 type Side uint8
 
 const (
-	Local  Side = iota // of the device itself
-	Remote             // of a host that the device leads to
+	Local  Side = iota // the device's own address
+	Remote             // the address of a host that is reached through the device
 )
 
-// manager is the connection manager: that of the native library, or of a backend.
+// manager is the connection manager of the native library or of a backend.
 type manager struct {
 	createID           func(rdmacm.PortSpace) (*cm.ID, error)
 	createEventChannel func() (*cm.EventChannel, error)
 	getAddrInfo        func(ctx context.Context, node, service string, h cm.Hints) (*cm.AddrInfo, error)
 }
 
-// Device is an RDMA device that the connection manager has found. It has to stay open until its peers are closed.
+// Device is an RDMA device that the connection manager has found. It must stay open until its peers are closed.
 type Device struct {
 	*rdma.Device
 	manager manager
 	id      *cm.ID
-	local   netip.Addr // that it was found by, or not valid
+	local   netip.Addr // the address by which it was found, or invalid
 }
 
-// FindDevice finds the device that has an IP address, or that leads to it. host is an address or a name; names are
-// looked up in the network. Connections of a device that was found by its own address come from there. ctx ends the
-// wait. GOVERBS_DEVICE=soft0 in the environment selects the software devices:
-// see package rdma/cm.
+// FindDevice returns the device that has an IP address (Local), or that the route to the address uses (Remote). host is
+// an address or a name; names are resolved. If the device was found by its own address, its connections use that
+// source address. ctx limits the wait. GOVERBS_DEVICE=soft0 in the environment selects the software devices: see
+// package rdma/cm.
 //
 // C: rpma_utils_get_ibv_context
 func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {
 	return manager{cm.CreateID, cm.CreateEventChannel, cm.GetAddrInfo}.find(ctx, side, host)
 }
 
-// FindDeviceOn is FindDevice on a software backend; nil means what GOVERBS_DEVICE says, as without On, and
-// runtime.Native the native library.
+// FindDeviceOn is FindDevice on a software backend. A nil backend selects by GOVERBS_DEVICE, like FindDevice;
+// runtime.Native selects the native library.
 func FindDeviceOn(ctx context.Context, backend runtime.Backend, side Side, host string) (*Device, error) {
 	return manager{
 		func(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, ps) },
@@ -70,7 +70,7 @@ func (m manager) find(ctx context.Context, side Side, host string) (*Device, err
 		return nil, failed(op, err)
 	}
 	if at.Addr().IsUnspecified() {
-		return nil, invalid(op, "%v is no address of one device", at.Addr())
+		return nil, invalid(op, "%v is not the address of a single device", at.Addr())
 	}
 	id, err := m.createID(rdmacm.PS_TCP)
 	if err != nil {
@@ -97,7 +97,7 @@ const defaultTimeout = defaultTimeoutMS * time.Millisecond
 
 func (d *Device) made() bool { return d != nil && d.Device != nil && d.id != nil }
 
-// Close gives the device back. Close its peers before.
+// Close closes the device. Close its peers first.
 func (d *Device) Close() error {
 	const op = "Device.Close"
 	if !d.made() {
@@ -106,7 +106,7 @@ func (d *Device) Close() error {
 	return failed(op, d.id.Close())
 }
 
-// lookup turns "host:port" into an address. No host means all addresses.
+// lookup resolves "host:port". An empty host means all addresses.
 func (m manager) lookup(ctx context.Context, side Side, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {

@@ -11,26 +11,26 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Async starts operations of a connection that goroutines wait for, each for its own:
+// Async starts operations of a connection, each of which a goroutine can wait for:
 //
 //	op, err := async.Write(dst, 0, src, 0, 4096)
 //	...
 //	wc, err := op.Wait(ctx)
 //
-// It has no goroutine: one of those that wait polls for all. Nothing else may poll the connection's completion queue;
-// [CQ.Poll] and [CQ.Wait] refuse to. Operations that a program starts by [Conn] meanwhile go on, but nobody sees their
-// completions. Any number of goroutines may use it at once. Starting an operation does not allocate, and neither does
-// waiting for it with a context that was used before; the first operations do.
+// It has no goroutine: one of the waiting goroutines polls for all. Nothing else may poll the connection's completion
+// queue; [CQ.Poll] and [CQ.Wait] fail. Completions of operations that are started with [Conn] are dropped. Any number
+// of goroutines may use an Async. Operations, and waits with a context that was used before, do not allocate, except
+// for the first ones.
 type Async struct {
 	conn  *Conn
 	calls *rdma.Calls
-	waits sync.RWMutex // waits hold it for reading
+	waits sync.RWMutex // held for reading by waits
 }
 
 func (a *Async) made() bool { return a != nil && a.calls != nil }
 
-// NewAsync gives the connection's completion queue to an Async for a number of operations at once. A connection has one
-// at most. It is closed with the connection, or before.
+// NewAsync returns an Async for up to most outstanding operations, which takes over the connection's completion queue.
+// A connection has at most one Async. It must be closed with the connection, or earlier.
 func (c *Conn) NewAsync(most int) (*Async, error) {
 	const op = "Conn.NewAsync"
 	if !c.made() {
@@ -50,7 +50,7 @@ func (c *Conn) NewAsync(most int) (*Async, error) {
 	return a, nil
 }
 
-// Close gives the completion queue back to its users. It fails with rdma.ErrInUse while a goroutine waits.
+// Close returns the completion queue to the connection. It fails with rdma.ErrInUse while a goroutine waits.
 func (a *Async) Close() error {
 	if !a.made() {
 		return neverMade("Async.Close")
@@ -64,8 +64,8 @@ func (a *Async) Close() error {
 	return nil
 }
 
-// endAsyncs closes what is left of them when the queue pair is closed: then all their operations have ended, and so do
-// the waits. The caller holds closing.
+// endAsyncs closes the remaining Asyncs when the queue pair is closed, after all their operations and waits have ended.
+// The caller holds closing.
 //
 // +checklocks:c.closing
 func (c *Conn) endAsyncs() error {
@@ -81,15 +81,15 @@ func (c *Conn) endAsyncs() error {
 	return nil
 }
 
-// Op is an operation that was started. The zero value is one that has ended.
+// Op is a started operation. The zero value is one that has ended.
 type Op struct {
 	async *Async
 	call  rdma.Call
 }
 
-// Wait waits until the operation has completed. The error is that of the wait, or explains the completion if it failed:
-// see [Conn.CompletionErr]. If ctx ends, the operation goes on: its memory belongs to the device. Then wait again,
-// or call Abandon: each operation needs one of the two.
+// Wait waits until the operation has completed. The error is that of the wait, or explains a failed completion: see
+// [Conn.CompletionErr]. If ctx ends, the operation continues and its memory belongs to the device: wait again, or call
+// Abandon. Each operation needs one of the two.
 func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
 	const op = "Op.Wait"
 	if o.async == nil {
@@ -107,9 +107,9 @@ func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
 	return wc, nil
 }
 
-// Abandon gives the operation up, after the context of a wait has ended for example: nobody waits for it any more. When
-// it has completed, or its connection is closed, release is called in a goroutine of its own; until then its memory
-// belongs to the device. release may be nil.
+// Abandon ends the obligation to wait, for example after a context has ended. When the operation has completed, or its
+// connection is closed, release is called in a new goroutine; until then the memory belongs to the device. release may
+// be nil.
 func (o Op) Abandon(release func()) {
 	if release == nil {
 		release = func() {}
@@ -187,7 +187,7 @@ func (a *Async) Recv(dst *MR, offset, length uint64) (Op, error) {
 		return Op{}, neverMade("Async.Recv")
 	}
 	if a.conn.rcq != nil {
-		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, and not where the Async waits")
+		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, where the Async does not wait")
 	}
 	return a.start("Async.Recv", func(id uint64) error { return a.conn.Recv(dst, offset, length, id) })
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Batch collects operations of a connection and posts them at once, in their order and with no operation of another
-// goroutine in between. It is for one goroutine at a time. Collecting and posting do not allocate. Its methods are
-// those of [Conn]; each returns the error of its arguments, and then the operation is not in the batch.
+// Batch collects operations of a connection and posts them together, in order and without operations of other
+// goroutines in between. It is not safe for concurrent use. Collecting and posting do not allocate. Its methods are
+// those of [Conn]; each returns an error for invalid arguments, and then does not add the operation.
 type Batch struct {
 	conn *Conn
 	list *rdma.SendBatch
@@ -26,7 +26,7 @@ type operation struct {
 	id        uint64
 	remote    uint64
 	length    uint64  // of a native flush
-	local     ibv.SGE // its length is 0 if there is no entry
+	local     ibv.SGE // without an entry, its length is 0
 	rkey      uint32
 	imm       uint32
 	flags     ibv.SendFlags
@@ -35,7 +35,7 @@ type operation struct {
 	value     [atomicWriteSize]byte // of an atomic write
 }
 
-// kind is how an operation is posted.
+// kind is the way an operation is posted.
 type kind uint8
 
 const (
@@ -46,7 +46,7 @@ const (
 	send
 	sendImm
 	plainAtomicWrite
-	nativeAtomicWrite // the first one that is no work request of a list
+	nativeAtomicWrite // the first kind that a list of work requests cannot express
 	nativeFlush
 )
 
@@ -73,7 +73,7 @@ func (o *operation) list(b *rdma.SendBatch) {
 	w.Flags(o.flags)
 }
 
-// postNative posts an operation that no list can say. The caller holds the lock of s.
+// postNative posts an operation that a list cannot express. The caller holds the lock of s.
 func (o *operation) postNative(s *sends) error {
 	n := &s.atomic
 	if o.kind == nativeFlush {
@@ -88,7 +88,7 @@ func (o *operation) postNative(s *sends) error {
 	return s.qp.PostProgram(n.program)
 }
 
-// NewBatch creates an empty batch for a number of operations.
+// NewBatch returns an empty batch for up to most operations.
 func (c *Conn) NewBatch(most int) (*Batch, error) {
 	if !c.made() {
 		return nil, neverMade("Conn.NewBatch")
@@ -118,7 +118,7 @@ func (b *Batch) Reset() {
 	}
 }
 
-// room reports whether one more operation fits, into a batch that was created.
+// room reports whether another operation fits. b may be nil.
 func (b *Batch) room() bool { return b != nil && len(b.ops) < cap(b.ops) }
 
 func (b *Batch) full(op string) error {
@@ -225,7 +225,7 @@ func (b *Batch) send(op string, o operation, src *MR, offset, length uint64, fla
 	return nil
 }
 
-// add adds an operation, with memory of this side if there is any.
+// add adds an operation, with local memory if local is not nil.
 func (b *Batch) add(o operation, local *MR, offset, length uint64) {
 	if local != nil {
 		o.local = local.part(offset, length)
@@ -233,9 +233,9 @@ func (b *Batch) add(o operation, local *MR, offset, length uint64) {
 	b.ops = append(b.ops, o)
 }
 
-// Post posts all operations, and returns their number: all of them, or with an error those before the one that failed.
-// The batch keeps them, and can be posted again. Neighbours go to the device in one call; native flushes and native
-// atomic writes take a call each.
+// Post posts all operations and returns the number of posted ones; after an error, those before the failed one were
+// posted. The batch keeps its operations and can be posted again. Adjacent operations are posted in one call; native
+// flushes and native atomic writes need a call each.
 func (b *Batch) Post() (posted int, err error) {
 	if !b.made() {
 		return 0, neverMade("Batch.Post")
@@ -269,7 +269,7 @@ func (b *Batch) Post() (posted int, err error) {
 	return posted, nil
 }
 
-// Close releases the batch's memory. Operations that it has posted go on.
+// Close releases the batch's memory. Posted operations continue.
 func (b *Batch) Close() error {
 	if !b.made() {
 		return neverMade("Batch.Close")

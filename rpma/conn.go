@@ -17,16 +17,16 @@ import (
 type Conn struct {
 	*link
 	private atomic.Pointer[[]byte]
-	pmem    atomic.Bool // the peer's direct writes are persistent
+	pmem    atomic.Bool // direct writes of the peer are persistent
 
-	closing sync.Mutex // guards what follows
+	closing sync.Mutex // guards the fields below
 	// +checklocks:closing
 	over bool
 	// +checklocks:closing
 	asyncs []*Async
 }
 
-// newConn returns the connection of a link, which has private data if the peer has sent a request with it.
+// newConn returns the connection of a link, with the private data of the peer's request, if any.
 func newConn(l *link, private []byte) *Conn {
 	c := &Conn{link: l}
 	if len(private) > 0 {
@@ -37,23 +37,22 @@ func newConn(l *link, private []byte) *Conn {
 
 func (c *Conn) made() bool { return c != nil && c.link != nil }
 
-// EventError says that an event came in place of the awaited one.
+// EventError reports an event that arrived instead of the expected one.
 type EventError struct{ Event Event }
 
 // Error returns the name of the event.
 func (e *EventError) Error() string { return fmt.Sprintf("the connection is %v", e.Event) }
 
-// NextEvent waits for the next event of the connection. If ctx ends, the error is ErrNoEvent. A connection can still be
-// used for a while after its first events: operations that are under way complete, at least with
-// IBV_WC_WR_FLUSH_ERR.
+// NextEvent waits for the next event of the connection. If ctx ends, the error is ErrNoEvent. Operations in progress
+// complete even after an event that ends the connection, at least with IBV_WC_WR_FLUSH_ERR.
 //
-//   - Established comes first, if the other side has accepted. Otherwise Rejected, Unreachable or Lost is the only one.
-//   - Closed comes when the other side has disconnected, or its program has ended. A side that disconnects first gets
-//     it when the other one has disconnected as well, or does not answer.
-//   - Lost comes when the device is gone.
+//   - Established is first if the other side has accepted. Otherwise Rejected, Unreachable or Lost is the only event.
+//   - Closed follows when the other side has disconnected, or its program has ended. The side that disconnects first
+//     gets it when the other one has disconnected as well, or does not respond.
+//   - Lost follows when the device was removed.
 //
-// A link that is cut, or a host that has crashed, causes no event. An operation that is under way then completes with
-// IBV_WC_RETRY_EXC_ERR; use one, a read of 0 bytes for example, to find out.
+// A cut link or a crashed host causes no event. An operation in progress then completes with IBV_WC_RETRY_EXC_ERR; to
+// detect this, post an operation, for example a read of 0 bytes.
 //
 // C: rpma_conn_next_event, rpma_conn_get_event_fd
 func (c *Conn) NextEvent(ctx context.Context) (Event, error) {
@@ -67,7 +66,7 @@ func (c *Conn) NextEvent(ctx context.Context) (Event, error) {
 	}
 	event, ok := eventOf[e.Type]
 	if !ok {
-		logWarn("an event without a meaning here", "event", e)
+		logWarn("unexpected event", "event", e)
 		return Undefined, &Error{Op: op, Code: ErrUnknown, Reason: e.String()}
 	}
 	if event == Established && len(e.PrivateData) > 0 {
@@ -88,7 +87,7 @@ var eventOf = map[rdmacm.CMEventType]Event{
 	rdmacm.CM_EVENT_UNREACHABLE:    Unreachable,
 }
 
-// WaitEstablished waits until the other side has accepted. If another event comes, errors.As finds an [EventError].
+// WaitEstablished waits until the other side has accepted. After any other event, the error is an [EventError].
 func (c *Conn) WaitEstablished(ctx context.Context) error {
 	e, err := c.NextEvent(ctx)
 	if err == nil && e != Established {
@@ -97,9 +96,9 @@ func (c *Conn) WaitEstablished(ctx context.Context) error {
 	return err
 }
 
-// PrivateData returns the data that the other side sent with its request or its answer, or nil. The side that asked for
-// the connection has it after Established. Over InfiniBand and RoCE, zeros follow it: 56 bytes with a request, 196 with
-// an answer. Do not change it.
+// PrivateData returns the data that the other side sent with its request or reply, or nil. The requesting side has it
+// after Established. Over InfiniBand and RoCE it is padded with zeros, to 56 bytes in a request and 196 in a reply. Do
+// not modify it.
 //
 // C: rpma_conn_get_private_data
 func (c *Conn) PrivateData() []byte {
@@ -111,8 +110,8 @@ func (c *Conn) PrivateData() []byte {
 	return nil
 }
 
-// ApplyRemotePeerConfig tells the connection what the peer says about itself, in a descriptor that the program has
-// carried over. Without it, flushes for persistence are not supported.
+// ApplyRemotePeerConfig applies the peer's configuration, which the program has received as a descriptor. Without it,
+// flushes for persistence are not supported.
 //
 // C: rpma_conn_apply_remote_peer_cfg
 func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
@@ -121,7 +120,7 @@ func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
 	}
 }
 
-// QPNum returns the number of the connection's queue pair, as completions have it.
+// QPNum returns the number of the connection's queue pair, as in completions.
 //
 // C: rpma_conn_get_qp_num
 func (c *Conn) QPNum() uint32 {
@@ -139,7 +138,7 @@ func (c *Conn) QP() *rdma.QP {
 	return c.qp
 }
 
-// Peer returns the peer that the connection belongs to.
+// Peer returns the peer on which the connection was created.
 func (c *Conn) Peer() *Peer {
 	if !c.made() {
 		return nil
@@ -147,8 +146,7 @@ func (c *Conn) Peer() *Peer {
 	return c.peer
 }
 
-// CQ returns the completion queue of the connection: of everything, or of everything but receives if there is a
-// [Conn.RecvCQ].
+// CQ returns the completion queue of the connection. It does not include receives if there is a [Conn.RecvCQ].
 //
 // C: rpma_conn_get_cq
 func (c *Conn) CQ() *CQ {
@@ -158,7 +156,7 @@ func (c *Conn) CQ() *CQ {
 	return c.cq
 }
 
-// RecvCQ returns the completion queue of receives, which may be that of the shared receive queue, or nil.
+// RecvCQ returns the completion queue of receives, which may be the shared receive queue's, or nil.
 //
 // C: rpma_conn_get_rcq
 func (c *Conn) RecvCQ() *CQ {
@@ -168,9 +166,9 @@ func (c *Conn) RecvCQ() *CQ {
 	return c.rcq
 }
 
-// Wait waits for an event of the connection's shared channel, and returns the queue that may have completions, and
-// whether it is that of receives. Poll it until it is empty, and wait again. If ctx ends, the error is ErrNoCompletion,
-// and ErrNotSharedChannel if the channel is not shared.
+// Wait waits for an event of the connection's shared channel. It returns the queue that may have completions, and
+// whether it is the queue of receives. Poll that queue until it is empty, then wait again. If ctx ends, the error is
+// ErrNoCompletion; if the channel is not shared, it is ErrNotSharedChannel.
 //
 // C: rpma_conn_wait, rpma_conn_get_compl_fd
 func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
@@ -180,7 +178,7 @@ func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 	}
 	if c.channel == nil {
 		return nil, false, &Error{Op: op, Code: ErrNotSharedChannel,
-			Reason: "CQ.Wait waits, or set ConnConfig.SharedChannel"}
+			Reason: "use CQ.Wait, or set ConnConfig.SharedChannel"}
 	}
 	cq, err := c.channel.Wait(ctx)
 	if err != nil {
@@ -195,8 +193,8 @@ func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 	return c.cq, false, nil
 }
 
-// Disconnect ends the connection. Operations under way complete with IBV_WC_WR_FLUSH_ERR; those of the other side do
-// when it disconnects. See [Conn.NextEvent] for Closed. It does not wait.
+// Disconnect ends the connection and does not wait. Operations in progress complete with IBV_WC_WR_FLUSH_ERR; those of
+// the other side do when it disconnects. See [Conn.NextEvent] for Closed.
 //
 // C: rpma_conn_disconnect
 func (c *Conn) Disconnect() error {
@@ -208,8 +206,9 @@ func (c *Conn) Disconnect() error {
 	return failed(op, c.id.Disconnect(context.Background()))
 }
 
-// Close disconnects, waits until the device has let go of all memory, and deletes the connection. Goroutines that wait
-// for its completions or events wake with an error. Close fails while a Poller of package rdma has one of its queues.
+// Close disconnects, waits until the device no longer accesses any memory, and deletes the connection. Goroutines that
+// wait for its completions or events return with an error. Close fails while a Poller of package rdma uses one of its
+// queues.
 //
 // C: rpma_conn_delete
 func (c *Conn) Close() error {

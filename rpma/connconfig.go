@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// ConnConfig describes one end of a connection. The zero value has the defaults. It is read when a request is made.
+// ConnConfig describes one end of a connection. The zero value has the defaults. It is read when a request is created.
 //
 // C: rpma_conn_cfg_new, rpma_conn_cfg_delete
 type ConnConfig struct {
-	// Timeout limits each step of finding the way to the peer: its address and the route. 0 means 1 s. It has an effect
-	// only on the side that asks for the connection.
+	// Timeout limits each of the two steps that find the peer: resolving its address and its route. 0 means 1 s. Only
+	// the side that requests the connection uses it.
 	//
 	// C: rpma_conn_cfg_set_timeout, rpma_conn_cfg_get_timeout
 	Timeout time.Duration
-	// SQSize and RQSize are the numbers of operations, and of receives, that may be outstanding. 0 means 10. A full
-	// queue refuses more with ENOMEM.
+	// SQSize and RQSize are the maximum numbers of outstanding operations and receives. 0 means 10. A full queue
+	// rejects more with ENOMEM.
 	//
 	// C: rpma_conn_cfg_set_sq_size, rpma_conn_cfg_get_sq_size, rpma_conn_cfg_set_rq_size, rpma_conn_cfg_get_rq_size
 	SQSize, RQSize int
-	// CQSize is the size of the completion queue. 0 means 10. It is raised to what can complete there, so that no
-	// completion is lost.
+	// CQSize is the size of the completion queue. 0 means 10. It is raised to the number of operations that can
+	// complete there, so that no completion is lost.
 	//
 	// C: rpma_conn_cfg_set_cq_size, rpma_conn_cfg_get_cq_size
 	CQSize int
-	// RecvCQSize is the size of a completion queue of their own for receives, raised like CQSize. 0 means none:
-	// receives complete in the same queue as everything else. A connection with an SRQ that has a completion queue of
-	// its own uses that one.
+	// RecvCQSize is the size of a separate completion queue for receives, raised like CQSize. 0 means that receives
+	// complete in the same queue as everything else. A connection with an SRQ that has its own completion queue uses
+	// that one.
 	//
 	// C: rpma_conn_cfg_set_rcq_size, rpma_conn_cfg_get_rcq_size
 	RecvCQSize int
-	// SharedChannel lets one wait serve both completion queues: [Conn.Wait] in place of [CQ.Wait].
+	// SharedChannel lets one wait serve both completion queues: [Conn.Wait] instead of [CQ.Wait].
 	//
 	// C: rpma_conn_cfg_set_compl_channel, rpma_conn_cfg_get_compl_channel
 	SharedChannel bool
@@ -41,19 +41,19 @@ type ConnConfig struct {
 	SRQ *SRQ
 }
 
-// complete returns the configuration with its defaults. c may be nil.
+// complete returns the configuration with defaults. c may be nil.
 func (c *ConnConfig) complete(op string) (full ConnConfig, err error) {
 	if c != nil {
 		full = *c
 	}
 	if full.Timeout < 0 || full.SQSize < 0 || full.RQSize < 0 || full.CQSize < 0 || full.RecvCQSize < 0 {
-		return full, invalid(op, "a ConnConfig with a negative number: %+v", full)
+		return full, invalid(op, "negative number in ConnConfig: %+v", full)
 	}
 	if full.SRQ != nil && !full.SRQ.made() {
-		return full, invalid(op, "ConnConfig.SRQ was never created: it is the zero value of its type")
+		return full, invalid(op, "ConnConfig.SRQ is a zero SRQ; create it with Peer.NewSRQ")
 	}
 	if full.SharedChannel && full.SRQ != nil && full.SRQ.cq != nil {
-		return full, invalid(op, "SharedChannel is not possible with an SRQ that has a completion queue of its own")
+		return full, invalid(op, "SharedChannel with an SRQ that has its own completion queue; use one of the two")
 	}
 	if full.Timeout == 0 {
 		full.Timeout = defaultTimeout

@@ -10,18 +10,17 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// ConnRequest is a request for a connection: one that this side is about to make, or one that a peer has made. Connect
-// turns it into a [Conn]; Close gives it up.
+// ConnRequest is a request for a connection, of this side or of a peer. Connect turns it into a [Conn]; Close ends it.
 type ConnRequest struct {
 	mu      sync.Mutex // guards link
-	link    *link      // nil: it is over
+	link    *link      // nil if the request has ended
 	passive bool
 	private []byte
 }
 
-// NewConnRequest prepares a connection to the listener at "host:port": it finds the address and the route, and creates
-// the queues. config is nil for the defaults. It blocks until the network has answered, until config's Timeout has
-// passed in one of the steps, or until ctx ends.
+// NewConnRequest prepares a connection to the listener at "host:port": it resolves the address and the route, and
+// creates the queues. A nil config means the defaults. It blocks until the network has responded, until config's
+// Timeout has expired in one of the steps, or until ctx ends.
 //
 // C: rpma_conn_req_new
 func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnConfig) (*ConnRequest, error) {
@@ -59,8 +58,7 @@ func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnC
 	return &ConnRequest{link: l}, nil
 }
 
-// Recv posts a receive before the connection exists, so that it is there for the peer's first message. Everything else
-// is as with [Conn.Recv].
+// Recv posts a receive before the connection exists, so that it is ready for the peer's first message. See [Conn.Recv].
 //
 // C: rpma_conn_req_recv
 func (r *ConnRequest) Recv(dst *MR, offset, length uint64, id uint64) error {
@@ -76,8 +74,8 @@ func (r *ConnRequest) Recv(dst *MR, offset, length uint64, id uint64) error {
 	return r.link.recvs.post(op, r.link.qp, dst, offset, length, id)
 }
 
-// PrivateData returns the data that the peer sent with its request, or nil. Over InfiniBand and RoCE it is 56 bytes,
-// the peer's data first and then zeros. It belongs to the caller.
+// PrivateData returns the data that the peer sent with its request, or nil. Over InfiniBand and RoCE it has 56 bytes,
+// padded with zeros. The caller owns it.
 //
 // C: rpma_conn_req_get_private_data
 func (r *ConnRequest) PrivateData() []byte {
@@ -87,7 +85,7 @@ func (r *ConnRequest) PrivateData() []byte {
 	return r.private
 }
 
-// PeerAddr returns the address of the other side, and the zero AddrPort when the request is over.
+// PeerAddr returns the address of the other side, or the zero AddrPort if the request has ended.
 func (r *ConnRequest) PeerAddr() netip.AddrPort {
 	if r == nil {
 		return netip.AddrPort{}
@@ -100,10 +98,9 @@ func (r *ConnRequest) PeerAddr() netip.AddrPort {
 	return r.link.id.PeerAddr()
 }
 
-// Connect makes the connection: it sends a request of this side's, or accepts one of the peer's. The other side gets
-// private, which has 56 bytes at most in a request and 196 in an answer, over InfiniBand and RoCE, and may be nil.
-// Connect does not wait for the other side: [Conn.WaitEstablished] or [Conn.NextEvent] does. With an error or without,
-// the request is over.
+// Connect sends this side's request, or accepts the peer's. The other side gets private, which may be nil and has at
+// most 56 bytes in a request and 196 in a reply over InfiniBand and RoCE. Connect does not wait for the other side:
+// [Conn.WaitEstablished] or [Conn.NextEvent] does. It ends the request, even if it fails.
 //
 // C: rpma_conn_req_connect
 func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
@@ -127,7 +124,7 @@ func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	return newConn(l, r.private), nil
 }
 
-// take ends the request, and returns its link, or nil if it is over.
+// take ends the request and returns its link, or nil if it had ended.
 func (r *ConnRequest) take() *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +133,7 @@ func (r *ConnRequest) take() *link {
 	return l
 }
 
-// Close gives up the request. One of a peer is rejected.
+// Close ends the request, and rejects it if it is the peer's.
 //
 // C: rpma_conn_req_delete
 func (r *ConnRequest) Close() error {
@@ -150,7 +147,7 @@ func (r *ConnRequest) Close() error {
 	}
 	if err := l.close(); err != nil { // an ID that is closed before it has answered rejects
 		r.mu.Lock()
-		r.link = l // Close tries again
+		r.link = l // a later Close tries again
 		r.mu.Unlock()
 		return failed(op, err)
 	}

@@ -9,12 +9,12 @@ import (
 	header "github.com/goverbs/goverbs/generated/rpma"
 )
 
-// Numbers of librpma.h, as its generated package has them.
+// Numbers of librpma.h, from its generated package.
 
-// Code is an error of librpma. It is an error itself, for errors.Is.
+// Code is an error code of librpma. It implements error, for errors.Is.
 type Code int32
 
-// The errors of librpma: RPMA_E_UNKNOWN and its like.
+// The errors of librpma: RPMA_E_UNKNOWN and others.
 const (
 	ErrUnknown          = Code(header.E_UNKNOWN)
 	ErrNotSupported     = Code(header.E_NOSUPP)          // a device, a peer or a region lacks something
@@ -24,8 +24,8 @@ const (
 	ErrNoCompletion     = Code(header.E_NO_COMPLETION)   // a wait ended without a completion
 	ErrNoEvent          = Code(header.E_NO_EVENT)        // a wait ended without an event
 	ErrAgain            = Code(header.E_AGAIN)           // the failure is temporary
-	ErrSharedChannel    = Code(header.E_SHARED_CHANNEL)  // the completion channel is shared: Conn.Wait waits
-	ErrNotSharedChannel = Code(header.E_NOT_SHARED_CHNL) // the completion channel is not shared: CQ.Wait waits
+	ErrSharedChannel    = Code(header.E_SHARED_CHANNEL)  // the completion channel is shared: use Conn.Wait
+	ErrNotSharedChannel = Code(header.E_NOT_SHARED_CHNL) // the completion channel is not shared: use CQ.Wait
 )
 
 var codeTexts = [...]string{
@@ -33,25 +33,24 @@ var codeTexts = [...]string{
 	"no event", "temporary error", "the completion channel is shared", "the completion channel is not shared",
 }
 
-// Error returns what the code means.
+// Error returns the meaning of the code.
 //
 // C: rpma_err_2str
 func (c Code) Error() string {
 	if i := int(ErrUnknown - c); i >= 0 && i < len(codeTexts) {
 		return codeTexts[i]
 	}
-	return fmt.Sprintf("error %d, which librpma does not have", int32(c))
+	return fmt.Sprintf("unknown librpma error %d", int32(c))
 }
 
-// Usage says what a memory region may be used for. Its bits are on the wire, in the region's descriptor.
+// Usage is a set of permitted uses of a memory region. The region's descriptor has these bits on the wire.
 type Usage uint8
 
-// Usages of a region. SRC is the side that data comes from, DST the side that it goes to, whichever side starts the
-// operation.
+// Usages of a region. SRC is the source of the data and DST the destination, whichever side starts the operation.
 const (
 	ReadSrc         = Usage(header.MR_USAGE_READ_SRC)              // peers read from it
-	ReadDst         = Usage(header.MR_USAGE_READ_DST)              // it receives what this side reads
-	WriteSrc        = Usage(header.MR_USAGE_WRITE_SRC)             // it holds what this side writes
+	ReadDst         = Usage(header.MR_USAGE_READ_DST)              // it receives data that this side reads
+	WriteSrc        = Usage(header.MR_USAGE_WRITE_SRC)             // it holds data that this side writes
 	WriteDst        = Usage(header.MR_USAGE_WRITE_DST)             // peers write to it
 	FlushVisibility = Usage(header.MR_USAGE_FLUSH_TYPE_VISIBILITY) // peers flush it for visibility
 	FlushPersistent = Usage(header.MR_USAGE_FLUSH_TYPE_PERSISTENT) // peers flush it for persistence
@@ -76,23 +75,23 @@ func (u Usage) String() string {
 	return strings.Join(names, "|")
 }
 
-// Flags say when an operation has a completion.
+// Flags control when an operation has a completion.
 type Flags uint8
 
 const (
-	// OnError is for operations whose success a later operation reports. A failure always has a completion.
+	// OnError is for operations that are covered by the completion of a later one. Only a failure has a completion.
 	OnError = Flags(header.F_COMPLETION_ON_ERROR)
-	// Always gives the operation a completion in any case.
+	// Always requests a completion in any case.
 	Always = Flags(header.F_COMPLETION_ALWAYS)
 
 	onSuccess = Always &^ OnError
 )
 
-// FlushType is what a flush promises.
+// FlushType is the guarantee of a flush.
 type FlushType uint8
 
 const (
-	Persistent = FlushType(header.FLUSH_TYPE_PERSISTENT) // flushed data survives a loss of power of the peer
+	Persistent = FlushType(header.FLUSH_TYPE_PERSISTENT) // flushed data survives a power failure of the peer
 	Visibility = FlushType(header.FLUSH_TYPE_VISIBILITY) // the peer's processors see flushed data
 )
 
@@ -115,16 +114,16 @@ func (t FlushType) usage() Usage {
 	return FlushVisibility
 }
 
-// Event is what has happened to a connection.
+// Event is an event of a connection.
 type Event int8
 
 const (
 	Undefined   = Event(header.CONN_UNDEFINED)
 	Established = Event(header.CONN_ESTABLISHED) // operations may be posted
-	Closed      = Event(header.CONN_CLOSED)      // one side has disconnected, or is gone
-	Lost        = Event(header.CONN_LOST)        // the connection failed: the device is gone, or connecting went wrong
+	Closed      = Event(header.CONN_CLOSED)      // one side has disconnected or ended
+	Lost        = Event(header.CONN_LOST)        // the device was removed, or establishing the connection failed
 	Rejected    = Event(header.CONN_REJECTED)    // the peer has rejected the request
-	Unreachable = Event(header.CONN_UNREACHABLE) // the peer does not answer
+	Unreachable = Event(header.CONN_UNREACHABLE) // the peer does not respond
 )
 
 var eventTexts = [...]string{"undefined", "established", "closed", "lost", "rejected", "unreachable"}
@@ -139,7 +138,7 @@ func (e Event) String() string {
 	return fmt.Sprintf("Event(%d)", int8(e))
 }
 
-// AtomicWriteAlignment is what the offset of an atomic write has to be a multiple of.
+// AtomicWriteAlignment is the required alignment of the offset of an atomic write.
 const AtomicWriteAlignment = header.ATOMIC_WRITE_ALIGNMENT
 
 // Defaults of ConnConfig and SRQConfig.

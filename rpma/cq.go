@@ -18,8 +18,8 @@ type CQ struct {
 
 func (q *CQ) made() bool { return q != nil && q.cq != nil }
 
-// newCQ creates a completion queue with a channel of its own, or on a shared one, which may be nil. It is asked for an
-// event at once, so that the first wait on a shared channel misses no completion.
+// newCQ creates a completion queue with its own channel, or on a shared one if shared is not nil. It arms the queue at
+// once, so that the first wait on a shared channel misses no completion.
 func newCQ(d *rdma.Device, size int, shared *rdma.CompChannel) (*CQ, error) {
 	q := &CQ{channel: shared, shared: shared != nil}
 	var err error
@@ -38,7 +38,7 @@ func newCQ(d *rdma.Device, size int, shared *rdma.CompChannel) (*CQ, error) {
 	return q, nil
 }
 
-// objects returns what belongs to the queue. q may be nil.
+// objects returns the queue's objects. q may be nil.
 func (q *CQ) objects() (all []rdma.Object) {
 	if q == nil {
 		return nil
@@ -52,12 +52,12 @@ func (q *CQ) objects() (all []rdma.Object) {
 	return all
 }
 
-// closeAll closes what a constructor has made before it failed.
+// closeAll closes the objects of a constructor that has failed.
 func closeAll(all ...rdma.Object) { rdma.CloseAll(nil, all...) }
 
-// Poll takes up to len(dst) completions out of the queue, and returns their number, which may be 0. It does not block.
-// WRID is the operation's id. Of a failed completion, only WRID, Status, QPNum and VendorErr are valid:
-// [Conn.CompletionErr] explains it, and [Immediate] returns immediate data.
+// Poll stores up to len(dst) completions in dst and returns their number, which may be 0. It does not block. WRID is
+// the operation's id. A failed completion has only WRID, Status, QPNum and VendorErr: [Conn.CompletionErr] explains it.
+// [Immediate] returns immediate data.
 //
 // C: rpma_cq_get_wc
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
@@ -70,8 +70,8 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// Wait polls until there is at least one completion, and sleeps in between. The error is ErrSharedChannel if the
-// queue's channel is shared: use [Conn.Wait]. If ctx ends, it is ErrNoCompletion.
+// Wait waits until there is at least one completion, and stores completions in dst like Poll. If the queue's channel is
+// shared, the error is ErrSharedChannel: use [Conn.Wait]. If ctx ends, it is ErrNoCompletion.
 //
 // C: rpma_cq_wait, rpma_cq_get_wc, rpma_cq_get_fd
 func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
@@ -79,7 +79,7 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 		return 0, neverMade("CQ.Wait")
 	}
 	if q.shared {
-		return 0, &Error{Op: "CQ.Wait", Code: ErrSharedChannel, Reason: "Conn.Wait waits for all queues of the channel"}
+		return 0, &Error{Op: "CQ.Wait", Code: ErrSharedChannel, Reason: "use Conn.Wait, which waits for all queues of the channel"}
 	}
 	if n, err = q.cq.Wait(ctx, dst); err != nil {
 		return n, waitFailed("CQ.Wait", ctx, ErrNoCompletion, err)
@@ -87,7 +87,7 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// waitFailed has the code of a wait that ctx has ended, or that of the provider.
+// waitFailed returns an error with the code ended if ctx ended the wait, or else the provider's.
 func waitFailed(op string, ctx context.Context, ended Code, err error) error {
 	if ctx.Err() != nil {
 		return failedAs(op, ended, err)
@@ -95,7 +95,7 @@ func waitFailed(op string, ctx context.Context, ended Code, err error) error {
 	return failed(op, err)
 }
 
-// RDMA returns the queue as package rdma has it, for its other waits and pollers. It belongs to the CQ.
+// RDMA returns the queue as an object of package rdma, for its waits and pollers. It belongs to the CQ.
 func (q *CQ) RDMA() *rdma.CQ {
 	if q == nil {
 		return nil

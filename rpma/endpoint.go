@@ -15,32 +15,32 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// Endpoint listens for requests of peers. A program takes them with NextConnRequest, which is librpma's model, or with
-// Accept. It may use both, but a request that Accept has begun to answer is only Accept's.
+// Endpoint listens for requests of peers. NextConnRequest returns requests, as in librpma's model, and Accept returns
+// established connections. A program may use both, but Accept keeps the requests that it has started to answer.
 type Endpoint struct {
 	peer   *Peer
 	id     *cm.ID
 	events *cm.EventChannel
 
-	places *places.Places // of requests that Accept answers, and of connections that it has not returned yet
+	places *places.Places // limits requests that Accept answers and connections that it has not returned
 	conns  chan *Conn
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards accepts.Add against Close
+	mu      sync.Mutex // orders accepts.Add before Close
 	accepts sync.WaitGroup
 }
 
-// handshakes is how many connections of an endpoint may wait for Accept, including those that are being established.
+// handshakes is the maximum number of connections that wait for Accept, including those that are being established.
 const handshakes = 16
 
-// handshakeTimeout limits the time that a peer has to confirm a connection. A test changes it.
+// handshakeTimeout limits the time in which a peer must confirm a connection. A test changes it.
 var handshakeTimeout = 5 * time.Second
 
 func (e *Endpoint) made() bool { return e != nil && e.id != nil }
 
-// Listen listens at "host:port". No host means all addresses, and port 0 a free one, which Addr returns. ctx limits the
-// lookup of a name.
+// Listen listens at "host:port". An empty host means all addresses, and port 0 a free port, which Addr returns. ctx
+// limits the resolution of a name.
 //
 // C: rpma_ep_listen
 func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
@@ -70,7 +70,7 @@ func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
 	return e, nil
 }
 
-// Addr returns the address that the endpoint listens at.
+// Addr returns the endpoint's address.
 func (e *Endpoint) Addr() netip.AddrPort {
 	if !e.made() {
 		return netip.AddrPort{}
@@ -78,7 +78,7 @@ func (e *Endpoint) Addr() netip.AddrPort {
 	return e.id.LocalAddr()
 }
 
-// NextConnRequest waits for the next request of a peer, and creates its queues as config says, which is nil for the
+// NextConnRequest waits for the next request of a peer and creates its queues according to config; nil means the
 // defaults. If ctx ends, the error is ErrNoEvent. A request whose queues cannot be created is rejected.
 //
 // C: rpma_ep_next_conn_req, rpma_ep_get_fd
@@ -119,16 +119,16 @@ func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
 			return event, &Error{Op: op, Code: ErrInvalid, Err: &cm.EventError{Verb: "rdma_get_cm_event",
 				Object: "listener", Event: event}}
 		}
-		// The event concerns a request that waits in Accept. Answering the request will show what happened.
+		// The event concerns a request that Accept has queued. Answering that request returns the error.
 	}
 }
 
-// Accept waits for requests, accepts them with private data, which may be nil, and returns the first connection that is
-// established. It answers several requests at once, and a limited number for each host, so that peers that do not
-// confirm delay no others; they are dropped after a few seconds.
+// Accept accepts requests, with private data, which may be nil, and returns the first connection that is established.
+// It answers several requests at once, with a limit per host, so that peers that do not confirm delay no others; these
+// are dropped after a few seconds.
 //
-// The other requests that it has begun to answer, with this config and private data, go on when it returns: later calls
-// of Accept return their connections, and Close closes those that remain.
+// Other requests that it has started to answer, with this config and private data, continue when it returns: later
+// calls of Accept return their connections, and Close closes the rest.
 func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
 	const op = "Endpoint.Accept"
 	if !e.made() {
@@ -170,10 +170,10 @@ type accepting struct {
 	e       *Endpoint
 	config  *ConnConfig
 	private []byte
-	failed  chan error // has room for one
+	failed  chan error // buffered, one element
 }
 
-// fail has Accept return an error if it has not returned.
+// fail makes Accept return err unless it has returned.
 func (a *accepting) fail(err error) {
 	select {
 	case a.failed <- err:
@@ -191,7 +191,7 @@ func (a *accepting) take(op string, ctx context.Context) {
 		}
 		a.e.places.Go(a.e.ctx, event.ID.PeerAddr().Addr(), func() {
 			if err := a.answer(op, event); err != nil {
-				logWarn("a request could not be accepted", "error", err)
+				logWarn("accepting a request failed", "error", err)
 				a.fail(err)
 			}
 		}, func() {
@@ -202,7 +202,7 @@ func (a *accepting) take(op string, ctx context.Context) {
 	}
 }
 
-// answer accepts a request, and hands its connection to a call of Accept. What the peer does is no error.
+// answer accepts a request and passes its connection to a call of Accept. Failures of the peer are not errors.
 func (a *accepting) answer(op string, event cm.Event) error {
 	l := &link{peer: a.e.peer, id: event.ID, srq: a.config.SRQ}
 	err := l.open(a.config)
@@ -216,7 +216,7 @@ func (a *accepting) answer(op string, event cm.Event) error {
 	ctx, cancel := context.WithTimeout(a.e.ctx, handshakeTimeout)
 	defer cancel()
 	if err := c.WaitEstablished(ctx); err != nil {
-		logWarn("a connection was not confirmed", "error", err)
+		logWarn("connection was not confirmed", "error", err)
 		return failed(op, c.Close())
 	}
 	select {
@@ -227,8 +227,8 @@ func (a *accepting) answer(op string, event cm.Event) error {
 	}
 }
 
-// Connect makes a connection to the listener at "host:port", with private data, which may be nil, and waits until it is
-// established.
+// Connect connects to the listener at "host:port", with private data, which may be nil, and waits until the connection
+// is established.
 func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, private []byte) (*Conn, error) {
 	request, err := p.NewConnRequest(ctx, address, config)
 	if err != nil {
@@ -244,8 +244,8 @@ func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, 
 	return c, nil
 }
 
-// Close stops listening. Requests that were not taken are rejected, and connections that Accept has not returned are
-// closed; requests and connections that the program has taken live on.
+// Close stops listening. It rejects pending requests and closes connections that Accept has not returned; requests and
+// connections that the program has received are not affected.
 //
 // C: rpma_ep_shutdown
 func (e *Endpoint) Close() error {

@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Error says which operation failed and why. errors.Is finds Code, and what is in Err.
+// Error reports a failed operation. It matches Code and the errors in Err.
 type Error struct {
-	Op     string // "Conn.Flush"
-	Code   Code   // what librpma returns in the same situation
-	Reason string // what was wrong and what would be right, or ""
-	Err    error  // what is behind it, or nil
+	Op     string // the operation, such as "Conn.Flush"
+	Code   Code   // librpma's code in the same situation
+	Reason string // the problem and a hint, or ""
+	Err    error  // the underlying error, or nil
 }
 
-// Error returns the operation, the reason and what is behind it.
+// Error returns the operation, the reason and the underlying error.
 func (e *Error) Error() string {
 	parts := []string{"rpma: " + e.Op}
 	if e.Reason != "" {
@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Is reports the code, and EINVAL or rdma.ErrNotSupported if the code stands for it.
+// Is reports whether target is the code, or EINVAL or rdma.ErrNotSupported if the code corresponds to it.
 func (e *Error) Is(target error) bool {
 	switch {
 	case target == e.Code:
@@ -52,11 +52,11 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether a context's deadline has passed, as net.Error has it.
+// Timeout reports whether the error is that of a context's deadline, as in net.Error.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
-// CodeOf returns librpma's number of an error of any package: that of an [Error] or a [Code] in it, ErrProvider for
-// anything else, and 0 for nil.
+// CodeOf returns librpma's code of any error: that of an [Error] or a [Code] in its tree, ErrProvider for other errors,
+// and 0 for nil.
 func CodeOf(err error) Code {
 	var e *Error
 	var c Code
@@ -71,18 +71,18 @@ func CodeOf(err error) Code {
 	return ErrProvider
 }
 
-// invalid is the error of a check.
+// invalid returns the error for an invalid argument.
 func invalid(op, format string, args ...any) error {
 	return &Error{Op: op, Code: ErrInvalid, Reason: fmt.Sprintf(format, args...)}
 }
 
-// unsupported is the error of something that a device, a peer or a region lacks.
+// unsupported returns the error for a missing feature of a device, a peer or a region.
 func unsupported(op, format string, args ...any) error {
 	return &Error{Op: op, Code: ErrNotSupported, Reason: fmt.Sprintf(format, args...)}
 }
 
-// failed wraps an error of package rdma or of the system, which librpma would report as that of the provider. An Error
-// keeps its code.
+// failed wraps an error of package rdma or of the system with librpma's code for provider errors. An Error keeps its
+// code.
 func failed(op string, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -99,11 +99,10 @@ func failedAs(op string, code Code, err error) error {
 	return &Error{Op: op, Code: code, Err: err}
 }
 
-// neverMade is the error of a method of nil, or of the zero value of a type that needs a constructor. A type's made
-// says whether it is neither.
+// neverMade returns the error of a method on nil or on the zero value of a type that needs a constructor.
 func neverMade(op string) error {
-	return invalid(op, "the object was never created: it is nil, or the zero value of its type")
+	return invalid(op, "object is nil or a zero value; create it with its constructor")
 }
 
-// closed is the error of a method of a closed object.
+// closed returns the error of a method on a closed object.
 func closed(op string) error { return &Error{Op: op, Code: ErrInvalid, Err: rdma.ErrClosed} }

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPrivateData: each side has what the other one sent, with zeros behind it.
+// TestPrivateData: each side gets the other side's data, padded with zeros.
 func TestPrivateData(t *testing.T) {
 	r := connected(t, options{private: "from a", answer: "from b"})
 	padded := func(s string, size int) []byte { return append([]byte(s), make([]byte, size-len(s))...) }
@@ -45,11 +45,11 @@ func TestPrivateDataOfARequest(t *testing.T) {
 	_, err = out.Connect([]byte(strings.Repeat("x", 57)))
 	assert.ErrorContains(t, err, "57 bytes")
 	_, err = out.Connect(nil)
-	assert.ErrorIs(t, err, rdma.ErrClosed, "the request is over")
+	assert.ErrorIs(t, err, rdma.ErrClosed, "the request has ended")
 	require.NoError(t, out.Close())
 }
 
-// TestRejected: giving up a request of a peer rejects it.
+// TestRejected: closing a peer's request rejects it.
 func TestRejected(t *testing.T) {
 	r := newRig(t, options{})
 	done := make(chan error)
@@ -97,7 +97,7 @@ func TestNoListener(t *testing.T) {
 	assert.Equal(t, Rejected, event.Event)
 }
 
-// TestListenerCloses: requests that nobody has taken are rejected, and connections live on.
+// TestListenerCloses: Close rejects pending requests and keeps connections.
 func TestListenerCloses(t *testing.T) {
 	r := connected(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -131,7 +131,7 @@ func TestTakenRequestOutlivesItsListener(t *testing.T) {
 	assert.Equal(t, Established, r.event(b))
 }
 
-// TestUnreachable: a peer that does not answer is unreachable after the connection manager's time.
+// TestUnreachable: a peer that does not respond is unreachable after the connection manager's timeout.
 func TestUnreachable(t *testing.T) {
 	r := newRig(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -145,8 +145,8 @@ func TestUnreachable(t *testing.T) {
 	assert.Less(t, r.fabric.Now()-start, 2*time.Minute)
 }
 
-// TestClosed: the other side gets the event if one disconnects, and this one when both have; what is under way
-// completes.
+// TestClosed: when one side disconnects, the other gets the event; this side gets it when both have disconnected.
+// Operations in progress complete.
 func TestClosed(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
@@ -164,7 +164,7 @@ func TestClosed(t *testing.T) {
 	assert.Equal(t, uint64(4), wc.WRID)
 }
 
-// TestPeerIsKilled: the kernel closes everything of a process that ends, without a word to the other side.
+// TestPeerIsKilled: the kernel closes the objects of a process that ends, without a disconnect by the program.
 func TestPeerIsKilled(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
@@ -179,15 +179,15 @@ func TestPeerIsKilled(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestDeviceIsGone: the side whose device is removed has lost its connection.
+// TestDeviceIsGone: the side whose device is removed gets Lost.
 func TestDeviceIsGone(t *testing.T) {
 	r := connected(t, options{})
 	require.True(t, r.fabric.RemoveDevice("soft0"))
 	assert.Equal(t, Lost, r.event(r.a.conn))
 }
 
-// TestLinkIsCut: an operation that is under way completes with an error within the time of its retries, and so do those
-// behind it; disconnecting ends in an event, too.
+// TestLinkIsCut: an operation in progress completes with an error after its retries, and so do later ones. Disconnecting
+// causes an event, too.
 func TestLinkIsCut(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -208,7 +208,7 @@ func TestLinkIsCut(t *testing.T) {
 	})
 }
 
-// TestLostMessages: a bad fabric delays, and loses nothing.
+// TestLostMessages: lost messages delay operations, but none fails.
 func TestLostMessages(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -229,7 +229,7 @@ func TestLostMessages(t *testing.T) {
 	})
 }
 
-// TestWaitsEnd: contexts end waits with librpma's codes.
+// TestWaitsEnd: waits that a context ends return librpma's codes.
 func TestWaitsEnd(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true}})
 	ended, cancel := context.WithCancel(t.Context())

@@ -13,20 +13,20 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// File is memory of a file, mapped so that writes to the memory are writes to the file.
+// File is the memory of a mapped file. Writes to the memory are writes to the file.
 //
-// On a file system with direct access to persistent memory (DAX), the mapping is synchronous (MAP_SYNC): data in the
-// memory is persistent as soon as it has left caches, and a flush can promise persistence. On any other file system,
-// the memory is the kernel's page cache. Data there survives the process, because the kernel writes it to the file by
-// itself, but not a loss of power: only Sync, on this side, makes it persistent.
+// On a file system with direct access to persistent memory (DAX), the mapping is synchronous (MAP_SYNC): data is
+// persistent as soon as it has left the caches, and a flush can guarantee persistence. On other file systems, the
+// memory is the kernel's page cache. Data there survives the process, because the kernel writes it to the file, but not
+// a power failure: only Sync, on this side, makes it persistent.
 //
-// If another program truncates the file, what it cut off is no memory any more: a software device reports accesses of
-// peers as errors, but an access of this program to Bytes is a fault, which ends the program unless
-// [runtime/debug.SetPanicOnFault] makes it a panic. Map a file that no other user may write to.
+// If another program truncates the file, memory beyond the new end is inaccessible: a software device reports errors
+// for accesses of peers, but an access of this program to Bytes is a fault, which ends the program unless
+// [runtime/debug.SetPanicOnFault] makes it a panic. Map only files that no other user may write to.
 type File struct {
 	file        *os.File
 	bytes       []byte
-	synchronous bool // the mapping is, as on DAX
+	synchronous bool // mapped with MAP_SYNC
 	persistent  bool
 
 	mu      sync.Mutex
@@ -36,15 +36,15 @@ type File struct {
 
 func (f *File) made() bool { return f != nil && f.file != nil }
 
-// FileOptions say how a file is mapped. The zero value maps all of an existing file.
+// FileOptions are options for mapping a file. The zero value maps all of an existing file.
 type FileOptions struct {
-	// Size is the number of bytes that the file gets. It is created if it does not exist, extended with zeros if it is
-	// shorter, and never cut. 0 means the size that it has. Blocks are allocated for a file that is extended, if the
-	// file system can: without one, an access to the memory is a fault when the disk is full.
+	// Size is the minimum size of the file in bytes. The file is created if it does not exist, extended with zeros if
+	// it is shorter, and never truncated. 0 means the current size. If the file system supports it, blocks are
+	// allocated for the extension; otherwise an access to the memory is a fault when the disk is full.
 	Size int64
-	// AssumePersistent says that the memory is persistent although the file system does not say so: memory with a
-	// battery, or a file that stands for persistent memory in a test. A device that flushes natively judges for itself
-	// when the memory is registered: a software device takes it with soft.DeviceOptions.Persistent.
+	// AssumePersistent treats the memory as persistent although the file system does not report it: memory with a
+	// battery, or a stand-in for persistent memory in a test. A device with native flush decides for itself when the
+	// memory is registered: a software device accepts it with soft.DeviceOptions.Persistent.
 	AssumePersistent bool
 }
 
@@ -66,8 +66,8 @@ func OpenFile(name string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// MapFile maps a file that is open for reading and writing: one without a name, or whose name others could replace.
-// Close of the File closes it, too; if MapFile fails, it stays open.
+// MapFile maps a file that is open for reading and writing, for example one without a name, or whose name others could
+// replace. Close of the File closes it, too; if MapFile fails, it stays open.
 func MapFile(file *os.File, o FileOptions) (*File, error) {
 	const op = "MapFile"
 	if file == nil {
@@ -80,7 +80,7 @@ func MapFile(file *os.File, o FileOptions) (*File, error) {
 	size := max(info.Size(), o.Size)
 	switch {
 	case o.Size < 0:
-		return nil, invalid(op, "a size of %d", o.Size)
+		return nil, invalid(op, "negative size %d", o.Size)
 	case !info.Mode().IsRegular():
 		return nil, invalid(op, "%q is not a regular file", file.Name())
 	case size == 0:
@@ -98,7 +98,7 @@ func MapFile(file *os.File, o FileOptions) (*File, error) {
 	}
 	f.persistent = f.synchronous || o.AssumePersistent
 	if !f.persistent {
-		logWarn("the memory of a file is not persistent: flushes make it visible, and only File.Sync persistent",
+		logWarn("file memory is not persistent: flushes only make it visible; use File.Sync",
 			"file", file.Name())
 	}
 	return f, nil
@@ -117,10 +117,10 @@ func (f *File) Bytes() []byte {
 // Persistent reports whether flushed data survives a loss of power.
 func (f *File) Persistent() bool { return f != nil && f.persistent }
 
-// Config returns what peers have to know to flush the memory: direct writes are persistent if the memory is.
+// Config returns the configuration that peers need to flush the memory: direct writes are persistent if the memory is.
 func (f *File) Config() PeerConfig { return PeerConfig{DirectWriteToPmem: f.Persistent()} }
 
-// FlushUsage returns the flushes that the memory can promise: both if it is persistent, or else FlushVisibility.
+// FlushUsage returns the flush types that the memory supports: both if it is persistent, otherwise FlushVisibility.
 func (f *File) FlushUsage() Usage {
 	if f.Persistent() {
 		return FlushVisibility | FlushPersistent
@@ -128,7 +128,7 @@ func (f *File) FlushUsage() Usage {
 	return FlushVisibility
 }
 
-// Sync writes length bytes at an offset to the storage, and returns when they are there. It blocks.
+// Sync writes length bytes at an offset to the storage, and blocks until they are written.
 //
 // Man: msync(2)
 func (f *File) Sync(offset, length int) error {
@@ -153,8 +153,8 @@ var pageSize = os.Getpagesize()
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // RegFile registers the memory of a file. The file cannot be closed before the region. If the memory is not persistent,
-// FlushPersistent is refused with ErrNotSupported: a flush could not keep that promise. Linux lets devices use files on
-// DAX with on-demand paging only: others are refused.
+// FlushPersistent is rejected with ErrNotSupported. Linux lets devices access files on DAX only with on-demand paging;
+// other devices are rejected.
 //
 // C: rpma_mr_reg
 func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
@@ -187,7 +187,7 @@ func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
 	return m, nil
 }
 
-// leave forgets a region that was closed. f may be nil.
+// leave removes a closed region. f may be nil.
 func (f *File) leave(m *MR) {
 	if f == nil {
 		return
@@ -209,7 +209,7 @@ func (f *File) Close() error {
 		return nil
 	}
 	if n := len(f.regions); n > 0 {
-		return failed(op, fmt.Errorf("%w: %d memory regions have to be closed first", rdma.ErrInUse, n))
+		return failed(op, fmt.Errorf("%w: close %d memory regions first", rdma.ErrInUse, n))
 	}
 	if err := unmapShared(f.bytes); err != nil {
 		return failed(op, err)

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file, but not by a symbolic link, with which another user who may write to the directory would choose
-// the file that peers write to.
+// open opens a file, but does not follow a symbolic link, by which another user who may write to the directory could
+// choose the file that peers write to.
 func open(name string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.ELOOP) {
-		err = fmt.Errorf("%w; a symbolic link is not followed: name its target, or open it and call MapFile", err)
+		err = fmt.Errorf("%w: symbolic links are not followed; name the target, or open it and call MapFile", err)
 	}
 	return file, err
 }
@@ -35,8 +35,8 @@ func extend(file *os.File, size int64) error {
 	}
 }
 
-// mapShared maps a file, synchronously if its file system can: on persistent memory. Kernels and file systems without
-// it return EOPNOTSUPP, and kernels before 4.15 EINVAL.
+// mapShared maps a file, with MAP_SYNC if its file system supports that, as on persistent memory. Kernels and file
+// systems without it return EOPNOTSUPP, and kernels before 4.15 EINVAL.
 func mapShared(file *os.File, size int) (b []byte, persistent bool, err error) {
 	const prot = unix.PROT_READ | unix.PROT_WRITE
 	b, err = unix.Mmap(int(file.Fd()), 0, size, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)

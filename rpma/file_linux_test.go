@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestFile: what a peer writes is in the file.
+// TestFile: the file has the data that a peer has written.
 func TestFile(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		name := filepath.Join(t.TempDir(), "memory")
@@ -53,7 +53,7 @@ func TestFile(t *testing.T) {
 		require.NoError(t, f.Close())
 		f, err = OpenFile(name, FileOptions{Size: 10})
 		require.NoError(t, err)
-		assert.Len(t, f.Bytes(), 20000, "a file is not cut")
+		assert.Len(t, f.Bytes(), 20000, "an existing file is not truncated")
 		require.NoError(t, f.Close())
 	})
 }
@@ -87,7 +87,7 @@ func TestMapFile(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestTruncatedFile: a peer's access to what another program cut off a file is an error, and ends no program.
+// TestTruncatedFile: a peer's access to a truncated part of a file fails, and ends no program.
 func TestTruncatedFile(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		name := filepath.Join(t.TempDir(), "memory")
@@ -107,7 +107,7 @@ func TestTruncatedFile(t *testing.T) {
 	})
 }
 
-// TestFileIsHonest: a flush of ordinary memory promises no persistence.
+// TestFileIsHonest: ordinary files do not support flushes for persistence.
 func TestFileIsHonest(t *testing.T) {
 	r := newRig(t, options{})
 	name := filepath.Join(t.TempDir(), "memory")
@@ -133,7 +133,7 @@ func TestFileIsHonest(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestNoFile: what cannot be mapped is refused.
+// TestNoFile: files that cannot be mapped are rejected.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenFile(filepath.Join(dir, "missing"), FileOptions{})

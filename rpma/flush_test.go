@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPersistent: a flush for persistence needs both promises of the peer.
+// TestPersistent: a flush for persistence needs the region's usage and the peer's configuration.
 func TestPersistent(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
@@ -41,12 +41,12 @@ func TestPersistent(t *testing.T) {
 		r.a.done(1)
 		require.NoError(t, c.Flush(both, 0, 64, Visibility, Always, 2))
 		r.a.done(2)
-		refused(visible, Persistent, "not registered the region")
-		refused(neither, Visibility, "not registered the region")
+		refused(visible, Persistent, "does not support flush")
+		refused(neither, Visibility, "does not support flush")
 	})
 }
 
-// TestFlushOfEitherType: memory that is registered for one type of flush alone grants that one.
+// TestFlushOfEitherType: memory that is registered for one type of flush supports that type.
 func TestFlushOfEitherType(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
@@ -71,7 +71,7 @@ func TestFlushEverywhere(t *testing.T) {
 	})
 }
 
-// TestTrap: a flush of a side that chose otherwise fails with an error that says what to do, and following it helps.
+// TestTrap: a flush of a kind that the peer does not permit fails with an error whose hint works.
 func TestTrap(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b   PeerOptions
@@ -80,7 +80,7 @@ func TestTrap(t *testing.T) {
 	}{
 		"native flush of memory for reads": {b: PeerOptions{ReadFlush: true}, advice: "PeerOptions.ReadFlush",
 			mend: func(o *options) Usage { o.a.ReadFlush = true; return 0 }},
-		"read of memory for native flush": {a: PeerOptions{ReadFlush: true}, advice: "ReadSrc as well",
+		"read of memory for native flush": {a: PeerOptions{ReadFlush: true}, advice: "add ReadSrc",
 			mend: func(o *options) Usage { return ReadSrc }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTrap(t *testing.T) {
 	}
 }
 
-// TestOnlyTheLastFlushes: ids of flushes are kept for as many as can be outstanding.
+// TestOnlyTheLastFlushes: the ids of as many flushes as can be outstanding are kept.
 func TestOnlyTheLastFlushes(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		to := remote(t, r.b.memory(64, FlushVisibility))
@@ -120,7 +120,7 @@ func TestOnlyTheLastFlushes(t *testing.T) {
 	})
 }
 
-// TestNotPersistentMemory: a device that flushes natively takes only persistent memory for FlushPersistent.
+// TestNotPersistentMemory: a device with native flush accepts only persistent memory for FlushPersistent.
 func TestNotPersistentMemory(t *testing.T) {
 	r := newRig(t, options{soft: soft.Options{Devices: []soft.DeviceOptions{{}, {}}}, a: PeerOptions{ReadFlush: true}})
 	_, err := r.b.peer.RegMR(make([]byte, 8), FlushPersistent)
@@ -136,7 +136,7 @@ func TestNotPersistentMemory(t *testing.T) {
 	r.a.memory(8, FlushPersistent)
 }
 
-// TestAccess: a usage grants what it needs, and no more.
+// TestAccess: a usage grants the access that it needs, and no more.
 func TestAccess(t *testing.T) {
 	const local, remoteWrite, remoteRead = ibv.ACCESS_LOCAL_WRITE, ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ
 	native, reads, iWARP := Peer{nativeFlush: true}, Peer{}, Peer{iWARP: true}
@@ -156,8 +156,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared
-// compiling all of it for three numbers.
+// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header, whose package programs should
+// not have to compile for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// peerAt makes a peer at an address of this machine.
+// peerAt returns a peer at an address of this host.
 func peerAt(t *testing.T, address string) *Peer {
 	t.Helper()
 	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr(address), Wire: true}}})
@@ -28,7 +28,7 @@ func peerAt(t *testing.T, address string) *Peer {
 	return p
 }
 
-// TestHostileHost: a host that asks for connections and never confirms them does not delay those of another one.
+// TestHostileHost: a host that requests connections and never confirms them does not delay other hosts.
 func TestHostileHost(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour

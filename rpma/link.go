@@ -12,20 +12,20 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// link has the objects of one end of a connection. First a ConnRequest owns them, then its Conn.
+// link holds the objects of one end of a connection. A ConnRequest owns it first, then its Conn.
 type link struct {
 	peer    *Peer
 	id      *cm.ID
 	events  *cm.EventChannel
 	channel *rdma.CompChannel // shared by the two queues, or nil
-	cq, rcq *CQ               // rcq is nil, that of the connection, or that of the shared receive queue
+	cq, rcq *CQ               // rcq is nil, the connection's, or the shared receive queue's
 	qp      *rdma.QP
 	srq     *SRQ
 	sends   sends
 	recvs   recvs
 }
 
-// newLink owns the ID, which has a device, and moves it to an event channel of its own.
+// newLink takes over the ID, which must have a device, and moves it to its own event channel.
 func newLink(op string, p *Peer, id *cm.ID, config *ConnConfig) (*link, error) {
 	l := &link{peer: p, id: id, srq: config.SRQ}
 	if err := l.open(config); err != nil {
@@ -72,7 +72,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 		l.rcq, recvCQ = l.srq.cq, l.srq.cq
 	}
 	pd := l.peer.pd.Ptr()
-	if pd == 0 { // with which the ID would take another one
+	if pd == 0 { // otherwise the ID would use its default PD
 		return closed("Peer")
 	}
 	attr := &ibv.QPInitAttrEx{
@@ -82,7 +82,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 			MaxRecvSGE: 1, MaxInlineData: atomicWriteSize},
 	}
 	if l.srq != nil {
-		if attr.SRQ = l.srq.srq.Ptr(); attr.SRQ == 0 { // without one, the queue pair would get receives of its own
+		if attr.SRQ = l.srq.srq.Ptr(); attr.SRQ == 0 { // otherwise the queue pair would get its own receive queue
 			return closed("SRQ")
 		}
 	}
@@ -92,7 +92,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 	if l.peer.nativeAtomicWrite {
 		attr.SendOpsFlags |= ibv.QP_EX_WITH_ATOMIC_WRITE
 	}
-	if attr.SendOpsFlags != 0 { // then all that is posted has to be asked for
+	if attr.SendOpsFlags != 0 { // an extended queue pair must list all operations that it posts
 		attr.SendOpsFlags |= ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
 			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -106,16 +106,16 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 	return l.sends.init(l, config.SQSize)
 }
 
-// param returns the parameters of librpma's connections: as many reads at once as the devices support, flow control, 7
-// retries, and retries without end while the peer has no receive posted.
+// param returns librpma's connection parameters: the device's maximum number of outstanding reads, flow control, 7
+// retries, and infinite retries while the peer has no receive posted.
 func param() *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.FlowControl = 1
 	return &p
 }
 
-// close closes everything. If it fails, it can be called again and goes on. Waits for the link's completions and events
-// end when its objects are closed; ended waits for more that has to end before completion queues can be closed.
+// close closes everything. After a failure it can be called again and continues. Waits for the link's completions and
+// events end when its objects are closed; ended waits for other users of the completion queues.
 func (l *link) close(ended ...func() error) error {
 	if err := l.id.Close(); err != nil { // with the queue pair; it disconnects
 		return err
@@ -144,7 +144,7 @@ func (l *link) close(ended ...func() error) error {
 	return l.sends.close()
 }
 
-// closeAfter is close after an error, which it returns with its own.
+// closeAfter closes the link after an error, and returns both errors.
 func (l *link) closeAfter(op string, err error) error {
 	if also := l.close(); also != nil {
 		err = errors.Join(err, also)
@@ -152,12 +152,12 @@ func (l *link) closeAfter(op string, err error) error {
 	return failed(op, err)
 }
 
-// unanswered closes the link of a request that could not be answered, and returns why, which is no error if the peer
-// has taken the request back.
+// unanswered closes the link of a request that could not be answered. It returns err, unless the peer has withdrawn the
+// request, which is not an error.
 func (l *link) unanswered(op string, err error) error {
 	if l.id.Reject(nil) == nil { // the peer still waits
 		return l.closeAfter(op, err)
 	}
-	logWarn("a peer has taken its request back", "error", err)
+	logWarn("peer withdrew its request", "error", err)
 	return failed(op, l.close())
 }

@@ -9,9 +9,9 @@ import (
 
 var logger atomic.Pointer[slog.Logger]
 
-// SetLogger has the package log what happens to peers and connections: slog.LevelInfo for connections and events,
-// slog.LevelWarn for what a program may not expect. nil, the initial value, means nothing. Errors are returned, never
-// only logged, and operations log nothing. Levels are the logger's.
+// SetLogger makes the package log: slog.LevelInfo for connections and events, slog.LevelWarn for unexpected events.
+// nil, the initial value, disables logging. Errors are returned, never only logged, and operations log nothing. The
+// logger selects levels.
 //
 // C: rpma_log_set_function, rpma_log_set_threshold, rpma_log_get_threshold
 func SetLogger(l *slog.Logger) { logger.Store(l) }

@@ -32,7 +32,7 @@ func TestBatch(t *testing.T) {
 		require.NoError(t, b.Read(here, 32, to, 0, 32, OnError, 5))
 		require.NoError(t, b.Send(here, 0, 3, OnError, 6))
 		require.NoError(t, b.SendWithImm(here, 0, 4, OnError, 66, 7))
-		assert.ErrorIs(t, b.Write(to, 60, here, 0, 8, OnError, 8), ErrInvalid, "it is not kept")
+		assert.ErrorIs(t, b.Write(to, 60, here, 0, 8, OnError, 8), ErrInvalid, "a rejected operation is not kept")
 		require.NoError(t, b.WriteWithImm(to, 40, here, 0, 8, Always, 77, 8))
 		assert.Equal(t, 8, b.Len())
 		err = b.Write(to, 0, here, 0, 4, Always, 9)
@@ -67,7 +67,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatchWithoutRoom: what does not fit into the queue is not posted, and the number says what was.
+// TestBatchWithoutRoom: Post returns the number of operations that fit into the queue, and posts only those.
 func TestBatchWithoutRoom(t *testing.T) {
 	r := connected(t, options{})
 	to := remote(t, r.b.memory(64, everyUsage))
@@ -197,7 +197,7 @@ func TestAsyncMessages(t *testing.T) {
 	}
 }
 
-// TestAsyncKeepsItsRoom: operations that are refused take no room from those that come later.
+// TestAsyncKeepsItsRoom: rejected operations do not use up room.
 func TestAsyncKeepsItsRoom(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -215,8 +215,7 @@ func TestAsyncKeepsItsRoom(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestAsyncFails: a failed operation has its explanation, those behind it end, and so do waits when the connection is
-// closed.
+// TestAsyncFails: a failed operation returns an explanation, later operations end, and closing the connection ends waits.
 func TestAsyncFails(t *testing.T) {
 	r := connected(t, options{b: PeerOptions{ReadFlush: true}})
 	here := r.a.memory(64, everyUsage)
@@ -262,7 +261,7 @@ func TestAsyncFails(t *testing.T) {
 	third.Abandon(nil)
 	select {
 	case <-released:
-		t.Error("the device has the memory")
+		t.Error("release was called before the completion")
 	default:
 	}
 	require.NoError(t, r.a.conn.Close())

@@ -20,7 +20,7 @@ type MR struct {
 	usage   Usage
 	region  rdma.Region
 	bytes   []byte
-	file    *File // whose memory it is, or nil
+	file    *File // the mapped file, or nil
 	closing atomic.Bool
 }
 
@@ -45,8 +45,8 @@ func (p *Peer) RegBuffer(b *rdma.Buffer, usage Usage) (*MR, error) {
 		func(access ibv.AccessFlags) (*rdma.MR, error) { return p.pd.RegBuffer(b, access) })
 }
 
-// RegAddress registers memory by its address: that of another library, or of a mapping. It has to stay in place until
-// the region is closed, and Bytes of the region is nil.
+// RegAddress registers memory by address: memory of another library, or of a mapping. It must stay mapped until the
+// region is closed. The region's Bytes returns nil.
 //
 // C: rpma_mr_reg
 func (p *Peer) RegAddress(address uintptr, length uint64, usage Usage) (*MR, error) {
@@ -81,14 +81,14 @@ func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
 	return &MR{mr: mr, usage: usage, region: mr.Region(), bytes: b}, nil
 }
 
-// Close deregisters the memory. No operation that uses it may be under way, here or at a peer.
+// Close deregisters the memory. No operation that uses it may be in progress, here or at a peer.
 //
 // C: rpma_mr_dereg
 func (m *MR) Close() error {
 	if !m.made() {
 		return neverMade("MR.Close")
 	}
-	m.closing.Store(true) // operations do not begin any more
+	m.closing.Store(true) // rejects new operations
 	if err := m.mr.Close(); err != nil {
 		m.closing.Store(false)
 		return failed("MR.Close", err)
@@ -97,7 +97,7 @@ func (m *MR) Close() error {
 	return nil
 }
 
-// Bytes returns the memory, or nil if it was registered by its address. Peers may be writing it.
+// Bytes returns the memory, or nil if it was registered by address. Peers may write to it concurrently.
 //
 // C: rpma_mr_get_ptr
 func (m *MR) Bytes() []byte {
@@ -127,7 +127,7 @@ func (m *MR) Len() uint64 {
 	return m.region.Length
 }
 
-// Usage returns the usage that the memory was registered for.
+// Usage returns the usage with which the memory was registered.
 func (m *MR) Usage() Usage {
 	if m == nil {
 		return 0
@@ -135,7 +135,7 @@ func (m *MR) Usage() Usage {
 	return m.usage
 }
 
-// RDMA returns the region as package rdma has it. It belongs to the MR.
+// RDMA returns the region as an object of package rdma. It belongs to the MR.
 func (m *MR) RDMA() *rdma.MR {
 	if m == nil {
 		return nil
@@ -143,7 +143,7 @@ func (m *MR) RDMA() *rdma.MR {
 	return m.mr
 }
 
-// Descriptor returns what a peer needs to access the region: address, length, key and usage, in little-endian order.
+// Descriptor returns the data with which a peer accesses the region: address, length, key and usage, little-endian.
 //
 // C: rpma_mr_get_descriptor, rpma_mr_get_descriptor_size
 func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
@@ -157,8 +157,8 @@ func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
 	return d
 }
 
-// Advise tells the device about length bytes at an offset that it will use soon, in a region with on-demand paging. The
-// error is ErrNotSupported if the device has no such advice, and ErrInvalid for a range or an advice that it refuses.
+// Advise announces that length bytes at an offset will be used soon, in a region with on-demand paging. The error is
+// ErrNotSupported if the device has no such advice, and ErrInvalid for a range or an advice that it rejects.
 //
 // C: rpma_mr_advise
 func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag) error {
@@ -180,10 +180,10 @@ func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, fl
 	return failed(op, err)
 }
 
-// maxMessage is the most that an operation of RDMA transfers.
+// maxMessage is the maximum transfer of an RDMA operation.
 const maxMessage = 1 << 31
 
-// entry is a part of the region, for a work request.
+// entry returns the scatter/gather entry of a part of the region.
 func (m *MR) entry(op string, offset, length uint64) (ibv.SGE, error) {
 	if !m.has(offset, length) {
 		return ibv.SGE{}, m.refuse(op, offset, length)
@@ -191,17 +191,17 @@ func (m *MR) entry(op string, offset, length uint64) (ibv.SGE, error) {
 	return m.part(offset, length), nil
 }
 
-// has reports whether a part lies in the region and is not too long for an operation, and the region is open.
+// has reports whether the region is open and a part lies in it and is not too long for an operation.
 func (m *MR) has(offset, length uint64) bool {
 	return length <= maxMessage && inside(offset, length, m.region.Length) && !m.closing.Load()
 }
 
-// part is entry of a part that the region has.
+// part is entry for a part that has been checked by has.
 func (m *MR) part(offset, length uint64) ibv.SGE {
 	return ibv.SGE{Addr: m.region.Address + offset, Length: uint32(length), LKey: m.region.LKey}
 }
 
-// inside reports whether length bytes at an offset lie in memory of a size.
+// inside reports whether length bytes at an offset lie in memory of size bytes.
 func inside(offset, length, size uint64) bool { return offset <= size && length <= size-offset }
 
 func (m *MR) refuse(op string, offset, length uint64) error {
@@ -215,10 +215,10 @@ func (m *MR) refuse(op string, offset, length uint64) error {
 }
 
 func tooLong(op string, length uint64) error {
-	return invalid(op, "%d bytes; an operation transfers %d at most", length, uint64(maxMessage))
+	return invalid(op, "%d bytes exceed the maximum transfer of %d", length, uint64(maxMessage))
 }
 
-// RemoteMR is memory of a peer. It is a value: there is nothing to close.
+// RemoteMR is memory of a peer. It is a value and need not be closed.
 //
 // C: rpma_mr_remote_delete
 type RemoteMR struct {
@@ -228,15 +228,15 @@ type RemoteMR struct {
 	usage   Usage
 }
 
-// ParseRemoteMR reads the descriptor of a peer's region. It is data of another host: a wrong size, no usage, no memory,
-// and memory beyond the end of the address space are refused. Whether the peer grants what the descriptor says shows
+// ParseRemoteMR parses the descriptor of a peer's region. The descriptor is untrusted: a wrong size, no usage, no
+// memory, and memory beyond the end of the address space are rejected. Whether the peer grants the usage is known only
 // when the region is used.
 //
 // C: rpma_mr_remote_from_descriptor
 func ParseRemoteMR(descriptor []byte) (*RemoteMR, error) {
 	const op = "ParseRemoteMR"
 	if len(descriptor) != MRDescriptorSize {
-		return nil, invalid(op, "a descriptor of %d bytes; it has %d", len(descriptor), MRDescriptorSize)
+		return nil, invalid(op, "descriptor has %d bytes, want %d", len(descriptor), MRDescriptorSize)
 	}
 	m := &RemoteMR{
 		address: binary.LittleEndian.Uint64(descriptor[0:]),
@@ -246,11 +246,11 @@ func ParseRemoteMR(descriptor []byte) (*RemoteMR, error) {
 	}
 	switch {
 	case m.usage == 0:
-		return nil, invalid(op, "the descriptor has no usage")
+		return nil, invalid(op, "descriptor has no usage")
 	case m.length == 0:
-		return nil, invalid(op, "the descriptor is of no memory")
+		return nil, invalid(op, "descriptor has length or address 0")
 	case m.length-1 > math.MaxUint64-m.address:
-		return nil, invalid(op, "the descriptor is of %d bytes at %#x, which is beyond the end of the address space",
+		return nil, invalid(op, "descriptor has %d bytes at %#x, which exceeds the address space",
 			m.length, m.address)
 	}
 	return m, nil
@@ -274,7 +274,7 @@ func (m *RemoteMR) Len() uint64 {
 	return m.length
 }
 
-// Usage returns the usage that the peer registered the memory for.
+// Usage returns the usage with which the peer registered the memory.
 func (m *RemoteMR) Usage() Usage {
 	if m == nil {
 		return 0
@@ -282,7 +282,7 @@ func (m *RemoteMR) Usage() Usage {
 	return m.usage
 }
 
-// FlushTypes returns the flushes that the region is for: FlushVisibility, FlushPersistent, both or 0.
+// FlushTypes returns the flush types that the region supports: FlushVisibility, FlushPersistent, both or 0.
 //
 // C: rpma_mr_remote_get_flush_type
 func (m *RemoteMR) FlushTypes() Usage {
@@ -292,7 +292,7 @@ func (m *RemoteMR) FlushTypes() Usage {
 	return m.usage & (FlushVisibility | FlushPersistent)
 }
 
-// refuse is the error of a part that is not in the region.
+// refuse returns the error for a part outside of the region.
 func (m *RemoteMR) refuse(op string, offset, length uint64) error {
 	return invalid(op, "%d bytes at offset %d of the peer's region of %d", length, offset, m.length)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestDescriptor: 21 bytes in little-endian order, and what does not fit is refused.
+// TestDescriptor: 21 bytes in little-endian order; invalid descriptors are rejected.
 func TestDescriptor(t *testing.T) {
 	r := newRig(t, options{})
 	m := r.a.memory(0x1234, ReadSrc|FlushVisibility)
@@ -54,7 +54,7 @@ func TestDescriptor(t *testing.T) {
 	assert.NoError(t, err, "the last byte of the address space")
 }
 
-// FuzzDescriptors: whatever a peer sends, no operation goes beyond what its descriptor says.
+// FuzzDescriptors: no operation exceeds the range of a descriptor, whatever the peer sends.
 func FuzzDescriptors(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{1}, 21), uint64(3), uint64(4))
 	f.Fuzz(func(t *testing.T, d []byte, offset, length uint64) {
@@ -92,7 +92,7 @@ func TestPeerConfig(t *testing.T) {
 	}
 }
 
-// TestRegister: memory of every kind, and what is refused.
+// TestRegister registers memory of every kind; invalid registrations are rejected.
 func TestRegister(t *testing.T) {
 	r := newRig(t, options{})
 	p := r.a.peer
@@ -131,13 +131,13 @@ func TestAdvise(t *testing.T) {
 	assert.True(t, odp)
 	const prefetch = ibv.IBUverbsAdviseMRAdvice(ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE)
 	assert.ErrorIs(t, m.Advise(4000, 200, prefetch, 0), ErrInvalid, "beyond the end")
-	assert.ErrorIs(t, m.Advise(0, 4096, 99, 0), ErrNotSupported, "an advice that there is not")
+	assert.ErrorIs(t, m.Advise(0, 4096, 99, 0), ErrNotSupported, "unknown advice")
 	if err := m.Advise(0, 4096, prefetch, 0); err != nil { // the memory has no on-demand paging
 		assert.ErrorIs(t, err, ErrInvalid)
 	}
 }
 
-// TestAnyOrder: what others need is not closed, and says so; then it can be closed.
+// TestAnyOrder: Close fails while another object needs this one, and succeeds afterwards.
 func TestAnyOrder(t *testing.T) {
 	r := newRig(t, options{})
 	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressB)
@@ -173,7 +173,7 @@ func TestAnyOrder(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// TestClosedConnection: every method of one fails, and none crashes.
+// TestClosedConnection: every method fails, and none panics.
 func TestClosedConnection(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -233,7 +233,7 @@ func TestCloseDuringUse(t *testing.T) {
 	})
 }
 
-// TestSRQ: connections that share a receive queue, whose receives complete where its configuration says.
+// TestSRQ: connections share a receive queue, whose receives complete in the configured queue.
 func TestSRQ(t *testing.T) {
 	for name, c := range map[string]struct {
 		config SRQConfig
@@ -295,7 +295,7 @@ func TestSRQ(t *testing.T) {
 	}
 }
 
-// TestConnConfig: defaults, and what is refused.
+// TestConnConfig: defaults, and invalid configurations.
 func TestConnConfig(t *testing.T) {
 	full, err := (*ConnConfig)(nil).complete("")
 	require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestConnConfig(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestReceiveBeforeTheConnection: a receive of a request takes the first message.
+// TestReceiveBeforeTheConnection: a receive that was posted to a request gets the first message.
 func TestReceiveBeforeTheConnection(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
@@ -341,7 +341,7 @@ func TestReceiveBeforeTheConnection(t *testing.T) {
 	assert.Equal(t, "first", string(there.Bytes()[:5]))
 }
 
-// TestFindDevice: by its address and by an address that it leads to; and what is refused.
+// TestFindDevice finds devices by their own and by remote addresses; invalid addresses are rejected.
 func TestFindDevice(t *testing.T) {
 	r := newRig(t, options{})
 	assert.Equal(t, "soft0", r.a.device.Name())
@@ -365,7 +365,7 @@ func TestFindDevice(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestOtherDevice: a peer connects over its own device alone.
+// TestOtherDevice: a peer connects only over its own device.
 func TestOtherDevice(t *testing.T) {
 	r := newRig(t, options{})
 	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressA) // so connections choose their source
@@ -388,7 +388,7 @@ func TestLogger(t *testing.T) {
 	assert.Contains(t, text.String(), "connection established")
 }
 
-// TestRemoteMRPrints: it says what is there, and not the key to it.
+// TestRemoteMRPrints: String omits the key.
 func TestRemoteMRPrints(t *testing.T) {
 	m := &RemoteMR{address: 0x1000, length: 4096, rkey: 0xabcde, usage: WriteDst | FlushVisibility}
 	assert.Equal(t, "remote MR of 4096 bytes at 0x1000 (WriteDst|FlushVisibility)", fmt.Sprint(m))

@@ -9,12 +9,12 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Operations post one request each. They do not wait for it: its completion, which has the id, is in [Conn.CQ] if flags
-// ask for it or if the request fails. The memory of this side belongs to the device until then. A full queue refuses
-// with ENOMEM; it becomes empty as completions are polled.
+// Each operation posts one request and does not wait. Its completion has the id and appears in [Conn.CQ] if flags
+// request it or if the request fails. Until then the device owns the local memory. A full queue rejects operations with
+// ENOMEM; polling completions frees it.
 
-// Read reads length bytes at an offset of the peer's region src into dst. Without data, both regions may be nil, and
-// offsets and length are 0.
+// Read reads length bytes at an offset of the peer's region src into dst. For an empty read, both regions may be nil;
+// offsets and length must then be 0.
 //
 // C: rpma_read
 func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64, flags Flags, id uint64) error {
@@ -29,8 +29,8 @@ func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length 
 	return c.sends.post(op, dst, dstOffset, length)
 }
 
-// Write writes length bytes at an offset of src into the peer's region dst. Without data, both regions may be nil, and
-// offsets and length are 0.
+// Write writes length bytes at an offset of src into the peer's region dst. For an empty write, both regions may be
+// nil; offsets and length must then be 0.
 //
 // C: rpma_write
 func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags, id uint64) error {
@@ -45,8 +45,8 @@ func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length
 	return c.sends.post(op, src, srcOffset, length)
 }
 
-// WriteWithImm is Write that also completes a receive of the peer, with immediate data in host byte order. The receive
-// is posted without memory, or keeps it.
+// WriteWithImm is a Write that also completes a receive of the peer, with immediate data in host byte order. The memory
+// of the receive, if any, is not changed.
 //
 // C: rpma_write_with_imm
 func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
@@ -64,8 +64,8 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 	return c.sends.post(op, src, srcOffset, length)
 }
 
-// AtomicWrite writes 8 bytes at an offset of the peer's region dst, which is a multiple of 8: a reader there sees all
-// of them or none. It is executed after the flushes before it, so it can publish data that they have made persistent.
+// AtomicWrite writes 8 bytes at an offset of the peer's region dst, which must be a multiple of 8: a reader there sees
+// all of them or none. It is executed after earlier flushes, so it can publish data that they made persistent.
 //
 // C: rpma_atomic_write
 func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
@@ -87,9 +87,9 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 	return s.ended(op, s.qp.PostProgram(s.atomic.program))
 }
 
-// Flush flushes length bytes at an offset of the peer's region: what was written there before, over this connection.
-// See the package's documentation. The error is ErrNotSupported if the region, or for Persistent the peer's applied
-// configuration, does not promise it.
+// Flush flushes length bytes at an offset of the peer's region: all data that was written there before, over this
+// connection. See the package's documentation. The error is ErrNotSupported if the region does not support it or, for
+// Persistent, the applied configuration of the peer does not.
 //
 // C: rpma_flush
 func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
@@ -112,8 +112,8 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 	return s.ended(op, s.qp.PostProgram(s.flush.program))
 }
 
-// Send sends length bytes at an offset of src as a message, for a receive of the peer. src may be nil for an empty
-// message.
+// Send sends length bytes at an offset of src as a message, which consumes a receive of the peer. src may be nil for an
+// empty message.
 //
 // C: rpma_send
 func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
@@ -141,9 +141,9 @@ func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint
 	return c.sends.post(op, src, offset, length)
 }
 
-// Recv posts a receive of up to length bytes at an offset of dst. dst may be nil, for empty messages and for writes
-// with immediate data. It completes in [Conn.RecvCQ] if there is one. A connection with an [SRQ] receives from there
-// only.
+// Recv posts a receive of up to length bytes at an offset of dst. dst may be nil for empty messages and for writes with
+// immediate data. It completes in [Conn.RecvCQ] if there is one. A connection with an [SRQ] receives only from that
+// queue.
 //
 // C: rpma_recv
 func (c *Conn) Recv(dst *MR, offset, length uint64, id uint64) error {
@@ -154,7 +154,7 @@ func (c *Conn) Recv(dst *MR, offset, length uint64, id uint64) error {
 	return c.recvs.post(op, c.qp, dst, offset, length, id)
 }
 
-// sendFlags are the flags of a request. Flags have been checked.
+// sendFlags returns the flags of a work request.
 func sendFlags(flags Flags) ibv.SendFlags {
 	if flags&onSuccess != 0 {
 		return ibv.SEND_SIGNALED
@@ -162,7 +162,7 @@ func sendFlags(flags Flags) ibv.SendFlags {
 	return 0
 }
 
-// placement is what a native flush asks for. The type has been checked.
+// placement returns the placement type of a native flush.
 func placement(to FlushType) ibv.PlacementType {
 	if to == Persistent {
 		return ibv.FLUSH_PERSISTENT
@@ -173,19 +173,19 @@ func placement(to FlushType) ibv.PlacementType {
 // Each operation has a check that is a few comparisons, and a function that says why it fails.
 
 func badFlags(op string, flags Flags) error {
-	return invalid(op, "flags of %#x; they are OnError or Always", uint8(flags))
+	return invalid(op, "invalid flags %#x; use OnError or Always", uint8(flags))
 }
 
 // nowhere is the remote memory of operations without memory.
 var nowhere RemoteMR
 
-// canTransfer checks a read or a write that has memory.
+// canTransfer checks the arguments of a read or a write of memory.
 func canTransfer(local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64, flags Flags) bool {
 	return flags-1 < Always && local != nil && remote != nil && local.has(localOffset, length) &&
 		inside(remoteOffset, length, remote.length)
 }
 
-// refuse says why there is no such transfer, or returns nil for one without memory.
+// refuse returns the error for an invalid transfer, or nil for an empty one.
 func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64,
 	flags Flags) error {
 	switch {
@@ -203,12 +203,12 @@ func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR
 	return remote.refuse(op, remoteOffset, length)
 }
 
-// canSend checks a message that has memory.
+// canSend checks the arguments of a message with data.
 func canSend(src *MR, offset, length uint64, flags Flags) bool {
 	return flags-1 < Always && src != nil && src.has(offset, length)
 }
 
-// refuseSend says why there is no such message, or returns nil for one without memory.
+// refuseSend returns the error for an invalid message, or nil for an empty one.
 func (c *Conn) refuseSend(op string, src *MR, offset, length uint64, flags Flags) error {
 	switch {
 	case !c.made():
@@ -237,7 +237,7 @@ func (c *Conn) refuseAtomicWrite(op string, dst *RemoteMR, offset uint64, flags 
 	case dst == nil:
 		return invalid(op, "no region")
 	case offset%AtomicWriteAlignment != 0:
-		return invalid(op, "an offset of %d, which is no multiple of %d", offset, AtomicWriteAlignment)
+		return invalid(op, "offset %d is not a multiple of %d", offset, AtomicWriteAlignment)
 	}
 	return dst.refuse(op, offset, atomicWriteSize)
 }
@@ -256,19 +256,19 @@ func (c *Conn) refuseFlush(op string, dst *RemoteMR, offset, length uint64, to F
 	case dst == nil:
 		return invalid(op, "no region")
 	case to > Visibility:
-		return invalid(op, "%v is no type of flush", to)
+		return invalid(op, "invalid flush type %v", to)
 	case to == Persistent && !c.pmem.Load():
-		return unsupported(op, "the peer has not said that data is persistent when it has left the device: carry its "+
-			"PeerConfig over, and give it to ApplyRemotePeerConfig")
+		return unsupported(op, "peer does not guarantee that data from its device is persistent; transfer its "+
+			"PeerConfig and pass it to ApplyRemotePeerConfig")
 	case dst.usage&to.usage() == 0:
-		return unsupported(op, "the peer has not registered the region for a flush for %v, only for %v", to, dst.usage)
+		return unsupported(op, "peer's region does not support flush for %v, only %v", to, dst.usage)
 	}
 	return dst.refuse(op, offset, length)
 }
 
-// CompletionErr returns nil for a successful completion of the connection, and an error that explains any other. If a
-// flush was refused, it says whether the two sides have chosen different kinds of flush. errors.As finds an
-// *rdma.CompletionError.
+// CompletionErr returns nil for a successful completion of the connection, and an error that explains a failed one. The
+// error matches an *rdma.CompletionError. For a rejected flush, it explains whether the two sides use different kinds
+// of flush.
 func (c *Conn) CompletionErr(wc *ibv.WC) error {
 	err := rdma.CompletionErr(wc)
 	if err == nil {
@@ -282,14 +282,14 @@ func (c *Conn) CompletionErr(wc *ibv.WC) error {
 	return e
 }
 
-// trap says what a refused flush means.
+// trap explains a rejected flush.
 func (c *Conn) trap() string {
 	if c.peer.nativeFlush {
-		return "this side flushes natively, and the peer's region does not grant it, probably because the peer " +
+		return "this side flushes natively, and the peer's region does not permit it, probably because the peer " +
 			"flushes with reads: its device lacks a kind of native flush, or its librpma is older than 1.3.0; " +
-			"create the Peer here with PeerOptions.ReadFlush"
+			"set PeerOptions.ReadFlush on this side"
 	}
-	return "this side flushes with RDMA READs, and the peer's region does not grant reads, probably because the peer " +
-		"flushes natively: register the region there with ReadSrc as well, or flush natively here, which needs a " +
-		"device with both kinds of native flush, and a Peer without PeerOptions.ReadFlush"
+	return "this side flushes with RDMA READs, and the peer's region does not permit reads, probably because the peer " +
+		"flushes natively; add ReadSrc to the region's usage at the peer, or flush natively on this side, which needs a " +
+		"device with both kinds of native flush and no PeerOptions.ReadFlush"
 }

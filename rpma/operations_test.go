@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// everyUsage is what memory that is not said to be persistent can be used for.
+// everyUsage has all usages of memory that is not persistent.
 const everyUsage = ReadSrc | ReadDst | WriteSrc | WriteDst | FlushVisibility | SendSrc | RecvDst
 
 // ways are ways to flush and to write atomically.
@@ -81,7 +81,7 @@ func TestOpcodes(t *testing.T) {
 	})
 }
 
-// TestMessages: a message arrives whole, and immediate data is the number that was sent.
+// TestMessages: a message arrives completely, with its immediate data.
 func TestMessages(t *testing.T) {
 	r := connected(t, options{connB: &ConnConfig{RecvCQSize: 10}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -122,7 +122,7 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, uint32(0), wc.ByteLen)
 }
 
-// TestNothing: operations without data need no region, and a region with a length of 0 is no whole one.
+// TestNothing: operations without data need no region.
 func TestNothing(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -169,8 +169,7 @@ func TestFlags(t *testing.T) {
 	})
 }
 
-// TestAtomicWriteIsFenced: an atomic write waits for flushes before it, which a fence has to see to unless both are
-// native: those keep their order by themselves.
+// TestAtomicWriteIsFenced: an atomic write waits for earlier flushes. It needs a fence unless both are native.
 func TestAtomicWriteIsFenced(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		fenced := !(r.a.peer.NativeFlush() && r.a.peer.NativeAtomicWrite())
@@ -206,7 +205,7 @@ func TestAtomicWrite(t *testing.T) {
 	})
 }
 
-// TestArguments: what is wrong is refused before it is posted, with librpma's code.
+// TestArguments: invalid arguments are rejected before posting, with librpma's code.
 func TestArguments(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -250,7 +249,7 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// TestFullQueue: what does not fit is refused and not lost, and there is room again when completions are polled.
+// TestFullQueue: a full queue rejects operations without losing any, and polling completions frees it.
 func TestFullQueue(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -283,7 +282,7 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestClosedRegion: an operation with a closed region is refused.
+// TestClosedRegion: an operation with a closed region is rejected.
 func TestClosedRegion(t *testing.T) {
 	r := connected(t, options{})
 	m, err := r.a.peer.RegMR(make([]byte, 8), SendSrc)
@@ -295,7 +294,7 @@ func TestClosedRegion(t *testing.T) {
 	assert.Equal(t, ErrInvalid, CodeOf(err))
 }
 
-// TestErrors: the texts are librpma's numbers.
+// TestErrors compares codes and their texts.
 func TestErrors(t *testing.T) {
 	for code, number := range map[Code]int{ErrUnknown: -100000, ErrNotSupported: -100001, ErrProvider: -100002,
 		ErrNoMemory: -100003, ErrInvalid: -100004, ErrNoCompletion: -100005, ErrNoEvent: -100006, ErrAgain: -100007,

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Peer is this side on a device: its memory regions and connections belong together.
+// Peer represents this side on a device. It owns memory regions and connections.
 type Peer struct {
 	device            *Device
 	pd                *rdma.PD
@@ -21,18 +21,18 @@ type Peer struct {
 	iWARP             bool
 }
 
-// PeerOptions change how a peer flushes and writes atomically. The zero value does as librpma 1.3.0.
+// PeerOptions change how a peer flushes and writes atomically. The zero value behaves like librpma 1.3.0.
 type PeerOptions struct {
-	// ReadFlush flushes with 8-byte reads, and registers memory for such flushes, also on a device that has native
-	// flush. Peers that use librpma before 1.3.0, or one that was built without native flush, need it.
+	// ReadFlush flushes with 8-byte reads, and registers memory for such flushes, even on a device with native flush.
+	// Peers that use librpma before 1.3.0, or a build without native flush, need it.
 	ReadFlush bool
-	// PlainAtomicWrite writes atomically with a fenced RDMA WRITE also on a device that has native atomic writes.
+	// PlainAtomicWrite writes atomically with a fenced RDMA WRITE even on a device with native atomic writes.
 	PlainAtomicWrite bool
 }
 
 func (p *Peer) made() bool { return p != nil && p.pd != nil }
 
-// NewPeer creates a peer on a device, which has to stay open until the peer is closed.
+// NewPeer creates a peer on a device, which must stay open until the peer is closed.
 //
 // C: rpma_peer_new
 func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
@@ -48,7 +48,7 @@ func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 	const bothFlushes = capFlushGlobal | capFlushPersistent
 	p.nativeFlush = attr.DeviceCapFlagsEx&bothFlushes == bothFlushes && !o.ReadFlush
 	p.nativeAtomicWrite = attr.DeviceCapFlagsEx&capAtomicWrite != 0 && !o.PlainAtomicWrite
-	if p.pd, err = device.AllocPD(); errors.Is(err, syscall.ENOMEM) { // of which librpma tells here, and nowhere else
+	if p.pd, err = device.AllocPD(); errors.Is(err, syscall.ENOMEM) { // the only errno that librpma reports here
 		return nil, failedAs(op, ErrNoMemory, err)
 	} else if err != nil {
 		return nil, failed(op, err)
@@ -58,7 +58,7 @@ func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 	return p, nil
 }
 
-// Close deletes the peer. Close its regions, connections and shared receive queues before.
+// Close deletes the peer. Close its regions, connections and shared receive queues first.
 //
 // C: rpma_peer_delete
 func (p *Peer) Close() error {
@@ -85,10 +85,10 @@ func (p *Peer) PD() *rdma.PD {
 	return p.pd
 }
 
-// NativeFlush reports whether the peer flushes natively, and not with 8-byte reads.
+// NativeFlush reports whether the peer flushes natively rather than with 8-byte reads.
 func (p *Peer) NativeFlush() bool { return p != nil && p.nativeFlush }
 
-// NativeAtomicWrite reports whether the peer writes atomically natively, and not with an RDMA WRITE.
+// NativeAtomicWrite reports whether the peer has native atomic writes rather than RDMA WRITEs.
 func (p *Peer) NativeAtomicWrite() bool { return p != nil && p.nativeAtomicWrite }
 
 // ODPCapable reports whether a device has on-demand paging for reads and writes of reliable connections.
@@ -111,7 +111,7 @@ func odpCapable(attr *ibv.DeviceAttrEx) bool {
 		attr.ODPCaps.PerTransportCaps.RCODPCaps&needed == needed
 }
 
-// access is what a region's usage needs.
+// access returns the access flags for a region's usage.
 func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
 	if u&ReadSrc != 0 {
 		access |= ibv.ACCESS_REMOTE_READ
@@ -119,7 +119,7 @@ func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
 	if u&(ReadDst|WriteSrc|WriteDst|RecvDst) != 0 {
 		access |= ibv.ACCESS_LOCAL_WRITE
 	}
-	if u&WriteDst != 0 || u&ReadDst != 0 && p.iWARP { // where the answer to a read is a write of the peer
+	if u&WriteDst != 0 || u&ReadDst != 0 && p.iWARP { // with iWARP, a read response is a write of the peer
 		access |= ibv.ACCESS_REMOTE_WRITE
 	}
 	switch flush := u & (FlushVisibility | FlushPersistent); {
@@ -136,8 +136,8 @@ func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
 	return access
 }
 
-// register calls reg, and once more with on-demand paging if the device cannot pin the memory, as that of a file
-// system on persistent memory.
+// register calls reg, and repeats it with on-demand paging if the device cannot pin the memory, for example of a file
+// on persistent memory.
 func (p *Peer) register(u Usage, reg func(ibv.AccessFlags) (*rdma.MR, error)) (*rdma.MR, error) {
 	access := p.access(u)
 	mr, err := reg(access)
@@ -147,16 +147,16 @@ func (p *Peer) register(u Usage, reg func(ibv.AccessFlags) (*rdma.MR, error)) (*
 	return mr, err
 }
 
-// PeerConfig is what a side tells its peers about itself, besides its regions.
+// PeerConfig is the configuration that a side sends to its peers.
 type PeerConfig struct {
-	// DirectWriteToPmem says that data which has left the device is persistent: caches of processors do not hold it
-	// back. Peers need that for a flush for persistence.
+	// DirectWriteToPmem means that data is persistent once it has left the device, because processor caches do not
+	// retain it. A peer's flush for persistence needs it.
 	//
 	// C: rpma_peer_cfg_set_direct_write_to_pmem, rpma_peer_cfg_get_direct_write_to_pmem
 	DirectWriteToPmem bool
 }
 
-// Descriptor returns the configuration as it travels to a peer: one byte, 0 or 1.
+// Descriptor returns the configuration for the peer: one byte, 0 or 1.
 //
 // C: rpma_peer_cfg_new, rpma_peer_cfg_delete, rpma_peer_cfg_set_direct_write_to_pmem
 //
@@ -168,18 +168,18 @@ func (c PeerConfig) Descriptor() [PeerConfigDescriptorSize]byte {
 	return [...]byte{0}
 }
 
-// ParsePeerConfig reads the descriptor of a peer. It is data of another host: anything but one byte of 0 or 1 is
-// refused.
+// ParsePeerConfig parses the descriptor of a peer. The descriptor is untrusted: anything but one byte of 0 or 1 is
+// rejected.
 //
 // C: rpma_peer_cfg_from_descriptor
 func ParsePeerConfig(descriptor []byte) (PeerConfig, error) {
 	const op = "ParsePeerConfig"
 	if len(descriptor) != PeerConfigDescriptorSize {
-		return PeerConfig{}, invalid(op, "a descriptor of %d bytes; it has %d", len(descriptor),
+		return PeerConfig{}, invalid(op, "descriptor has %d bytes, want %d", len(descriptor),
 			PeerConfigDescriptorSize)
 	}
 	if descriptor[0] > 1 {
-		return PeerConfig{}, invalid(op, "a descriptor of %#x; it is 0 or 1", descriptor[0])
+		return PeerConfig{}, invalid(op, "descriptor is %#x, want 0 or 1", descriptor[0])
 	}
 	return PeerConfig{DirectWriteToPmem: descriptor[0] == 1}, nil
 }

@@ -22,7 +22,7 @@ type end struct {
 	conn   *Conn
 }
 
-// rig has a side that asks for connections, on soft0, and one that listens, on soft1.
+// rig has a connecting side on soft0 and a listening side on soft1.
 type rig struct {
 	t      testing.TB
 	fabric *soft.Fabric
@@ -89,7 +89,7 @@ func (r *rig) connect(o options) (a, b *Conn) {
 	return a, b
 }
 
-// ask has one side ask and the other accept.
+// ask makes one side connect and the other accept.
 func (r *rig) ask(o options) (a, b *Conn) {
 	r.t.Helper()
 	out, err := r.a.peer.NewConnRequest(soon(r.t), r.ep.Addr().String(), o.connA)
@@ -122,7 +122,7 @@ func (e *end) memory(size int, usage Usage) *MR {
 	return m
 }
 
-// remote is what a peer makes of a region's descriptor.
+// remote parses a region's descriptor as a peer does.
 func remote(t testing.TB, m *MR) *RemoteMR {
 	t.Helper()
 	d := m.Descriptor()
@@ -141,7 +141,7 @@ func completion(t testing.TB, q *CQ) ibv.WC {
 	return wcs[0]
 }
 
-// done waits for a completion that has an id and succeeds.
+// done waits for a successful completion with an id.
 func (e *end) done(id uint64) ibv.WC {
 	e.t.Helper()
 	wc := completion(e.t, e.conn.CQ())
@@ -150,7 +150,7 @@ func (e *end) done(id uint64) ibv.WC {
 	return wc
 }
 
-// soon is a time that is long enough on a busy machine.
+// soon returns a context whose timeout suffices on a busy machine.
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -18,22 +18,22 @@ const (
 	rawSize         = readFlushSize + atomicWriteSize
 )
 
-// sends posts to the send queue of a connection. It has one request of each shape, and writes it anew each time.
+// sends posts to the send queue of a connection. It has one preallocated request of each shape.
 type sends struct {
 	mu     lock.Lock
 	qp     *rdma.QP
 	batch  *rdma.SendBatch // of one request
 	wr     *ibv.SendWR     // that request
-	sge    *ibv.SGE        // and its entry
-	flush  native          // of a device with native flush
-	atomic native          // of a device with native atomic writes
-	raw    *MR             // of a device that lacks one of them: flushes read to its first 8 bytes
-	value  []byte          // the other 8, where atomic writes have their value until it is posted
-	// fence is a flag of atomic writes: they wait for flushes before them, unless both keep their order by themselves.
+	sge    *ibv.SGE        // its entry
+	flush  native          // for a device with native flush
+	atomic native          // for a device with native atomic writes
+	raw    *MR             // for a device that lacks one of them: flushes read to its first 8 bytes
+	value  []byte          // the other 8 bytes, which hold the value of an atomic write until it is posted
+	// fence is a flag of atomic writes: they wait for earlier flushes, unless the device keeps both in order.
 	fence ibv.SendFlags
 
 	flushes uint64
-	recent  []uint64 // ids of the last flushes, as many as can be outstanding; the size is a power of two
+	recent  []uint64 // ids of the last flushes, as many as can be outstanding; its length is a power of two
 }
 
 // native is a request that only the builders of an extended queue pair can post.
@@ -93,7 +93,7 @@ func (s *sends) close() error {
 	return nil
 }
 
-// begin takes the lock, until post, and returns the request with its id, operation and flags.
+// begin locks s until post, and returns the request with its id, operation and flags.
 func (s *sends) begin(id uint64, opcode ibv.WROpcode, flags Flags) *ibv.SendWR {
 	s.mu.Lock()
 	w := s.wr
@@ -107,8 +107,7 @@ func to(w *ibv.SendWR, r *RemoteMR, offset uint64) {
 	remote.RemoteAddr, remote.RKey = r.address+offset, r.rkey
 }
 
-// post gives the request its memory, posts it, and releases the lock. It is one function, and no struct of three fields
-// is passed or copied: each call and each wide copy of narrow stores would cost some nanoseconds.
+// post sets the memory of the request, posts it, and releases the lock.
 func (s *sends) post(op string, local *MR, offset, length uint64) error {
 	w := s.wr
 	if w.NumSGE = 0; length != 0 {
@@ -123,7 +122,7 @@ func (s *sends) post(op string, local *MR, offset, length uint64) error {
 	return nil
 }
 
-// ended releases the lock after the post of a native request, and is the operation's result.
+// ended releases the lock after the post of a native request, and returns the operation's result.
 func (s *sends) ended(op string, err error) error {
 	s.mu.Unlock()
 	if err != nil {
@@ -132,13 +131,13 @@ func (s *sends) ended(op string, err error) error {
 	return nil
 }
 
-// flushingRead is the read that flushes a part of a region: where from, and how much. All of it lies in the region.
+// flushingRead returns the range that a read reads to flush a part of a region. All of it lies in the region.
 func (s *sends) flushingRead(dst *RemoteMR, offset uint64) (remote uint64, length uint64) {
 	length = min(readFlushSize, dst.length)
 	return dst.address + min(offset, dst.length-length), length
 }
 
-// flushed keeps the id of a flush, for wasFlush. The caller holds mu.
+// flushed records the id of a flush for wasFlush. The caller holds mu.
 func (s *sends) flushed(id uint64) {
 	s.recent[s.flushes&uint64(len(s.recent)-1)] = id
 	s.flushes++

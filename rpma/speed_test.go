@@ -16,7 +16,7 @@ import (
 
 var operationNames = []string{"read", "write", "write imm", "flush", "atomic write", "send", "send imm", "recv"}
 
-// eachOperation is every operation, under its name; id is that of its completion.
+// eachOperation returns every operation by name; id is the id of its completion.
 func eachOperation(r *rig) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to, c := remote(r.t, there), r.a.conn
@@ -112,7 +112,7 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// eachVerb posts by package rdma what eachOperation posts; of a message, the side that its name says.
+// eachVerb posts the operations of eachOperation with package rdma; for a message, the side in its name.
 func eachVerb(r *rig) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to, qp, sge, one := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8), ibv.ToBE32(1)

@@ -16,14 +16,14 @@ type SRQConfig struct {
 	//
 	// C: rpma_srq_cfg_set_rq_size, rpma_srq_cfg_get_rq_size
 	RQSize int
-	// RecvCQSize is the size of the queue's own completion queue. 0 means 20; a negative number means none, so that a
-	// receive completes with the connection that the message came over. It is raised to RQSize.
+	// RecvCQSize is the size of the queue's own completion queue. 0 means 20. A negative number means none, so that a
+	// receive completes in the connection's queue. It is raised to RQSize.
 	//
 	// C: rpma_srq_cfg_set_rcq_size, rpma_srq_cfg_get_rcq_size
 	RecvCQSize int
 }
 
-// SRQ is a shared receive queue: the receives of any number of connections of a peer.
+// SRQ is a shared receive queue of any number of connections of a peer.
 type SRQ struct {
 	srq   *rdma.SRQ
 	cq    *CQ // or nil
@@ -32,7 +32,7 @@ type SRQ struct {
 
 func (s *SRQ) made() bool { return s != nil && s.srq != nil }
 
-// NewSRQ creates a shared receive queue. Connections use it by [ConnConfig].SRQ.
+// NewSRQ creates a shared receive queue. Connections use it with [ConnConfig].SRQ.
 //
 // C: rpma_srq_new
 func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
@@ -41,7 +41,7 @@ func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
 		return nil, neverMade(op)
 	}
 	if config.RQSize < 0 {
-		return nil, invalid(op, "a size of %d", config.RQSize)
+		return nil, invalid(op, "negative RQSize %d", config.RQSize)
 	}
 	size := config.RQSize
 	if size == 0 {
@@ -65,8 +65,8 @@ func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// Recv posts a receive of up to length bytes at an offset of a region. dst is nil for messages without data; then
-// offset and length are 0. id comes back in the completion.
+// Recv posts a receive of up to length bytes at an offset of a region. dst may be nil for messages without data; offset
+// and length must then be 0. The completion has the id.
 //
 // C: rpma_srq_recv
 func (s *SRQ) Recv(dst *MR, offset, length uint64, id uint64) error {
@@ -87,7 +87,7 @@ func (s *SRQ) RecvCQ() *CQ {
 	return s.cq
 }
 
-// RDMA returns the queue as package rdma has it. It belongs to the SRQ.
+// RDMA returns the queue as an object of package rdma. It belongs to the SRQ.
 func (s *SRQ) RDMA() *rdma.SRQ {
 	if s == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *SRQ) RDMA() *rdma.SRQ {
 	return s.srq
 }
 
-// Close deletes the queue. Close its connections before. Receives that nobody took end without a completion.
+// Close deletes the queue. Close its connections first. Unused receives end without a completion.
 //
 // C: rpma_srq_delete
 func (s *SRQ) Close() error {
@@ -156,5 +156,5 @@ func (r *recvs) close() {
 }
 
 func noRegion(op string) error {
-	return invalid(op, "no region; that is valid only for an operation without data, whose offsets and length are 0")
+	return invalid(op, "no region; it may be nil only if offsets and length are 0")
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Stripe spreads each transfer over several connections of the same two peers, in chunks, to use several queues of the
-// adapter or several paths. Chunks of different connections arrive in any order. Transfers of several goroutines take
-// turns, and none allocates.
+// Stripe distributes each transfer in chunks over several connections of the same two peers, to use several queues of
+// the adapter or several paths. Chunks of different connections arrive in any order. Transfers of several goroutines
+// are executed one after another, and do not allocate.
 //
-// A transfer that fails, for example because one connection is lost, may have been executed in part. The other
-// connections go on.
+// A transfer that fails, for example because a connection is lost, may have been executed in part. The other
+// connections stay usable.
 type Stripe struct {
 	lanes []*Async
 	chunk uint64
 
 	mu  sync.Mutex // held during a transfer
-	ops []Op       // under way: chunk i is at i modulo the length, which is a multiple of the number of lanes
+	ops []Op       // in progress: chunk i is at i modulo the length, which is a multiple of the number of lanes
 }
 
-// NewStripe gives the completion queues of connections, which belong to one peer, to a stripe. Transfers are cut into
-// chunks of a number of bytes; with all their send queues full of them, a connection waits for its oldest one.
+// NewStripe returns a stripe that takes over the completion queues of connections, which must belong to one peer. chunk
+// is the chunk size in bytes. A connection whose send queue is full waits for its oldest chunk.
 func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 	const op = "NewStripe"
 	if chunk == 0 || chunk > maxMessage || len(conns) == 0 {
-		return nil, invalid(op, "chunks of %d bytes on %d connections", chunk, len(conns))
+		return nil, invalid(op, "%d connections with chunks of %d bytes; both must be positive, chunks at most %d", len(conns), chunk,
+			uint64(maxMessage))
 	}
 	for i, c := range conns {
 		if !c.made() {
-			return nil, invalid(op, "connection %d was never created: it is nil, or the zero value of its type", i)
+			return nil, invalid(op, "connection %d is nil or a zero value", i)
 		}
 	}
 	s := &Stripe{chunk: chunk}
@@ -43,7 +44,7 @@ func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 		depth = min(depth, c.depth())
 		if c.peer != conns[0].peer {
 			s.Close()
-			return nil, invalid(op, "connection %d is not of the peer of the others", i)
+			return nil, invalid(op, "connection %d belongs to another peer than the first one", i)
 		}
 		lane, err := c.NewAsync(c.depth())
 		if err != nil {
@@ -58,19 +59,19 @@ func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 
 func (s *Stripe) made() bool { return s != nil && s.chunk != 0 }
 
-// depth is the number of operations that fit into the send queue.
+// depth returns the depth of the send queue.
 func (c *Conn) depth() int { return int(c.qp.Cap().MaxSendWR) }
 
-// Write writes length bytes at an offset of src into the peer's region dst, and waits until all are there. If ctx ends,
-// chunks that were posted go on, and their memory belongs to the device until the stripe's next transfer has succeeded,
-// or the connections are closed.
+// Write writes length bytes at an offset of src into the peer's region dst, and waits until all are written. If ctx
+// ends, posted chunks continue, and the device owns their memory until the stripe's next transfer has succeeded or the
+// connections are closed.
 func (s *Stripe) Write(ctx context.Context, dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64) error {
 	return s.transfer(ctx, "Stripe.Write", transfer{remote: dst, remoteOffset: dstOffset, local: src,
 		localOffset: srcOffset, length: length})
 }
 
-// Read reads length bytes at an offset of the peer's region src into dst, and waits until all are there. See
-// [Stripe.Write] for a ctx that ends.
+// Read reads length bytes at an offset of the peer's region src into dst, and waits until all are read. If ctx ends,
+// see [Stripe.Write].
 func (s *Stripe) Read(ctx context.Context, dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64) error {
 	return s.transfer(ctx, "Stripe.Read", transfer{remote: src, remoteOffset: srcOffset, local: dst,
 		localOffset: dstOffset, length: length, read: true})
@@ -123,8 +124,8 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 	return s.ended(ctx, op, s.settle(ctx))
 }
 
-// Flush flushes a range on every connection, because a flush is about what its own connection wrote, and waits until
-// all are done.
+// Flush flushes a range on every connection, because a flush covers only the writes of its connection, and waits until
+// all flushes have completed.
 func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64, to FlushType) error {
 	const op = "Stripe.Flush"
 	if !s.made() {
@@ -144,13 +145,13 @@ func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64
 	return s.ended(ctx, op, s.settle(ctx))
 }
 
-// begin waits for what an older transfer left behind. Its errors are not those of the next one.
+// begin waits for operations of an older transfer, and ignores their errors.
 func (s *Stripe) begin(ctx context.Context, op string) error {
 	s.settle(ctx)
 	return failedAs(op, ErrNoCompletion, ctx.Err())
 }
 
-// wait waits for an operation, if there is one. It is kept if ctx has ended the wait.
+// wait waits for an operation, if there is one. If ctx ends the wait, it keeps the operation.
 func (s *Stripe) wait(ctx context.Context, place *Op) error {
 	if place.async == nil {
 		return nil
@@ -162,7 +163,7 @@ func (s *Stripe) wait(ctx context.Context, place *Op) error {
 	return err
 }
 
-// settle waits for all operations that are under way, and returns the first error.
+// settle waits for all operations in progress, and returns the first error.
 func (s *Stripe) settle(ctx context.Context) (first error) {
 	for i := range s.ops {
 		if err := s.wait(ctx, &s.ops[i]); err != nil && first == nil {
@@ -172,7 +173,7 @@ func (s *Stripe) settle(ctx context.Context) (first error) {
 	return first
 }
 
-// give ends a transfer that has failed: what was posted ends first, if ctx does not.
+// give ends a failed transfer: it waits for posted operations until ctx ends.
 func (s *Stripe) give(ctx context.Context, op string, err error) error {
 	s.settle(ctx)
 	return s.ended(ctx, op, err)
@@ -185,8 +186,8 @@ func (s *Stripe) ended(ctx context.Context, op string, err error) error {
 	return waitFailed(op, ctx, CodeOf(err), err)
 }
 
-// Close gives the completion queues back to their connections. It fails while a transfer is under way. Chunks that a
-// ctx left behind go on.
+// Close returns the completion queues to their connections. It fails during a transfer. Chunks whose wait was ended by
+// a context continue.
 func (s *Stripe) Close() error {
 	if !s.made() {
 		return neverMade("Stripe.Close")

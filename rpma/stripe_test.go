@@ -24,7 +24,7 @@ func striped(t testing.TB, r *rig, n int, o options) (conns []*Conn) {
 	return conns
 }
 
-// TestStripe: a transfer of any size arrives whole, over one or several connections.
+// TestStripe: transfers of any size arrive completely, over one or several connections.
 func TestStripe(t *testing.T) {
 	const size = 1 << 16
 	for _, lanes := range []int{1, 3} {
@@ -43,7 +43,7 @@ func TestStripe(t *testing.T) {
 			require.NoError(t, s.Write(soon(t), to, 3, here, 7, length))
 			flushes := s.lanes[lanes-1].conn.sends.flushes
 			require.NoError(t, s.Flush(soon(t), to, 3, length, Visibility))
-			assert.Equal(t, flushes+1, s.lanes[lanes-1].conn.sends.flushes, "each connection flushes what it wrote")
+			assert.Equal(t, flushes+1, s.lanes[lanes-1].conn.sends.flushes, "each connection flushes its own writes")
 			want := append(make([]byte, 3), here.Bytes()[7:7+length]...)
 			assert.True(t, bytes.Equal(want, there.Bytes()[:len(want)]), length)
 			assert.True(t, bytes.Equal(make([]byte, size-len(want)), there.Bytes()[len(want):]), length)
@@ -58,8 +58,8 @@ func TestStripe(t *testing.T) {
 	}
 }
 
-// TestStripeFails: a lane whose connection is gone ends the transfer in an error, and so does a ctx that ends; nothing
-// of it is left under way, or the next transfer waits for it.
+// TestStripeFails: a lost connection or an ended context fails the transfer. No operation is left in progress, or the next
+// transfer waits for it.
 func TestStripeFails(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
@@ -95,11 +95,11 @@ func TestStripeFails(t *testing.T) {
 	_, err = NewStripe(64, conns[0], conns[1])
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	s, err = NewStripe(64, conns[0])
-	require.NoError(t, err, "the failed attempts have kept nothing")
+	require.NoError(t, err, "failed attempts must keep no completion queue")
 	require.NoError(t, s.Close())
 }
 
-// TestStripeForgets: what a transfer left behind when its ctx ended is not an error of the next one.
+// TestStripeForgets: errors of operations that a transfer left behind do not fail the next transfer.
 func TestStripeForgets(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestZeroObjects calls every method of nil, and of objects that no constructor has made, with as little and with as
-// much as can be made up. None panics, and what returns an error says what is wrong.
+// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. None panics, and every
+// method with an error result returns one.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -54,8 +54,8 @@ func TestZeroObjects(t *testing.T) {
 			}
 		}
 	}
-	assert.EqualError(t, new(Conn).Disconnect(), "rpma: Conn.Disconnect: the object was never created: it is nil, "+
-		"or the zero value of its type: "+ErrInvalid.Error())
+	assert.EqualError(t, new(Conn).Disconnect(), "rpma: Conn.Disconnect: object is nil or a zero value; "+
+		"create it with its constructor: "+ErrInvalid.Error())
 	for _, zero := range []*Conn{nil, new(Conn)} {
 		_, err := NewStripe(1, zero)
 		assert.ErrorIs(t, err, ErrInvalid)
@@ -63,7 +63,7 @@ func TestZeroObjects(t *testing.T) {
 	_, err := NewPeer(new(Device), PeerOptions{})
 	assert.ErrorIs(t, err, ErrInvalid)
 	_, err = (&ConnConfig{SRQ: new(SRQ)}).complete("x")
-	assert.ErrorContains(t, err, "ConnConfig.SRQ was never created")
+	assert.ErrorContains(t, err, "ConnConfig.SRQ is a zero SRQ")
 	r := connected(t, options{})
 	_, err = r.a.peer.RegFile(new(File), everyUsage)
 	assert.ErrorIs(t, err, ErrInvalid)

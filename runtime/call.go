@@ -4,12 +4,12 @@ package runtime
 
 import "syscall"
 
-// Call is a Function together with the code that will run: exported, in a slot, or a backend's. Its methods make the
-// call, one for each way in which C functions report failure. Each may block. Convert the address of Go memory to
+// Call is a Function together with the code that will run: exported, in a slot, or a backend's. There is one method for
+// each convention by which C functions report failure. Each method may block. Convert the address of Go memory to
 // uintptr in the parentheses of the call: that keeps the memory alive and in place. The error is a *CallError, or a
 // *NotSupportedError if there is nothing to call.
 type Call struct {
-	high     [maxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
+	high     [maxArgs * int(narrow)]uint32 // upper halves of the arguments on 32-bit machines
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
 	missing  error   // why there is nothing to call, or nil
@@ -17,11 +17,10 @@ type Call struct {
 	backend  Backend // supplies the function; if nil, the arguments decide
 }
 
-// Exported calls the function that the library exports, or that of the software backend if an argument is an object of
-// one.
+// Exported calls the function that the library exports, or the software backend's if an argument is one of its objects.
 func (f *Function) Exported() Call { return Call{function: f} }
 
-// From calls the backend's function. It is for functions that take no object. With nil or Native it calls the library.
+// From calls the backend's function, for functions without an object argument. With nil or Native it calls the library.
 func (f *Function) From(b Backend) Call {
 	if b == Native {
 		b = nil
@@ -34,7 +33,7 @@ func (f *Function) Slot(address uintptr) Call {
 	return Call{function: f, fn: address, missing: f.Has(address)}
 }
 
-// Wide sets the upper 32 bits of argument i, which a uintptr cannot hold on 32-bit machines. On 64-bit machines it does
+// Wide sets the upper 32 bits of argument i, which a uintptr on 32-bit machines lacks. On 64-bit machines it does
 // nothing.
 func (c Call) Wide(i int, v uint64) Call {
 	if wide == 0 {
@@ -61,7 +60,7 @@ func (c *Call) make(args []uintptr) (uint64, Errno, error) {
 	return c.run(args)
 }
 
-// failed returns the error for an errno. The error for EAGAIN is made once, because a program that polls gets it often.
+// failed returns the error for an errno. The error for EAGAIN is cached, because polling programs get it often.
 func (c Call) failed(errno Errno) error {
 	if c.observed != nil {
 		c.observed.Failed(errno)
@@ -77,8 +76,8 @@ func (c Call) failed(errno Errno) error {
 	return e
 }
 
-// Errno is for functions that return a C int: 0, or the number of the error. Some libraries return -1 and set errno
-// instead; then errno counts.
+// Errno is for functions that return a C int: 0 or an error number. Some libraries return -1 and set errno instead;
+// then errno is the error.
 //
 //go:uintptrescapes
 func (c Call) Errno(args ...uintptr) error {
@@ -108,8 +107,8 @@ func (c Call) MinusOne(args ...uintptr) (int, error) {
 	return -1, c.failed(errno)
 }
 
-// Status is for functions that return a C int: 0, or -1 after an error, with errno set. Any other value is the number
-// of an error, because some functions return the result of another one.
+// Status is for functions that return a C int: 0, or -1 after an error, with errno set. Any other value is an error
+// number, because some functions return the result of another one.
 //
 //go:uintptrescapes
 func (c Call) Status(args ...uintptr) error {
@@ -177,8 +176,8 @@ func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
 	return r, c.failed(negative(r, errno))
 }
 
-// Code is for functions that return a C int: 0, or an error number of the library's own, of which code makes an error.
-// It does not allocate if the function fails as it did before, because a program that polls gets such an error often.
+// Code is for functions that return a C int: 0, or the library's own error number, which code converts to an error. It
+// does not allocate if the function fails as it did before, because polling programs get such an error often.
 //
 //go:uintptrescapes
 func (c Call) Code(code func(int32) error, args ...uintptr) error {
@@ -195,7 +194,7 @@ func (c Call) Code(code func(int32) error, args ...uintptr) error {
 	return &last.CodeError
 }
 
-// failure is an error of the library's own, with its number.
+// failure is a cached error of a library's own, with its number.
 type failure struct {
 	CodeError
 	number int32
@@ -220,7 +219,7 @@ func (c Call) NullOK(args ...uintptr) (uintptr, error) {
 	return uintptr(result), err
 }
 
-// Value is for functions that cannot fail. The bits above those of the C type mean nothing.
+// Value is for functions that cannot fail. Bits above those of the C type are undefined.
 //
 //go:uintptrescapes
 func (c Call) Value(args ...uintptr) (uint64, error) {
@@ -236,8 +235,8 @@ func (c Call) Void(args ...uintptr) error {
 	return err
 }
 
-// Raw is for functions with rules of their own. It returns the result and errno unchanged. After a success, errno means
-// nothing.
+// Raw is for functions with other conventions. It returns the result and errno unchanged. After a success, errno is
+// undefined.
 //
 //go:uintptrescapes
 func (c Call) Raw(args ...uintptr) (result uint64, errno Errno, err error) {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Callable lets C call the functions of the [Space] that contains address: it puts a few instructions at the address of
-// each, present and future, which jump to entry. They leave the function's address, for [CallSlot], in the register r10
-// on amd64 and x16 on arm64, and change no other but x17. It serves libraries that offer a backend to C programs.
+// Callable lets C call the functions of the [Space] that contains address: it writes a few instructions to the address
+// of each present and future function, which jump to entry. They pass the function's address, for [CallSlot], in the
+// register r10 on amd64 and x16 on arm64, and change no other register but x17. Libraries that offer a backend to C
+// programs use it.
 func Callable(address, entry uintptr) error {
 	s := spaceOf(address)
 	if s == nil {
@@ -25,7 +26,7 @@ func Callable(address, entry uintptr) error {
 		jump(code[at:], last-at)
 	}
 	binary.NativeEndian.PutUint64(code[last:], uint64(entry))
-	// A file's pages may be executed where a hardened kernel forbids it for memory that was once written.
+	// Hardened kernels forbid executing anonymous memory that was once written, but not a file's pages.
 	fd, err := unix.MemfdCreate("goverbs-functions", unix.MFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("goverbs: memory for functions that C calls: %w", err)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package runtime is the call layer under the generated verbs. It opens a shared library, finds its symbols, calls C
-// without cgo, and holds memory that the garbage collector does not own. It knows no verb and no structure, and makes
-// no policy: package rdma chooses how to call a queue.
+// Package runtime is the call layer below the generated verbs. It opens a shared library, finds its symbols, calls C
+// without cgo, and maps memory that the garbage collector does not manage. It has no knowledge of verbs or structures,
+// and no policy: package rdma chooses how to call a queue.
 //
 // # Two ways to call
 //
-// Blocking, which is right for every function, informs Go's scheduler first, so that C may sleep or enter the kernel.
-// System does not: it costs a few nanoseconds, and the thread keeps its P while C runs. It is for functions that never
-// block and never call back into Go. See [Way].
+// Blocking is correct for every function: it informs Go's scheduler first, so that C may sleep or enter the kernel.
+// System does not: it costs a few nanoseconds, and the thread keeps its P while C runs. It is only for functions that
+// never block and never call back into Go. See [Way].
 //
-// # Where it works
+// # Supported systems
 //
-// On linux/amd64 and linux/arm64, all of it works with the minor release of Go that a build tag names. On
-// linux/loong64, ppc64le and riscv64, and with other releases of Go, every call is Blocking. Elsewhere the package
-// compiles, and everything that needs a library returns [ErrNotSupported].
+// On linux/amd64 and linux/arm64, System is available with the minor release of Go that a build tag names. On
+// linux/loong64, ppc64le and riscv64, and with other releases of Go, every call is Blocking. On other systems the
+// package compiles, and everything that needs a library returns [ErrNotSupported].
 package runtime

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// ErrNotSupported is what errors.Is finds in every error about a missing library, symbol or slot, or about a build that
-// lacks something. errors.Is finds syscall.EOPNOTSUPP and errors.ErrUnsupported in them as well.
+// ErrNotSupported matches every error about a missing library, symbol or slot, or a feature that the build lacks. These
+// errors also match syscall.EOPNOTSUPP and errors.ErrUnsupported.
 var ErrNotSupported = errors.New("not supported")
 
-// NotSupportedError says what is missing. No C function was called.
+// NotSupportedError reports a missing function or library. No C function was called.
 type NotSupportedError struct {
 	Function string // C name: "ibv_reg_mr_ex"
-	Missing  string // the missing thing: "libibverbs.so.1 does not export it"
-	Project  string // whose library has to have it: "rdma-core", or "" for a library of nobody's that is known
+	Missing  string // the reason: "libibverbs.so.1 does not export it"
+	Project  string // the project of the library: "rdma-core", or "" if unknown
 	Since    string // first pinned release of the project that has it, or ""
 	Err      error  // the cause, or nil
 }
@@ -45,10 +45,10 @@ func (e *NotSupportedError) Is(target error) bool {
 
 func (e *NotSupportedError) Unwrap() error { return e.Err }
 
-// CallError says that a C function failed.
+// CallError reports a failed C function.
 type CallError struct {
 	Function string // C name: "ibv_create_qp"
-	Errno    Errno  // 0 when C failed without a reason
+	Errno    Errno  // 0 if C failed without an errno
 }
 
 func (e *CallError) Error() string {
@@ -65,11 +65,11 @@ func (e *CallError) Error() string {
 	return e.Function + ": " + text
 }
 
-// enotsupp is ENOTSUPP of Linux's include/linux/errno.h. The C library does not know it, but drivers let it through.
+// enotsupp is ENOTSUPP of Linux's include/linux/errno.h. The C library does not define it, but drivers return it.
 const enotsupp Errno = 524
 
-// Is reports ErrNotSupported for EOPNOTSUPP, ENOSYS and the kernel's ENOTSUPP, which a library returns if the device
-// lacks something, and errors.ErrUnsupported.
+// Is reports whether target is ErrNotSupported or errors.ErrUnsupported and the errno is EOPNOTSUPP, ENOSYS or the
+// kernel's ENOTSUPP, which libraries return if the device lacks a feature.
 func (e *CallError) Is(target error) bool {
 	return (target == ErrNotSupported || target == errors.ErrUnsupported) &&
 		(e.Errno == syscall.EOPNOTSUPP || e.Errno == syscall.ENOSYS || e.Errno == enotsupp)
@@ -82,12 +82,12 @@ func (e *CallError) Unwrap() error {
 	return e.Errno
 }
 
-// CodeError says that a C function failed with an error number of its library's own.
+// CodeError reports a C function that failed with its library's own error number.
 type CodeError struct {
 	Function string // C name: "rpma_peer_new"
-	Code     error  // of the library's type of errors; errors.Is finds it
-	// Errno is what the C call left in errno, or 0. It is the reason where the library reports the failure of another
-	// one, and may be anything where it does not.
+	Code     error  // of the library's error type; the CodeError matches it
+	// Errno is the value of errno after the C call, or 0. It is the reason if the library reports the failure of
+	// another function, and undefined otherwise.
 	Errno Errno
 }
 
@@ -101,7 +101,7 @@ func (e *CodeError) Error() string {
 
 func (e *CodeError) Unwrap() error { return e.Code }
 
-// NilError says that a pointer is nil that the function has to follow before it can call C. No C function was called.
+// NilError reports a nil pointer that the function must dereference before it can call C. No C function was called.
 type NilError struct {
 	Function string // C name: "ibv_post_send"
 	Argument string // "qp", or "qp.context" for a member of the object

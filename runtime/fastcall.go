@@ -9,15 +9,15 @@ import (
 	"unsafe"
 )
 
-// fast is true if this release of Go was tested with the links below. They reach into Go's own runtime, so test a new
-// minor release before you name it in the build tag of this file and of the assembly.
+// fast is true if this release of Go was tested with the linknames below, which access Go's runtime. Test a new minor
+// release before you add it to the build tags of this file and of the assembly.
 const fast = true
 
 //go:noescape
 func currentG() uintptr
 
-// CallDirect calls a C function with its object and two more arguments the System way, by a switch of stacks of a few
-// instructions. It is for functions that are called millions of times a second, and only where [Direct] is true. Convert
+// CallDirect calls a C function with its object and two more arguments the System way, by a stack switch of a few
+// instructions. It is for functions that are called millions of times a second, and only if [Direct] is true. Convert
 // the address of Go memory to uintptr in the parentheses of the call: that keeps the memory alive and in place.
 //
 //go:uintptrescapes
@@ -32,7 +32,7 @@ func systemStacks(seen *uintptr) (computed uintptr)
 
 func thunks() (call3, callFrame, readByte uintptr)
 
-// cgocall runs thunk(argument) on the system stack, after telling the scheduler. It is what cgo and purego use.
+// cgocall runs thunk(argument) on the system stack, after notifying the scheduler. cgo and purego use it.
 //
 //go:linkname cgocall runtime.cgocall
 //go:noescape
@@ -43,8 +43,8 @@ var thunk3, thunkFrame, thunkByte = thunks()
 // call3 holds the arguments of thunk3 in its order.
 type call3 struct{ fn, a, b, c uintptr }
 
-// blockingCall3 keeps its arguments on the goroutine's stack, as cgo does. Nothing moves the stack while C runs,
-// because these functions do not call back into Go.
+// blockingCall3 keeps its arguments on the goroutine's stack, as cgo does. The stack cannot move while C runs, because
+// these functions do not call back into Go.
 func blockingCall3(fn, a, b, c uintptr) int32 {
 	args := call3{fn, a, b, c}
 	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunk3)), unsafe.Pointer(&args))
@@ -59,26 +59,26 @@ func systemCall3(fn, a, b, c uintptr) int32 {
 	return asmcgocall3(fn, a, b, c)
 }
 
-// The offsets that the assembly knows in Go's own records. The tests below check them at every start.
+// The offsets in the runtime's records that the assembly uses. They are verified at every start.
 const (
 	gM       = 48 // g.m, the goroutine's thread
 	mG0      = 0  // m.g0, whose stack is the system stack
 	gSchedSP = 56 // g.sched.sp: on g0, the end of what Go has used
 	// If g.throwsplit is set, Go does not touch the goroutine's stack. A signal that C raises then ends the process at
-	// once, with a message. Otherwise Go would run a panic on a stack that is not Go's and may have no room for it.
+	// once, with a message. Otherwise Go would run a panic on a foreign stack, which may have no room for it.
 	gThrowsplit = 183
 )
 
-// direct is true if calls switch to another stack and leave g unchanged. This costs half of Go's own switch, which is
-// used if the offsets above are wrong.
+// direct is true if calls switch stacks and leave g unchanged, which costs half as much as Go's own switch. Go's switch
+// is used if the offsets above are wrong.
 //
-// A crash, or SIGQUIT, during such a call prints Go's traceback without registers and then a second error: Go prints
-// the words around SP, which it takes for the goroutine's stack. GOVERBS_FULL_TRACEBACK=1 selects Go's own switch, for
-// debugging.
+// A crash or SIGQUIT during such a call prints Go's traceback without registers and then a second error, because Go
+// prints the words around SP, which it mistakes for the goroutine's stack. GOVERBS_FULL_TRACEBACK=1 selects Go's own
+// switch for debugging.
 var direct = os.Getenv("GOVERBS_FULL_TRACEBACK") == "" && stacksAreKnown() && throwsplitIsKnown()
 
-// stacksAreKnown compares the computed end of the system stack with the SP that Go's own switch gives C, which is a few
-// words below.
+// stacksAreKnown compares the computed end of the system stack with the SP of C under Go's own switch, which is a few
+// words lower.
 func stacksAreKnown() bool {
 	var seen uintptr
 	computed := systemStacks(&seen)

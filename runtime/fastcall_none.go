@@ -4,7 +4,7 @@
 
 package runtime
 
-// fast is false: there is no C to call. Software backends work all the same.
+// fast is false: there is no C to call. Software backends still work.
 const (
 	fast   = false
 	direct = false

@@ -11,7 +11,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fast is false: every call goes through purego, which tells the scheduler.
+// fast is false: every call goes through purego, which notifies the scheduler.
 const (
 	fast   = false
 	direct = false

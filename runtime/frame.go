@@ -4,9 +4,9 @@ package runtime
 
 import goruntime "runtime"
 
-// Call3 calls the C function at fn, which takes up to three arguments of a register's size and returns an int or
-// nothing: post_send, post_recv, poll_cq, req_notify_cq. It allocates nothing. The caller keeps the addresses among the
-// arguments valid; they must not be on a goroutine's stack.
+// Call3 calls the C function at fn, which takes up to three register-sized arguments and returns an int or nothing:
+// post_send, post_recv, poll_cq, req_notify_cq. It does not allocate. The caller keeps addresses among the arguments
+// valid; they must not be on a goroutine's stack.
 //
 // A function of a software backend (see [Space]) is always called as a Go function.
 func (w Way) Call3(fn, a, b, c uintptr) int32 {
@@ -22,7 +22,7 @@ func (w Way) Call3(fn, a, b, c uintptr) int32 {
 // Bound is a C function and the object that is its first argument.
 type Bound struct{ Fn, Object uintptr }
 
-// frame holds a call: everything that C may need, and its results. The assembly knows its layout.
+// frame holds a call: the arguments of C and its results. The assembly depends on its layout.
 type frame struct {
 	fn            uintptr
 	args          [9]uintptr
@@ -34,8 +34,8 @@ type frame struct {
 // maxArgs is the largest number of arguments of a function.
 const maxArgs = len(frame{}.args)
 
-// Word returns a 32-bit number, signed or not, as C's calling convention wants it in a register: on riscv64 and
-// loong64, bit 31 fills the upper half of unsigned numbers as well. A C int is uintptr(int32(v)) everywhere.
+// Word returns a 32-bit number in the register format of C's calling convention: on riscv64 and loong64, bit 31 also
+// extends unsigned numbers. A C int is uintptr(int32(v)) everywhere.
 func Word(v uint32) uintptr {
 	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
 		return uintptr(int32(v))

@@ -13,18 +13,18 @@ import (
 // frames are on the heap, because C may call back into Go, which may move the goroutine's stack.
 var frames = sync.Pool{New: func() any { return new(pooled) }}
 
-// pooled is a frame, which the pool keeps for one processor of Go's scheduler.
+// pooled is a frame of the pool, which belongs to one P.
 type pooled struct {
 	frame
 	yielded time.Time
 }
 
-// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away whenever it is
-// in a call, until it has been scheduled anew. A goroutine that makes many calls in a row is not, and then each of
-// them costs several wake-ups of threads.
+// yieldEvery is less than the 10 ms after which the scheduler retakes the P of a goroutine whenever it is in a call,
+// until the goroutine is rescheduled. A goroutine that makes many calls in a row is not rescheduled, and then each call
+// costs several thread wake-ups.
 const yieldEvery = 4 * time.Millisecond
 
-// tired reports whether the goroutine should be scheduled anew.
+// tired reports whether the goroutine should yield.
 func (p *pooled) tired() bool {
 	now := time.Now()
 	if now.Sub(p.yielded) < yieldEvery {
@@ -73,8 +73,8 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	return result, errno, nil
 }
 
-// software calls a function of a software backend: the one that a slot's address stands for, or else the one with the
-// function's name.
+// software calls a function of a software backend: the one at a slot's address, or else the one with the function's
+// name.
 func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if inSpace(c.fn) {
 		var a [6]uint64
@@ -93,7 +93,7 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	return result, errno, nil
 }
 
-// registers writes the arguments, with their upper halves, to where a function of a software backend reads them.
+// registers writes the arguments, with their upper halves, for a function of a software backend.
 func (c *Call) registers(to []uint64, args []uintptr) {
 	for i := range min(len(to), len(args)) {
 		to[i] = uint64(args[i])

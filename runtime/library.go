@@ -15,13 +15,11 @@ import (
 type Library struct {
 	Name    string // "libibverbs"
 	SOName  string // "libibverbs.so.1", which the system's loader looks for unless a path is given
-	Project string // whose library it is: "rdma-core"
-	// Check may refuse a library after it was opened; it may be nil. Its argument is open, so Check can look up
-	// symbols.
+	Project string // the library's project: "rdma-core"
+	// Check may reject an opened library; it may be nil. Its argument is open, so Check can look up symbols.
 	Check func(*Library) error
-	// Needs is a library that this one is linked with, or nil; it is opened first. The system's loader then uses the
-	// same file for both, even if a path names another file than the loader would find, and both work on the same
-	// objects.
+	// Needs is a library that this one is linked with, or nil; it is opened first. So both use the same file of it, even
+	// if a path selects another file than the loader would find.
 	Needs *Library
 
 	mu     sync.Mutex
@@ -31,13 +29,13 @@ type Library struct {
 	tried  bool
 }
 
-// SetPath names the file to open instead of the one that the system's loader would find. Call it before the first call
-// of a function of the library or of a library that needs it; later it is an error. The environment variable
-// GOVERBS_LIBIBVERBS, or likewise of another Name, has the same effect; a path set here takes precedence.
+// SetPath sets the file to open instead of the one that the system's loader would find. Call it before the first call
+// of a function of the library or of a library that needs it; later it returns an error. The environment variable
+// GOVERBS_LIBIBVERBS, or likewise for another Name, has the same effect; SetPath takes precedence.
 //
-// A program that runs with more rights than its user (set-uid, set-gid or file capabilities: AT_SECURE of getauxval)
-// ignores the variable, since it would run its user's code with these rights. Such a program may call SetPath with a
-// path that its user cannot choose or write to. The variables by which rdma-core loads drivers and opens files are
+// A program with elevated privileges (set-uid, set-gid or file capabilities: AT_SECURE of getauxval) ignores the
+// variable, because it would run its user's code with these privileges. Such a program may call SetPath with a path
+// that its user can neither choose nor write to. The variables by which rdma-core loads drivers and opens files are
 // removed from its C environment before a library is opened.
 func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
@@ -53,7 +51,7 @@ func (l *Library) SetPath(path string) error {
 // pathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
 func (l *Library) pathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
 
-// of says in brackets whose library it is.
+// of returns the library's project in brackets.
 func (l *Library) of() string {
 	if l.Project == "" {
 		return ""
@@ -61,7 +59,7 @@ func (l *Library) of() string {
 	return " (" + l.Project + ")"
 }
 
-// file returns the name of the file to open.
+// file returns the file to open.
 func (l *Library) file() string {
 	if l.path != "" {
 		return l.path
@@ -72,7 +70,8 @@ func (l *Library) file() string {
 	return l.SOName
 }
 
-// Open opens the library. Nobody has to call it: the first call of a function does. The error is a *NotSupportedError.
+// Open opens the library. It is optional: the first call of a function does the same. The error is a
+// *NotSupportedError.
 func (l *Library) Open() error {
 	_, err := l.open()
 	return err
@@ -115,7 +114,7 @@ func (l *Library) open() (uintptr, error) {
 	return l.handle, l.err
 }
 
-// Symbol returns the address of the default version of a symbol, or 0 if the library has no symbol of that name.
+// Symbol returns the address of the default version of a symbol, or 0 if the library has no such symbol.
 func (l *Library) Symbol(name string) (uintptr, error) {
 	handle, err := l.open()
 	if err != nil {
@@ -124,9 +123,9 @@ func (l *Library) Symbol(name string) (uintptr, error) {
 	return findSymbol(handle, name), nil
 }
 
-// Function is a C function as a header declares it: exported by a library, or in a slot of an object. Its methods
-// select what to call; the methods of [Call] then make the call. All calls may block. An argument that is the address
-// of Go memory stays valid during the call if it is converted to uintptr in the call's own parentheses.
+// Function is a C function that a header declares: exported by a library, or in a slot of an object. Its methods select
+// the code to call, and return a [Call]. All calls may block. An argument that is the address of Go memory stays valid
+// during the call if it is converted to uintptr in the call's own parentheses.
 type Function struct {
 	Library *Library
 	Name    string // "ibv_create_qp"
@@ -135,7 +134,7 @@ type Function struct {
 	// routes the call to that backend.
 	Pointers uint8
 	// With is set for a slot that objects of older libraries lack. It names a function that the library exports since
-	// the same release; a library without it has something else in the slot's place.
+	// the same release; without it, the slot's place holds something else.
 	With string
 
 	address atomic.Uintptr // of the symbol, or of With, after it was found
@@ -143,15 +142,15 @@ type Function struct {
 	code    atomic.Pointer[failure]
 }
 
-// Available returns nil if the library exports the function, and the reason otherwise. It does not ask what a device
-// can do.
+// Available returns nil if the library exports the function, and the reason otherwise. It does not check whether a
+// device supports it.
 func (f *Function) Available() error {
 	_, err := f.find()
 	return err
 }
 
-// Has returns nil if an object of the library has the slot whose content is address, and the reason otherwise. An
-// address in the Space of a software backend always counts.
+// Has returns nil if an object of the library has the slot whose content is address, and the reason otherwise. It is
+// always nil for an address in the Space of a software backend.
 func (f *Function) Has(slot uintptr) error {
 	switch {
 	case slot == 0:

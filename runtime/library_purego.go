@@ -34,8 +34,7 @@ var errnoLocation = sync.OnceValue(func() uintptr { return findSymbol(purego.RTL
 var GNU = sync.OnceValue(func() bool { return findSymbol(purego.RTLD_DEFAULT, "gnu_get_libc_version") != 0 })
 
 // pathsOfC are the environment variables by which rdma-core's libraries choose files to load, read or write. libibverbs
-// compares user IDs before it loads drivers, which does not notice set-gid and file capabilities; the others are not
-// protected.
+// compares user IDs before it loads drivers, which misses set-gid and file capabilities; the others are not protected.
 var pathsOfC = []string{"RDMAV_DRIVERS", "IBV_DRIVERS", "SYSFS_PATH", "VERBS_LOG_FILE", "MLX5_DEBUG_FILE"}
 
 // forgetPaths removes pathsOfC from the C library's environment, once.

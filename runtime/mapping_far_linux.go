@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveFar reserves addresses that nothing can read or write, far from where the kernel puts memory that has no given
-// address, and from where Go's heap asks for its own.
+// reserveFar reserves inaccessible addresses, far from where the kernel places mappings without a given address, and
+// from where Go's heap asks for memory.
 func reserveFar(size uintptr) (uintptr, error) {
 	// The process needs as much again for threads and its heap.
 	p, err := unix.MmapPtr(-1, 0, nil, 2*size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)

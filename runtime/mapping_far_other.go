@@ -6,5 +6,5 @@ package runtime
 
 import "errors"
 
-// reserveFar is not known for this system.
+// reserveFar is not implemented on this system.
 func reserveFar(uintptr) (uintptr, error) { return 0, errors.ErrUnsupported }

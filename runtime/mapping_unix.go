@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapGuarded maps size bytes behind guard bytes that nothing can access.
+// mapGuarded maps size bytes after guard inaccessible bytes.
 func mapGuarded(guard, size int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, guard+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -23,10 +23,10 @@ func mapGuarded(guard, size int) ([]byte, error) {
 	return b, nil
 }
 
-// unmap gives back what mapGuarded mapped.
+// unmap unmaps memory of mapGuarded.
 func unmap(b []byte) error { return unix.Munmap(b) }
 
-// reserve reserves addresses that nothing can read or write.
+// reserve reserves inaccessible addresses.
 func reserve(size uintptr) (uintptr, error) {
 	p, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|mapNoReserve)
 	return uintptr(p), err

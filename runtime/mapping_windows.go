@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapGuarded maps size bytes behind guard bytes that nothing can access.
+// mapGuarded maps size bytes after guard inaccessible bytes.
 func mapGuarded(guard, size int) ([]byte, error) {
 	p, err := windows.VirtualAlloc(0, uintptr(guard+size), windows.MEM_RESERVE, windows.PAGE_NOACCESS)
 	if err != nil {
@@ -22,12 +22,12 @@ func mapGuarded(guard, size int) ([]byte, error) {
 	return b, nil
 }
 
-// unmap gives back what mapGuarded mapped.
+// unmap unmaps memory of mapGuarded.
 func unmap(b []byte) error {
 	return windows.VirtualFree(uintptr(unsafe.Pointer(unsafe.SliceData(b))), 0, windows.MEM_RELEASE)
 }
 
-// reserve reserves addresses that nothing can read or write.
+// reserve reserves inaccessible addresses.
 func reserve(size uintptr) (uintptr, error) {
 	return windows.VirtualAlloc(0, size, windows.MEM_RESERVE, windows.PAGE_NOACCESS)
 }

@@ -4,19 +4,19 @@ package runtime
 
 import "sync/atomic"
 
-// Observation is told how a call ended that an observer of [Observe] was told of.
+// Observation receives the outcome of a call that an observer of [Observe] has received.
 type Observation interface {
-	// Ended has what C returned.
+	// Ended receives C's result.
 	Ended(result uint64, errno Errno)
-	// Failed comes behind Ended where the function's convention takes the result for a failure.
+	// Failed follows Ended if the function's convention treats the result as a failure.
 	Failed(errno Errno)
 }
 
 var observer atomic.Pointer[func(function string, args []uint64) Observation]
 
-// Observe has f told of every call that goes by [Call], the control path, before C is called; nil ends that. The
-// arguments are whole on 32-bit machines, too, and may name memory of Go or C, which stays there until the call has
-// ended. It is for traces: posts and polls of queues do not go this way.
+// Observe calls f before every C call that is made with [Call], the control path; nil ends that. The arguments have 64
+// bits on 32-bit machines, too, and may be addresses of memory of Go or C that stay valid until the call has ended. It
+// is for traces: posts and polls of queues do not use Call.
 func Observe(f func(function string, args []uint64) Observation) {
 	if f == nil {
 		observer.Store(nil)
@@ -25,7 +25,8 @@ func Observe(f func(function string, args []uint64) Observation) {
 	}
 }
 
-// watched is the call with an observer. It has a copy of the arguments, so that those of other calls stay on the stack.
+// watched makes the call with an observer. It has a copy of the arguments, so that those of other calls stay on the
+// stack.
 func (c *Call) watched(f func(string, []uint64) Observation, args []uintptr) (uint64, Errno, error) {
 	whole := make([]uint64, len(args))
 	c.registers(whole, args)

@@ -12,37 +12,37 @@ import (
 )
 
 // Backend supplies the functions of a library in Go, as a software device does. Its objects lie in its [Space], and
-// their slots hold addresses of [Space.Slot]. An address in the Space therefore identifies a call of the backend; every
-// other call goes to C.
+// their slots hold addresses of [Space.Slot]. So an address in the Space identifies a call of the backend; every other
+// call goes to C.
 type Backend interface {
 	// Function returns the Go function that replaces a C function of a library ("libibverbs"), or nil if there is none.
 	Function(library, name string) Func
 }
 
-// Native is the Backend that names the native library. Functions of packages rdma and rdma/cm that take a Backend take
-// nil for what the environment says, as functions that take none do.
+// Native is the Backend of the native library. If functions of packages rdma and rdma/cm get a nil Backend, the
+// environment selects it, as in functions without that parameter.
 var Native Backend = native{}
 
 type native struct{}
 
 func (native) Function(string, string) Func { return nil }
 
-// String says what it is, for messages.
+// String returns the name of the backend for messages.
 func (native) String() string { return "the native library" }
 
-// Func replaces a C function. It gets C's arguments and returns C's result and errno. Many goroutines may call it at
-// once. It does not keep args. Arguments and results have 64 bits on every machine.
+// Func replaces a C function. It gets C's arguments and returns C's result and errno. It must be safe for concurrent
+// use and must not keep args. Arguments and results have 64 bits on every machine.
 type Func func(args []uint64) (result uint64, errno Errno)
 
-// SlotFunc replaces the function in a slot. Arguments that the slot does not have are 0. errno is for slots that fail
-// with NULL or -1; other slots return the error number as their result.
+// SlotFunc replaces the function in a slot. Unused arguments are 0. errno is for slots that fail with NULL or -1; other
+// slots return the error number as their result.
 type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 
-// Space is a range of addresses that belongs to a Backend. All Spaces lie in one larger range, so [Way.Call3] and its
-// like need only one comparison, whatever the number of backends.
+// Space is a range of addresses that belongs to a Backend. All Spaces lie in one larger range, so [Way.Call3] and
+// similar functions need only one comparison, whatever the number of backends.
 //
-// The first part of a Space holds addresses that stand for Go functions; nothing can read them. The rest is memory of
-// the backend, for C structures that contain addresses: the garbage collector does not see it, and it never moves.
+// The first part of a Space holds inaccessible addresses that represent Go functions. The rest is memory of the
+// backend, for C structures that contain addresses: the garbage collector ignores it, and it never moves.
 type Space struct {
 	backend Backend
 	base    uintptr
@@ -68,14 +68,14 @@ const (
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
 
-// spaceBase is the start of the range of all Spaces. The first NewSpace sets it; before that, the range lies where no
-// memory can be.
+// spaceBase is the start of the range of all Spaces. Before the first NewSpace sets it, the range lies where no memory
+// can be.
 var spaceBase uintptr = nowhere
 
 var spaces struct {
 	sync.Mutex
 	count int
-	size  uintptr // what was reserved from spaceBase on; spaceSize, unless the process may not have so much
+	size  uintptr // reserved bytes from spaceBase on; less than spaceSize if the process may not reserve that much
 	all   [spaceMax]atomic.Pointer[Space]
 }
 
@@ -97,7 +97,7 @@ func BackendOf(address uintptr) Backend {
 	return nil
 }
 
-// NewSpace reserves a range of addresses for a backend. The range is never released, because an address in a forgotten
+// NewSpace reserves a range of addresses for a backend. The range is never released, because an address in an old
 // object must not get another meaning.
 func NewSpace(b Backend) (*Space, error) {
 	if b == nil {
@@ -130,8 +130,8 @@ func NewSpace(b Backend) (*Space, error) {
 	return s, nil
 }
 
-// reserveSpaces reserves the range of all Spaces, or its start, where the process may not have so many addresses. No
-// comparison knows that the rest is not reserved, so such a start lies where nothing else gets memory.
+// reserveSpaces reserves the range of all Spaces, or a smaller one if the process may not reserve that much. The
+// comparisons still assume the complete range, so the smaller one lies where no other memory is mapped.
 func reserveSpaces() (base, size uintptr, err error) {
 	if base, err = reserve(spaceSize); err == nil {
 		return base, spaceSize, nil
@@ -145,7 +145,7 @@ func reserveSpaces() (base, size uintptr, err error) {
 	return 0, 0, err
 }
 
-// Slot returns an address for a Go function, to be stored where C stores the address of a function.
+// Slot returns an address for a Go function, to be stored in place of the address of a C function.
 func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	return s.base + uintptr(len(old))*slotStride, nil
 }
 
-// callSpace3 is a function of its own so that its callers, which usually call C, have small stack frames.
+// callSpace3 is a separate function so that its callers, which usually call C, have small stack frames.
 //
 //go:noinline
 func callSpace3(fn, a, b, c uintptr) uint64 {
@@ -166,7 +166,7 @@ func callSpace3(fn, a, b, c uintptr) uint64 {
 	return result
 }
 
-// CallSlot calls the Go function that an address of [Space.Slot] stands for.
+// CallSlot calls the Go function of an address of [Space.Slot].
 func CallSlot(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	f := slotAt(fn)
 	if f == nil {
@@ -175,8 +175,7 @@ func CallSlot(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	return f(a[0], a[1], a[2], a[3], a[4], a[5])
 }
 
-// SlotOf gives the Go function that an address of [Space.Slot] stands for, which never changes. It panics for any other
-// address.
+// SlotOf returns the Go function of an address of [Space.Slot], which never changes. It panics for any other address.
 func SlotOf(fn uintptr) SlotFunc {
 	f := slotAt(fn)
 	if f == nil {
@@ -185,7 +184,7 @@ func SlotOf(fn uintptr) SlotFunc {
 	return f
 }
 
-// slotAt gives the Go function that an address stands for, or nil. The compiler inlines it.
+// slotAt returns the Go function of an address, or nil. The compiler inlines it.
 func slotAt(fn uintptr) SlotFunc {
 	if s := spaceOf(fn); s != nil {
 		// a division that gives a large number for an address between two slots
@@ -201,7 +200,7 @@ func noSlot(fn uintptr) {
 	panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
 }
 
-// Alloc allocates size zeroed bytes, aligned to 64 bytes.
+// Alloc returns size zeroed bytes, aligned to 64 bytes.
 func (s *Space) Alloc(size int) (unsafe.Pointer, error) {
 	n := (uintptr(max(size, 1)) + 63) &^ 63
 	s.mu.Lock()

@@ -4,11 +4,11 @@ package runtime
 
 import "fmt"
 
-// Way is a way to call a C function. The zero value is right for every function; the others trade safety for speed.
+// Way is a way to call a C function. The zero value is correct for every function; System trades safety for speed.
 type Way uint8
 
 const (
-	// Blocking tells Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
+	// Blocking notifies Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
 	Blocking Way = iota
 	// System runs C on the thread's system stack and keeps the P; any number of goroutines may call at once. While C
 	// runs, the world cannot stop. C must not block, call back into Go, or write to a pipe that this process reads. A
@@ -30,6 +30,6 @@ func (w Way) String() string {
 // Fast reports whether this build has System. If it is false, System is Blocking.
 const Fast = fast
 
-// Direct reports whether System calls switch stacks by a few instructions of their own. It is false where [Fast] is,
-// where GOVERBS_FULL_TRACEBACK is set, and where Go's records are not where the assembly looks for them.
+// Direct reports whether System calls switch stacks by a few instructions of this package. It is false if [Fast] is, if
+// GOVERBS_FULL_TRACEBACK is set, and if the runtime's records do not have the expected offsets.
 func Direct() bool { return direct }

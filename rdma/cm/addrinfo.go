@@ -57,7 +57,7 @@ func (l *addrList) done() {
 	}
 }
 
-// AddrInfoError says that a name or a service is unknown. It is an error number of getaddrinfo(3).
+// AddrInfoError reports an unknown name or service. It is an error number of getaddrinfo(3).
 type AddrInfoError struct {
 	Node, Service string
 	Code          int
@@ -90,8 +90,8 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo,
 	return GetAddrInfoOn(ctx, nil, node, service, h)
 }
 
-// GetAddrInfoOn is GetAddrInfo on a software backend; nil means what GOVERBS_DEVICE says, as without On, and
-// runtime.Native the native library.
+// GetAddrInfoOn is GetAddrInfo on a software backend. A nil backend selects by GOVERBS_DEVICE, like GetAddrInfo;
+// runtime.Native selects the native library.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
 	if err := h.check("rdma_getaddrinfo", node); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (a *AddrInfo) Next() *AddrInfo {
 	return &AddrInfo{next, a.list}
 }
 
-// Source returns the local address, to connect from or to listen on. It is not valid if there is none, or no IP
+// Source returns the local address for connecting or listening. It is invalid if there is none or it is not an IP
 // address.
 func (a *AddrInfo) Source() netip.AddrPort {
 	if !a.list.use() {
@@ -220,7 +220,7 @@ func (a *AddrInfo) Connect() []byte {
 	return slices.Clone(unsafe.Slice(ibv.Ptr[byte](a.C.AiConnect).Deref(), a.C.AiConnectLen))
 }
 
-// CanonicalNames returns the names of the source and the destination, or "". librdmacm does not ask for them today.
+// CanonicalNames returns the names of the source and the destination, or "". Current librdmacm does not request them.
 func (a *AddrInfo) CanonicalNames() (source, destination string) {
 	if !a.list.use() {
 		return "", ""
@@ -252,7 +252,7 @@ func (a *AddrInfo) name() string {
 	return fmt.Sprintf("an address of family %d", a.C.AiFamily)
 }
 
-// reason says why there is no endpoint for the answer.
+// reason returns why there is no endpoint for the answer.
 func (a *AddrInfo) reason(err error) string {
 	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, syscall.ENODEV) {
 		return "there is no InfiniBand device on the way to it"

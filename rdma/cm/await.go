@@ -21,7 +21,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	return id.beginBy(ctx, verb, id.still, do, success...)
 }
 
-// beginBy is beginEvent with what calls C: still or move.
+// beginBy is begin with a function that calls C: still or move.
 func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) error, do func() error,
 	success ...rdmacm.CMEventType) (Event, error) {
 	if err := id.use(verb, id.name); err != nil {
@@ -83,8 +83,8 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	return id.channel, nil
 }
 
-// keep keeps an event for later. The wait of another ID may have taken it, and its ID may be waiting at its own channel
-// by now.
+// keep queues an event. The wait of another ID may have received it, and its ID may be waiting at its own channel by
+// now.
 func (id *ID) keep(e Event, foreign bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -95,7 +95,7 @@ func (id *ID) keep(e Event, foreign bool) {
 	id.pending = append(id.pending, e)
 }
 
-// takePending takes the first wanted event that was kept.
+// takePending removes and returns the first wanted event that was kept.
 func (id *ID) takePending(wanted func(Event) bool) (e Event, ok bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

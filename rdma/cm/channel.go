@@ -24,7 +24,7 @@ import (
 )
 
 // EventChannel receives the events of any number of asynchronous [ID]s. Goroutines wait for it on Go's netpoller, so no
-// thread blocks. Any number of goroutines may use it at once.
+// thread blocks. It is safe for concurrent use.
 //
 // Man: rdma_create_event_channel(3)
 type EventChannel struct {
@@ -35,18 +35,18 @@ type EventChannel struct {
 	number  uint64 // of all channels, in their order
 	ready   *readiness.FD
 
-	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID of the
-	// channel gets or loses a queue pair that events may concern, or a listener is destroyed: C works on them as it
-	// takes events.
+	// calls is held while C takes an event from the channel and it is copied and acknowledged, while an ID of the
+	// channel gets or loses a queue pair that events may concern, and while a listener is destroyed: C works on them as
+	// it takes events.
 	calls sync.Mutex
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
 	event Event // guarded by ready's turn, like the next one
 	err   error
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	ids  map[*ID]struct{}
-	over bool    // the ID that the channel belongs to is being closed
+	over bool    // the ID that owns the channel is being closed
 	kept []Event // events that were taken elsewhere, before or while their IDs moved here
 }
 
@@ -62,8 +62,8 @@ func CreateEventChannel() (*EventChannel, error) {
 	return CreateEventChannelOn(nil)
 }
 
-// CreateEventChannelOn creates an event channel of a software backend; nil means what GOVERBS_DEVICE says, as without
-// On, and runtime.Native the native library.
+// CreateEventChannelOn creates an event channel of a software backend. A nil backend selects by GOVERBS_DEVICE, like
+// CreateEventChannel; runtime.Native selects the native library.
 func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	const verb = "rdma_create_event_channel"
 	backend, err := chosen.Of(backend)
@@ -94,7 +94,7 @@ func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
 
 func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.fd) }
 
-// take takes an event from C, copies and acknowledges it. It returns whether there was one.
+// take takes an event from C, copies it and acknowledges it. It reports whether there was one.
 func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
@@ -162,8 +162,8 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 	}
 }
 
-// Events waits for events, one after the other, until there is an error, which it gives, too; see [EventChannel.Event].
-// The loop may end at any time.
+// Events returns an iterator that waits for events until there is an error, which it yields last; see
+// [EventChannel.Event]. The loop may end at any time.
 func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -186,14 +186,14 @@ func (ch *EventChannel) keep(events ...Event) {
 	ch.ready.Poke()
 }
 
-// takeKept takes the first wanted event that was kept.
+// takeKept removes and returns the first wanted event that was kept.
 func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return takeFirst(&ch.kept, wanted)
 }
 
-// all are the IDs of the channel.
+// all returns the IDs of the channel.
 func (ch *EventChannel) all() []*ID {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -273,13 +273,13 @@ func (ch *EventChannel) destroy() (gone bool, err error) {
 	return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 }
 
-// free returns an error while the channel has IDs other than one.
+// free returns an error while the channel has IDs other than but.
 func (ch *EventChannel) free(but *ID) error {
 	return ch.freeOf(map[*ID]bool{but: true}, func(Event) bool { return false })
 }
 
-// freeOf returns an error while the channel has IDs other than some, and other than those of kept events, which go with
-// the channel.
+// freeOf returns an error while the channel has IDs other than those in but, and other than those of kept events for
+// which goes reports true.
 func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	ch.mu.Lock()
 	for _, e := range ch.kept {
@@ -302,7 +302,7 @@ func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	return life.InUse(ch.name(), mustClose(one.name(), n-1))
 }
 
-// mustClose says that an ID and a number of others stand in the way.
+// mustClose returns the message that an ID and a number of others must be closed or migrated.
 func mustClose(one string, more int) string {
 	const first = " to be closed or migrated first"
 	switch more {

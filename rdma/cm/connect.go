@@ -47,7 +47,7 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 	return nil
 }
 
-// givenPrivate returns the private data that a user gives: as the argument, or else in C's parameters.
+// givenPrivate returns the user's private data: the argument, or else that in C's parameters.
 func givenPrivate(param *rdmacm.ConnParam, private []byte) []byte {
 	if private == nil && param != nil {
 		return copyBytes(param.PrivateData, param.PrivateDataLen)
@@ -55,8 +55,8 @@ func givenPrivate(param *rdmacm.ConnParam, private []byte) []byte {
 	return private
 }
 
-// withPrivate calls do with connection parameters and private data, which stays in place meanwhile. nil parameters
-// without data stay nil.
+// withPrivate calls do with connection parameters and private data, which stays in place during the call. nil
+// parameters without data stay nil.
 func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam) error) error {
 	if param == nil && len(data) == 0 {
 		return do(nil)
@@ -75,17 +75,17 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 	return do(&own)
 }
 
-// DefaultConnParam returns the parameters that a nil ConnParam stands for: as many reads and atomic operations at once
-// as the devices support, 7 retries, and retries without end while the peer has no receive posted. Soft-RoCE takes 7
-// retries as retries without end, too: it never notices then that a peer has vanished.
+// DefaultConnParam returns the parameters of a nil ConnParam: the device's maximum numbers of outstanding reads and
+// atomics, 7 retries, and infinite retries while the peer has no receive posted. Soft-RoCE treats 7 retries as
+// infinite, too, and then never detects that a peer has died.
 func DefaultConnParam() rdmacm.ConnParam {
 	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH,
 		RetryCount: 7, RNRRetryCount: 7}
 }
 
-// Listen accepts requests: they arrive as RDMA_CM_EVENT_CONNECT_REQUEST, or in GetRequest. backlog is how many may wait
-// for an answer; 0 means the kernel's maximum. An ID that is not bound is bound to all addresses and a free port, which
-// LocalAddr returns.
+// Listen accepts requests: they arrive as RDMA_CM_EVENT_CONNECT_REQUEST, or in GetRequest. backlog is the maximum
+// number of pending requests; 0 means the kernel's maximum. An unbound ID is bound to all addresses and a free port,
+// which LocalAddr returns.
 //
 // C: rdma_listen
 //
@@ -114,14 +114,14 @@ func (id *ID) Listen(backlog int) error {
 	return id.failed(verb, err, because{syscall.EINVAL, "it listens already, or connects"})
 }
 
-// Connect connects to the peer, whose route has to be resolved. param is nil for [DefaultConnParam]. The peer gets
-// private, or if that is nil the PrivateData of param; what the peer answers with, ConnectEvent returns. With a queue
-// pair of CreateQP, the connection is established when Connect returns, if the ID is synchronous; otherwise
-// RDMA_CM_EVENT_ESTABLISHED reports it. Without one, the peer's answer is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish
+// Connect connects to the peer, whose route must be resolved. A nil param means [DefaultConnParam]. The peer gets
+// private, or if that is nil the PrivateData of param; ConnectEvent returns the peer's private data. With a queue pair
+// of CreateQP, the connection is established when Connect returns if the ID is synchronous, or else when
+// RDMA_CM_EVENT_ESTABLISHED arrives. Without one, the peer's reply is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish
 // completes the connection.
 //
-// There is no time to give, unlike ResolveAddr: where no machine or process has the address any more, the request is
-// sent again for about a minute, then RDMA_CM_EVENT_UNREACHABLE comes. Let ctx end earlier.
+// Unlike ResolveAddr, Connect has no timeout parameter: if no host or process has the address any more, the request is
+// retransmitted for about a minute until RDMA_CM_EVENT_UNREACHABLE arrives. Use a context with an earlier deadline.
 //
 // C: rdma_connect
 //
@@ -131,7 +131,7 @@ func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []by
 	return err
 }
 
-// ConnectEvent is Connect and returns the event that a synchronous ID waited for: it has the peer's private data.
+// ConnectEvent is Connect that also returns the event of a synchronous ID: it has the peer's private data.
 func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
 	const verb = "rdma_connect"
 	e, err := id.beginEvent(ctx, verb, func() error {
@@ -155,15 +155,15 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 	return e, err
 }
 
-// asks notes whether this end says that it will not read.
+// asks records whether this end has declared that it will not read.
 func (id *ID) asks(p *rdmacm.ConnParam) {
 	if p != nil && p.InitiatorDepth == 0 {
 		id.noReads.Store(true)
 	}
 }
 
-// learnReads tells the checks of the queue pair that C has connected it without reads, if an end wanted none. depth is
-// that of the event, which the side that asked for the connection gets.
+// learnReads informs the checks of the queue pair that C has connected it without reads, if an end wanted none. depth
+// is that of the event on the requesting side.
 func (id *ID) learnReads(depth uint8) {
 	if !id.noReads.Load() && (id.request || depth != 0) {
 		return
@@ -176,7 +176,7 @@ func (id *ID) learnReads(depth uint8) {
 const withoutQP = "it has no queue pair: call CreateQP before; or give parameters that name a queue pair of your " +
 	"own (QPNum)"
 
-// connReason says why C may have refused parameters.
+// connReason returns why C may have rejected parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	if !errors.Is(err, syscall.EINVAL) {
 		return ""
@@ -203,13 +203,13 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	return "the ID is in the wrong state: its route must be resolved, and it connects only once (see Retry)"
 }
 
-// Accept accepts a request. param is nil for [DefaultConnParam]. The peer gets private, or if that is nil the
+// Accept accepts a request. A nil param means [DefaultConnParam]. The peer gets private, or if that is nil the
 // PrivateData of param. The queue pair is in RTS when Accept returns. A synchronous ID waits until the peer has
 // confirmed.
 //
-// If ctx ends during that wait, the error is a [*rdma.VerbError] in which errors.Is finds that of ctx. The request
-// stays accepted: the peer may be connected by then, or be so later, and Event returns the outcome. Close the ID to
-// give the connection up. The same holds for Connect and for the other methods that wait: what they have begun goes on.
+// If ctx ends during that wait, the error is a [*rdma.VerbError] that matches the error of ctx. The request stays
+// accepted: the peer may be connected already or later, and Event returns the outcome. Close the ID to end the
+// connection. Likewise, operations of Connect and of other methods that wait continue after their context has ended.
 //
 // C: rdma_accept
 //
@@ -291,7 +291,7 @@ func (id *ID) Establish() error {
 		because{syscall.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
-// Notify tells the connection manager about an event of a queue pair that it does not know: IBV_EVENT_COMM_EST, a
+// Notify informs the connection manager of an event of a queue pair that it does not manage: IBV_EVENT_COMM_EST, a
 // message that arrived before the connection was established.
 //
 // C: rdma_notify
@@ -304,13 +304,13 @@ func (id *ID) Notify(event ibv.EventType) error {
 		because{syscall.EISCONN, "the connection is established already"})
 }
 
-// Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
-// the peer has disconnected, too. It does not wait if there will be no event: another method has returned it already,
-// or one that says that the connection was rejected or failed, or this side has rejected it.
+// Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which arrives
+// after the peer has disconnected, too. It does not wait if there will be no event: if another method has already
+// returned it, or an event about a rejected or failed connection, or if this side has rejected the request.
 //
-// Disconnect when the peer has its completions: a device may complete a receive here before it acknowledges the
-// message, as Soft-RoCE does, and a queue pair that is flushed in between never does. The peer's send then completes
-// after its last retry, with IBV_WC_RETRY_EXC_ERR.
+// Disconnect only when the peer has its completions: some devices, such as Soft-RoCE, complete a receive before they
+// acknowledge the message, and a queue pair that is flushed in between never acknowledges it. The peer's send then
+// completes with IBV_WC_RETRY_EXC_ERR after its last retry.
 //
 // C: rdma_disconnect
 //
@@ -322,13 +322,13 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	return id.begin(ctx, "rdma_disconnect", id.disconnect, rdmacm.CM_EVENT_DISCONNECTED)
 }
 
-// disconnect starts it and does not wait.
+// disconnect starts disconnecting and does not wait.
 func (id *ID) disconnect() error {
 	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c),
 		because{syscall.EINVAL, "there is no connection, and none was begun"})
 }
 
-// WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel, for a goroutine that waits there.
+// WriteEvent writes RDMA_CM_EVENT_USER with an argument to the ID's channel, for a goroutine that waits there.
 //
 // C: rdma_write_cm_event
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// sharedDevice is a context that librdmacm has opened, with everything that its IDs share.
+// sharedDevice is a context that librdmacm has opened, with objects that its IDs share.
 type sharedDevice struct {
 	c      uintptr
 	device *rdma.Device
@@ -26,7 +26,7 @@ type sharedDevice struct {
 
 	// shared's mu guards these
 	users   int
-	leaving int // users that are about to release it
+	leaving int // users that are releasing it
 }
 
 var shared = sharedDevices{of: map[uintptr]*sharedDevice{}}
@@ -39,7 +39,7 @@ type sharedDevices struct {
 
 func init() { shared.left.L = &shared.mu }
 
-// shareDevice returns the device of a context. Give it back with release.
+// shareDevice returns the device of a context. Release it with release.
 func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	at := uintptr(unsafe.Pointer(c))
 	shared.mu.Lock()
@@ -49,7 +49,7 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 			s.users++
 			return s, nil
 		}
-		shared.left.Wait() // its last user leaves
+		shared.left.Wait() // its last user is releasing it
 	}
 	s := &sharedDevice{c: at, users: 1}
 	var err error
@@ -60,7 +60,7 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	return s, nil
 }
 
-// make makes what is shared.
+// make creates the shared objects.
 func (s *sharedDevice) make(c *ibv.Context) (err error) {
 	if s.device, err = rdma.AdoptDevice(c, nil); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (s *sharedDevice) make(c *ibv.Context) (err error) {
 	return nil
 }
 
-// release gives the device back after close. close also gets what to close for the last user; it closes all or, with an
-// error, nothing. s may be nil.
+// release releases the device after close has succeeded. For the last user, close also gets the shared objects; it must
+// close all or, with an error, nothing. s may be nil.
 func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	if s == nil {
 		return close()
@@ -100,9 +100,9 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	return err
 }
 
-// maxMessage returns the largest message of a port between connected queue pairs, or 0 if unknown. It is asked for
-// once, because it never changes, and the answer may be slow: a kernel collects all that it knows of a port, for which
-// Soft-RoCE waits until no interface of the machine is being changed.
+// maxMessage returns the maximum message size of a port between connected queue pairs, or 0 if unknown. The constant
+// result is cached, because a query may be slow: the kernel collects all attributes of a port, for which Soft-RoCE
+// waits while any interface of the host is being changed.
 func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	if most, ok := s.messages.Load(port); ok {
 		return most.(uint32)
@@ -115,13 +115,13 @@ func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	return attr.MaxMsgSz
 }
 
-// last is what goes with the last user.
+// last returns the objects that are closed with the last user.
 func (s *sharedDevice) last() []rdma.Object { return []rdma.Object{s.pd, s.device} }
 
-// needed says why objects, and what goes with the last users of devices (which may be nil), cannot be closed, or
-// returns nil.
+// needed returns why objects, and the shared objects of the last users of devices (which may be nil), cannot be closed,
+// or nil.
 func needed(all []rdma.Object, devices ...*sharedDevice) error {
-	shared.mu.Lock() // no other user may come meanwhile
+	shared.mu.Lock() // prevents new users
 	defer shared.mu.Unlock()
 	for _, s := range devices {
 		if s != nil && s.users == 1 {
@@ -131,7 +131,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	return rdma.Needed(all...)
 }
 
-// DeviceList has the devices that connections can use, all open. They stay open until Close. Close their objects first.
+// DeviceList has the devices that connections can use, all open until Close. Close their objects first.
 //
 // C: rdma_get_devices, rdma_free_devices
 //
@@ -145,16 +145,16 @@ type DeviceList struct {
 }
 
 // GetDevices opens all devices of the native library, or of the built-in software fabric: see "Which library" in the
-// package's documentation. The native library keeps them open until the process ends, or until a
-// device is gone and GetDevices is called again. A kernel may wait for that before it removes a software device.
+// package's documentation. The native library keeps them open until the process ends, or until a device is removed and
+// GetDevices is called again. A kernel may wait for that before it removes a software device.
 //
-// If one of several devices is removed, librdmacm before rdma-core 52 sometimes takes the others for removed as well,
-// when it looks for devices again: in GetDevices, or when an ID is bound to a new device. GetDevices then does not list
-// them. If none is left, GetDevices, GetAddrInfo, and every call that creates an event channel or an ID never return.
-// The library compares addresses of libibverbs' records of devices by the low 32 bits of their difference, and records
-// that different threads have found may be further apart. 44.6, 50.1 and 51.1 have the fix, too; the 44.0 of Debian 12
-// does not. With a release without the fix, start a program that has to survive the removal of devices with
-// MALLOC_ARENA_MAX=1 in its environment: then the records are close together.
+// librdmacm before rdma-core 52 has a bug: after one of several devices is removed, it may treat the others as removed
+// when it looks for devices again, in GetDevices or when an ID is bound to a new device. GetDevices then omits them. If
+// none is left, GetDevices, GetAddrInfo, and every call that creates an event channel or an ID never return. The
+// library compares addresses of libibverbs' device records by the low 32 bits of their difference, and records created
+// by different threads may be further apart. 44.6, 50.1 and 51.1 also have the fix; the 44.0 of Debian 12 does not.
+// With an affected release, start a program that must survive the removal of devices with MALLOC_ARENA_MAX=1, which
+// keeps the records close together.
 //
 // C: rdma_get_devices
 //
@@ -163,8 +163,8 @@ func GetDevices() (*DeviceList, error) {
 	return GetDevicesOn(nil)
 }
 
-// GetDevicesOn opens all devices of a software backend; nil means what GOVERBS_DEVICE says, as without On, and
-// runtime.Native the native library.
+// GetDevicesOn opens all devices of a software backend. A nil backend selects by GOVERBS_DEVICE, like GetDevices;
+// runtime.Native selects the native library.
 func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	const verb = "rdma_get_devices"
 	backend, err := chosen.Of(backend)
@@ -187,7 +187,8 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	return l, nil
 }
 
-// Close closes all devices, or none while others need one: rdma.ErrInUse. A second Close does nothing.
+// Close closes all devices, or none and returns rdma.ErrInUse while other objects need one. A second Close does
+// nothing.
 //
 // C: rdma_free_devices
 //

@@ -13,17 +13,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// endpoint holds what the IDs of requests get.
+// endpoint has the attributes for the IDs of requests.
 type endpoint struct {
 	pd      *rdma.PD
 	attr    ibv.QPInitAttr
 	options rdma.QueueOptions
 }
 
-// CreateEP creates a synchronous ID from an answer of [GetAddrInfo]. A passive one is bound, for Listen and GetRequest.
-// For any other, the address and route are resolved, for Connect. With attr, which may be nil, CreateEP creates a queue
-// pair as CreateQP does; for a passive ID, one for each request. pd is nil for [ID.PD]. ctx ends only the wait: C gives
-// up by itself after some seconds.
+// CreateEP creates a synchronous ID from an answer of [GetAddrInfo]. A passive ID is bound, for Listen and GetRequest.
+// For others, the address and route are resolved, for Connect. With attr, which may be nil, CreateEP creates a queue
+// pair as CreateQP does; for a passive ID, one for each request. A nil pd means [ID.PD]. ctx ends only the wait: C
+// times out after some seconds.
 //
 // C: rdma_create_ep
 //
@@ -46,7 +46,7 @@ func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInit
 	}, func(id *ID) { id.Close() })
 }
 
-// createEP is CreateEP. It needs no lock: nobody else has the ID yet.
+// createEP is CreateEP. It needs no lock: the ID is not yet shared.
 func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
 	const verb = "rdma_create_ep"
 	backend := info.list.backend

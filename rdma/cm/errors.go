@@ -19,9 +19,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
-// ECONNREFUSED for a rejection (of a lookup of datagrams, too), ETIMEDOUT for a peer that does not answer, ENODEV for a
-// device that is gone, and so on. errors.As finds an rdma.VerbError as well, with the same errno.
+// EventError reports a failed operation, with its event. It matches the corresponding errno: ECONNREFUSED for a
+// rejection, also of a datagram lookup, ETIMEDOUT for a peer that does not respond, ENODEV for a removed device, and so
+// on. It also matches an rdma.VerbError with the same errno.
 //
 // Man: rdma_get_cm_event(3)
 type EventError struct {
@@ -42,7 +42,7 @@ func (e *EventError) Error() string {
 	return s + ": " + verberr.Text(e.errno())
 }
 
-// Reasons of a rejection over InfiniBand and RoCE that matter to a program.
+// Reasons of a rejection over InfiniBand and RoCE that matter to programs.
 const (
 	rejectStaleConn        = 10
 	rejectNoListener       = 8 // an invalid service ID
@@ -54,19 +54,19 @@ const (
 	rejectUnsupportedReply = 9
 )
 
-// Answers to a lookup of datagrams that give no queue pair.
+// Status values of a datagram lookup without a queue pair.
 const (
 	lookupNoListener = 1 // an unsupported service ID
 	lookupRejected   = 2
 )
 
-// noQueuePair reports whether the peer has answered a lookup, without a queue pair. The event is the same where nobody
-// answers, with a status of 0, or the negative of an errno.
+// noQueuePair reports whether the peer has answered a lookup without a queue pair. The event is the same if there is no
+// answer, with a status of 0 or a negative errno.
 func (e *EventError) noQueuePair() bool {
 	return e.Event.Type == rdmacm.CM_EVENT_UNREACHABLE && e.Event.Status > 0
 }
 
-// nobodyListens reports whether the peer's machine has answered that no program listens.
+// nobodyListens reports whether the peer's host has answered that there is no listener.
 func (e *EventError) nobodyListens() bool {
 	return e.noQueuePair() && e.Event.Status == lookupNoListener ||
 		e.Event.Type == rdmacm.CM_EVENT_REJECTED && e.Event.Status == rejectNoListener
@@ -125,8 +125,8 @@ func (e *EventError) reason() string {
 	return ""
 }
 
-// NoAnswerHint returns what to check if the peer does not answer, for error messages of a program with a timeout of its
-// own. An [EventError] has it already.
+// NoAnswerHint returns what to check if the peer does not answer, for error messages of a program with its own timeout.
+// An [EventError] already includes it.
 func (id *ID) NoAnswerHint() string {
 	peer := id.PeerAddr().Addr().Unmap()
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
@@ -163,7 +163,7 @@ func addressesOf(backend runtime.Backend) string {
 	return "; the software devices have " + strings.Join(texts, ", ")
 }
 
-// elsewhere says, of software devices without a wire, how to reach other processes. It is "" for others.
+// elsewhere returns how to reach other processes, for software devices without a wire, or "".
 func elsewhere(backend runtime.Backend) string {
 	b, _ := backend.(interface{ Addresses() map[netip.Addr]string })
 	if b == nil || slices.ContainsFunc(slices.Collect(maps.Values(b.Addresses())), chosen.IsWired) {
@@ -172,7 +172,7 @@ func elsewhere(backend runtime.Backend) string {
 	return " in this process, and a device soft@ADDRESS reaches others"
 }
 
-// alone says, of a peer on a software device without a wire, that no other process is there. It is "" for others.
+// alone returns that other processes cannot be reached, for software devices without a wire, or "".
 func (id *ID) alone() string {
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	if !software {
@@ -209,13 +209,13 @@ func (e *EventError) errno() runtime.Errno {
 	return syscall.EIO
 }
 
-// Is reports the errno that matches the event, and runtime.ErrNotSupported if it says so.
+// Is reports whether target is the errno of the event, or runtime.ErrNotSupported if that matches the errno.
 func (e *EventError) Is(target error) bool {
 	errno := e.errno()
 	return target == errno || (&runtime.CallError{Errno: errno}).Is(target)
 }
 
-// As gives the error as an [rdma.VerbError], which all other methods fail with.
+// As converts the error to an [rdma.VerbError], the error type of all other methods.
 func (e *EventError) As(target any) bool {
 	to, ok := target.(**rdma.VerbError)
 	if ok {
@@ -225,10 +225,10 @@ func (e *EventError) As(target any) bool {
 	return ok
 }
 
-// Timeout reports whether the peer did not answer. With it, a net.OpError is a timeout, too.
+// Timeout reports whether the peer did not answer, so that a net.OpError with this error is a timeout, too.
 func (e *EventError) Timeout() bool { return e.errno() == syscall.ETIMEDOUT }
 
-// invalid is the error of arguments that the ID, if it is open, does not take.
+// invalid returns the error for arguments that an open ID rejects.
 func (id *ID) invalid(verb, reason string) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (id *ID) invalid(verb, reason string) error {
 	return verberr.Invalid(verb, id.named(), "%s", reason)
 }
 
-// because is the meaning of an errno in a call for which C says no more.
+// because is the meaning of an errno of a call.
 type because struct {
 	errno  runtime.Errno
 	reason string

@@ -11,16 +11,16 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// Event is an event of an [ID]: a copy of C's event, which is acknowledged already. rdmacm.EventMeaning explains the
+// Event is an event of an [ID]: a copy of C's event, which has been acknowledged. rdmacm.EventMeaning explains the
 // types.
 //
 // Man: rdma_get_cm_event(3)
 type Event struct {
 	Type rdmacm.CMEventType
-	// Status is 0 or an error: usually a negative errno; for a rejection its reason, which is 28 after rdma_reject.
+	// Status is 0 or an error: usually a negative errno; for a rejection the reason, which is 28 after rdma_reject.
 	Status int
-	// ID is the event's ID. With RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject; the receiver
-	// closes it.
+	// ID is the event's ID. For RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject, which the receiver
+	// must close.
 	ID *ID
 	// Listener is the ID that received the request.
 	Listener *ID
@@ -29,7 +29,7 @@ type Event struct {
 	// UD is valid if C's param.ud is: with datagram services, and after joining a multicast group. Its PrivateData is
 	// 0.
 	UD rdmacm.UDParam
-	// PrivateData is the data that the peer sent, or nil. Over InfiniBand and RoCE, zeros follow it; see the package's
+	// PrivateData is the peer's data, or nil. Over InfiniBand and RoCE it is padded with zeros: see the package's
 	// documentation.
 	PrivateData []byte
 	// Group identifies the join of a multicast event: the number that Join returned.
@@ -57,7 +57,7 @@ func (e Event) String() string {
 	return s
 }
 
-// copyEvent copies C's event. The caller holds the channel's C lock, so that none of the IDs goes away.
+// copyEvent copies C's event. The caller holds the channel's C lock, so that its IDs stay valid.
 func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 	e := Event{Type: c.Event, Status: int(c.Status)}
 	if c.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {
@@ -90,7 +90,7 @@ func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 	return e
 }
 
-// copyBytes copies memory of C's.
+// copyBytes copies C memory.
 func copyBytes(address uintptr, n uint8) []byte {
 	if address == 0 || n == 0 {
 		return nil
@@ -110,8 +110,8 @@ func (e Event) failed() bool {
 	return failures[e.Type] || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER
 }
 
-// Err returns the [EventError] of an operation that the event ends with an error, or nil: methods of an asynchronous ID
-// only start operations. verb is the operation, as in "rdma_connect". Events that end a connection are errors, too.
+// Err returns an [EventError] if the event ends an operation with an error, or nil: methods of an asynchronous ID only
+// start operations. verb is the operation, such as "rdma_connect". Events that end a connection are errors, too.
 func (e Event) Err(verb string) error {
 	if !e.failed() {
 		return nil

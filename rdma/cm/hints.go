@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Hints restrict the answers of [GetAddrInfo]. They belong to the caller again when it returns.
+// Hints restrict the answers of [GetAddrInfo]. The caller may reuse them when it returns.
 //
 // Man: rdma_getaddrinfo(3)
 type Hints struct {
@@ -30,16 +30,16 @@ type Hints struct {
 	// AF_IB address in its place, or nil; Family is AF_IB in the answer then.
 	Destination   netip.AddrPort
 	DestinationIB *IBAddr
-	// Route restricts the paths, on InfiniBand. librdmacm passes a single one to ibacm(8), without its flags. It
-	// ignores more than one, and all of them if ibacm does not run or Flags have RAI_PASSIVE. The software devices
-	// ignore it.
+	// Route restricts the paths, on InfiniBand. librdmacm passes a single path to ibacm(8), without its flags. It
+	// ignores multiple paths, and all if ibacm does not run or Flags have RAI_PASSIVE. The software devices ignore
+	// Route.
 	Route []rdmacm.IBVPathData
-	// Connect is the data that must precede private data. It exists because rdma_addrinfo has it: no librdmacm up to 65
-	// reads it in hints, and an answer has its own.
+	// Connect is data that must precede private data, as in rdma_addrinfo. librdmacm up to 65 does not read it in hints;
+	// an answer has its own.
 	Connect []byte
 }
 
-// check returns an error if C would dereference a missing part, or could not be told the meaning.
+// check returns an error if C would dereference a missing part, or could not represent the hints.
 func (h *Hints) check(verb, node string) error {
 	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
 		return verberr.Invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")
@@ -53,7 +53,7 @@ func (h *Hints) check(verb, node string) error {
 	}
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
 	if h.Family == rdmacm.AF_IB && h.Flags&native == native && h.Flags&rdmacm.RAI_SA == 0 {
-		// librdmacm takes whatever it has found for an address of IPv6
+		// librdmacm treats the result as an IPv6 address
 		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
 			return verberr.Invalid(verb, "Hints",
 				"with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not "+
@@ -64,8 +64,8 @@ func (h *Hints) check(verb, node string) error {
 	return nil
 }
 
-// cHints are hints as C takes them. C follows the addresses in them: those of the structure itself, which does not
-// move, and of what it keeps alive.
+// cHints are hints in C's format. C follows the addresses in them, which point into the structure itself and to memory
+// that it keeps alive.
 type cHints struct {
 	rdmacm.AddrInfo
 	source, destination *rdmacm.SockaddrStorage
@@ -73,7 +73,7 @@ type cHints struct {
 	connect             []byte
 }
 
-// c gives the hints as C takes them, to be kept alive until C has read them.
+// c converts the hints for C. Keep the result alive until C has read it.
 func (h *Hints) c() *cHints {
 	hints := new(cHints)
 	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
@@ -117,7 +117,7 @@ func anyAddress(ip netip.AddrPort, ib *IBAddr) *rdmacm.SockaddrStorage {
 	return nil
 }
 
-// sockaddrLen is how many bytes of an address count.
+// sockaddrLen returns the length of an address.
 func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
 	switch {
 	case s == nil:

@@ -10,30 +10,29 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// IBAddr is an AF_IB address: a port's GID, and a service ID in place of a port number. It needs no IP address and no
-// IPoIB. All numbers are in the byte order of the machine. [NewIBAddr] makes one of a port number. The zero IBAddr
-// means all devices and any service.
+// IBAddr is an AF_IB address: a port's GID, and a service ID instead of a port number. It needs no IP address and no
+// IPoIB. All numbers are in host byte order. [NewIBAddr] returns the address of a port number. The zero IBAddr means
+// all devices and any service.
 //
 // Linux connects with AF_IB only on ports whose link layer is InfiniBand or Omni-Path. iWARP does not support it. RoCE
-// uses IP addresses, and nobody can be reached with AF_IB: BindIB to a GID returns ENODEV, and so does ResolveIBAddr
-// with a source; without a source it finds the port with the peer's subnet prefix, and then ResolveRoute returns
-// ENODEV. BindIB without a GID, and Listen after it, succeed on every kernel that supports AF_IB: they mean all
-// InfiniBand ports, if any. The software devices are RoCE devices, and return ENODEV from everything but ResolveRoute
-// at once.
+// uses IP addresses and does not reach peers with AF_IB: BindIB to a GID returns ENODEV, and so does ResolveIBAddr with
+// a source; without a source it finds the port with the peer's subnet prefix, and then ResolveRoute returns ENODEV.
+// BindIB without a GID, and Listen after it, succeed on every kernel that supports AF_IB: they mean all InfiniBand
+// ports, if any. The software devices are RoCE devices, and return ENODEV at once, except from ResolveRoute.
 //
 // With AF_IB, private data has 92 bytes in a request for a connection, and 216 in one for a datagram service, because
 // the kernel puts no addresses in front of it; rdmacm.PrivateDataLimit has these numbers.
 type IBAddr struct {
 	// GID is the port's GID; zeros mean all ports of all devices.
 	GID ibv.GID
-	// PKey is the partition key; 0xFFFF is the default one. It has to be in the port's table to resolve an address.
+	// PKey is the partition key; 0xFFFF is the default. To resolve an address, it must be in the port's table.
 	PKey uint16
 	// FlowInfo has the flow label in the lower 20 bits.
 	FlowInfo uint32
-	// ServiceID names the service. Its lower 16 bits are the port number. The bits above are the port space if
-	// ServiceMask has them: 0x01060000 for RDMA_PS_TCP, 0x01110000 for RDMA_PS_UDP, 0x013F0000 for RDMA_PS_IB. An ID of
-	// RDMA_PS_IB takes all three, an ID of another port space only its own; anything else is EPROTONOSUPPORT. Port 0
-	// means a free one.
+	// ServiceID identifies the service. Its lower 16 bits are the port number; port 0 means a free one. The bits above
+	// are the port space if ServiceMask has them: 0x01060000 for RDMA_PS_TCP, 0x01110000 for RDMA_PS_UDP, 0x013F0000 for
+	// RDMA_PS_IB. An ID of RDMA_PS_IB accepts all three, an ID of another port space only its own; anything else is
+	// EPROTONOSUPPORT.
 	ServiceID uint64
 	// ServiceMask has the bits of ServiceID that are valid. 0 leaves everything to the kernel.
 	ServiceMask uint64
@@ -41,8 +40,8 @@ type IBAddr struct {
 	ScopeID uint64
 }
 
-// NewIBAddr returns the address of a port number in a port space, in the default partition, as librdmacm makes it of an
-// IP port.
+// NewIBAddr returns the address of a port number in a port space, in the default partition, as librdmacm derives it
+// from an IP port.
 func NewIBAddr(gid ibv.GID, ps rdmacm.PortSpace, port uint16) IBAddr {
 	a := IBAddr{GID: gid, PKey: 0xFFFF, ServiceID: uint64(ps)<<16 | uint64(port), ServiceMask: rdmacm.IB_IP_PS_MASK}
 	if port != 0 {
@@ -62,7 +61,7 @@ func (a IBAddr) String() string {
 	return fmt.Sprintf("ib[%s]:%#x pkey %#x", a.GID, a.ServiceID, a.PKey)
 }
 
-// sockaddr is the address as C takes it.
+// sockaddr converts the address for C.
 func (a IBAddr) sockaddr() *rdmacm.SockaddrStorage {
 	s := new(rdmacm.SockaddrStorage)
 	*(*rdmacm.SockaddrIB)(unsafe.Pointer(s)) = rdmacm.SockaddrIB{
@@ -73,7 +72,7 @@ func (a IBAddr) sockaddr() *rdmacm.SockaddrStorage {
 	return s
 }
 
-// ibAddr is an address of C's, and whether it is one of AF_IB.
+// ibAddr converts an address of C, and reports whether it is an AF_IB address.
 func ibAddr(s *rdmacm.Sockaddr) (a IBAddr, ok bool) {
 	if s == nil || s.SAFamily != rdmacm.AF_IB {
 		return a, false

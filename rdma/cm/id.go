@@ -19,19 +19,19 @@ import (
 
 // ID is one end of a connection, a listener, or a datagram endpoint: rdma_cm_id.
 //
-// Any number of goroutines may use it at once. Goroutines that wait for its events take turns. Methods that take a
-// context wait for the outcome if the ID is synchronous, and return an [EventError] if it failed. On an asynchronous ID
-// they only start the operation, and events report the outcome.
+// An ID is safe for concurrent use; goroutines that wait for its events take turns. Methods with a context wait for the
+// outcome if the ID is synchronous, and return an [EventError] if the operation failed. On an asynchronous ID they only
+// start the operation, and events report the outcome.
 //
-// # When the peer is gone
+// # Detecting a dead peer
 //
-// A peer that calls Disconnect or Close tells its manager, and this end gets RDMA_CM_EVENT_DISCONNECTED: [ID.Event]
-// returns it, which a passive server waits for in a goroutine. Kernels do this for processes that end, too. Outstanding
-// receives do not complete by that. Call Disconnect then: they complete with IBV_WC_WR_FLUSH_ERR, and waits for
-// completions end. A peer whose machine or link is gone tells nobody, nor does the process of a device soft@ADDRESS
-// that is killed: only a send, write or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds; a server
-// that serves one-sided reads alone learns nothing. Let such a server write nothing now and then, which the peer's
-// device acknowledges and its program does not see, or use package stream, which does so:
+// When the peer calls Disconnect or Close, or its process ends on a kernel-managed connection, this end gets
+// RDMA_CM_EVENT_DISCONNECTED: [ID.Event] returns it, for which a passive server waits in a goroutine. Outstanding
+// receives do not complete by that. Then call Disconnect: they complete with IBV_WC_WR_FLUSH_ERR, and waits for
+// completions end. There is no event if the peer's host or link dies, or a process with a device soft@ADDRESS is
+// killed: then only a send, write or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds. A server of
+// one-sided reads should therefore post a write of 0 bytes from time to time, which the peer's device acknowledges
+// without its program, or use package stream, which does so:
 //
 //	id.PostWrite(1, nil, nil, ibv.SEND_SIGNALED, 0, 0)
 //
@@ -49,10 +49,10 @@ type ID struct {
 	listens atomic.Bool
 	noted   atomic.Pointer[noted] // after the last call, for String
 
-	mu      sync.Mutex // guards what follows, up to record
+	mu      sync.Mutex // guards the fields below, up to record
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
-	pending []Event     // of a synchronous ID: events that came while another one was waited for
+	pending []Event     // events of a synchronous ID that arrived during a wait for another one
 	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will say so any more
 	shared  *sharedDevice
 	joins   uint64
@@ -61,21 +61,21 @@ type ID struct {
 	record  sync.RWMutex // guards c's channel and queues: most calls read or dereference them in C
 	changes sync.Mutex   // guards objects
 	objects objects
-	passive *endpoint // of CreateEP: what GetRequest gives to the IDs of requests
-	preface int       // of CreateEP: how many bytes C puts in front of the private data of a request
+	passive *endpoint // of CreateEP: attributes for the IDs of requests
+	preface int       // of CreateEP: number of bytes that C adds before the private data of a request
 	verbs   verbsQueue
 }
 
-var known sync.Map // IDs by the addresses that C knows them by
+var known sync.Map // IDs by their addresses in C
 
-// knownID is the ID at an address, or nil.
+// knownID returns the ID at an address, or nil.
 func knownID(c ibv.Ptr[rdmacm.CMID]) *ID {
 	id, _ := known.Load(uintptr(c))
 	own, _ := id.(*ID)
 	return own
 }
 
-// newID makes an ID of C's known. A new one of a request has what its listener gives it.
+// newID returns an ID for C's, and registers it. The ID of a request gets attributes from its listener.
 func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	id := &ID{c: c, ps: c.PS, backend: ch.backend, channel: ch}
 	for i := range id.verbs.turns {
@@ -112,8 +112,8 @@ func CreateID(ps rdmacm.PortSpace) (*ID, error) {
 	return CreateIDOn(nil, ps)
 }
 
-// CreateIDOn creates a synchronous ID of a software backend; nil means what GOVERBS_DEVICE says, as without On, and
-// runtime.Native the native library.
+// CreateIDOn creates a synchronous ID of a software backend. A nil backend selects by GOVERBS_DEVICE, like CreateID;
+// runtime.Native selects the native library.
 func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {
@@ -130,8 +130,8 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 // C returns C's object, for calls of generated/librdmacm. It belongs to the ID.
 func (id *ID) C() *rdmacm.CMID { return id.c }
 
-// SetValue keeps a value of the user's with the ID, for what its events are about. The ID of a request begins with the
-// value that its listener has.
+// SetValue attaches a value to the ID, for handlers of its events. The ID of a request inherits the value of its
+// listener.
 func (id *ID) SetValue(v any) { id.value.Store(valueOf{v}) }
 
 // Value returns the value of SetValue, or nil.
@@ -164,8 +164,8 @@ func (id *ID) Device() (*rdma.Device, error) {
 	return s.device, nil
 }
 
-// PD returns a protection domain that all IDs on the device share. Like Device, it has an error, because the first call
-// allocates it, and an ID that has no device yet has none.
+// PD returns a protection domain that all IDs on the device share. Like Device, it fails if the ID has no device yet,
+// or if the allocation by the first call fails.
 func (id *ID) PD() (*rdma.PD, error) {
 	s, err := id.share()
 	if err != nil {
@@ -212,7 +212,7 @@ func (id *ID) still(do func() error) error {
 	return do()
 }
 
-// move is still for a call by which the ID may get addresses or a device. No other call waits until no event is taken.
+// move is still for a call that may give the ID addresses or a device. Other calls do not wait until no event is taken.
 func (id *ID) move(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
@@ -220,8 +220,8 @@ func (id *ID) move(do func() error) error {
 	return do()
 }
 
-// alter calls C to give queues to the ID or to take them away. No other call of C uses the ID meanwhile or takes events
-// of its channel.
+// alter calls C to give queues to the ID or to remove them. Meanwhile no other call of C uses the ID or takes events of
+// its channel.
 func (id *ID) alter(do func() error) error {
 	id.record.Lock()
 	defer id.record.Unlock()
@@ -229,7 +229,7 @@ func (id *ID) alter(do func() error) error {
 	return do()
 }
 
-// lockCalls takes the call lock of the ID's channel, and returns it. The caller holds record.
+// lockCalls locks and returns the call lock of the ID's channel. The caller holds record.
 func (id *ID) lockCalls() *sync.Mutex {
 	id.mu.Lock()
 	ch := id.channel
@@ -239,28 +239,28 @@ func (id *ID) lockCalls() *sync.Mutex {
 }
 
 // Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it created. It
-// disconnects a connection without an event for goroutines that wait, and rejects a request that was not accepted.
-// Goroutines that wait for events of a synchronous ID wake with an error.
+// disconnects without an event for waiting goroutines, and rejects a request that was not accepted. Goroutines that
+// wait for events of a synchronous ID return with an error.
 //
-// If other objects need one of these, or the domain or device that go with the last ID on it (a memory region of
-// RegMsgs, for example), Close does nothing and names them; errors.Is finds rdma.ErrInUse.
+// If other objects need one of these, or the domain or device that are closed with the last ID on it (a memory region
+// of RegMsgs, for example), Close fails with rdma.ErrInUse and names them.
 //
-// If C refuses to destroy one of the objects, because of something that package rdma does not know, the objects before
-// it are gone for good, and so are multicast groups and undelivered requests; the error names them all. The ID lives on
-// without them: it is bound or connected as before, QP and SRQ return nil for objects that are gone, CreateQP creates a
-// new one, and Close tries the rest again.
+// If C fails to destroy one of the objects, for a reason that package rdma does not know, the objects before it are
+// destroyed, and so are multicast groups and pending requests; the error names them all. The ID stays valid without
+// them: it is bound or connected as before, QP and SRQ return nil for destroyed objects, CreateQP creates a new one,
+// and Close can be repeated.
 //
 // C: rdma_destroy_id, rdma_destroy_ep
 //
 // Man: rdma_destroy_id(3), rdma_destroy_ep(3)
 func (id *ID) Close() error {
-	if err := id.needed(); err != nil { // before anybody is woken
+	if err := id.needed(); err != nil { // before any goroutine is woken
 		return err
 	}
 	return id.life.Close()
 }
 
-// needed says why the ID cannot be closed, or returns nil.
+// needed returns why the ID cannot be closed, or nil.
 func (id *ID) needed() error {
 	if err := id.channelNeeded(); err != nil {
 		return err
@@ -274,8 +274,8 @@ func (id *ID) needed() error {
 	return needed(all, s)
 }
 
-// channelNeeded says why the event channel of a synchronous ID, which goes with it, cannot be closed, or returns nil.
-// Undelivered requests go, too.
+// channelNeeded returns why the event channel of a synchronous ID, which is closed with it, cannot be closed, or nil.
+// Pending requests are closed, too.
 func (id *ID) channelNeeded() error {
 	id.mu.Lock()
 	ch, own := id.channel, id.sync
@@ -297,8 +297,8 @@ func (id *ID) requests(e Event) bool {
 	return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id
 }
 
-// destroy closes everything, when nothing needs it and nothing can need it any more. It returns whether C has released
-// the ID. It needs no lock: no call is under way.
+// destroy closes everything after all users are gone. It reports whether C has destroyed the ID. It needs no lock: no
+// call is in progress.
 func (id *ID) destroy() (gone bool, err error) {
 	if err := id.channelNeeded(); err != nil { // by what came in the meantime
 		return false, err
@@ -336,8 +336,8 @@ func (id *ID) destroy() (gone bool, err error) {
 	return true, nil
 }
 
-// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. Other goroutines may take events
-// meanwhile, unless they could be requests to it.
+// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. Meanwhile other goroutines may
+// take events, unless these could be requests to it.
 func (id *ID) destroyC() error {
 	if id.listens.Load() {
 		defer id.lockCalls().Unlock()
@@ -350,10 +350,10 @@ func (id *ID) destroyC() error {
 	return err
 }
 
-// leaving counts what leaveAll has ended for good.
+// leaving counts what leaveAll has ended.
 type leaving struct{ groups, requests int }
 
-// explain adds what had ended before to a later error of Close.
+// explain adds these counts to a later error of Close.
 func (f leaving) explain(err error) error {
 	if f == (leaving{}) {
 		return err
@@ -361,8 +361,8 @@ func (f leaving) explain(err error) error {
 	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
 }
 
-// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests. It needs no lock: no call is under
-// way.
+// leaveAll leaves all multicast groups and closes the IDs of pending requests. It needs no lock: no call is in
+// progress.
 func (id *ID) leaveAll(left *leaving) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
 		return verberr.Wrap("rdma_leave_multicast", id.name(), err)

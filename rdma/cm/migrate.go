@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of
-// its own. Goroutines that wait for events of a synchronous ID meanwhile get an error. An ID whose requests were taken
-// and are still on its channel cannot move: rdma.ErrInUse.
+// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with its own
+// channel. Goroutines that wait for events of a synchronous ID get an error. Migrate fails with rdma.ErrInUse if the
+// IDs of accepted requests are still on the ID's channel.
 //
 // C: rdma_migrate_id
 //
@@ -49,8 +49,8 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	return nil
 }
 
-// adopt moves an ID and its kept events from another channel to this one. The other channel goes away if it was the
-// ID's own.
+// adopt moves an ID and its kept events from another channel to this one. The other channel is closed if the ID owned
+// it.
 func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, own bool) error {
 	if err := ch.use(verb, ch.name); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, o
 	return nil
 }
 
-// lockBoth takes the call locks of two channels, which may be the same, always in the same order. It returns the unlock
+// lockBoth locks the call locks of two channels, which may be the same, in a fixed order. It returns the unlock
 // function.
 func lockBoth(a, b *EventChannel) (unlock func()) {
 	if a == b {

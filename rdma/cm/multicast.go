@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// Join joins a multicast group. The ID has to be bound, or an address of the group's network resolved. The event says
-// how to reach the group (UD); its Group is the number that Join returns. The queue pair of CreateQP is attached by
-// then. A synchronous ID waits for the event and returns it. Over RoCE v2, Linux joins groups of IPv4 alone; others are
-// [rdma.ErrNotSupported].
+// Join joins a multicast group. The ID must be bound, or an address of the group's network resolved. The event has the
+// address of the group (UD), and its Group is the number that Join returns. By then the queue pair of CreateQP is
+// attached. A synchronous ID waits for the event and returns it. Over RoCE v2, Linux joins only groups of IPv4; others
+// return [rdma.ErrNotSupported].
 //
-// To send, make an address handle of the event's UD.AHAttr, and give it to PostUDSend with UD.QPNum. A receive needs 40
-// bytes in front of the message, which rdma.Datagram splits off. A member also gets what it sends itself, unless its
-// queue pair has IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, which not every device takes.
+// To send, create an address handle from the event's UD.AHAttr, and pass it to PostUDSend with UD.QPNum. A receive
+// needs 40 bytes before the message, which rdma.Datagram splits off. A member also receives its own messages, unless
+// its queue pair has IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, which not every device supports.
 //
 // C: rdma_join_multicast
 //
@@ -33,7 +33,7 @@ func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e 
 	return id.joinPlain(ctx, verb, sockaddr(group))
 }
 
-// JoinIB is Join of a group by its GID, on ports with InfiniBand's link layer. It ignores the other fields of the
+// JoinIB is Join for a group by its GID, on ports with InfiniBand's link layer. It ignores the other fields of the
 // address.
 //
 // C: rdma_join_multicast
@@ -51,7 +51,7 @@ func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.Sockaddr
 	})
 }
 
-// JoinEx is Join with flags. With RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, the queue pair is not attached, and can only
+// JoinEx is Join with flags. With RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, the queue pair is not attached and can only
 // send to the group.
 //
 // C: rdma_join_multicast_ex

@@ -13,7 +13,7 @@ import (
 // unbound is the name of an ID without an address.
 const unbound = "unbound ID"
 
-// name returns the ID's name in messages: with its addresses, without its device. A closed ID has the name that it had,
+// name returns the ID's name for messages: with its addresses, without its device. A closed ID keeps its last name,
 // with its device.
 func (id *ID) name() string {
 	if id.life.TryUse() {
@@ -26,7 +26,7 @@ func (id *ID) name() string {
 	return unbound
 }
 
-// named is name while the ID is kept open.
+// named is name for an ID that is kept open.
 func (id *ID) named() string {
 	c := librdmacm.GetPeerAddr(id.c)
 	local, peer := addressString(librdmacm.GetLocalAddr(id.c)), addressString(c)
@@ -41,9 +41,9 @@ func (id *ID) named() string {
 	return unbound
 }
 
-// learn notes the ID's addresses and its device for String, which does not read C's memory: after every event, and
-// every call that may have changed them. The caller keeps the ID open, and C from taking an event of it, which writes
-// them.
+// learn records the ID's addresses and its device for String, which does not read C's memory, after every event and
+// every call that may have changed them. The caller keeps the ID open and prevents C from taking an event of it, which
+// writes them.
 func (id *ID) learn() {
 	if noted := id.noted.Load(); noted != nil && noted.addr == id.c.Route.Addr && noted.on == id.c.Verbs {
 		return
@@ -61,14 +61,14 @@ func (id *ID) learnBetweenEvents() {
 	id.learn()
 }
 
-// noted is what String says of an ID with these addresses on that device.
+// noted is the cached String of an ID.
 type noted struct {
 	addr rdmacm.Addr
 	on   ibv.Ptr[ibv.Context]
 	text string // "ID 127.0.0.1:7 on soft0"
 }
 
-// deviceName is what ibv_get_device_name returns.
+// deviceName returns the result of ibv_get_device_name.
 func deviceName(c *ibv.Context) string {
 	name, _, _ := bytes.Cut(c.Device.Deref().Name[:], []byte{0})
 	return string(name)

@@ -14,8 +14,8 @@ type object struct {
 	life life.Life
 }
 
-// created makes the object live. On Close, wake ends waits of calls under way, and then destroy destroys the object in
-// C and returns whether it is gone. If it is not, it lives on.
+// created makes the object usable. Close calls wake to end waits of calls in progress, and then destroy, which destroys
+// the object in C and reports whether it is gone. If it is not, the object stays usable.
 func (o *object) created(name string, wake func(), destroy func() (gone bool, err error)) {
 	o.life.Wake = wake
 	o.life.Begin(name, destroy)
@@ -31,7 +31,7 @@ func (o *object) use(verb string, name func() string) error {
 
 func (o *object) done() { o.life.Done() }
 
-// closedError says that an object is closed.
+// closedError returns the error for a closed object.
 func closedError(verb, object string) error {
 	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Err: rdma.ErrClosed}
 }

@@ -20,8 +20,8 @@ func option[T any](id *ID, level, name int, value T, reasons ...because) error {
 	}, reasons...)
 }
 
-// SetToS sets the type of service of the ID's connections; with RoCE and iWARP that of the IP packets (DSCP << 2). Call
-// it before the route is resolved.
+// SetToS sets the type of service of the ID's connections: with RoCE and iWARP, that of the IP packets (DSCP << 2).
+// Call it before the route is resolved.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_TOS
 //
@@ -57,9 +57,9 @@ func truth(set bool) int32 {
 	return 0
 }
 
-// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent,
-// up to 31; 0 means for ever. Call it before Connect or Accept: a queue pair takes it when it is connected. C says
-// nothing when it comes too late; here that is an error.
+// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it retransmits: 4.096 µs · 2^exponent,
+// up to 31; 0 means for ever. Call it before Connect or Accept, which apply it to the queue pair; C ignores a later
+// call silently, SetAckTimeout returns an error.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
 //

@@ -4,9 +4,8 @@ package cm
 
 import "log/slog"
 
-// String returns the addresses and the device of the ID as they were after its last call or event: "ID 127.0.0.1:4000
-// to 127.0.0.2:5000 on mlx5_0", with ", closed" behind it after Close. It neither calls C nor waits; any goroutine may
-// call it at any time.
+// String returns the ID's addresses and device as of its last call or event: "ID 127.0.0.1:4000 to 127.0.0.2:5000 on
+// mlx5_0", with the suffix ", closed" after Close. It neither calls C nor waits, and is safe for concurrent use.
 func (id *ID) String() string {
 	if id == nil || id.noted.Load() == nil {
 		return "ID that was never created"
@@ -21,8 +20,8 @@ func (id *ID) String() string {
 // LogValue is String, for package log/slog.
 func (id *ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
-// String returns "event channel" and its descriptor, with ", closed" behind it after Close. As with [ID.String], any
-// goroutine may call it at any time.
+// String returns "event channel" and its descriptor, with the suffix ", closed" after Close. Like [ID.String], it is
+// safe for concurrent use.
 func (ch *EventChannel) String() string {
 	switch {
 	case ch.number == 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// objects are the objects that an ID has created. It creates a completion queue if the caller names none.
+// objects are the objects that an ID has created, including completion queues that the caller did not name.
 type objects struct {
 	owner    *owner
 	qp       *rdma.QP
@@ -30,18 +30,18 @@ const (
 	ofSRQ
 )
 
-// owner is the ID that has the objects: C destroys them by it. Retry changes it.
+// owner is the ID that owns the objects and by which C destroys them. Retry changes it.
 type owner struct{ atomic.Pointer[ID] }
 
 func (o *owner) destroyQP(qp *ibv.QP) error    { return o.Load().destroyQP(qp) }
 func (o *owner) destroySRQ(srq *ibv.SRQ) error { return o.Load().destroySRQ(srq) }
 
-// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. pd
-// is nil for [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; for each one that it does
-// not name, the ID creates one with a channel that is large enough. The queue pair uses the ID's shared receive queue
-// if attr names none. Its type is the ID's if attr has none, which is RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A Cap
-// that is all zero is that of rdma.QPParts: 64 sends and 64 receives of one entry each. Accept and Connect bring the
-// queue pair to RTS: sends may be posted after Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
+// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. A
+// nil pd means [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; the ID creates those
+// that it does not name, with a channel and sufficient size. If attr names no shared receive queue, the ID's is used.
+// The default type is the ID's: RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A zero Cap means that of rdma.QPParts: 64
+// sends and 64 receives of one entry each. Accept and Connect move the queue pair to RTS: sends may be posted after
+// Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
 //
 // C: rdma_create_qp
 //
@@ -60,7 +60,7 @@ func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (
 	return id.createQP("rdma_create_qp", ex, o)
 }
 
-// CreateQPEx is CreateQP for any kind of queue pair; attr's CompMask says which of its fields are valid.
+// CreateQPEx is CreateQP for any kind of queue pair; the CompMask of attr selects its valid fields.
 //
 // C: rdma_create_qp_ex
 //
@@ -136,9 +136,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// giveQP has C create the queue pair, which it gives the ID last. Events change it only after an attempt to connect, or
-// to join a group, but for a rejection, which breaks the one that it finds: until then, other goroutines may take
-// events meanwhile.
+// giveQP makes C create the queue pair, which it assigns to the ID last. Only an attempt to connect or to join a group
+// lets events change the queue pair, and a rejection, which breaks it; until then, other goroutines may take events
+// meanwhile.
 func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	id.record.Lock()
 	defer id.record.Unlock()
@@ -148,9 +148,9 @@ func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	return librdmacm.CreateQPEx(id.c, attr)
 }
 
-// destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines
-// may take events while it is destroyed, which takes longer. rdma_destroy_qp does the same for an ID without completion
-// queues of C, but does not report a failure.
+// destroyQP destroys the queue pair in C, which uses it when it takes events until the ID has none. Other goroutines
+// may take events during the slow destruction. rdma_destroy_qp does the same for an ID without completion queues of C,
+// but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.setQP(0)
 	err := libibverbs.DestroyQP(qp)
@@ -167,7 +167,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	return verberr.Explain("ibv_destroy_qp", "", reason, err)
 }
 
-// setQP tells C the ID's queue pair.
+// setQP sets the queue pair of C's ID.
 func (id *ID) setQP(qp ibv.Ptr[ibv.QP]) {
 	_ = id.alter(func() error { id.c.QP = qp; return nil })
 }
@@ -181,7 +181,7 @@ func (id *ID) maxMessage(s *sharedDevice, kind ibv.QPType) uint32 {
 	if err != nil {
 		return 0
 	}
-	return uint32(rdma.MTUBytes(port.ActiveMTU)) // which changes
+	return uint32(rdma.MTUBytes(port.ActiveMTU)) // not cached, because it changes
 }
 
 // makeCQs creates the completion queues that attr does not name.
@@ -251,8 +251,7 @@ func (o *objects) completions(sides ...int) (all []rdma.Object) {
 	return all
 }
 
-// forget removes the objects that are gone. While one is being destroyed, C does not know it any more, but may not be
-// able to destroy it.
+// forget removes closed objects. While one is being destroyed, C no longer refers to it, but may fail to destroy it.
 func (o *objects) forget() {
 	if o.qp != nil && o.qp.C() == nil {
 		o.qp = nil
@@ -284,8 +283,8 @@ func (id *ID) QP() *rdma.QP {
 	return id.objects.qp
 }
 
-// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not know to attr.QPState.
-// Pass them to rdma.QP.Modify.
+// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not manage to the given
+// state. Pass them to rdma.QP.Modify.
 //
 // C: rdma_init_qp_attr
 //

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Bind binds the ID to an address of this machine. An unspecified address means all devices, and port 0 a free one.
+// Bind binds the ID to a local address. An unspecified address means all devices, and port 0 a free port.
 //
 // C: rdma_bind_addr
 //
@@ -42,7 +42,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
-// BindIB is Bind to an AF_IB address. On other link layers than InfiniBand, only the GID of zeros works: see [IBAddr].
+// BindIB is Bind to an AF_IB address. Link layers other than InfiniBand support only the zero GID: see [IBAddr].
 //
 // C: rdma_bind_addr
 //
@@ -66,7 +66,7 @@ func (id *ID) BindIB(local IBAddr) error {
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
-// noIBAddress says why an ID cannot have an AF_IB address.
+// noIBAddress returns why an ID cannot have an AF_IB address.
 func noIBAddress(at IBAddr, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENODEV):
@@ -129,7 +129,7 @@ func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 	return "the source is " + addressString(from) + ": " + why
 }
 
-// owner returns the owner of an address, if the backend knows it.
+// owner returns the owner of an address if the backend knows it, or else otherwise.
 func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	if b, ok := id.backend.(interface {
 		AddressOwner(*rdmacm.CMID, netip.AddrPort) string
@@ -141,14 +141,14 @@ func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	return otherwise
 }
 
-// milliseconds converts a timeout for C: rounded up, and not negative, because C takes that for a very long one.
+// milliseconds converts a timeout for C: rounded up, and not negative, because C treats that as a very long one.
 func milliseconds(d time.Duration) int {
 	const most = (1<<31 - 1) * time.Millisecond
 	return int((min(max(d, 0), most) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // ResolveAddr finds the device and the local address for reaching a peer, and binds the ID to them. source is the local
-// address, or not valid. timeout limits the network's answer.
+// address, or invalid for any. timeout limits the network's response.
 //
 // C: rdma_resolve_addr
 //
@@ -166,9 +166,9 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 		"there is no RDMA device on the way to "+peer.Addr().String())
 }
 
-// ResolveIBAddr is ResolveAddr with AF_IB addresses. If source is nil, it takes that of a port with the peer's subnet
-// prefix and partition. If there is none, the error is ENODEV. On other link layers than InfiniBand, the next step
-// fails: see [IBAddr].
+// ResolveIBAddr is ResolveAddr with AF_IB addresses. A nil source selects a port with the peer's subnet prefix and
+// partition; if there is none, the error is ENODEV. On link layers other than InfiniBand, the next step fails: see
+// [IBAddr].
 //
 // C: rdma_resolve_addr
 //
@@ -183,7 +183,7 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 			""+peer.String()+", or that of the source has not InfiniBand's link layer")
 }
 
-// resolveAddr is told why there may be no device.
+// resolveAddr resolves addresses; noDevice is the reason for ENODEV.
 func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
 	noDevice string) error {
 	const verb = "rdma_resolve_addr"
@@ -211,7 +211,7 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 	return err
 }
 
-// ResolveRoute finds the path to the peer. Its address has to be resolved.
+// ResolveRoute finds the path to the peer, whose address must be resolved.
 //
 // C: rdma_resolve_route
 //

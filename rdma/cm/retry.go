@@ -9,15 +9,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Retry returns a new ID for another attempt to connect, and closes this one. C connects an ID only once, also if the
-// peer has rejected it. The new ID takes over everything that this one has created: its queue pair, its shared receive
-// queue and their completion queues, and with them the memory regions in its domain. It is on the same event channel,
-// or synchronous if this one is, has the same value, and goes on with ResolveAddr, which has to lead to the same
-// device. Options have to be set again.
+// Retry returns a new ID for another attempt to connect, and closes this one: C connects an ID only once, even after a
+// rejection. The new ID takes over everything that this one has created: its queue pair, its shared receive queue and
+// their completion queues, and with them the memory regions in its domain. It has the same event channel, or is
+// synchronous if this one is, and the same value. Continue with ResolveAddr, which must lead to the same device. Set
+// options again.
 //
-// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Receives have to be posted again,
-// too: the rejection has flushed those from before, and their completions may still be polled. Retry is for the side
-// that connects, and not for datagrams. If it fails to close this ID, it returns the new one and the error.
+// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Post receives again: the rejection
+// has flushed the earlier ones, whose completions can still be polled. Retry is for the connecting side, and not for
+// datagrams. If it fails to close this ID, it returns the new one and the error.
 //
 // C: rdma_create_id, rdma_destroy_id
 //
@@ -61,7 +61,7 @@ func (id *ID) successor() (*ID, error) {
 	return next, nil
 }
 
-// hand gives the ID's objects to another one, which nobody else has yet.
+// hand moves the ID's objects to another one, which is not yet shared.
 func (id *ID) hand(next *ID) error {
 	id.changes.Lock()
 	defer id.changes.Unlock()
@@ -74,7 +74,7 @@ func (id *ID) hand(next *ID) error {
 	id.mu.Lock()
 	s := id.shared
 	id.mu.Unlock()
-	if s != nil { // the objects keep what they are on, and the last ID takes it along
+	if s != nil { // the objects keep their device; the last ID closes it
 		if _, err := shareDevice(s.device.C()); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (id *ID) hand(next *ID) error {
 	return nil
 }
 
-// rearm makes a queue pair that Retry has reset ready for receives, on the device that the new route begins at.
+// rearm makes a queue pair that Retry has reset ready for receives, on the device of the new route.
 func (id *ID) rearm() error {
 	const verb = "rdma_resolve_route"
 	if err := id.use(verb, id.name); err != nil {

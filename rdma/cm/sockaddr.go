@@ -13,19 +13,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Address families of Linux: C's numbers. Go's packages have those of the system that they are built for.
+// Address families of Linux. The constants of Go's packages are those of the target system.
 const (
 	afInet  = 2
 	afInet6 = 10
 )
 
-// Sockaddr returns an address as C takes it, for calls of generated/librdmacm. It has the size of a sockaddr_storage.
+// Sockaddr converts an address for calls of generated/librdmacm. The result has the size of a sockaddr_storage.
 func Sockaddr(a netip.AddrPort) *rdmacm.Sockaddr { return header(sockaddr(a)) }
 
-// AddrPort returns an address of C's. It is not valid if s is nil, or neither of IPv4 nor of IPv6.
+// AddrPort converts an address of C. The result is invalid if s is nil or neither an IPv4 nor an IPv6 address.
 func AddrPort(s *rdmacm.Sockaddr) netip.AddrPort { return addrPort(s) }
 
-// sockaddr is an address as C takes it.
+// sockaddr converts an address for C.
 func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
 	s := new(rdmacm.SockaddrStorage)
 	var port [2]byte
@@ -43,7 +43,7 @@ func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
 	return s
 }
 
-// header is the common part of all kinds of addresses.
+// header returns the common header of all kinds of addresses.
 func header(s *rdmacm.SockaddrStorage) *rdmacm.Sockaddr {
 	return (*rdmacm.Sockaddr)(unsafe.Pointer(s))
 }
@@ -60,7 +60,7 @@ func scope(zone string) uint32 {
 	return uint32(n)
 }
 
-// addressString is an address of C's for messages, or "" where there is none.
+// addressString returns an address of C for messages, or "" if there is none.
 func addressString(s *rdmacm.Sockaddr) string {
 	if a := addrPort(s); a.IsValid() {
 		return a.String()
@@ -83,7 +83,7 @@ func isAddress(verb, what string, a netip.AddrPort) error {
 	return nil
 }
 
-// addrPort is an address of C's. One that is neither of IPv4 nor of IPv6 is not valid.
+// addrPort converts an address of C. The result is invalid if it is neither an IPv4 nor an IPv6 address.
 func addrPort(s *rdmacm.Sockaddr) netip.AddrPort {
 	if s == nil {
 		return netip.AddrPort{}

@@ -34,7 +34,7 @@ func (id *ID) SRQ() *rdma.SRQ {
 	return id.objects.srq
 }
 
-// CreateSRQ creates the ID's shared receive queue. Queue pairs that the ID creates afterwards use it. pd is nil for
+// CreateSRQ creates the ID's shared receive queue. Queue pairs that the ID creates later use it. A nil pd means
 // [ID.PD]. If the ID is for queue pairs of type XRC_RECV (see [Hints]), the queue is of type XRC, in the domain of all
 // IDs on the device, and completes in a completion queue that the ID creates for it: GetRecvComp waits there.
 //
@@ -52,7 +52,7 @@ func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rd
 	return id.createSRQ("rdma_create_srq", ex, o)
 }
 
-// queuePairType returns the type of queue pair that C has the ID for.
+// queuePairType returns the type of C's ID.
 func (id *ID) queuePairType() ibv.QPType {
 	if id.use("", id.name) != nil {
 		return 0
@@ -61,8 +61,8 @@ func (id *ID) queuePairType() ibv.QPType {
 	return id.c.QPType
 }
 
-// CreateSRQEx is CreateSRQ for any kind; attr's CompMask says which of its fields are valid. For XRC, attr may name the
-// completion queue and the domain.
+// CreateSRQEx is CreateSRQ for any kind of queue; the CompMask of attr selects its valid fields. For XRC, attr may name
+// the completion queue and the domain.
 //
 // C: rdma_create_srq_ex
 //

@@ -14,14 +14,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// The functions of rdma_verbs.h: one request at a time, on an ID's own queues. They post to the queue pair's checked
-// queues, so rdma's accounting and rules apply: a request that the queue pair does not take in its present state is an
+// The functions of rdma_verbs.h post one request at a time to the ID's own queues. These are the queue pair's checked
+// queues, so package rdma's accounting and rules apply: a request that is invalid in the queue pair's state returns an
 // error that names the state. A context is the 64-bit wr_id of the completion.
 
 // address returns the address of a value.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// verbsQueue holds what an ID needs to post.
+// verbsQueue has what an ID needs for posting.
 type verbsQueue struct {
 	mu    sync.Mutex
 	sends *rdma.SendBatch
@@ -32,7 +32,7 @@ type verbsQueue struct {
 	wcs   [2][]ibv.WC
 }
 
-// holdRecv makes room for a receive of a number of entries: the shared receive queue may take more than an earlier
+// holdRecv makes room for a receive with a number of entries: the shared receive queue may accept more than an earlier
 // queue pair.
 func (v *verbsQueue) holdRecv(most int) (err error) {
 	if v.recvs != nil && v.most >= most {
@@ -74,8 +74,7 @@ func (v *verbsQueue) close() error {
 func (id *ID) RegMsgs(b []byte) (*rdma.MR, error) { return id.reg("rdma_reg_msgs", b, 0) }
 
 // RegRead registers memory that the peer may read. Called once on a listener that is bound to an address of a device,
-// it is for all peers whose IDs have their queue pairs in the same protection domain, as they have if CreateQP got
-// none.
+// it serves all peers whose IDs have their queue pairs in the same protection domain, which is the default of CreateQP.
 //
 // C: rdma_reg_read
 //
@@ -102,7 +101,7 @@ func (id *ID) reg(verb string, b []byte, access ibv.AccessFlags) (*rdma.MR, erro
 	return mr, err
 }
 
-// domain is the protection domain of the ID's queue pair, or of its device.
+// domain returns the protection domain of the ID's queue pair, or of its device.
 func (id *ID) domain() (*rdma.PD, error) {
 	if qp := id.QP(); qp != nil && qp.PD() != nil {
 		return qp.PD(), nil
@@ -134,8 +133,8 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	return s, nil
 }
 
-// PostRecv posts a receive into b, which lies in the region mr: to the ID's shared receive queue, or else to its queue
-// pair. It may be posted before the connection is established. b belongs to the device until the receive has completed.
+// PostRecv posts a receive into b, which lies in the region mr, to the ID's shared receive queue or else to its queue
+// pair. It may be posted before the connection is established. The device owns b until the receive has completed.
 //
 // C: rdma_post_recv
 //
@@ -199,9 +198,9 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	return id.failed(verb, err)
 }
 
-// PostSend posts a send of b, which lies in the region mr; mr is nil for inline data (flags with IBV_SEND_INLINE),
-// which is copied. Otherwise b belongs to the device until the send has completed. It has a completion only with
-// IBV_SEND_SIGNALED, unless all sends of the queue pair have one.
+// PostSend posts a send of b, which lies in the region mr, or is copied if mr is nil and flags have IBV_SEND_INLINE.
+// Without inline data, the device owns b until the send has completed. It has a completion only with IBV_SEND_SIGNALED,
+// unless all sends of the queue pair are signaled.
 //
 // C: rdma_post_send
 //
@@ -309,7 +308,7 @@ func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags,
 	})
 }
 
-// postWith posts a request of a number of entries, or of inline bytes.
+// postWith posts a request with a number of entries or of inline bytes.
 func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 	fill func(*rdma.SendBatch) rdma.SendRequest) error {
 	if err := id.use(verb, id.name); err != nil {
@@ -342,10 +341,10 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 	return id.failed(verb, err)
 }
 
-// GetSendComp waits for a completion of the ID's sends. The error is that of the wait; Status of the completion says
+// GetSendComp waits for a completion of the ID's sends. The error is that of the wait; the completion's Status reports
 // whether the send succeeded, and [rdma.CompletionErr] explains it. If several goroutines wait, each gets one
-// completion. Closing the ID ends the wait if the ID created the completion queue. If CreateQP got the queue, close the
-// queue or end ctx.
+// completion. Closing the ID ends the wait if the ID created the completion queue. If the queue was passed to CreateQP,
+// close the queue or end ctx.
 //
 // C: rdma_get_send_comp
 //
@@ -354,8 +353,8 @@ func (id *ID) GetSendComp(ctx context.Context) (ibv.WC, error) {
 	return id.completion(ctx, "rdma_get_send_comp", ofSends)
 }
 
-// GetRecvComp waits for a completion of the ID's receives: in the completion queue of its shared receive queue, if that
-// has one of its own, as those of type XRC do, and otherwise in that of its queue pair.
+// GetRecvComp waits for a completion of the ID's receives, in the completion queue of its shared receive queue if that
+// has its own, as those of type XRC do, or else in that of its queue pair.
 //
 // C: rdma_get_recv_comp
 //

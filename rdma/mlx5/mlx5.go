@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package mlx5 is what only devices of mlx5 have, over the objects of package rdma: dynamic connections, and a data
-// path in Go.
+// Package mlx5 has features that only mlx5 devices have, for the objects of package rdma: dynamic connections, and a
+// data path in Go.
 package mlx5
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CreateQP makes a queue pair with what only mlx5 has: with dv.DCInitAttr, one of dynamic connections. attr is that of
-// [rdma.Device.CreateQPEx], and its type IBV_QPT_DRIVER then.
+// CreateQP creates a queue pair with mlx5's attributes: with dv.DCInitAttr, for dynamic connections. attr is that of
+// [rdma.Device.CreateQPEx], then with type IBV_QPT_DRIVER.
 //
-// An initiator (MLX5DV_DCTYPE_DCI) has no one peer: each request of an [rdma.WRProgram], which attr's SendOpsFlags have
-// to ask for, says by [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its
-// number, by which initiators know it, once it is in RTR, and goes no further. Both are moved by Modify, step by step.
+// An initiator (MLX5DV_DCTYPE_DCI) has no fixed peer: each request of an [rdma.WRProgram], which must be enabled in
+// attr's SendOpsFlags, names its destination with [DC]. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive
+// queue. It gets its number, which initiators need, in RTR, its final state. Move both with Modify, step by step.
 //
-// Where the device is not mlx5's, the error is EOPNOTSUPP, and where libmlx5 is missing, rdma.ErrNotSupported.
+// The error is EOPNOTSUPP if the device is not an mlx5 device, and rdma.ErrNotSupported if libmlx5 is missing.
 //
 // C: mlx5dv_create_qp
 //
@@ -48,7 +48,7 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o r
 		func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.C(), own, dv) }, libibverbs.DestroyQP)
 }
 
-// isNative says whether queues are on the data path in Go, by their own path or the device's.
+// isNative reports whether queues use the data path in Go, by their own path or the device's.
 func isNative(d *rdma.Device, own rdma.Path) bool {
 	if own == nil {
 		own = d.Path()
@@ -57,8 +57,8 @@ func isNative(d *rdma.Device, own rdma.Path) bool {
 	return is
 }
 
-// DC says which target of dynamic connections a request of a [rdma.WRProgram] goes to: its number and its access key,
-// and the way by an address handle, which the request needs until it has completed.
+// DC sets the target of a request of a [rdma.WRProgram] for dynamic connections: its number, its access key, and the
+// path as an address handle, which must stay open until the request has completed.
 //
 // C: mlx5dv_wr_set_dc_addr, mlx5dv_qp_ex_from_ibv_qp_ex
 //
@@ -72,7 +72,7 @@ func DC(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) rdma
 		uint64(runtime.Word(targetNum)), key)
 }
 
-// DCStream is DC on one of the streams of an initiator that was created with some.
+// DCStream is DC on one of the streams of an initiator that was created with streams.
 //
 // C: mlx5dv_wr_set_dc_addr_stream
 //
@@ -86,7 +86,7 @@ func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64
 		uint64(ah), uint64(runtime.Word(targetNum)), key, uint64(stream))
 }
 
-// mlx5Of is the queue pair of a request as mlx5's setters take it, or nil with an error in the program.
+// mlx5Of returns the queue pair of a request for mlx5's setters, or nil with an error in the program.
 func mlx5Of(r rdma.WRRequest) *mlx5dv.QPEx {
 	dv, err := libmlx5.QPExFromIBVQPEx(r.QP())
 	if err == nil && dv == nil {

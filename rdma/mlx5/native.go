@@ -16,32 +16,31 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
 
-// NewPath returns a data path in Go for a device of mlx5: posts write work requests to the queues that the device
-// reads, polls read what it writes, and neither calls C. Give it to [rdma.Device.UsePath], before you create queues, or
-// set it as Path of [rdma.QueueOptions] of queue pairs and of all that they complete in or receive from. Attributes of
-// [CreateQP] work on it, but for MLX5DV_QP_CREATE_OOO_DP.
+// NewPath returns a data path in Go for an mlx5 device: posts write work requests to the queues that the device reads,
+// polls read the completions that it writes, and neither calls C. Pass it to [rdma.Device.UsePath] before you create
+// queues, or set it as Path of [rdma.QueueOptions] for queue pairs and for their completion and shared receive queues.
+// It supports attributes of [CreateQP] except MLX5DV_QP_CREATE_OOO_DP.
 //
-// C's functions must not post to these queues, or poll them: libmlx5 has numbers of its own, begins at 0, and
-// overwrites requests. No post or poll of the usual kind looks for that, but what has time does: Drain, Query and Close
-// of queue pairs, Query and Close of shared receive queues, requests for events, Wait and Close of completion queues,
-// and whatever finds a queue full or a completion that makes no sense. The error is EBUSY, and names the queue and what
-// was found; what Close says it of is closed. It is not found once Go has posted, or polled, behind C, unless C's
-// request still stands in the ring among later ones.
+// C functions must not post to these queues or poll them: libmlx5 has its own counters, starts at 0, and overwrites
+// requests. Ordinary posts and polls do not detect that, but slower operations do: Drain, Query and Close of queue
+// pairs, Query and Close of shared receive queues, requests for events, Wait and Close of completion queues, and
+// operations that find a full queue or an invalid completion. They return EBUSY with the queue and the evidence; after
+// such an error from Close, the object is closed. A post or poll by C is no longer detected after Go has posted or
+// polled again, unless C's request remains in the ring.
 //
-// Nor does libmlx5 know who else uses a doorbell register. Queue pairs on such paths take turns where they share one,
-// and write it 8 bytes at once where a queue pair of package rdma that C posts to shares it, too (no BlueFlame). For
-// queue pairs that C has made, open the device once more, or set MLX5_SHUT_UP_BF=1 in the environment.
+// libmlx5 does not know other users of a doorbell register. Queue pairs on such paths share a register with a lock, and
+// write only 8 bytes at once (no BlueFlame) if a queue pair of package rdma to which C posts shares it. If C code has
+// created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the environment.
 //
-// There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are
-// not resized. What is missing fails when it is created, and says why: raw packets, IPoIB, dynamic connections, work
-// queues, shared receive queues of other types.
+// Supported are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that
+// are not resized. Creating anything else fails with the reason: raw packets, IPoIB, dynamic connections, work queues,
+// shared receive queues of other types.
 //
-// What this was shown on is an emulated device, with the libraries of rdma-core 44.0, 56.1 and 65.0: the bytes in
-// queues, doorbell records and doorbells are those of libmlx5, request for request, and so are completions. No adapter
-// was at hand.
+// The path was tested only on an emulated device, with libmlx5 of rdma-core 44.0, 56.1 and 65.0: it writes the same
+// bytes to queues, doorbell records and doorbells as libmlx5, and reads the same completions.
 //
-// Where the device is not mlx5's, its firmware or its libmlx5 is too old (see [Release]), or its queues have
-// signatures, the error says so.
+// NewPath fails if the device is not an mlx5 device, if its firmware or libmlx5 is too old (see [Release]), or if its
+// queues have signatures.
 //
 // C: mlx5dv_init_obj
 //
@@ -76,7 +75,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return nil, refused("its completions are of the first version, which has no user indices")
 	}
 	for _, name := range []string{"MLX5_QP_SIGNATURE", "MLX5_SRQ_SIGNATURE"} {
-		if _, set := os.LookupEnv(name); set { // to whatever
+		if _, set := os.LookupEnv(name); set { // to any value
 			return nil, refused("%s asks for signatures of requests", name)
 		}
 	}

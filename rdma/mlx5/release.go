@@ -14,16 +14,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
-// compared are the releases of rdma-core whose libmlx5 the data path in Go was compared with; the oldest one is first.
+// compared are the releases of rdma-core whose libmlx5 the data path in Go was compared with, the oldest first.
 // conformance/provider runs them.
 var compared = []string{"44.0", "56.1", "65.0"}
 
-// Release returns the release of rdma-core that the device's libmlx5 is of, like "65.0", and whether the data path in
-// Go was compared with that one, request for request. The release is the end of the library's file name,
-// libmlx5.so.1.27.65.0; it is "" where the name does not say, or the device is not mlx5's or is closed.
+// Release returns the rdma-core release of the device's libmlx5, such as "65.0", and whether the data path in Go was
+// compared with that release. It is the end of the library's file name, libmlx5.so.1.27.65.0, or "" if the name does
+// not contain it, or the device is closed or not an mlx5 device.
 //
-// [NewPath] refuses releases that are older than those that were compared. It takes newer ones, and unknown ones: what
-// mlx5dv_init_obj says of queues is an interface that newer releases keep, and the queues' formats are the device's.
+// [NewPath] rejects releases older than the compared ones. It accepts newer and unknown ones: mlx5dv_init_obj is a
+// stable interface, and the queues' formats are the device's.
 func Release(d *rdma.Device) (release string, shown bool) {
 	if d == nil {
 		return "", false
@@ -51,7 +51,7 @@ func releaseIn(name string) string {
 	return ""
 }
 
-// older says whether a release is older than another one.
+// older reports whether release a is older than b.
 func older(a, b string) bool {
 	numbers := func(release string) []int {
 		major, minor, _ := strings.Cut(release, ".")

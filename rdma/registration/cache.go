@@ -16,24 +16,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Options are the limits of a [Cache]. The zero value is good for most programs.
+// Options are the limits of a [Cache]. The zero value suits most programs.
 type Options struct {
-	// Bytes is how much memory stays registered, and pinned, without a lease: the regions that were released last.
-	// 0 means 1 GiB. Leases are not limited. A region that is larger is deregistered when it is released.
+	// Bytes is the maximum memory that stays registered, and pinned, without a lease: the most recently released
+	// regions. 0 means 1 GiB. Leases are not limited. A larger region is deregistered when it is released.
 	Bytes int64
-	// Regions is how many regions stay registered without a lease. 0 means 4096.
+	// Regions is the maximum number of regions that stay registered without a lease. 0 means 4096.
 	Regions int
-	// Trust keeps memory registered even if the cache does not learn that it is unmapped. The program calls Forget
-	// before it unmaps memory that is not of Go's heap and not of a Buffer.
+	// Trust keeps memory registered even if the cache cannot detect that it is unmapped. The program must call Forget
+	// before it unmaps memory, except Go's heap and Buffers.
 	Trust bool
 }
 
-// Stats says what a [Cache] did since it was made, and what it has.
+// Stats has the counters and the contents of a [Cache].
 type Stats struct {
-	Hits     uint64 // leases of memory that was registered already
-	Misses   uint64 // leases that memory was registered for
-	Uncached uint64 // misses for one lease alone: mostly of memory that cannot be kept, see the package's documentation
-	Evicted  uint64 // regions that were deregistered because of a limit or for want of memory
+	Hits     uint64 // leases of registered memory
+	Misses   uint64 // leases that needed a registration
+	Uncached uint64 // misses for a single lease, mostly of memory that cannot be cached: see the package's documentation
+	Evicted  uint64 // regions deregistered because of a limit or lack of memory
 	Unmapped uint64 // regions whose memory was unmapped, moved or discarded
 
 	Leases  int   // not released
@@ -42,7 +42,7 @@ type Stats struct {
 	Bytes   int64 // of Regions
 }
 
-// Cache keeps memory of one protection domain registered. Any number of goroutines may use it.
+// Cache keeps memory of a protection domain registered. It is safe for concurrent use.
 type Cache struct {
 	pd   *rdma.PD
 	name string
@@ -50,7 +50,7 @@ type Cache struct {
 
 	background sync.WaitGroup // deregistrations because memory was unmapped
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
 	indexes []*index // one for each set of access flags
 	// +checklocks:mu
@@ -82,10 +82,10 @@ func NewCache(pd *rdma.PD, o Options) (*Cache, error) {
 	return c, nil
 }
 
-// Get returns a lease of a slice's registration, and registers the slice if no region contains it. Goroutines that ask
-// for the same memory at the same time share one registration. The memory stays registered, and memory of Go's heap
-// stays pinned, at least until the lease is released. Get blocks as long as a registration takes. If the system refuses
-// to pin more memory (ENOMEM), regions without a lease are given up for it.
+// Get returns a lease of a slice's registration, and registers the slice if no region contains it. Concurrent calls for
+// the same memory share one registration. The memory stays registered, and memory of Go's heap stays pinned, at least
+// until the lease is released. Get blocks during a registration. If the system refuses to pin more memory (ENOMEM),
+// regions without a lease are evicted.
 //
 // C: ibv_reg_mr
 //
@@ -135,7 +135,7 @@ func (c *Cache) leaseLocked(r *region) {
 	c.stats.Leases++
 }
 
-// miss leases memory that was not found, or whose region is in doubt.
+// miss leases memory that is not cached, or whose region may be stale.
 func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*region, error) {
 	r := &region{cache: c, start: start, end: end, access: access, leases: 1, made: make(chan struct{}),
 		ended: make(chan struct{})}
@@ -179,13 +179,13 @@ func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*reg
 		if <-other.made; other.err != nil {
 			return nil, other.err
 		}
-		waited = true // for memory that cannot be kept, the next turn would wait for the next goroutine
+		waited = true // for memory that cannot be cached, the next iteration would wait for the next goroutine
 	}
 	c.end(out...) // before pages are pinned again
 	return r, c.register(r, b)
 }
 
-// manyTurns is how often a lease waits for the end of changes before it does without the cache.
+// manyTurns is the number of waits for pending changes before a lease bypasses the cache.
 const manyTurns = 100
 
 // pendingLocked returns a region that is being registered and will serve a lease, or nil. The caller holds mu.
@@ -200,7 +200,7 @@ func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *regio
 	return nil
 }
 
-// register registers the memory of a pending region, and keeps the region if its memory can be kept.
+// register registers the memory of a pending region, and caches the region if possible.
 func (c *Cache) register(r *region, b []byte) error {
 	keep := r.secure(b, c.o.Trust)
 	mr, err := c.pd.RegMR(b, r.access)
@@ -234,8 +234,8 @@ func (c *Cache) register(r *region, b []byte) error {
 	return err
 }
 
-// indexLocked makes a region one that serves leases, in the place of those that it contains. It returns regions to end.
-// The caller holds mu.
+// indexLocked adds a region to the index and replaces regions that it contains. It returns regions to end. The caller
+// holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) indexLocked(r *region) (out []*region) {
@@ -260,7 +260,7 @@ func (c *Cache) indexLocked(r *region) (out []*region) {
 	return out
 }
 
-// dropLocked takes a region out of its index, and appends it to out if it has to be ended now. The caller holds mu.
+// dropLocked removes a region from its index, and appends it to out if it must be ended now. The caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) dropLocked(r *region, out []*region) []*region {
@@ -298,7 +298,7 @@ func (c *Cache) release(r *region) {
 		out = append(out, r)
 	} else {
 		c.idle.add(r)
-		if r.size() > c.o.Bytes { // it would only push out all others
+		if r.size() > c.o.Bytes { // it would evict all others
 			c.stats.Evicted++
 			out = c.dropLocked(r, out)
 		}
@@ -311,7 +311,7 @@ func (c *Cache) release(r *region) {
 	c.end(out...)
 }
 
-// shed ends regions without a lease, the oldest first, that have n bytes. It says whether there were any.
+// shed ends regions without a lease, the oldest first, until n bytes are released. It reports whether there were any.
 func (c *Cache) shed(n int64) bool {
 	var out []*region
 	c.mu.Lock()
@@ -326,8 +326,8 @@ func (c *Cache) shed(n int64) bool {
 	return len(out) > 0
 }
 
-// end deregisters regions that are in no index and have no lease. No lock may be held: C may unmap memory here, which
-// waits for the goroutine that tells of it, and that takes locks.
+// end deregisters regions that are in no index and have no lease. The caller must not hold locks: C may unmap memory
+// here, which waits for the goroutine that reads the report, and that takes locks.
 func (c *Cache) end(out ...*region) {
 	for _, r := range out {
 		err := r.mr.Close()
@@ -347,9 +347,8 @@ func (c *Cache) end(out ...*region) {
 	}
 }
 
-// Forget deregisters all regions that have memory in common with b and no lease; those with leases serve no new ones,
-// and are deregistered when they are released. If there are any of these, the error says so, and matches rdma.ErrInUse:
-// do not unmap the memory yet.
+// Forget deregisters all regions without a lease that overlap b. Those with leases serve no new ones and are
+// deregistered on release; if there are any, the error matches rdma.ErrInUse: do not unmap the memory yet.
 func (c *Cache) Forget(b []byte) error {
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	c.mu.Lock()
@@ -385,7 +384,7 @@ func (c *Cache) inUse(verb, reason string) error {
 	return &verberr.VerbError{Verb: verb, Object: c.name, Errno: syscall.EBUSY, Reason: reason, Err: verberr.ErrInUse}
 }
 
-// Stats returns the counts.
+// Stats returns the counters.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -394,7 +393,7 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// Close deregisters everything. It fails while there are leases. Close does nothing on a cache that is closed.
+// Close deregisters everything. It fails while there are leases. A second Close does nothing.
 //
 // C: ibv_dereg_mr
 //
@@ -410,7 +409,7 @@ func (c *Cache) Close() error {
 	for c.idle.count > 0 {
 		out = c.dropLocked(c.idle.oldest(), out)
 	}
-	for _, r := range c.unclosed { // perhaps the reason is gone
+	for _, r := range c.unclosed { // try again
 		r.closing, r.ended = nil, make(chan struct{})
 	}
 	out, c.unclosed = append(out, c.unclosed...), nil

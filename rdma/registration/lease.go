@@ -7,9 +7,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Lease keeps memory registered, from [Cache.Get] to Release. Its address, length and keys are those of the slice that
-// was asked for, whatever region serves it. Do not copy a Lease: go vet finds copies. One goroutine at a time may use
-// it. A Lease that is dropped without Release stays registered.
+// Lease keeps memory registered, from [Cache.Get] to Release. Its address, length and keys are those of the requested
+// slice, whatever region serves it. Do not copy a Lease: go vet reports copies. It is not safe for concurrent use.
+// There is no finalizer: a Lease without Release stays registered.
 type Lease struct {
 	_      noCopy
 	region *region
@@ -17,7 +17,7 @@ type Lease struct {
 	length int
 }
 
-// noCopy lets go vet complain of copies.
+// noCopy makes go vet report copies.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
@@ -31,13 +31,13 @@ func (l *Lease) Region() rdma.Region {
 // SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the memory.
 func (l *Lease) SGE(offset uint64, length uint32) ibv.SGE { return l.Region().SGE(offset, length) }
 
-// RKey returns the key that a peer needs to access the memory, in host byte order, beside its address, which an entry
-// of SGE has. It stays valid until the memory is deregistered, perhaps long after Release; no peer should rely on it
-// then.
+// RKey returns the key with which a peer can access the memory, in host byte order. The peer also needs the address,
+// which an entry of SGE has. The key stays valid until the memory is deregistered, perhaps long after Release; do not
+// rely on it then.
 func (l *Lease) RKey() uint32 { return l.region.rkey }
 
-// Release ends the lease. No work request that uses the memory may be outstanding, here or at a peer. It may deregister
-// memory, and blocks as long as that takes. A second Release does nothing.
+// Release ends the lease. No work request that uses the memory may be outstanding, here or at a peer. It blocks while
+// it deregisters memory. A second Release does nothing.
 func (l *Lease) Release() {
 	if r := l.region; r != nil {
 		l.region = nil

@@ -15,13 +15,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// chunk is how much memory a goroutine takes at a time: the boundaries are those of huge pages.
+// chunk is the memory that a goroutine takes at a time, with boundaries of huge pages.
 const chunk = 2 << 20
 
-// Prefault has the kernel map the pages of memory that was never used, with several goroutines: as many as GOMAXPROCS
-// if goroutines is 0. No byte changes. A registration maps such pages on one processor, which is most of its work. For
-// memory that is in use, Prefault is a loss. It fails where the kernel cannot do so (Linux before 5.14, memory that
-// cannot be written); that is no harm, for a registration maps the pages as well.
+// Prefault makes the kernel map the pages of unused memory, with several goroutines: GOMAXPROCS if goroutines is 0. It
+// changes no byte. A registration would map such pages on one processor, which is most of its work. For memory in use,
+// Prefault only costs time. If the kernel does not support it (Linux before 5.14, memory that cannot be written), it
+// fails without harm: a registration maps the pages as well.
 func Prefault(b []byte, goroutines int) error {
 	if len(b) == 0 {
 		return nil
@@ -43,16 +43,16 @@ func Prefault(b []byte, goroutines int) error {
 	})
 }
 
-// Pieces is memory that is registered as several regions, one behind the other.
+// Pieces is memory that is registered as several consecutive regions.
 type Pieces struct {
 	size        uint64 // bytes
 	first, each uint64 // bytes of the first piece, and of every other one but the last
 	mrs         []*rdma.MR
 }
 
-// Parallel registers memory as several regions at the same time, at most n, or GOMAXPROCS if n is 0. Every region but
-// the last ends at a multiple of 2 MiB. So each has keys of its own, and a range may need more than one entry. Where
-// one key matters, [Prefault] and one region are nearly as fast for memory in large pages that was never used.
+// Parallel registers memory as several regions concurrently, at most n, or GOMAXPROCS if n is 0. Every region but the
+// last ends at a multiple of 2 MiB. Each region has its own keys, so a range may need several entries. If you need a
+// single key, [Prefault] and one region are nearly as fast for unused memory in huge pages.
 //
 // C: ibv_reg_mr, ibv_dereg_mr
 //
@@ -81,7 +81,7 @@ func Parallel(pd *rdma.PD, b []byte, access ibv.AccessFlags, n int) (*Pieces, er
 	return p, nil
 }
 
-// bounds returns where a piece begins and ends in the memory.
+// bounds returns the range of a piece in the memory.
 func (p *Pieces) bounds(i int) (from, to uint64) {
 	if i > 0 {
 		from = p.first + uint64(i-1)*p.each
@@ -112,7 +112,7 @@ func (p *Pieces) AppendSGE(list []ibv.SGE, offset, length uint64) []ibv.SGE {
 	return list
 }
 
-// mostSGE is how many bytes an entry has at most: whole pages.
+// mostSGE is the maximum length of an entry, in full chunks.
 const mostSGE = 1<<32 - chunk
 
 // Close deregisters the memory. No work request that uses it may be outstanding. A second Close does nothing.

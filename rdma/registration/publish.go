@@ -8,14 +8,14 @@ import (
 	"github.com/goverbs/goverbs/internal/stats"
 )
 
-// published are the caches of a program that publishes what it counts.
+// published are the caches of a program that publishes its counters.
 var published struct {
 	begin sync.Once
 	mu    sync.Mutex // guards what follows; it is taken before that of a cache
 	// +checklocks:mu
 	open map[*Cache]bool
 	// +checklocks:mu
-	past stats.Cache // what closed ones have counted
+	past stats.Cache // counters of closed caches
 }
 
 func (c *Cache) publish() {
@@ -31,7 +31,7 @@ func (c *Cache) publish() {
 	published.begin.Do(func() { stats.Add(report) })
 }
 
-// unpublish keeps what a cache that was closed has counted. It may be called again.
+// unpublish keeps the counters of a closed cache. It may be called again.
 func (c *Cache) unpublish() {
 	published.mu.Lock()
 	defer published.mu.Unlock()
@@ -41,7 +41,7 @@ func (c *Cache) unpublish() {
 	}
 }
 
-// count adds the counts of a cache.
+// count adds the counters of a cache.
 func (c *Cache) count(to *stats.Cache) {
 	s := c.Stats()
 	to.Hits += s.Hits
@@ -54,7 +54,7 @@ func (c *Cache) count(to *stats.Cache) {
 	to.Bytes += uint64(s.Bytes)
 }
 
-// report adds the counts of all caches.
+// report adds the counters of all caches.
 func report(r *stats.Report) {
 	published.mu.Lock()
 	defer published.mu.Unlock()

@@ -19,7 +19,7 @@ type region struct {
 	access     ibv.AccessFlags
 
 	made chan struct{} // closed when mr or err is there
-	err  error         // why it could not be registered
+	err  error         // why the registration failed
 	mr   *rdma.MR
 	lkey uint32
 	rkey uint32
@@ -31,15 +31,15 @@ type region struct {
 	// guarded by Cache.mu
 	leases       int
 	indexed      bool  // it may serve further leases
-	gone         bool  // its memory has changed: it must not get into the index
-	closing      error // why it could not be deregistered
+	gone         bool  // its memory has changed: it must not be added to the index
+	closing      error // why the deregistration failed
 	newer, older *region
 }
 
 func (r *region) size() int64 { return int64(r.end - r.start) }
 
-// secure sees to it that the region leaves the index before its memory can become other memory, and says whether that
-// is sure.
+// secure ensures that the region leaves the index before its memory can become other memory, and reports whether it
+// could.
 func (r *region) secure(b []byte, trust bool) bool {
 	if r.access&ibv.ACCESS_ON_DEMAND != 0 || watch.OnHeap(unsafe.SliceData(b)) {
 		return true // the region follows the page tables, or it pins what the garbage collector could free
@@ -52,7 +52,7 @@ func (r *region) secure(b []byte, trust bool) bool {
 	return err == nil || trust
 }
 
-// insecure ends what secure began.
+// insecure undoes secure.
 func (r *region) insecure() {
 	if r.watch != nil {
 		r.watch.Close()
@@ -62,8 +62,8 @@ func (r *region) insecure() {
 	}
 }
 
-// changed is called when the memory has changed. C may unmap memory of its own while it deregisters, which waits until
-// the calling goroutine goes on.
+// changed is called when the memory has changed. C may unmap memory while it deregisters, which waits until the calling
+// goroutine continues.
 func (r *region) changed() {
 	c := r.cache
 	c.mu.Lock()
@@ -94,7 +94,7 @@ func (r *region) stop() error {
 	return r.closing
 }
 
-// without returns the regions but one.
+// without returns the regions except r.
 func without(all []*region, r *region) []*region {
 	for i, other := range all {
 		if other == r {

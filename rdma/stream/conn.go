@@ -22,54 +22,53 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// Addr is the address of a stream connection over IP. A connection over AF_IB has a [cm.IBAddr].
+// Addr is the address of a stream connection over IP. Connections over AF_IB have a [cm.IBAddr].
 type Addr struct{ netip.AddrPort }
 
 // Network returns "rdma".
 func (Addr) Network() string { return "rdma" }
 
-// Conn is a stream connection: a net.Conn whose two directions can be closed separately. All bytes arrive in order, or
-// the connection fails. Write waits if the peer reads more slowly. Up to [Config].Buffer bytes are in the peer's memory
+// Conn is a stream connection: a net.Conn whose directions can be closed separately. All bytes arrive in order, or the
+// connection fails. Write waits if the peer reads more slowly. Up to [Config].Buffer bytes arrive in the peer's memory
 // soon after Write, whether the peer reads or not.
 //
-// Any number of goroutines may use it at once; concurrent Writes do not mix. Write copies: its argument belongs to the
-// caller again when it returns.
+// It is safe for concurrent use; concurrent Writes do not mix. Write copies its argument.
 type Conn struct {
 	id            *endpoint
 	config        Config
 	work          *made.Work // of a connection that a listener has made
 	local, remote net.Addr
-	poller        *poller // brings the completions, by the key
-	shared        *shared // that the poller is of
+	poller        *poller // receives completions by key
+	shared        *shared // the poller's
 	key           uint32
 	protocol      protocol.Protocol
-	link          *protocol.Link // the protocol's
+	link          *protocol.Link // the objects of the protocol
 
 	reader  reader
 	writer  writer
 	lending lending
 
-	moved    chan struct{} // holds a token after something happened that Close may wait for
+	moved    chan struct{} // holds a token after an event for which Close may wait
 	returned chan struct{} // holds a token after all receives have completed
 
 	mu        sync.Mutex
 	err       error // why the connection failed
 	dead      chan struct{}
 	closed    chan struct{}  // Close was called
-	finWanted protocol.Flags // flags that the peer has to be told
+	finWanted protocol.Flags // flags that must be sent
 	finSent   protocol.Flags
-	finSeq    uint64         // number of messages up to the one that told it
-	endSeq    uint64         // number of messages up to the one that told Fin
-	peerFin   protocol.Flags // flags that the peer told
+	finSeq    uint64         // number of messages up to the one with these flags
+	endSeq    uint64         // number of messages up to the one with Fin
+	peerFin   protocol.Flags // flags that the peer sent
 	gone      bool           // the peer has disconnected
-	started   bool           // the peer is known, and may be told something
+	started   bool           // the peer is known, and control messages may be sent
 	received  uint64         // messages
-	released  bool           // the objects are gone, or about to be
+	released  bool           // the objects are or are being released
 
-	watcher func(Readiness)    // is told of changes; or nil
+	watcher func(Readiness)    // called after changes; or nil
 	beat    *time.Timer        // or nil
-	ctx     context.Context    // of goroutines while it is open
-	cancel  context.CancelFunc // or nil: it has not started
+	ctx     context.Context    // of the connection's goroutines
+	cancel  context.CancelFunc // nil before start
 	workers sync.WaitGroup
 	once    sync.Once
 	ended   error
@@ -89,23 +88,23 @@ func newConn(id *endpoint, config Config) *Conn {
 	return c
 }
 
-// Readiness is what a connection can do without waiting.
+// Readiness reports what a connection can do without waiting.
 type Readiness struct {
-	Read  bool  // Read returns bytes, io.EOF or an error
-	Write bool  // Write sends something, however long it is, or returns an error
-	Over  bool  // the peer has closed, and all that it sent was read
+	Read  bool  // Read would return bytes, io.EOF or an error
+	Write bool  // Write would send some bytes or return an error
+	Over  bool  // the peer has closed and all of its data was read
 	Err   error // why the connection failed
 }
 
-// Ready returns what can be done without waiting.
+// Ready returns the connection's readiness.
 func (c *Conn) Ready() Readiness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.readiness()
 }
 
-// readiness is Ready. The caller holds mu. What a peer sent before it left may have to be handled still, until Read
-// would say that there is no more.
+// readiness is Ready. The caller holds mu. Data that a peer sent before it disconnected may still have to be handled
+// before Read would return io.EOF.
 func (c *Conn) readiness() Readiness {
 	return Readiness{
 		Read:  c.canRead() || isDone(c.closed),
@@ -123,7 +122,7 @@ func (c *Conn) canRead() bool {
 // writeErr returns why writing is impossible, or nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
-	case isDone(c.closed): // Close sends the end of data, which is no reason of its own
+	case isDone(c.closed): // Close sends the end of data, so this is not an error
 		return net.ErrClosed
 	case c.err != nil:
 		return c.err
@@ -133,23 +132,23 @@ func (c *Conn) writeErr() error {
 	return nil
 }
 
-// Watch has a function called whenever Ready may have something new to tell: for programs that wait for many things at
-// once, by TryRead and TryWrite. The goroutine that calls it handles the completions of other connections, too: it has
-// to return soon, without calls of the connection. Watch is called once, before anything else.
+// Watch sets a function to be called when the result of Ready may have changed, for programs that wait for many things
+// at once with TryRead and TryWrite. The goroutine that calls it also handles completions of other connections: the
+// function must return soon and must not call methods of the connection. Call Watch once, before anything else.
 func (c *Conn) Watch(changed func(Readiness)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watcher = changed
 }
 
-// Poll handles what has arrived, for a program that calls Ready again and again; TryRead and TryWrite do so.
+// Poll handles arrived messages, for a program that calls Ready in a loop; TryRead and TryWrite do the same.
 func (c *Conn) Poll() { c.poller.tryPoll() }
 
-// Rest begins and ends the time in which a thread sleeps until Watch's function is called. What arrives in that time is
-// handled at once; otherwise it may take 10 ms.
+// Rest marks the start and the end of a time in which a thread sleeps until Watch's function is called. During that
+// time, messages are handled at once; otherwise handling may take 10 ms.
 func (c *Conn) Rest(asleep bool) { c.poller.rest(asleep) }
 
-// await returns when there may be something new. It waits for completions itself if nobody else does.
+// await returns when ready may report true. It waits for completions itself unless another goroutine does.
 func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 	r := c.poller
 	over := func() bool {
@@ -167,7 +166,7 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 	select {
 	case r.turn <- struct{}{}:
 		r.lead(c, over)
-	case <-more: // as interrupt says, too
+	case <-more: // interrupt signals this, too
 		r.turns.Add(1) // the background goroutine leaves the queue
 	}
 }
@@ -186,10 +185,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
+// SetReadDeadline sets the deadline of current and future Reads; the zero time means none.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.reader.deadline, t) }
 
-// SetWriteDeadline ends Writes at a time. Bytes that they have counted until then are sent.
+// SetWriteDeadline sets the deadline of current and future Writes. Bytes that they have counted by then are sent.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writer.deadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {
@@ -200,8 +199,8 @@ func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	return nil
 }
 
-// String returns the addresses and the device: "connection 127.0.0.1:4000 to 127.0.0.2:5000 on mlx5_0", with ", closed"
-// behind it after Close. Any goroutine may call it at any time.
+// String returns the addresses and the device: "connection 127.0.0.1:4000 to 127.0.0.2:5000 on mlx5_0", with the suffix
+// ", closed" after Close. It is safe for concurrent use.
 func (c *Conn) String() string { return c.id.text("connection", isDone(c.closed)) }
 
 // LogValue is String, for package log/slog.
@@ -222,7 +221,7 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// interrupt has waiting goroutines of this stream look again, because something else has happened than completions.
+// interrupt makes waiting goroutines of this stream check their conditions after an event that is not a completion.
 func (c *Conn) interrupt() {
 	signal(c.reader.ready)
 	signal(c.writer.ready)
@@ -245,13 +244,13 @@ func (c *Conn) start() {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.mu.Lock()
 	c.started = true
-	c.sendControl() // what the peer has to know before the first data
+	c.sendControl() // before the first data
 	c.mu.Unlock()
 	c.id.forward(c.event)
 	c.startBeat()
 }
 
-// event takes an event of the ID. Nobody waits for it: it comes when the peer disconnects.
+// event handles an event of the ID, such as a disconnect by the peer.
 func (c *Conn) event(e cm.Event, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,17 +269,17 @@ func (c *Conn) event(e cm.Event, err error) {
 	}
 }
 
-// sawEnd reports whether the peer has sent its end, and the device reads nothing that the program has lent: then there
-// is nothing to wait for. The caller holds mu.
+// sawEnd reports whether the peer has sent the end of data and the device reads no lent memory, so that there is
+// nothing to wait for. The caller holds mu.
 func (c *Conn) sawEnd() bool {
 	const last = protocol.Fin | protocol.Done
 	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lending.all) == 0
 }
 
-// flushAfter is how long receives of a queue pair in ERR may take to complete before a drain helps.
+// flushAfter is the time after which a drain flushes the receives of a queue pair in ERR.
 const flushAfter = 100 * time.Millisecond
 
-// peerLeft waits until everything that has arrived is handled. Nothing is sent any more.
+// peerLeft waits until all arrived messages are handled. Nothing more is sent.
 func (c *Conn) peerLeft(e cm.Event) {
 	c.flush()
 	c.mu.Lock()
@@ -294,7 +293,7 @@ func (c *Conn) peerLeft(e cm.Event) {
 	c.interrupt()
 }
 
-// flush has all receives complete, and waits for that.
+// flush makes all receives complete, and waits for them.
 func (c *Conn) flush() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.Linger)
 	defer cancel()
@@ -329,7 +328,7 @@ func (c *Conn) awaitReturn(ctx context.Context) bool {
 	}
 }
 
-// startBeat sends a heartbeat whenever nothing was sent or received for a while.
+// startBeat sends a heartbeat when no message was sent or received for a while.
 func (c *Conn) startBeat() {
 	every := c.config.Heartbeat
 	if every <= 0 {
@@ -356,7 +355,7 @@ func (c *Conn) startBeat() {
 // completionFailed ends the connection because a completion failed. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
-		return // every receive of a stream that ends is flushed, and the stream knows the reason
+		return // the receives of a closing stream are flushed; the stream has its own reason
 	}
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
@@ -370,7 +369,7 @@ func (c *Conn) completionFailed(wc *ibv.WC) {
 	c.fail(err)
 }
 
-// handle handles completions, posts their receives again, and wakes waiting goroutines.
+// handle handles completions, reposts their receives, and wakes waiting goroutines.
 func (c *Conn) handle(wcs []ibv.WC) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -389,7 +388,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
 			if sent {
-				c.link.SendDone(wc.WRID, true) // the device reads its memory no more
+				c.link.SendDone(wc.WRID, true) // the device no longer reads its memory
 			}
 			c.completionFailed(wc)
 			continue
@@ -424,7 +423,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		signal(c.returned)
 	}
 	if c.peerFin&protocol.Done != 0 {
-		c.finWanted |= protocol.Fin // nobody would read our data, so the peer need not wait
+		c.finWanted |= protocol.Fin // data would not be read, so the peer need not wait
 	}
 	c.sendControl()
 	c.tellLenders()
@@ -434,7 +433,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	c.changed()
 }
 
-// sendControl sends the peer what it has to know, if there is room for it. The caller holds mu.
+// sendControl sends pending credits and flags to the peer if there is room. The caller holds mu.
 func (c *Conn) sendControl() {
 	if c.err != nil || c.gone || !c.started || c.released {
 		return
@@ -453,7 +452,7 @@ func (c *Conn) sendControl() {
 	c.finSent |= told
 }
 
-// sendProbe makes the peer's device answer, unless the peer has closed. The caller holds mu.
+// sendProbe sends a message that the peer's device must acknowledge, unless the peer has closed. The caller holds mu.
 func (c *Conn) sendProbe() {
 	if c.peerFin&protocol.Done != 0 {
 		return
@@ -463,8 +462,8 @@ func (c *Conn) sendProbe() {
 	}
 }
 
-// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on. CloseWrite does not wait
-// for that; Close does, and reports what did not arrive.
+// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading is still possible. CloseWrite does
+// not wait; Close does, and reports data that did not arrive.
 func (c *Conn) CloseWrite() error {
 	if isDone(c.closed) {
 		return c.opError("close", net.ErrClosed)
@@ -491,13 +490,12 @@ func (c *Conn) want(flags protocol.Flags) {
 	c.interrupt()
 }
 
-// Close ends the connection. It waits until all written data is in the peer's memory and the peer knows that no more
-// comes, for [Config].Linger at most, and then releases everything. If that was not acknowledged, or the peer has
-// closed and not read all of it, the error has an [UndeliveredError], and the data may be lost: nothing sends it again.
-// With rsockets, whose peers do not report what they have read, only the first of these is an error.
-// Close of a TCP connection returns nil at once in the same place. Without an error the data has arrived; only an
-// answer of the peer's program shows that it has read it. Data that the peer sends during Close is dropped, and its
-// next Write fails.
+// Close closes the connection. For [Config].Linger at most, it waits until all written data and the end of data are in
+// the peer's memory; then it releases all resources. If the peer's device did not acknowledge everything, or the peer
+// closed without reading everything, the error has an [UndeliveredError] and data may be lost: it is not retransmitted.
+// (rsockets do not report what they have read, so there only missing acknowledgements are an error.) Close of a TCP
+// connection would return nil at once. Without an error the data has arrived; only a reply of the peer's program shows
+// that it was read. Data that the peer sends during Close is dropped, and its next Write fails.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -516,7 +514,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// discard is Close of a connection that Accept has not returned. It sends the peer nothing.
+// discard closes a connection that Accept has not returned. It sends nothing to the peer.
 func (c *Conn) discard() (err error) {
 	c.once.Do(func() {
 		close(c.closed)
@@ -526,12 +524,12 @@ func (c *Conn) discard() (err error) {
 	return err
 }
 
-// lastAck is how long Close waits for a peer that has closed to disconnect. Until then the peer may wait for the
-// acknowledgement of its last message, which Soft-RoCE sends after it has delivered it, and a queue pair that is gone
-// sends none: C's rsockets would wait without end.
+// lastAck is how long Close waits for the disconnect of a peer that has closed. Until then the peer may wait for the
+// acknowledgement of its last message. Soft-RoCE sends that after it has delivered the message, and not for a destroyed
+// queue pair: C's rsockets would then wait for ever.
 const lastAck = 500 * time.Millisecond
 
-// sendEnd sends the end of data, and waits for the answer. It returns an error about data that did not arrive.
+// sendEnd sends the end of data and waits for its acknowledgement. It returns an error for data that did not arrive.
 func (c *Conn) sendEnd() error {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
@@ -549,7 +547,7 @@ func (c *Conn) sendEnd() error {
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
 			if gone {
-				c.workers.Wait() // the peer's last messages have to be handled: they acknowledge
+				c.workers.Wait() // the peer's last messages contain acknowledgements
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -567,8 +565,8 @@ func (c *Conn) sendEnd() error {
 	}
 }
 
-// undelivered returns an error about what the peer has not acknowledged: data, or the end of data, without which its
-// program sees a failed connection. The caller holds mu.
+// undelivered returns an error if the peer has not acknowledged data or the end of data, without which its program sees
+// a failed connection. The caller holds mu.
 func (c *Conn) undelivered() error {
 	said := c.peerFin
 	lost := c.protocol.Undelivered(said)
@@ -584,12 +582,13 @@ func (c *Conn) undelivered() error {
 	case c.gone:
 		err = syscall.ECONNRESET
 	default:
-		err = fmt.Errorf("%w: Linger of %v is over", syscall.ETIMEDOUT, c.config.Linger)
+		err = fmt.Errorf("%w: Linger of %v has expired", syscall.ETIMEDOUT, c.config.Linger)
 	}
 	return &UndeliveredError{Bytes: lost, Err: err}
 }
 
-// endFlags is what Close sends: a peer that has closed need not know that nothing will be read. The caller holds mu.
+// endFlags returns the flags that Close sends. A peer that has closed does not need Fin of reading. The caller holds
+// mu.
 func (c *Conn) endFlags() protocol.Flags {
 	if c.protocol.AnswersEnd() && c.peerFin&protocol.Done != 0 {
 		return protocol.Fin
@@ -610,7 +609,7 @@ func (c *Conn) finished() bool {
 	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
-// awaitEnd is await for Close, which c.closed does not end, until something has happened that over may know.
+// awaitEnd is await for Close: it is not ended by c.closed, but by an event after which over may report true.
 func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 	r := c.poller
 	select {
@@ -655,9 +654,8 @@ func (c *Conn) release() error {
 	return errors.Join(err, c.unshare(), c.id.Close())
 }
 
-// disconnect tells the peer that the connection is over, after the device has been told. In RESET it forgets the
-// receives, where after rdma_disconnect alone, and a drain, each of them would have a completion. The queue pair is
-// closed first, or C would move it to ERR.
+// disconnect disconnects from the peer after the queue pair is gone. In RESET the queue pair drops its receives; after
+// rdma_disconnect alone, or a drain, each would complete. The queue pair is closed first, or C would move it to ERR.
 func (c *Conn) disconnect() {
 	if c.shared.device.Info().Transport != ibv.TRANSPORT_IWARP &&
 		c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {

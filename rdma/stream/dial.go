@@ -21,25 +21,24 @@ import (
 // Dialer connects to listeners. The zero value has the defaults.
 type Dialer struct {
 	Config
-	// LocalAddr is where it connects from. The zero value is the address that leads to the peer, and a free port; a
-	// port without an address is possible, too. On the software devices the address that leads to the peer is the
-	// peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are on soft0
-	// and soft1.
+	// LocalAddr is the source address. The zero value selects the address of the route to the peer and a free port; a
+	// port without an address is allowed. On the software devices the default source is the peer's own address, so both
+	// ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are on soft0 and soft1.
 	LocalAddr netip.AddrPort
 }
 
-// Dial connects to a listener of [Listen], at "host:port", with the defaults of [Dialer].
+// Dial connects to the listener at "host:port", with the defaults of [Dialer].
 func Dial(ctx context.Context, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, address)
 }
 
-// Dial connects to a listener at "host:port". If a host has several addresses, Dial tries one after the other.
+// Dial connects to the listener at "host:port". If the host has several addresses, Dial tries them in order.
 func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 	return d.dialHost(ctx, "ip", address)
 }
 
-// DialContext is Dial for what takes the method of a net.Dialer, as http.Transport does. The network is "tcp" or
-// "rdma"; a 4 or a 6 behind it chooses the family of addresses. The net.Conn is a [*Conn].
+// DialContext is Dial with the signature of net.Dialer's method, for example for http.Transport. The network is "tcp"
+// or "rdma"; the suffix 4 or 6 selects the address family. The net.Conn is a [*Conn].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	family, ok := networks[network]
 	if !ok {
@@ -52,7 +51,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// networks are those of DialContext, with the families for the resolver.
+// networks are the networks of DialContext, with the address families for the resolver.
 var networks = map[string]string{
 	"tcp": "ip", "tcp4": "ip4", "tcp6": "ip6", "rdma": "ip", "rdma4": "ip4", "rdma6": "ip6",
 }
@@ -83,8 +82,8 @@ func (d *Dialer) dialHost(ctx context.Context, family, address string) (*Conn, e
 	return nil, errors.Join(errs...)
 }
 
-// DialIB is Dial to an AF_IB address, to a listener of [ListenConfig.ListenIB], on ports with InfiniBand's link layer:
-// see [cm.IBAddr].
+// DialIB connects to the listener of [ListenConfig.ListenIB] at an AF_IB address, on ports with InfiniBand's link
+// layer: see [cm.IBAddr].
 func (d *Dialer) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
 	config, err := d.Config.completeIB()
 	if err != nil {
@@ -93,8 +92,8 @@ func (d *Dialer) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
 	return config.dial(ctx, d.LocalAddr, to)
 }
 
-// lookup resolves "host:port" to addresses of a family; no host means all addresses. Names of software devices are
-// names of hosts on their fabric, where nobody else is.
+// lookup resolves "host:port" to addresses of a family; an empty host means all addresses. Names of software devices
+// are host names of their fabric.
 func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -137,7 +136,7 @@ func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.Ad
 	return all, nil
 }
 
-// softHost returns the address of a name on a software backend.
+// softHost returns the address of a device name on a software backend.
 func softHost(ctx context.Context, backend runtime.Backend, name string) (netip.Addr, error) {
 	found, err := cm.GetAddrInfoOn(ctx, backend, name, "", cm.Hints{})
 	if err != nil {
@@ -166,7 +165,7 @@ func (c Config) dialOnce(ctx context.Context, from netip.AddrPort, to net.Addr) 
 		if left := conn.release(); left != nil {
 			err = errors.Join(err, left)
 		}
-		return nil, err // not joined, because a net.OpError asks it whether it is a timeout
+		return nil, err // not joined, because net.OpError calls its Timeout method
 	}
 	conn.start()
 	return conn, nil
@@ -211,22 +210,21 @@ func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) er
 	case err != nil:
 		return c.explainRejection(err)
 	}
-	c.mu.Lock() // the peer's first messages may be here already, and be handled for another connection's sake
+	c.mu.Lock() // the peer's first messages may already have arrived
 	defer c.mu.Unlock()
 	c.link.Reads = c.link.Reads.AtMost(readsOf(answer))
 	return c.protocol.Meet(answer.PrivateData)
 }
 
-// oneRead is how many reads streams have under way: they read one piece at a time.
+// oneRead limits streams to one outstanding read: they read one piece at a time.
 var oneRead = protocol.Reads{Ours: 1, Theirs: 1}
 
-// readsOf returns what the peer has room for, from the event with its parameters.
+// readsOf returns the read limits of the peer from the event with its parameters.
 func readsOf(e cm.Event) protocol.Reads {
 	return protocol.Reads{Ours: e.Conn.InitiatorDepth, Theirs: e.Conn.ResponderResources}
 }
 
-// open makes the objects of the connection, whose ID has a device. reads are at most as many as the peer has room for,
-// if that is known.
+// open creates the objects of the connection, whose ID has a device. reads are limited to those of the peer, if known.
 func (c *Conn) open(reads protocol.Reads) error {
 	if err := c.share(); err != nil {
 		return err
@@ -246,7 +244,7 @@ func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	return &p
 }
 
-// noAnswer means that the listener takes longer than HandshakeTimeout. It has what to look for.
+// noAnswer is the error for a listener that exceeds HandshakeTimeout, with likely causes.
 type noAnswer struct{ hint string }
 
 func (e noAnswer) Error() string {

@@ -4,10 +4,10 @@ package stream
 
 import "strconv"
 
-// UndeliveredError reports that a peer has not acknowledged what was written to a [Conn], or closed and did not read
-// it: see [Conn.Close].
+// UndeliveredError reports data written to a [Conn] that the peer has not acknowledged, or has not read before it
+// closed: see [Conn.Close].
 type UndeliveredError struct {
-	Bytes uint64 // that were written and not acknowledged; 0 if only the end of data was not
+	Bytes uint64 // unacknowledged bytes; 0 if only the end of data is missing
 	Err   error  // the reason
 }
 

@@ -20,31 +20,31 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// eventDispatcher takes the events of many connections out of one channel, and gives each to the endpoint of its ID. So
-// an idle connection has neither a descriptor nor a goroutine that waits for the peer to leave.
+// eventDispatcher receives the events of many connections from one channel and passes each to the endpoint of its ID.
+// So an idle connection has neither a descriptor nor a goroutine that waits for a disconnect.
 type eventDispatcher struct {
 	backend runtime.Backend
 	channel *cm.EventChannel
 	ended   chan struct{}
 	cancel  context.CancelFunc
-	users   int // which the lock of dispatchers guards
+	users   int // guarded by dispatchers.mu
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	endpoints map[*endpoint]struct{}
-	err       error // why no more events come
+	err       error // why there are no more events
 }
 
-// manyIDs are enough for another dispatcher, up to as many as there are processors: one call of C at a time takes an
-// event of a channel.
+// manyIDs is the number of IDs after which another dispatcher is created, up to the number of processors: a channel
+// delivers one event at a time.
 const manyIDs = 64
 
-// dispatchers are those of all libraries and fabrics.
+// dispatchers are the dispatchers of all libraries and fabrics.
 var dispatchers struct {
 	mu  sync.Mutex
 	all []*eventDispatcher
 }
 
-// shareDispatcher returns the one with the fewest users. Give it back with leave.
+// shareDispatcher returns the dispatcher with the fewest users. Release it with leave.
 func shareDispatcher(backend runtime.Backend) (*eventDispatcher, error) {
 	dispatchers.mu.Lock()
 	defer dispatchers.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *eventDispatcher) leave() error {
 	return d.channel.Close()
 }
 
-// dispatch delivers events until ctx ends, or until no more can come.
+// dispatch delivers events until ctx ends or the channel fails.
 func (d *eventDispatcher) dispatch(ctx context.Context) {
 	defer close(d.ended)
 	for {
@@ -105,7 +105,7 @@ func (d *eventDispatcher) dispatch(ctx context.Context) {
 	}
 }
 
-// fail tells all endpoints that no more events can come. The dispatcher gets no more of them.
+// fail notifies all endpoints that there are no more events. No endpoint can be added afterwards.
 func (d *eventDispatcher) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,14 +115,14 @@ func (d *eventDispatcher) fail(err error) {
 	}
 }
 
-// failure is why no more events come, or nil.
+// failure returns why there are no more events, or nil.
 func (d *eventDispatcher) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// add makes an endpoint of an ID, which create puts on the dispatcher's channel.
+// add returns an endpoint for an ID that create puts on the dispatcher's channel.
 func (d *eventDispatcher) add(create func(p *endpoint) error) (*endpoint, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,17 +143,17 @@ func (d *eventDispatcher) remove(p *endpoint) {
 	delete(d.endpoints, p)
 }
 
-// endpoint is an ID whose events a dispatcher delivers. It keeps them until somebody asks.
+// endpoint is an ID whose events a dispatcher delivers. It queues them.
 type endpoint struct {
 	*cm.ID
 	by *eventDispatcher
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []cm.Event
-	err    error // why no more come
+	err    error // why there are no more events
 	to     func(cm.Event, error)
 
-	more chan struct{} // holds a token after something has come
+	more chan struct{} // holds a token after an event
 }
 
 // newEndpoint creates an ID for a connection, or for one address of a listener.
@@ -179,7 +179,7 @@ func (d *eventDispatcher) create() (*endpoint, error) {
 	})
 }
 
-// adoptRequest takes over the ID of a request from its listener's channel.
+// adoptRequest moves the ID of a request from its listener's channel to a dispatcher.
 func adoptRequest(id *cm.ID, backend runtime.Backend) (*endpoint, error) {
 	d, err := shareDispatcher(backend)
 	if err != nil {
@@ -196,7 +196,7 @@ func adoptRequest(id *cm.ID, backend runtime.Backend) (*endpoint, error) {
 	return p, nil
 }
 
-// Close closes the ID, and leaves the dispatcher.
+// Close closes the ID and releases the dispatcher.
 func (p *endpoint) Close() error {
 	if err := p.ID.Close(); err != nil {
 		return err
@@ -248,7 +248,8 @@ func (p *endpoint) next(ctx context.Context) (cm.Event, error) {
 	}
 }
 
-// forward gives what has come and will come to a function, which must not wait; nil ends that, and then none runs.
+// forward passes queued and future events to a function, which must not block; nil ends that and waits for a running
+// call.
 func (p *endpoint) forward(to func(cm.Event, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,8 +266,8 @@ func (p *endpoint) forward(to func(cm.Event, error)) {
 	}
 }
 
-// await waits for the event with which an operation succeeds, or for one that is an error. Others tell nothing before
-// the connection is there.
+// await waits for the event that reports the success of an operation, or for an error event. Other events are
+// irrelevant before the connection exists.
 func (p *endpoint) await(ctx context.Context, verb string, success rdmacm.CMEventType) (cm.Event, error) {
 	for {
 		e, err := p.next(ctx)
@@ -279,7 +280,7 @@ func (p *endpoint) await(ctx context.Context, verb string, success rdmacm.CMEven
 	}
 }
 
-// resolve resolves an [Addr], from a local address and port as far as they are given, or a [cm.IBAddr].
+// resolve resolves an [Addr], from a local address and port if given, or a [cm.IBAddr].
 func (p *endpoint) resolve(ctx context.Context, local netip.AddrPort, to net.Addr, timeout time.Duration) error {
 	var err error
 	if ib, ok := to.(cm.IBAddr); ok {
@@ -322,7 +323,7 @@ func (p *endpoint) connect(ctx context.Context, param *rdmacm.ConnParam, private
 	return e, err
 }
 
-// accept accepts a request, and waits until the peer has confirmed.
+// accept accepts a request, and waits until the peer has confirmed the connection.
 func (p *endpoint) accept(ctx context.Context, param *rdmacm.ConnParam, private []byte) error {
 	err := p.Accept(ctx, param, private)
 	if err == nil {
@@ -342,7 +343,7 @@ func addrsOf(id *cm.ID) (local, remote net.Addr) {
 	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }
 
-// peerHost returns the address of the peer's host, also of an AF_IB address.
+// peerHost returns the address of the peer's host, even for an AF_IB address.
 func (p *endpoint) peerHost() netip.Addr {
 	if a, ok := p.PeerIBAddr(); ok {
 		return netip.AddrFrom16(*a.GID.Raw())
@@ -350,7 +351,7 @@ func (p *endpoint) peerHost() netip.Addr {
 	return p.PeerAddr().Addr()
 }
 
-// text is what String returns of a connection on the endpoint.
+// text returns the String of a connection on the endpoint.
 func (p *endpoint) text(kind string, closed bool) string {
 	if p == nil {
 		return textOf(nil, kind, closed)
@@ -358,7 +359,7 @@ func (p *endpoint) text(kind string, closed bool) string {
 	return textOf(p.ID, kind, closed)
 }
 
-// textOf is what String returns of what stands on an ID.
+// textOf returns the String of an object on an ID.
 func textOf(id *cm.ID, kind string, closed bool) string {
 	text := strings.Replace(strings.TrimSuffix(id.String(), ", closed"), "ID", kind, 1)
 	if closed {

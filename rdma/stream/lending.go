@@ -18,38 +18,36 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// lending is what the program has lent to the device. The connection's lock guards it, because what is lent belongs to
+// lending is memory that the program has lent to the device. The connection's lock guards it, because lends belong to
 // messages.
 type lending struct {
 	all       []*lend        // oldest first
-	waiting   sync.WaitGroup // that wait for the device
-	unclaimed []*rdma.Buffer // of ReadFrom, which Close gives back
+	waiting   sync.WaitGroup // goroutines that wait for the device
+	unclaimed []*rdma.Buffer // of ReadFrom; Close releases them
 }
 
 // lend is memory of the program that the device may read until a message has completed.
 type lend struct {
-	upTo  uint64             // messages
-	back  chan struct{}      // holds a token when the device is done
-	lease registration.Lease // of memory that the program has not registered itself
+	upTo  uint64             // number of messages up to the last with its memory
+	back  chan struct{}      // holds a token when the device has finished
+	lease registration.Lease // for memory that the program has not registered
 }
 
-// lendFrom is from how many bytes on lending is worth the wait for the device.
+// lendFrom is the minimum size for which lending is worth the wait for the device.
 const lendFrom = 16 << 10
 
-// WriteLent is Write that copies nothing: the device reads p itself, and WriteLent returns when it no longer does, so p
-// is the caller's again. p is memory of any kind; it must not change meanwhile. It pays where copying costs more than a
-// round trip: on the software device, 64 KiB take 1.8 times as long as with Write, and 1 MiB 0.4 times. See also
-// [Conn.Lend].
+// WriteLent is Write without a copy: the device reads p directly, and WriteLent returns when it has finished. p is
+// memory of any kind; it must not change during the call. This pays if copying costs more than a round trip: on the
+// software device, 64 KiB take 1.8 times as long as with Write, and 1 MiB 0.4 times. See also [Conn.Lend].
 //
-// What was lent stays registered for the next time, as long as the device has connections or a listener at one of its
-// addresses: up to 64 MiB, which are also kept from the garbage collector. See package registration, and
-// [Conn.WriteMR] for memory that the program registers.
+// Lent memory stays registered for later calls while the device has connections or a listener at one of its addresses:
+// up to 64 MiB, which the garbage collector cannot reclaim. See package registration, and [Conn.WriteMR] for memory
+// that the program registers.
 //
-// WriteLent returns an error if the peer's device did not acknowledge all of p; the number of bytes is that of those
-// which were sent.
+// WriteLent returns an error if the peer's device did not acknowledge all of p; the number of bytes is the number sent.
 //
-// After a deadline the device may still read p. If the peer's does not acknowledge what was sent within a second, the
-// connection ends. So do all waits of WriteLent, with an error, when the connection is closed.
+// After a deadline the device may still read p. If the peer's device does not acknowledge it within a second, the
+// connection fails. Closing the connection ends all waits of WriteLent with an error.
 func (c *Conn) WriteLent(p []byte) (int, error) {
 	if len(p) < lendFrom {
 		return c.Write(p)
@@ -59,7 +57,7 @@ func (c *Conn) WriteLent(p []byte) (int, error) {
 	return c.lentAll(l, n, err)
 }
 
-// lentAll waits until the device is done with what was lent, and returns what a Write of n bytes returns.
+// lentAll waits until the device has finished with lent memory, and returns the results of a Write of n bytes.
 func (c *Conn) lentAll(l *lend, n int, err error) (int, error) {
 	c.takeBack(l)
 	if err == nil {
@@ -71,14 +69,14 @@ func (c *Conn) lentAll(l *lend, n int, err error) (int, error) {
 	return n, nil
 }
 
-// Lent is memory on its way: see [Conn.Lend].
+// Lent is lent memory: see [Conn.Lend].
 type Lent struct {
 	c *Conn
 	l lend
 }
 
-// Lend is [Conn.WriteLent] that does not wait: it returns when all of p is sent, and p is the device's until Wait
-// returns. So the next lend may begin before the last one has arrived. Close gives back a lend without Wait.
+// Lend is [Conn.WriteLent] that does not wait: it returns when all of p is sent; the device owns p until Wait returns.
+// So the next lend may begin before the previous one has arrived. Close releases a lend without Wait.
 func (c *Conn) Lend(p []byte) (*Lent, error) {
 	if len(p) == 0 {
 		_, err := c.Write(p)
@@ -92,12 +90,12 @@ func (c *Conn) Lend(p []byte) (*Lent, error) {
 	return t, nil
 }
 
-// Wait waits until the memory is the program's again. Waiting once more does nothing. It has no error: if the peer does
-// not get what was lent, the next call of the connection returns the error.
+// Wait waits until the program owns the memory again. A second Wait does nothing. It returns no error: if the peer did
+// not get the data, the next call of the connection returns the error.
 func (t *Lent) Wait() { t.c.takeBack(&t.l) }
 
-// WriteMR is [Conn.WriteLent] of n bytes at an offset of a memory region, which has to be of [Conn.PD]: memory that the
-// program keeps registered, or that is not the process's, as a GPU's.
+// WriteMR is [Conn.WriteLent] for n bytes at an offset of a memory region, which must belong to [Conn.PD]: memory that
+// the program keeps registered, or that is not the process's own, such as a GPU's.
 func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	pd, err := c.PD()
 	if err != nil {
@@ -119,8 +117,8 @@ func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	return c.lentAll(l, n, err)
 }
 
-// PD returns the protection domain of the connection, which all connections of its device share. Close what is made of
-// it before the last one of them: its Close fails otherwise.
+// PD returns the protection domain of the connection, which all connections of its device share. Close objects in it
+// before the last connection; otherwise the Close of that connection fails.
 func (c *Conn) PD() (*rdma.PD, error) {
 	pd, err := c.id.PD()
 	if err != nil {
@@ -151,8 +149,8 @@ func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
 	return posted, err
 }
 
-// lendOut posts memory in pieces, and returns how many bytes were posted. The caller holds writer.mu, and waits for the
-// memory afterwards, without it.
+// lendOut posts memory in pieces and returns the number of posted bytes. The caller holds writer.mu, and later waits
+// for the memory without it.
 func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
 	for total := int(r.Length); ; {
 		rest := total - n
@@ -171,17 +169,16 @@ func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
 	}
 }
 
-// Memory of a ReadFrom: one part is read into while the device sends the others.
+// Memory of a ReadFrom: r reads into one part while the device sends the others.
 const (
 	relayParts = 4
 	relayPart  = 128 << 10
 	keptRelays = 8
 )
 
-// ReadFrom sends what it reads from r until that ends: io.Copy to a connection uses it. r reads into registered memory,
-// which the device sends, so large reads are not copied; ReadFrom uses 512 KiB for that. Other Writes may go on beside
-// it, between two reads. While r.Read waits, neither Close nor a deadline ends ReadFrom, and Close does not wait for
-// it.
+// ReadFrom sends data from r until r ends; io.Copy to a connection uses it. r reads into 512 KiB of registered memory,
+// which the device sends, so large reads are not copied. Other Writes may interleave between two reads. While r.Read
+// waits, neither Close nor a deadline ends ReadFrom, and Close does not wait for it.
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	relay, err := c.shared.takeRelay()
 	if err != nil {
@@ -238,8 +235,8 @@ func (s *shared) takeRelay() (*rdma.Buffer, error) {
 	return rdma.NewBuffer(relayParts*relayPart, rdma.MapOptions{})
 }
 
-// leaveRelay keeps the memory for the next, or has Close give it back if the device may still read it. After Close, the
-// device may be gone with what it shares.
+// leaveRelay keeps the memory for the next ReadFrom, or for Close if the device may still read it. After Close, the
+// device and its shared objects may be gone.
 func (c *Conn) leaveRelay(b *rdma.Buffer, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,11 +260,11 @@ func (s *shared) keepRelay(b *rdma.Buffer) {
 	}
 }
 
-// lendTimeout is how long after its deadline a write waits for the device to be done with what was lent, which takes as
-// long as the peer's device needs for an acknowledgement, before it ends the connection for that.
+// lendTimeout is how long a write waits after its deadline until the device has finished with lent memory, which takes
+// as long as the acknowledgement of the peer's device. Then it ends the connection.
 const lendTimeout = time.Second
 
-// lent notes that the last message has memory of l. The caller holds mu.
+// lent records that the last message uses memory of l. The caller holds mu.
 func (c *Conn) lent(l *lend) {
 	if !slices.Contains(c.lending.all, l) {
 		c.lending.all = append(c.lending.all, l)
@@ -275,7 +272,7 @@ func (c *Conn) lent(l *lend) {
 	l.upTo = c.link.Messages
 }
 
-// tellLenders wakes those that wait for memory that the device reads no more. The caller holds mu.
+// tellLenders wakes the waits for memory that the device no longer reads. The caller holds mu.
 func (c *Conn) tellLenders() {
 	for _, l := range c.lending.all {
 		if l.upTo > c.link.Completed {
@@ -285,8 +282,8 @@ func (c *Conn) tellLenders() {
 	}
 }
 
-// takeBack returns when the device no longer reads what was lent, if anything was. It returns false if a connection
-// that has failed does not say so: then Close gives the memory back.
+// takeBack returns when the device no longer reads lent memory, if there is any. It returns false if a failed
+// connection cannot confirm that; then Close releases the memory.
 func (c *Conn) takeBack(l *lend) bool {
 	c.mu.Lock()
 	out := slices.Contains(c.lending.all, l)
@@ -302,7 +299,7 @@ func (c *Conn) takeBack(l *lend) bool {
 		return false
 	}
 	c.mu.Lock()
-	out = slices.Contains(c.lending.all, l) // or Close has given it back
+	out = slices.Contains(c.lending.all, l) // otherwise Close has released it
 	c.lending.all = slices.DeleteFunc(c.lending.all, func(other *lend) bool { return other == l })
 	c.mu.Unlock()
 	if out {
@@ -311,7 +308,7 @@ func (c *Conn) takeBack(l *lend) bool {
 	return true
 }
 
-// arrived returns an error if the peer has not acknowledged what was lent. The device is done with it.
+// arrived returns an error if the peer has not acknowledged lent memory. The device has finished with it.
 func (c *Conn) arrived(l *lend) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +321,7 @@ func (c *Conn) arrived(l *lend) error {
 	return syscall.ECONNRESET
 }
 
-// awaitBack is await for a lend: neither a deadline nor Close ends it by itself.
+// awaitBack is await for a lend: neither a deadline nor Close ends it.
 func (c *Conn) awaitBack(l *lend) bool {
 	isBack := func() bool {
 		c.mu.Lock()
@@ -369,7 +366,7 @@ func (c *Conn) awaitBack(l *lend) bool {
 	return true
 }
 
-// lendTimedOut ends the connection, so that the device gives back what was lent.
+// lendTimedOut fails the connection, so that the device releases lent memory.
 func (c *Conn) lendTimedOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -379,7 +376,7 @@ func (c *Conn) lendTimedOut() {
 	}
 }
 
-// endLends gives back all memory that is lent, after the queue pair is gone, and waits until its lenders know.
+// endLends releases all lent memory after the queue pair is gone, and waits for the lenders.
 func (c *Conn) endLends() {
 	c.mu.Lock()
 	all := c.lending.all
@@ -392,6 +389,6 @@ func (c *Conn) endLends() {
 	c.interrupt()
 	c.lending.waiting.Wait()
 	for _, b := range c.lending.unclaimed {
-		_ = b.Close() // the cache forgets it
+		_ = b.Close() // removes it from the cache
 	}
 }

@@ -22,13 +22,13 @@ import (
 // Listener is a net.Listener of stream connections.
 type Listener struct {
 	id      *cm.ID
-	channel *cm.EventChannel // of requests
-	events  *eventDispatcher // kept for the connections
+	channel *cm.EventChannel // receives requests
+	events  *eventDispatcher // kept alive for the connections
 	config  Config
 	local   net.Addr
 	conns   chan *Conn
-	places  *places.Places // of connections that Accept has not returned yet
-	shared  *shared        // what connections share, if the listener is on a device; or nil
+	places  *places.Places // limits connections that Accept has not returned
+	shared  *shared        // objects shared by the connections, if the listener is on a device; or nil
 
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -39,22 +39,22 @@ type Listener struct {
 	failure error
 
 	mu         sync.Mutex
-	unreleased error               // of the first failed connection whose objects could not be released
+	unreleased error               // from the first failed connection whose objects could not be released
 	more       int                 // number of later ones
-	holders    map[*shared]*holder // by what connections of a device share; nil at the end
-	drops      sync.WaitGroup      // of holders of devices that are gone; one more only while there are holders
+	holders    map[*shared]*holder // by shared objects of a device; nil after Close
+	drops      sync.WaitGroup      // running drops of removed devices; added to only while holders is not nil
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// ListenConfig makes listeners. The zero value has the defaults.
+// ListenConfig creates listeners. The zero value has the defaults.
 type ListenConfig struct {
 	Config
-	// Backlog is how many connections may wait for Accept, including those that are still being made or whose peer's
-	// device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as much again when
-	// it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; on a software device
-	// the memory takes pages when it is used. One host gets at most three quarters of them. Further requests wait and
-	// pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
+	// Backlog is the maximum number of connections that wait for Accept, including those that are being established or
+	// whose peer's device has not acknowledged a message. Like any connection, each pins its Buffer, and half as much
+	// again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; a software
+	// device allocates pages on use. One host gets at most three quarters of the backlog. Further requests wait and pin
+	// nothing. 0 means [DefaultBacklog]; less than 16 means 16.
 	Backlog int
 }
 
@@ -64,20 +64,20 @@ const minBacklog = 16
 func (lc *ListenConfig) backlog() (int, error) {
 	switch {
 	case lc.Backlog < 0:
-		return 0, errors.New("stream: the Backlog of the ListenConfig is negative")
+		return 0, errors.New("stream: negative Backlog in ListenConfig")
 	case lc.Backlog == 0:
 		return DefaultBacklog, nil
 	}
-	return max(lc.Backlog, minBacklog), nil // with fewer, one host leaves no place to others
+	return max(lc.Backlog, minBacklog), nil // with fewer, one host could use all of it
 }
 
-// Listen listens at "host:port", with the defaults of [ListenConfig]. No host means all addresses of all devices. Port
-// 0 means a free port; Addr returns it.
+// Listen listens at "host:port" with the defaults of [ListenConfig]. An empty host means all addresses of all devices.
+// Port 0 means a free port, which Addr returns.
 func Listen(ctx context.Context, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(ctx, address)
 }
 
-// Listen listens at "host:port"; if a host has several addresses, at the first. ctx limits the lookup of the host.
+// Listen listens at "host:port"; if the host has several addresses, at the first one. ctx limits the name lookup.
 func (lc *ListenConfig) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := lc.Config.complete()
 	if err != nil {
@@ -90,8 +90,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, address string) (*Listener, 
 	return lc.listen(config, Addr{all[0]})
 }
 
-// ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [cm.IBAddr]. Make the address with
-// cm.NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
+// ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [cm.IBAddr]. Create the address
+// with cm.NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
 func (lc *ListenConfig) ListenIB(at cm.IBAddr) (*Listener, error) {
 	config, err := lc.Config.completeIB()
 	if err != nil {
@@ -135,12 +135,12 @@ func listen(c Config, backlog int, at net.Addr) (_ *Listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = id.Listen(0); err != nil { // the most: requests that are taken wait for one of the places
+	if err = id.Listen(0); err != nil { // the maximum: accepted requests wait for a place
 		return nil, err
 	}
 	l := &Listener{id: id, channel: channel, config: c, conns: make(chan *Conn),
 		places: places.New(backlog, places.Waiting), failed: make(chan struct{}), holders: map[*shared]*holder{}}
-	if id.PortNum() > 0 { // the listener keeps what the connections of its device share
+	if id.PortNum() > 0 { // the listener keeps the shared objects of its device
 		if l.shared, err = share(id); err != nil {
 			return nil, err
 		}
@@ -155,7 +155,7 @@ func listen(c Config, backlog int, at net.Addr) (_ *Listener, err error) {
 	return l, nil
 }
 
-// closeIf closes an object if there is an error, to which it adds its own.
+// closeIf closes an object if there is an error, and joins the errors.
 func closeIf(err *error, o interface{ Close() error }) {
 	if *err != nil {
 		*err = errors.Join(*err, o.Close())
@@ -165,7 +165,7 @@ func closeIf(err *error, o interface{ Close() error }) {
 // Addr returns an [Addr], or an [cm.IBAddr] after ListenIB.
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve takes requests. What it makes is made for the program at by, which listens, or where that accepts it.
+// serve accepts requests. Leak reports attribute its objects to by, the place of Listen or Accept in the program.
 func (l *Listener) serve(by made.Place) {
 	for {
 		work := made.NewWork(by)
@@ -184,7 +184,7 @@ func (l *Listener) serve(by made.Place) {
 			l.failure = err
 			close(l.failed)
 			return
-		case lost != nil: // for want of something: the peer is rejected
+		case lost != nil: // an error of this side: the peer is rejected
 			l.noteRelease(e.ID.Close())
 			continue
 		}
@@ -196,7 +196,7 @@ func (l *Listener) serve(by made.Place) {
 	}
 }
 
-// request waits for the next one.
+// request waits for the next request.
 func (l *Listener) request() (cm.Event, error) {
 	for {
 		e, err := l.channel.Event(l.ctx)
@@ -209,17 +209,17 @@ func (l *Listener) request() (cm.Event, error) {
 	}
 }
 
-// handshake answers a request, and hands the connection to Accept.
+// handshake accepts a request and passes the connection to Accept.
 func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 	c := newConn(id, l.config)
 	c.work = work
-	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
+	if err := c.accept(l.ctx, e); err != nil { // rejects the request
 		l.noteRelease(c.release())
 		return
 	}
 	l.hold(c)
 	c.start()
-	if !c.confirmed(l.ctx) { // a forged request, or a peer that has gone
+	if !c.confirmed(l.ctx) { // a forged request, or a peer that has ended
 		l.noteRelease(c.discard())
 		return
 	}
@@ -230,8 +230,8 @@ func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 	}
 }
 
-// confirmed reports whether the peer acknowledges a message within HandshakeTimeout: until then it may be nothing but
-// two forged packets, and does not get out of the backlog.
+// confirmed reports whether the peer acknowledges a message within HandshakeTimeout. Until then two forged packets may
+// be all there is of it, and it stays in the backlog.
 func (c *Conn) confirmed(ctx context.Context) bool {
 	late := newDeadline()
 	late.came = c.interrupt
@@ -254,19 +254,19 @@ func (c *Conn) confirmed(ctx context.Context) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return heard() || c.gone // a peer that left has existed: Read returns what it wrote, and the reason
+	return heard() || c.gone // a peer that disconnected did exist: Read returns its data and the reason
 }
 
-// holder keeps the device of connections, and what they share.
+// holder keeps a device and its shared objects open for connections.
 type holder struct {
-	id     *endpoint // on the device, which does nothing else
+	id     *endpoint // an otherwise unused ID on the device
 	shared *shared
 }
 
 func (h *holder) close() error { return errors.Join(h.shared.leave(), h.id.Close()) }
 
-// hold keeps what the connections of c's device share, until the listener is closed or the device is removed. A
-// listener at all addresses is on no device itself: so an ID at c's address is.
+// hold keeps the shared objects of c's device until the listener is closed or the device is removed. A listener at all
+// addresses is on no device, so hold creates an ID at c's address.
 func (l *Listener) hold(c *Conn) {
 	local, _ := c.id.addrs()
 	at, ok := local.(Addr)
@@ -277,7 +277,7 @@ func (l *Listener) hold(c *Conn) {
 	}
 	h, err := newHolder(c.config.Backend, at)
 	if err != nil {
-		return // the next connection makes anew what they share
+		return // the next connection creates the shared objects again
 	}
 	l.holders[h.shared] = h
 	h.id.forward(func(e cm.Event, err error) {
@@ -287,7 +287,7 @@ func (l *Listener) hold(c *Conn) {
 	})
 }
 
-// newHolder holds the device that has an address.
+// newHolder holds the device of an address.
 func newHolder(backend runtime.Backend, at Addr) (h *holder, err error) {
 	made.Shared(func() {
 		var id *endpoint
@@ -307,7 +307,7 @@ func newHolder(backend runtime.Backend, at Addr) (h *holder, err error) {
 	return h, err
 }
 
-// drop gives back what connections of a device have shared, because it is gone.
+// drop releases the shared objects of a removed device.
 func (l *Listener) drop(of *shared) {
 	l.mu.Lock()
 	h := l.holders[of]
@@ -322,7 +322,7 @@ func (l *Listener) drop(of *shared) {
 	l.drops.Done()
 }
 
-// dropAll gives back what the connections of all devices have shared, after all that drop has begun to.
+// dropAll releases the shared objects of all devices, after running drops have ended.
 func (l *Listener) dropAll() (err error) {
 	l.mu.Lock()
 	all := l.holders
@@ -335,7 +335,7 @@ func (l *Listener) dropAll() (err error) {
 	return err
 }
 
-// noteRelease records objects of a failed connection that could not be released, for Close.
+// noteRelease records a failure to release objects of a failed connection, for Close.
 func (l *Listener) noteRelease(err error) {
 	if err == nil {
 		return
@@ -349,7 +349,7 @@ func (l *Listener) noteRelease(err error) {
 	}
 }
 
-// leftover returns the error about objects that could not be released, or nil.
+// leftover returns the error for objects that could not be released, or nil.
 func (l *Listener) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -376,8 +376,8 @@ func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
 	return c.id.accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
 }
 
-// String returns the address, and the device if the address is of one: "listener 127.0.0.1:5000 on mlx5_0", with
-// ", closed" behind it after Close. Any goroutine may call it at any time.
+// String returns the address, and the device if the address belongs to one: "listener 127.0.0.1:5000 on mlx5_0", with
+// the suffix ", closed" after Close. It is safe for concurrent use.
 func (l *Listener) String() string {
 	return textOf(l.id, "listener", l.ctx != nil && l.ctx.Err() != nil)
 }
@@ -385,7 +385,7 @@ func (l *Listener) String() string {
 // LogValue is String, for package log/slog.
 func (l *Listener) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
-// Accept waits for the next connection whose peer's device has acknowledged a message.
+// Accept waits for the next connection whose peer's device has acknowledged a message. It returns a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptRDMA(context.Background())
 	if err != nil {
@@ -411,8 +411,8 @@ func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
 }
 
-// Close ends listening. Accepted connections stay; others are closed. The error also reports failed connections whose
-// objects could not be released while it listened.
+// Close stops listening. Accepted connections stay open; others are closed. The error also reports objects of failed
+// connections that could not be released.
 func (l *Listener) Close() error {
 	first := false
 	l.once.Do(func() {

@@ -14,21 +14,21 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// mapping is memory that was mapped, or the place of one that is no more.
+// mapping is mapped memory, or a free place.
 type mapping struct {
 	mr     *rdma.MR
 	offset int64
 }
 
-// Map lets the other end of an [RSocket] write into a buffer by its WriteAt, or riowrite: byte i of the buffer is at
-// offset+i there. The other end takes as many buffers as its Maps, or RDMA_IOMAPSIZE, says. It may write at any time
-// from now until Close, and nothing tells when it has. The caller closes the buffer after the connection. Map waits
-// while the other end takes no messages. See riomap in rsocket(7).
+// Map lets the peer of an [RSocket] write into a buffer with WriteAt or riowrite: byte i of the buffer is at offset+i
+// there. The peer accepts as many buffers as its Maps, or RDMA_IOMAPSIZE. It may write at any time until Close, without
+// notice. Close the buffer after the connection. Map waits while the peer has no room for messages. See riomap in
+// rsocket(7).
 func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
 	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) { return pd.RegBuffer(b, mapAccess) })
 }
 
-// MapAddress is Map of memory by its address, for example of another library; see [rdma.PD.RegAddress].
+// MapAddress is Map for memory by address, for example of another library; see [rdma.PD.RegAddress].
 func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
 	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) {
 		return pd.RegAddress(address, length, uint64(address), mapAccess)
@@ -37,8 +37,8 @@ func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
 
 const mapAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 
-// Unmap takes memory away that was mapped at an offset. The other end is not told: if it writes there once more, the
-// connection fails. The place is free for another Map.
+// Unmap removes the mapping at an offset, without notice to the peer: if it writes there again, the connection fails.
+// The place becomes free for another Map.
 func (c *Conn) Unmap(offset int64) error {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -51,14 +51,14 @@ func (c *Conn) Unmap(offset int64) error {
 			return nil
 		}
 	}
-	return c.opError("unmap", fmt.Errorf("%w: nothing is mapped at offset %d", syscall.EINVAL, offset))
+	return c.opError("unmap", fmt.Errorf("%w: no mapping at offset %d", syscall.EINVAL, offset))
 }
 
-// mapMemory is Map of memory that is registered so.
+// mapMemory is Map for memory that register registers.
 func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)) error {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
-		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", syscall.EINVAL))
+		return c.opError("map", fmt.Errorf("%w: Map needs an RSocket and an offset of at least 0", syscall.EINVAL))
 	}
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 	}
 }
 
-// tryMap tells the other end, if there is room.
+// tryMap sends the mapping to the peer if there is room.
 func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR) (bool, error) {
 	if isDone(c.writer.deadline.passed()) {
 		return false, os.ErrDeadlineExceeded
@@ -113,12 +113,12 @@ func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR
 	return true, nil
 }
 
-// WriteAt writes into what the other end of an [RSocket] has mapped, at an offset: see Map, and riowrite in rsocket(7).
-// The other end is not told. What Write sends afterwards arrives after it. Like Write it copies, and waits for room.
+// WriteAt writes into memory that the peer of an [RSocket] has mapped, at an offset: see Map, and riowrite in
+// rsocket(7). The peer gets no notice. Data of later Writes arrives after it. Like Write it copies, and waits for room.
 func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
-		return 0, c.opError("write", fmt.Errorf("%w: only an RSocket writes at offsets, from 0 on", syscall.EINVAL))
+		return 0, c.opError("write", fmt.Errorf("%w: WriteAt needs an RSocket and an offset of at least 0", syscall.EINVAL))
 	}
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()

@@ -14,32 +14,31 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// poller takes the completions of many connections out of one queue. A goroutine that has to wait in a connection leads
-// if nobody else does: it waits for completions and handles those of all connections, until there is something for its
-// own. No other goroutine has to be woken for that one. The next of those that wait leads then, or else the background
-// goroutine.
+// poller receives the completions of many connections from one queue. A waiting goroutine of a connection leads if no
+// other does: it waits for completions and handles those of all connections until its own condition is true. So no
+// other goroutine has to be woken for it. Then the next waiting goroutine leads, or else the background goroutine.
 type poller struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
-	wcs     []ibv.WC // of the goroutine that leads
+	wcs     []ibv.WC // of the leading goroutine
 	thread  threadPolicy
 
 	turn     chan struct{} // holds a token while a goroutine leads
 	leader   atomic.Pointer[Conn]
-	turns    atomic.Uint64 // number of turns that were taken or waited for
-	released chan struct{} // holds a token after the turn was given back
+	turns    atomic.Uint64 // number of turns taken or waited for
+	released chan struct{} // holds a token after the turn was released
 	waits    atomic.Pointer[waiting]
-	resting  atomic.Int64  // number of threads that sleep until the background goroutine has something for them
-	urgent   chan struct{} // holds a token after there was one more
-	attempts atomic.Int64  // of tryPoll in a row, while the background goroutine leads
+	resting  atomic.Int64  // number of threads that sleep until the background goroutine wakes them
+	urgent   chan struct{} // holds a token after resting has grown
+	attempts atomic.Int64  // consecutive calls of tryPoll while the background goroutine leads
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	conns map[uint32]*Conn
-	last  uint32 // key that was given
+	last  uint32 // last assigned key
 	err   error  // why the queue has failed
 	stop  func() // ends the background goroutine, without the lock
 
-	taken int // entries of the queue that streams may need; guarded by shared.mu
+	taken int // queue entries reserved for streams; guarded by shared.mu
 }
 
 // waiting is the outcome of a wait for completions.
@@ -74,7 +73,7 @@ func newPoller(d *rdma.Device, entries int, by waitsBy) (*poller, error) {
 	return p, nil
 }
 
-// grow makes room for a number of completions, and reports whether there is. Not every device can.
+// grow makes room for a number of completions, and reports whether it could; not every device can resize queues.
 func (p *poller) grow(entries int) bool {
 	now := p.cq.Len()
 	if entries <= now {
@@ -85,7 +84,7 @@ func (p *poller) grow(entries int) bool {
 
 func (p *poller) close() error { return rdma.CloseAll(nil, p.cq, p.channel) }
 
-// add gives a stream the key of its completions.
+// add assigns a key to a stream's completions.
 func (p *poller) add(c *Conn) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +101,7 @@ func (p *poller) add(c *Conn) uint32 {
 	return p.last
 }
 
-// remove forgets a stream. What is left of its completions is dropped.
+// remove removes a stream. Its remaining completions are dropped.
 func (p *poller) remove(key uint32) {
 	p.mu.Lock()
 	delete(p.conns, key)
@@ -120,7 +119,7 @@ func (p *poller) find(key uint32) *Conn {
 	return p.conns[key]
 }
 
-// interrupt ends the wait of the goroutine that leads.
+// interrupt ends the wait of the leading goroutine.
 func (p *poller) interrupt() {
 	w := new(waiting)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -129,12 +128,12 @@ func (p *poller) interrupt() {
 	}
 }
 
-// lead handles completions once, unless there is nothing to wait for. The caller has the turn; its connection is
-// nil for the background goroutine.
+// lead handles completions once, unless over reports true. The caller has the turn; c is nil for the background
+// goroutine.
 func (p *poller) lead(c *Conn, over func() bool) {
 	p.turns.Add(1)
 	p.leader.Store(c)
-	w := p.waits.Load() // before looking: later events end the wait
+	w := p.waits.Load() // before checking over: later events end the wait
 	if !over() {
 		p.take(w.ctx, c)
 	}
@@ -143,10 +142,10 @@ func (p *poller) lead(c *Conn, over func() bool) {
 	signal(p.released)
 }
 
-// pollsAtOnce is how often poll looks before it asks whether it is over, and lets other goroutines run.
+// pollsAtOnce is the number of polls before poll checks over and yields.
 const pollsAtOnce = 16
 
-// poll handles completions without sleeping until over says so, unless another goroutine waits for them.
+// poll handles completions without sleeping until over reports true or another goroutine waits for the turn.
 func (p *poller) poll(over func() bool) bool {
 	select {
 	case p.turn <- struct{}{}:
@@ -168,7 +167,7 @@ func (p *poller) poll(over func() bool) bool {
 	return true
 }
 
-// take waits for completions and handles them. c is the stream that leads, or nil.
+// take waits for completions and handles them. c is the leading stream, or nil.
 func (p *poller) take(ctx context.Context, c *Conn) {
 	if c != nil {
 		p.thread.decide()
@@ -183,7 +182,7 @@ func (p *poller) take(ctx context.Context, c *Conn) {
 	p.handOut(p.wcs[:n])
 }
 
-// handOut gives completions to their streams.
+// handOut passes completions to their streams.
 func (p *poller) handOut(all []ibv.WC) {
 	for len(all) > 0 {
 		key, some := protocol.KeyOf(all[0].WRID), 1
@@ -197,7 +196,7 @@ func (p *poller) handOut(all []ibv.WC) {
 	}
 }
 
-// fail ends all streams, because their queue has failed.
+// fail fails all streams, because their queue has failed.
 func (p *poller) fail(err error) {
 	p.mu.Lock()
 	p.err = err
@@ -213,14 +212,14 @@ func (p *poller) fail(err error) {
 	}
 }
 
-// failure is why the queue has failed, or nil.
+// failure returns why the queue has failed, or nil.
 func (p *poller) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// wake has what somebody else took out of the queue handled, as a drain does.
+// wake makes completions be handled that another consumer, such as a drain, has taken from the queue.
 func (p *poller) wake() {
 	select {
 	case p.turn <- struct{}{}:
@@ -231,12 +230,12 @@ func (p *poller) wake() {
 			return true
 		})
 	default:
-		p.interrupt() // the next one that leads finds it
+		p.interrupt() // the next leader finds it
 	}
 }
 
-// backgroundAfter is the time without handled completions after which the background goroutine handles them. It checks
-// as often, which wakes a thread.
+// backgroundAfter is the time without handled completions after which the background goroutine handles them. It also
+// checks at this interval, which wakes a thread.
 const backgroundAfter = 10 * time.Millisecond
 
 // startBackground starts the goroutine for the first connection. The caller holds mu.
@@ -255,10 +254,11 @@ func (p *poller) startBackground() {
 	signal(p.released)
 }
 
-// mostAttempts is after how many calls of tryPoll in a row the background goroutine leaves the queue to the program.
+// mostAttempts is the number of consecutive tryPolls after which the background goroutine leaves the queue to the
+// program.
 const mostAttempts = 16
 
-// tryPoll handles what there is, for a program that asks again and again.
+// tryPoll handles available completions, for a program that polls.
 func (p *poller) tryPoll() {
 	select {
 	case p.turn <- struct{}{}:
@@ -276,7 +276,7 @@ func (p *poller) tryPoll() {
 	}
 }
 
-// rest has the background goroutine handle completions at once, as long as a thread rests.
+// rest makes the background goroutine handle completions at once while a thread rests.
 func (p *poller) rest(now bool) {
 	if !now {
 		p.resting.Add(-1)
@@ -287,10 +287,10 @@ func (p *poller) rest(now bool) {
 	signal(p.urgent)
 }
 
-// mayRest reports whether the background goroutine leaves it to others to handle completions, as long as they do.
+// mayRest reports whether the background goroutine may leave handling to others while they do it.
 func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= mostAttempts }
 
-// background handles completions while nobody reads or writes.
+// background handles completions when no goroutine reads or writes.
 func (p *poller) background(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -318,7 +318,7 @@ func (p *poller) background(ctx context.Context) {
 			case p.turn <- struct{}{}:
 				p.lead(nil, over)
 				alone = p.turns.Load() == own
-			default: // the goroutine that has it will give it back
+			default: // its current owner releases it
 				alone = false
 			}
 		}

@@ -13,22 +13,22 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// reader is the half of a connection that reads.
+// reader is the read half of a connection.
 type reader struct {
-	turn     sync.Mutex // of the goroutine that reads, also while it looks at what it has borrowed
+	turn     sync.Mutex // held by the reading goroutine, also while it uses borrowed memory
 	memory   sync.Mutex // inside turn, while a Read uses the ring: Close waits for it
 	deadline *deadline
-	ready    chan struct{} // holds a token after there may be something to read
+	ready    chan struct{} // holds a token after data may have arrived
 	learned  learned       // guarded by memory
 }
 
-// begin makes the reader ready. interrupt is called when the deadline comes.
+// begin initializes the reader. The deadline calls interrupt.
 func (r *reader) begin(interrupt func()) {
 	r.deadline, r.ready = newDeadline(), make(chan struct{}, 1)
 	r.deadline.came = interrupt
 }
 
-// Read waits until data has arrived, and reads it.
+// Read waits for data and reads it.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -57,12 +57,12 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	if unread == 0 {
 		return 0, err
 	}
-	n := c.protocol.CopyOut(p, unread) // these bytes belong to the reader
+	n := c.protocol.CopyOut(p, unread) // the reader owns these bytes
 	c.took(n)
 	return n, nil
 }
 
-// mayRead returns why reading is over, whatever has arrived, or nil.
+// mayRead returns the error that ends reading even if there is data, or nil.
 func (c *Conn) mayRead() error {
 	switch {
 	case isDone(c.closed):
@@ -73,7 +73,7 @@ func (c *Conn) mayRead() error {
 	return nil
 }
 
-// unread returns how many bytes wait for a reader, or else why no more will come.
+// unread returns the number of unread bytes, or the reason why there will be no more.
 func (c *Conn) unread() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *Conn) unread() (uint64, error) {
 	return 0, c.err
 }
 
-// took gives the peer room for bytes that were read.
+// took releases the space of read bytes to the peer.
 func (c *Conn) took(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Conn) took(n int) {
 	c.sendControl()
 }
 
-// awaitData returns when there may be something to read. It polls first if that was seen to pay. The caller holds
+// awaitData returns when there may be data to read. It polls first if that has paid before. The caller holds
 // reader.memory.
 func (c *Conn) awaitData() {
 	if c.config.BusyPoll == LearnedBusyPoll {
@@ -112,7 +112,7 @@ func (c *Conn) awaitData() {
 	c.await(c.reader.deadline, c.reader.ready, c.canRead)
 }
 
-// TryRead is Read that does not wait: its error is EAGAIN while nothing has arrived.
+// TryRead is Read without waiting: it returns EAGAIN if there is no data.
 func (c *Conn) TryRead(p []byte) (int, error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -132,8 +132,7 @@ func (c *Conn) TryRead(p []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-// Peek copies what Read would return next, and leaves it there. It does not wait: its error is EAGAIN while nothing has
-// arrived.
+// Peek is TryRead that does not consume the data.
 func (c *Conn) Peek(p []byte) (int, error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -156,15 +155,15 @@ func (c *Conn) Peek(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// ReadLent waits until data has arrived, and calls use with some of it, which is not copied: it lies in memory that the
-// device writes into, and belongs to use until use returns. use says how many bytes it has taken, from the first on;
-// the others come again. ReadLent returns that number, and the error of use. Until then they take up the peer's room.
+// ReadLent waits for data and calls use with some of it in place: in memory that the device writes into, which belongs
+// to use until it returns. use returns how many bytes it has consumed, from the first on; the others are kept for the
+// next read and occupy buffer space. ReadLent returns that number and the error of use.
 //
-// Other readers wait for use. Close does not: the memory stays until use returns. use may Write, and Close, but not
-// read.
+// Other readers wait for use. Close does not: the memory stays valid until use returns. use may call Write and Close,
+// but must not read.
 //
-// A hostile peer can change the bytes while use looks at them. What is checked and then used, or looked at twice, has
-// to be copied first, as Read does.
+// A hostile peer can change the bytes while use reads them. Copy data that is checked before use, or read twice, as
+// Read does.
 func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
 	n, end, err := c.lendOnce(use)
 	if end != nil {
@@ -173,7 +172,7 @@ func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
 	return n, err
 }
 
-// lendOnce is ReadLent; end is why use was not called.
+// lendOnce is ReadLent; end is the reason why use was not called.
 func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -192,7 +191,7 @@ func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error)
 	return n, nil, err
 }
 
-// borrow waits until data has arrived, and holds it.
+// borrow waits for data and holds it.
 func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
 	c.reader.memory.Lock()
 	defer c.reader.memory.Unlock()
@@ -213,8 +212,8 @@ func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
 	}
 }
 
-// WriteTo writes what arrives into w until the peer ends: io.Copy from a connection uses it. w gets the bytes where
-// they lie, as [Conn.ReadLent] lends them.
+// WriteTo writes received data to w until the peer ends it; io.Copy from a connection uses it. w gets the bytes in
+// place, as with [Conn.ReadLent].
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, end, err := c.lendOnce(func(p []byte) (int, error) {

@@ -15,35 +15,35 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// Sizes of what the streams of a device share.
+// Sizes of objects shared by the streams of a device.
 const (
 	firstEntries = 254 // of a poller's queue; with the two that rdma adds, it is a power of two
 	mostEntries  = 1<<15 - 2
 	keptMemory   = 32 << 20 // bytes of closed streams
-	keptLent     = 64 << 20 // bytes that were lent, and stay registered
+	keptLent     = 64 << 20 // lent bytes that stay registered
 )
 
-// shared is what the streams of a device share. It lasts as long as a connection or a listener is on the device.
+// shared has objects that the streams of a device share. It exists while the device has a connection or a listener.
 type shared struct {
 	device *rdma.Device
 	pd     *rdma.PD
 	pool   protocol.Pool
-	users  int // which the lock of devices guards
+	users  int // guarded by devices.mu
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	all   map[waitsBy][]*poller
-	cache *registration.Cache // of memory that programs lend, or nil
-	relay []*rdma.Buffer      // of ReadFrom, for the next
+	cache *registration.Cache // of lent memory, or nil
+	relay []*rdma.Buffer      // free memory for ReadFrom
 	reads *protocol.Reads     // of mostReads, or nil
 }
 
-// devices are those that have streams. IDs of a device have the same rdma.Device as long as there is one.
+// devices are the devices with streams. The IDs of a device share one rdma.Device.
 var devices struct {
 	mu sync.Mutex
 	of map[*rdma.Device]*shared
 }
 
-// share returns what the streams of an ID's device share. Give it back with leave, before the ID is closed.
+// share returns the shared objects of an ID's device. Release them with leave before the ID is closed.
 func share(id *cm.ID) (*shared, error) {
 	device, err := id.Device()
 	if err != nil {
@@ -67,7 +67,7 @@ func share(id *cm.ID) (*shared, error) {
 	return s, nil
 }
 
-// leave closes everything with the last user. s may be nil.
+// leave closes everything after the last user. s may be nil.
 func (s *shared) leave() error {
 	if s == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *shared) leave() error {
 	s.users--
 	last := s.users == 0
 	if last {
-		delete(devices.of, s.device) // from now on others share anew
+		delete(devices.of, s.device) // later users create new objects
 	}
 	devices.mu.Unlock()
 	if !last {
@@ -85,8 +85,8 @@ func (s *shared) leave() error {
 	return s.close()
 }
 
-// mostReads returns how many RDMA READs a queue pair of the device may have under way, which never changes: none if
-// that is unknown.
+// mostReads returns the device's maximum number of outstanding RDMA READs of a queue pair, which is constant, or 0 if
+// it is unknown.
 func (s *shared) mostReads() protocol.Reads {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *shared) mostReads() protocol.Reads {
 	return *s.reads
 }
 
-// poller returns a poller with room for a number of completions. Give it back with leavePoller.
+// poller returns a poller with room for a number of completions. Release it with leavePoller.
 func (s *shared) poller(entries int, by waitsBy) (*poller, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *shared) poller(entries int, by waitsBy) (*poller, error) {
 	return p, nil
 }
 
-// leavePoller gives room back. A poller without streams is kept if it is the only one.
+// leavePoller releases room. A poller without streams is kept if it is the only one.
 func (s *shared) leavePoller(p *poller, entries int, by waitsBy) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *shared) leavePoller(p *poller, entries int, by waitsBy) error {
 	return nil
 }
 
-// lent is the cache of memory that programs lend.
+// lent returns the cache of lent memory.
 func (s *shared) lent() (_ *registration.Cache, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *shared) lent() (_ *registration.Cache, err error) {
 	return s.cache, err
 }
 
-// close closes what is shared. Nobody uses it any more.
+// close closes the shared objects. They are no longer used.
 func (s *shared) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,10 +176,10 @@ func (s *shared) close() error {
 	return err
 }
 
-// waitsBy is how the queue of the connection's completions is waited for. What a connection learns, it polls itself.
+// waitsBy returns how to wait for the connection's completions. Learned polling happens in the connection.
 func (c *Conn) waitsBy() waitsBy { return waitsBy{max(c.config.BusyPoll, 0), c.config.KeepThread} }
 
-// share gives a connection what it shares with others of its device.
+// share sets the connection's shared objects.
 func (c *Conn) share() (err error) {
 	if c.shared, err = share(c.id.ID); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (c *Conn) share() (err error) {
 	return c.poller.failure()
 }
 
-// unshare gives it back. The queue pair is gone, unless there is an error that says so.
+// unshare releases them. The queue pair is gone, unless there was an error.
 func (c *Conn) unshare() error {
 	var err error
 	if c.poller != nil {

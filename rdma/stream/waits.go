@@ -29,12 +29,12 @@ func signal(c chan struct{}) {
 	}
 }
 
-// deadline is a time that can be changed and waited for together with other events.
+// deadline is a changeable time that can be waited for together with other events.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  atomic.Pointer[chan struct{}] // closed at that time
-	came  func()                        // also called then
+	came  func()                        // called at that time
 }
 
 func newDeadline() *deadline {
@@ -48,12 +48,12 @@ func (d *deadline) renew() {
 	d.over.Store(&over)
 }
 
-// set moves the deadline; the zero time is never.
+// set changes the deadline; the zero time means never.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.passed() // its function runs, or ran
+		<-d.passed() // its function runs or has run
 	}
 	d.timer = nil
 	if isDone(d.passed()) {
@@ -79,11 +79,11 @@ func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
 // stop releases the timer.
 func (d *deadline) stop() { d.set(time.Time{}) }
 
-// LearnedBusyPoll is a [Config.BusyPoll] that each connection learns: it has some Reads poll until the peer's answer
-// comes, and others sleep. It goes on polling if answers come within 100 µs then, or sooner by an eighth, and tries
-// again now and then, ever more seldom where that does not pay. A Read polls for some times as long as answers take,
-// 5 ms at most, and sleeps then. It does not poll where answers take longer, or with one processor. One goroutine polls
-// for all connections of a device.
+// LearnedBusyPoll is an adaptive [Config.BusyPoll]: a connection lets some Reads poll until the peer's reply arrives,
+// and others sleep. It keeps polling if replies then arrive within 100 µs, or sooner by an eighth, and tries again ever
+// less often where that does not pay. A Read polls for a multiple of the typical reply time, at most 5 ms, and then
+// sleeps. It does not poll if replies take longer, or with one processor. One goroutine polls for all connections of a
+// device.
 const LearnedBusyPoll time.Duration = -1
 
 const (
@@ -94,17 +94,17 @@ const (
 	mostMisses  = 10                     // each of which doubles the waits that sleep before polling is tried again
 )
 
-// learned is what a connection has learned of its waits for the peer.
+// learned is the state of LearnedBusyPoll.
 type learned struct {
 	polled, slept answers
 	polling       bool // waits poll
-	n             int  // waits since that has changed
-	misses        int  // times in a row that polling was not faster
+	n             int  // waits since polling has changed
+	misses        int  // consecutive times that polling was not faster
 	began         time.Time
-	until         time.Time // the wait polls, if it does
+	until         time.Time // end of polling in this wait, or zero
 }
 
-// answers are waits of a kind.
+// answers are statistics of waits with polling or with sleeping.
 type answers struct {
 	n    int // as far as waitsTried
 	mean time.Duration
@@ -116,7 +116,7 @@ func (a *answers) add(took, most time.Duration) {
 	a.mean += (took - a.mean) / time.Duration(a.n)
 }
 
-// begin begins a wait, unless it has begun.
+// begin begins a wait, unless one has begun.
 func (l *learned) begin() {
 	if !l.began.IsZero() {
 		return
@@ -162,7 +162,7 @@ func (l *learned) end() {
 	}
 }
 
-// turn has the next waits sleep instead of poll, or the reverse, and learn anew how long those take.
+// turn switches between polling and sleeping, and restarts the statistics.
 func (l *learned) turn() {
 	l.polling, l.n = !l.polling, 0
 	if l.polling {
@@ -172,16 +172,16 @@ func (l *learned) turn() {
 	}
 }
 
-// polls reports whether the wait still polls.
+// polls reports whether the current wait still polls.
 func (l *learned) polls() bool { return !l.until.IsZero() && time.Now().Before(l.until) }
 
 // threadPolicy decides whether the goroutine that waits for a poller's completions keeps its thread. That is faster for
-// its own stream. Other goroutines wait longer: they get the processor of a thread that sleeps in a system call only
-// when Go's scheduler looks for such. So, unless the program has said so, it keeps the thread only where nothing but its
-// own stream's completions has come lately, and no other goroutine wants to run.
+// its own stream, but slower for other goroutines: they get the processor of a thread that sleeps in a system call only
+// when Go's scheduler retakes it. So, unless the program requests it, the goroutine keeps its thread only if recent
+// completions were all its own stream's and no other goroutine wants to run.
 type threadPolicy struct {
 	keep    func(bool) // the poller's channel's KeepThread
-	always  bool       // the program has said so
+	always  bool       // requested by the program
 	kept    bool
 	own     int // lately, as far as ownBefore
 	yielded time.Time
@@ -190,10 +190,10 @@ type threadPolicy struct {
 const (
 	ownBefore = 16                   // waits that bring only its own completions, before it keeps its thread
 	lookEvery = 4 * time.Millisecond // for goroutines that want to run
-	crowded   = time.Millisecond     // that those take, if they do not wait themselves soon
+	crowded   = time.Millisecond     // a yield that takes longer means that other goroutines want to run
 )
 
-// decide is called before a stream's goroutine waits. The background goroutine leaves it.
+// decide is called before a stream's goroutine waits, but not by the background goroutine.
 func (k *threadPolicy) decide() {
 	if k.always {
 		return
@@ -218,7 +218,7 @@ func (k *threadPolicy) decide() {
 	k.keep(k.kept)
 }
 
-// learn is told what the wait of the stream with a key has brought.
+// learn records the completions of a wait of the stream with a key.
 func (k *threadPolicy) learn(key uint32, all []ibv.WC) {
 	if k.always || len(all) == 0 {
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// writer is the half of a connection that writes.
+// writer is the write half of a connection.
 type writer struct {
-	mu       sync.Mutex // while a Write uses staging: Close waits for it
+	mu       sync.Mutex // held while a Write uses staging: Close waits for it
 	deadline *deadline
 	ready    chan struct{}            // holds a token after there may be room
 	word     [protocol.MaxInline]byte // of WriteBuffers; guarded by mu
@@ -24,7 +24,7 @@ type writer struct {
 	probe    probe
 }
 
-// begin makes the writer ready. interrupt is called when the deadline comes, and ask after a Write has waited for room.
+// begin initializes the writer. The deadline calls interrupt, and a Write that has waited for room calls ask.
 func (w *writer) begin(interrupt, ask func()) {
 	w.deadline, w.ready = newDeadline(), make(chan struct{}, 1)
 	w.deadline.came = interrupt
@@ -32,9 +32,9 @@ func (w *writer) begin(interrupt, ask func()) {
 	w.probe.timer.Stop()
 }
 
-// Write sends all of p. It waits while the peer has no room, and asks it every second whether it is still there. The
-// returned number counts bytes that the connection has taken, and sends: as with TCP, they have not arrived by then. An
-// error of a later call reports their loss, of [Conn.Close] at the latest.
+// Write sends all of p. It waits while the peer has no room, and probes the peer's device every second. The result
+// counts bytes that the connection has accepted: as with TCP, they may not have arrived. A later call, at the latest
+// [Conn.Close], reports their loss.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// tryWrite sends one piece of p, if there is room for it.
+// tryWrite sends one piece of p if there is room.
 func (c *Conn) tryWrite(p []byte) (int, error) {
 	room, err := c.room(len(p), false)
 	if room == 0 || err != nil {
@@ -66,7 +66,7 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 	return c.send(protocol.Piece{Staged: room, More: room < len(p)}, nil)
 }
 
-// room returns how many of n bytes may be sent in one piece now.
+// room returns how many of n bytes can be sent in one piece now.
 func (c *Conn) room(n int, lent bool) (int, error) {
 	switch {
 	case isDone(c.closed):
@@ -82,7 +82,7 @@ func (c *Conn) room(n int, lent bool) (int, error) {
 	return c.protocol.Room(n, lent), nil
 }
 
-// send sends a piece, if there is room for it still. It may be of what l lends.
+// send sends a piece if there is still room. The piece may belong to the lend l.
 func (c *Conn) send(p protocol.Piece, l *lend) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +102,9 @@ func (c *Conn) send(p protocol.Piece, l *lend) (int, error) {
 	return p.Len(), nil
 }
 
-// WriteBuffers sends all bytes of v, one slice after the other, as one Write of them joined: small ones go in one
-// message, for which the device is called once, and the reader wakes once. It takes what it has sent out of v, as
-// net.Buffers.WriteTo does, which on a Conn makes a Write of each slice.
+// WriteBuffers sends all slices of v like one Write of their concatenation: small slices share a message, so the device
+// is called once and the reader wakes once. It removes sent bytes from v, like net.Buffers.WriteTo, which on a Conn
+// makes one Write per slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	}
 }
 
-// tryGather sends one piece of the first bytes of v, if there is room for it.
+// tryGather sends one piece of the first bytes of v if there is room.
 func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	room, err := c.room(n, false)
 	if room == 0 || err != nil {
@@ -155,7 +155,7 @@ func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	return c.send(protocol.Piece{Staged: room, More: room < n}, nil)
 }
 
-// takeOff takes the first n bytes out of v, and slices that are empty.
+// takeOff removes the first n bytes from v, and empty slices.
 func takeOff(v *net.Buffers, n int) {
 	for len(*v) > 0 && n >= len((*v)[0]) {
 		n -= len((*v)[0])
@@ -167,7 +167,7 @@ func takeOff(v *net.Buffers, n int) {
 	}
 }
 
-// awaitRoom is await of a Write, until there is room for something.
+// awaitRoom is await for a Write: it returns when there is room.
 func (c *Conn) awaitRoom(hasRoom func() bool) {
 	c.wantsRoom(true)
 	// It needs no lock: await takes it for what it calls.
@@ -175,7 +175,7 @@ func (c *Conn) awaitRoom(hasRoom func() bool) {
 	c.wantsRoom(false)
 }
 
-// TryWrite is Write that does not wait: it returns how many bytes there was room for, or EAGAIN if there was none.
+// TryWrite is Write without waiting: it returns how many bytes were sent, or EAGAIN if there was no room.
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -191,11 +191,11 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 			return 0, c.opError("write", err)
 		case n == len(p) || err != nil:
 			c.wantsRoom(false)
-			return n, nil // an error comes again
+			return n, nil // the next call returns the error
 		case m > 0:
 			continue
 		}
-		c.wantsRoom(true) // asks whether the peer is still there
+		c.wantsRoom(true) // probes the peer
 		if n > 0 {
 			return n, nil
 		}
@@ -203,7 +203,7 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	}
 }
 
-// wantsRoom has the peer asked as long as a Write waits.
+// wantsRoom enables probes of the peer while a Write waits.
 func (c *Conn) wantsRoom(waits bool) {
 	c.writer.probe.wanted.Store(waits)
 	if waits && !c.writer.probe.armed.Swap(true) {
@@ -211,11 +211,11 @@ func (c *Conn) wantsRoom(waits bool) {
 	}
 }
 
-// probeAfter is how long a Write waits for room before it asks whether the peer is still there: all that was sent may
-// have been acknowledged before the peer vanished, and then nothing else would tell.
+// probeAfter is how long a Write waits for room before it probes the peer: if everything was acknowledged before the
+// peer died, nothing else would detect that.
 const probeAfter = time.Second
 
-// probe asks a peer that gives no room. One timer runs for all Writes that wait within its time.
+// probe probes a peer that has no room. One timer serves all Writes that wait.
 type probe struct {
 	wanted atomic.Bool // a Write waits for room
 	armed  atomic.Bool
@@ -223,7 +223,7 @@ type probe struct {
 	last   uint64 // messages when the timer fired before; guarded by Conn.mu
 }
 
-// ask sends a message that has to be acknowledged, when a Write has waited since the timer fired before.
+// ask sends a message that must be acknowledged, if a Write has waited since the previous timer.
 func (c *Conn) ask() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,9 +244,9 @@ func (c *Conn) ask() {
 	c.writer.probe.timer.Reset(probeAfter)
 }
 
-// stopAsking returns when ask does nothing any more. The connection is closed.
+// stopAsking returns after the last ask. The connection is closed.
 func (c *Conn) stopAsking() {
 	c.writer.probe.timer.Stop()
-	c.mu.Lock() // of one that runs
+	c.mu.Lock() // of a running ask
 	defer c.mu.Unlock()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package offheap maps memory that the garbage collector does not own.
+// Package offheap maps memory that the garbage collector does not manage.
 package offheap
 
 import (
@@ -11,23 +11,23 @@ import (
 	"unsafe"
 )
 
-// Mapping is memory that the garbage collector does not own: it never moves, is not scanned, and stays until Close.
-// Work requests, completions and message buffers live in it, because devices and C read and write them at any time.
+// Mapping is memory that the garbage collector does not manage: it never moves, is not scanned, and stays until Close.
+// It holds work requests, completions and message buffers, which devices and C access at any time.
 type Mapping struct {
 	bytes  []byte
 	closed atomic.Bool
 }
 
-// Options say where and how memory is mapped. The zero value is plain memory on any node.
+// Options control where and how memory is mapped. The zero value is ordinary memory on any node.
 type Options struct {
-	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
+	// HugePages uses huge pages of the default size, and fails if none are free; the size is rounded up to them.
 	HugePages bool
-	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
+	// Node is the NUMA node plus 1: 0 means any node, 1 is node 0.
 	Node int
 }
 
-// Map maps zeroed memory of at least size bytes, aligned to a page. Do not use it after Close. A Mapping that is
-// dropped without Close stays mapped.
+// Map maps zeroed memory of at least size bytes, aligned to a page. Do not use it after Close. There is no finalizer: a
+// Mapping without Close stays mapped.
 func Map(size int, o Options) (*Mapping, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("goverbs: memory of %d bytes: the size must be positive", size)
@@ -50,8 +50,7 @@ func (m *Mapping) Bytes() []byte {
 // Address returns the address of the memory.
 func (m *Mapping) Address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) }
 
-// Close unmaps the memory. Nothing may use it afterwards, and no device may have it registered. A second Close does
-// nothing.
+// Close unmaps the memory. No user and no registered region of it may remain. A second Close does nothing.
 func (m *Mapping) Close() error {
 	if m == nil || m.closed.Swap(true) {
 		return nil
@@ -59,9 +58,9 @@ func (m *Mapping) Close() error {
 	return unmapMemory(m.bytes)
 }
 
-// Retire is Close of memory that stale pointers may still lead to. It keeps the addresses readable and writable as long
-// as the Mapping is reachable. It gives the pages back to the system at once where it can; a few, which are not worth a
-// system call, it clears and keeps until then. Where pages are given back or cleared, stale pointers find zeros.
+// Retire is Close for memory to which stale pointers may remain. The addresses stay readable and writable as long as
+// the Mapping is reachable. Retire releases the pages at once if the system supports it; it clears and keeps a few
+// pages, for which a system call does not pay. Stale pointers read zeros from released or cleared pages.
 func (m *Mapping) Retire() error {
 	if m.closed.Swap(true) {
 		return nil

@@ -38,10 +38,10 @@ func mapMemory(size int, o Options) ([]byte, error) {
 	return b, nil
 }
 
-// discard gives the pages back. The memory is zeros afterwards.
+// discard releases the pages. The memory is zero afterwards.
 func discard(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
 
-// bind places memory that nobody has touched yet on a NUMA node: mbind(2) with MPOL_BIND.
+// bind places untouched memory on a NUMA node: mbind(2) with MPOL_BIND.
 func bind(b []byte, node int) error {
 	const mpolBind = 2
 	if node < 0 || node >= 1024 {

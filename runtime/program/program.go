@@ -14,12 +14,12 @@ import (
 )
 
 // Program is a list of slot calls and stores that runs as one call: one switch to the C stack, and no Go code in
-// between. A region in which C holds a lock (ibv_wr_start to ibv_wr_complete, ibv_start_poll to ibv_end_poll) has to be
-// one program. If the goroutine were preempted inside it, another one could spin in C for that lock, and the world
-// could never stop.
+// between. A region in which C holds a lock (ibv_wr_start to ibv_wr_complete, ibv_start_poll to ibv_end_poll) must be
+// one program. If the goroutine were preempted inside it, another one could spin in C for that lock, and Go could never
+// stop the world.
 //
-// Append the steps once and run the program often; a Set method changes an argument in between. The addresses in a
-// program do not keep Go memory alive. A Program is for one goroutine at a time.
+// Append the steps once and run the program often; Set methods change arguments in between. The addresses in a program
+// do not keep Go memory alive. A Program is not safe for concurrent use.
 type Program struct {
 	steps    []step
 	open     int  // jumps without a target
@@ -27,7 +27,7 @@ type Program struct {
 	direct   runtime.Bound
 }
 
-// step is one step. The assembly knows its layout and its size of 64 bytes.
+// step is one step. The assembly depends on its layout and its size of 64 bytes.
 type step struct {
 	op      uint32
 	width   uint8 // bytes of a store or copy
@@ -93,9 +93,9 @@ func (p *Program) Call(fn uintptr, args ...uint64) Step {
 	return p.add(s)
 }
 
-// Request appends what begins a work request, in one step: stores of its wr_id and wr_flags, which lie beside each
-// other in an object from offset on, and a call of the C function at fn with the object and arguments. It says false,
-// and appends nothing, where the arguments are more than a step has room for.
+// Request appends the start of a work request as one step: stores of its wr_id and wr_flags, which are adjacent in an
+// object from offset on, and a call of the C function at fn with the object and arguments. If a step has no room for
+// the arguments, Request appends nothing and returns false.
 func (p *Program) Request(fn, object, offset uintptr, id uint64, flags uint32, args ...uint64) (Step, bool) {
 	if len(args) > maxRequestArgs || offset > math.MaxUint16 {
 		return 0, false
@@ -145,7 +145,7 @@ func (p *Program) Target(jump Step) {
 // SetArg changes argument i of a call, the value of a store (i = 0), or the address that a copy reads (i = 0).
 func (p *Program) SetArg(s Step, i int, value uint64) { p.steps[s].args[i] = value }
 
-// SetCall puts another call in the place of one.
+// SetCall replaces a call by another one.
 func (p *Program) SetCall(s Step, fn uintptr, args ...uint64) {
 	if p.steps[s].op != stepCall || len(args) > MaxArgs {
 		panic(fmt.Sprintf("goverbs: step %d of the program is not a call, or gets %d arguments", s, len(args)))
@@ -157,7 +157,7 @@ func (p *Program) SetCall(s Step, fn uintptr, args ...uint64) {
 // SetAddress changes the address of a store, a copy or a jump.
 func (p *Program) SetAddress(s Step, address uintptr) {
 	if p.steps[s].op == stepCall {
-		panic(fmt.Sprintf("goverbs: step %d of the program is a call; its function cannot change", s))
+		panic(fmt.Sprintf("goverbs: step %d of the program is a call; use SetCall", s))
 	}
 	p.steps[s].address = address
 }
@@ -171,8 +171,8 @@ func (p *Program) Run(w runtime.Way) int32 {
 	return run(w, first)
 }
 
-// RunDirect is Run by [runtime.CallDirect] of a complete program that is not empty, and only where that may be called: no
-// step calls a software backend.
+// RunDirect is Run with [runtime.CallDirect]. The program must be complete and not empty, and no step may call a
+// software backend.
 func (p *Program) RunDirect() int32 {
 	result := runtime.CallDirect(&p.direct, 0, 0)
 	goruntime.KeepAlive(p)

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// address returns the address of the assembly that runs steps. It is called as a C function is, with the first step.
+// address returns the address of the assembly that runs steps. It is called like a C function, with the first step.
 func address() uintptr
 
 var thunk = address()

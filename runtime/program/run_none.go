@@ -6,7 +6,7 @@ package program
 
 import "github.com/goverbs/goverbs/runtime"
 
-// run does the steps in Go. There is no C to call: a call panics.
+// run executes the steps in Go. Without C, a call panics.
 func run(w runtime.Way, first *step) int32 {
 	return interpret(first, func(fn uintptr, _ *[MaxArgs]uint64) uint64 { return uint64(w.Call3(fn, 0, 0, 0)) })
 }

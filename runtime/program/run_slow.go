@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// run makes a call of its own for each step. Other goroutines may run in between. One that waits in C for a lock of
-// this one has given up its P, so Go makes progress. The thread stays the same, for locks that know their owner.
+// run makes a separate call for each step. Other goroutines may run in between. One that waits in C for a lock of this
+// goroutine has released its P, so Go makes progress. The thread stays the same, for locks that have an owner.
 func run(_ runtime.Way, first *step) int32 {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package backend reaches devices of software backends, which are written in Go.
+// Package backend accesses devices of software backends, which are written in Go.
 package backend
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Path is the path to a function of a software backend: the backend, if it is a Path, or the function that the slot
-// stands for. It is nil for a function in C. It panics for an address of a backend that no function stands at.
+// Path returns the path to a function of a software backend: the backend, if it is a Path, or the function of the slot.
+// It is nil for a C function. It panics for an address of a backend without a function.
 func Path(fn uintptr) datapath.Path {
 	b := runtime.BackendOf(fn)
 	if p, ok := b.(datapath.Path); ok {
@@ -25,7 +25,7 @@ func Path(fn uintptr) datapath.Path {
 	return function(runtime.SlotOf(fn))
 }
 
-// function is a backend's function. Of its methods, the one that is named after the function makes sense, and Run.
+// function is a backend's function. Only the method that is named after the function, and Run, are valid.
 type function runtime.SlotFunc
 
 func (f function) call(a, b, c uintptr) int32 {
@@ -65,5 +65,5 @@ func (f function) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	return f.call(uintptr(unsafe.Pointer(cq)), only, 0)
 }
 
-// Run runs a program, whose calls are of the backend's functions.
+// Run runs a program, whose calls must be of the backend's functions.
 func (f function) Run(p *program.Program) int32 { return p.Run(runtime.Blocking) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package chosen knows the device that the environment names, for programs that name none.
+// Package chosen returns the device that the environment selects for programs that name none.
 package chosen
 
 import (
@@ -16,10 +16,10 @@ import (
 // it.
 const Variable = "GOVERBS_DEVICE"
 
-// Device is the name, or "".
+// Device returns the name, or "".
 func Device() string { return rights.Getenv(Variable) }
 
-// Hint says, where the native library has no device, how to get one of software.
+// Hint returns how to get a software device if the native library has no device.
 func Hint() string {
 	const hint = Variable + "=soft0 in the environment takes the software devices"
 	name := Device()
@@ -36,10 +36,10 @@ func Hint() string {
 	return hint
 }
 
-// IsWired says whether a device's name has an address, at which other processes reach it.
+// IsWired reports whether a device's name has an address, at which other processes reach it.
 func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
-// Of is the backend that a function was given, and for nil the one that the environment names. It is never nil.
+// Of returns b, or the backend that the environment selects if b is nil. It is never nil.
 func Of(backend runtime.Backend) (runtime.Backend, error) {
 	if backend != nil {
 		return backend, nil
@@ -47,8 +47,8 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend is the software fabric that has the device, and runtime.Native if none has it or no device is named. It makes
-// a fabric, and opens a device with an address in its name, only if that device is named.
+// Backend returns the software fabric of the named device, or runtime.Native if there is none. It creates a fabric, and
+// opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
@@ -71,7 +71,7 @@ func Backend() (runtime.Backend, error) {
 	return fabric, nil
 }
 
-// shared is the fabric of soft.Default if it has a device of the name, or nil.
+// shared returns the fabric of soft.Default if it has a device of the name, or nil.
 func shared(name string) (*soft.Fabric, error) {
 	fabric, err := soft.Default()
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package counted is what a program publishes of its devices, if GOVERBS_STATS is set. Queues count anyway, modulo 2³²;
-// their positions are read now and then.
+// Package counted publishes a program's device counters if GOVERBS_STATS is set. Queues count modulo 2³² in any case;
+// this package reads their positions from time to time.
 package counted
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Device has the counts of all devices with a name, open or not. A nil one counts nothing.
+// Device has the counters of all devices with a name, open or not. A nil Device counts nothing.
 type Device struct {
 	name     string
 	software bool
@@ -31,8 +31,8 @@ type opened struct {
 	objects func(*stats.Device)
 }
 
-// Positions returns how many requests of a queue were ever done and posted, both modulo 2³² and off by the same
-// constant, and how many the queue takes at once, or 0 if it does not count them.
+// Positions returns the numbers of completed and posted requests of a queue, both modulo 2³² and off by the same
+// constant, and the capacity of the queue, or 0 if it does not count them.
 type Positions func() (done, posted, slots uint32)
 
 // queue is what a queue has counted.
@@ -50,8 +50,8 @@ var published struct {
 	byName map[string]*Device
 }
 
-// Open is the counts of a device that was opened, or nil where nothing is published. objects adds its objects to a
-// report, and is called until Closed.
+// Open returns the counters of an opened device, or nil if nothing is published. objects adds its objects to a report,
+// and is called until Closed.
 func Open(device any, name string, backend runtime.Backend, objects func(*stats.Device)) *Device {
 	if !stats.On() {
 		return nil
@@ -74,7 +74,7 @@ func Open(device any, name string, backend runtime.Backend, objects func(*stats.
 	return c
 }
 
-// Closed forgets a device.
+// Closed removes a device.
 func (c *Device) Closed(device any) {
 	if c == nil {
 		return
@@ -84,7 +84,7 @@ func (c *Device) Closed(device any) {
 	delete(c.open, device)
 }
 
-// Born notes the queues of an object, by kind.
+// Born adds the queues of an object, by kind.
 func (c *Device) Born(object any, queues map[string]Positions) {
 	var own []*queue
 	for kind, of := range queues {
@@ -97,7 +97,7 @@ func (c *Device) Born(object any, queues map[string]Positions) {
 	c.queues[object] = own
 }
 
-// Gone keeps what the queues of an object have counted that was destroyed.
+// Gone keeps the counters of a destroyed object's queues.
 func (c *Device) Gone(object any) {
 	if c == nil {
 		return
@@ -114,8 +114,8 @@ func (c *Device) Gone(object any) {
 	delete(c.queues, object)
 }
 
-// look brings the sums up to date. A list that is taken back after it has been counted is not subtracted: the next ones
-// take its place.
+// look updates the sums. A rejected list that has already been counted is not subtracted: later requests take its
+// place.
 func (q *queue) look() {
 	done, posted, slots := q.of()
 	if slots == 0 {
@@ -131,7 +131,7 @@ func (q *queue) look() {
 	q.all.Outstanding, q.all.Slots, q.all.Queues = uint64(max(int32(posted-done), 0)), uint64(slots), 1
 }
 
-// report adds what the program publishes of devices.
+// report adds the devices' counters to a report.
 func report(r *stats.Report) {
 	published.mu.Lock()
 	defer published.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package gid chooses among the GIDs of a device by their properties: address, type, network interface. It asks the
-// system about interfaces, and does not use the device.
+// Package gid selects GIDs of a device by their properties: address, type, network interface. It queries the system's
+// interfaces, not the device.
 package gid
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it
-// is closed. It knows nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
+// Package life manages the lifetimes of objects that live in C: calls in progress, dependent objects, and closing. It
+// does not know what the objects are; each object of rdma and rdma/cm has a Life.
 //
 // A Life is unborn, alive, closing or closed. It has parents, which it needs, and children, which need it:
 //
@@ -9,7 +9,7 @@
 //	Use Done  around every call that C sees the object in
 //	Close     refuses while there are children, ends waits, waits for calls under way, destroys, leaves the parents
 //
-// All of it may be called by any number of goroutines at once.
+// All methods are safe for concurrent use.
 package life
 
 import (
@@ -24,16 +24,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Hooks are what an object does on its way to the end. Each may be nil. They are called without a lock of the Life's.
+// Hooks are called when an object is closed. Each may be nil. They are called without a lock of the Life.
 type Hooks struct {
-	Wake   func()       // ends waits of calls under way, before Close waits for those calls
-	Stop   func()       // has the object take no work any more
-	Revive func()       // undoes Wake and Stop where the object stays open after all
-	Settle func() error // ends what the device has under way, right before the object is destroyed
+	Wake   func()       // ends waits of calls in progress, before Close waits for those calls
+	Stop   func()       // makes the object reject new work
+	Revive func()       // undoes Wake and Stop if the object stays open
+	Settle func() error // ends the device's outstanding work, right before the object is destroyed
 }
 
-// Life is one object's. The zero value is not born yet: Begin gives it a name, parents and an end. An object that a
-// program declares in place of calling its constructor never is, and C would read memory at address 0 for it.
+// Life is the lifetime of one object. The zero value is unborn: Begin gives it a name, parents and an end. An object
+// that a program declares instead of calling its constructor stays unborn; without that check, C would read memory at
+// address 0.
 type Life struct {
 	Hooks
 
@@ -41,7 +42,7 @@ type Life struct {
 	number  uint64                        // of all that began, in their order
 	destroy func() (gone bool, err error) // in C
 	gone    atomic.Bool                   // state is closed
-	mu      sync.Mutex                    // guards what follows
+	mu      sync.Mutex                    // guards the fields below
 	idle    sync.Cond                     // users has become 0, or state has changed
 	// +checklocks:mu
 	state state //
@@ -64,9 +65,9 @@ const (
 
 var begun atomic.Uint64
 
-// Begin gives the object its name, for errors, and its parents, which the caller holds by Use. destroy ends it in C,
-// and says whether it is gone; where it is not, the object stays open. An error of an object that is gone is given to
-// the caller of Close.
+// Begin sets the object's name, for errors, and its parents, which the caller holds with Use. destroy destroys the
+// object in C, and reports whether it is gone; if it is not, the object stays open. Close returns the error even if the
+// object is gone.
 func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents ...*Life) {
 	l.name, l.destroy, l.number = name, destroy, begun.Add(1)
 	l.mu.Lock()
@@ -79,7 +80,7 @@ func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents
 	l.become(alive)
 }
 
-// Join adds a parent. The caller holds both by Use, unless the object is new.
+// Join adds a parent. The caller holds both with Use, unless the object is new.
 func (l *Life) Join(parent *Life) {
 	l.mu.Lock()
 	if !slices.Contains(l.parents, parent) {
@@ -94,7 +95,7 @@ func (l *Life) Join(parent *Life) {
 	parent.needed[l] = struct{}{}
 }
 
-// Leave takes a parent away.
+// Leave removes a parent.
 func (l *Life) Leave(parent *Life) {
 	l.mu.Lock()
 	l.parents = slices.DeleteFunc(l.parents, func(p *Life) bool { return p == parent })
@@ -108,21 +109,21 @@ func (l *Life) loses(child *Life) {
 	delete(l.needed, child)
 }
 
-// Needs says whether the other one is a parent.
+// Needs reports whether p is a parent.
 func (l *Life) Needs(other *Life) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.parents, other)
 }
 
-// Children is how many need the object.
+// Children returns the number of children.
 func (l *Life) Children() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.needed)
 }
 
-// TryUse says that a call is under way, which Close waits for, if the object is alive. Done ends the call.
+// TryUse begins a call, for which Close waits, if the object is alive. Done ends the call.
 func (l *Life) TryUse() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +134,8 @@ func (l *Life) TryUse() bool {
 	return true
 }
 
-// Hold is TryUse for a few instructions that cannot block or panic: nobody is told of them, which costs half. Release
-// ends them.
+// Hold is TryUse for a few instructions that cannot block or panic. It is faster, because its end wakes no waiting
+// goroutine. Release ends it.
 //
 // +checklocksignore
 func (l *Life) Hold() bool {
@@ -146,7 +147,7 @@ func (l *Life) Hold() bool {
 	return true
 }
 
-// Release ends what Hold began.
+// Release ends Hold.
 //
 // +checklocksignore
 func (l *Life) Release() { l.mu.Unlock() }
@@ -177,17 +178,17 @@ func (l *Life) Done() {
 	}
 }
 
-// IsClosed says whether the object is closed or being closed, or is none.
+// IsClosed reports whether the object is closed, being closed, or unborn.
 func (l *Life) IsClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state != alive
 }
 
-// IsGone says whether the object is closed: C has freed it.
+// IsGone reports whether the object is closed: C has freed it.
 func (l *Life) IsGone() bool { return l.gone.Load() }
 
-// wait waits until something has changed. The caller holds mu.
+// wait waits until the state has changed. The caller holds mu.
 //
 // +checklocks:l.mu
 func (l *Life) wait() {
@@ -195,8 +196,8 @@ func (l *Life) wait() {
 	l.idle.Wait()
 }
 
-// begin begins to close the object, if it is open: no call is under way any more, none will be, and only others of all
-// need it.
+// begin begins to close an open object: afterwards no call is in progress or can begin, and only objects in all need
+// it.
 func (l *Life) begin(all set) (open bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,7 +238,7 @@ func (l *Life) unlocked(f func()) {
 	f()
 }
 
-// goOn ends what begin began: the object stays open.
+// goOn undoes begin: the object stays open.
 func (l *Life) goOn() {
 	if l.Revive != nil {
 		l.Revive()
@@ -258,7 +259,7 @@ func (l *Life) become(s state) {
 	}
 }
 
-// finish destroys the object, and leaves its parents. It needs no lock: no call is under way that could change them.
+// finish destroys the object and leaves its parents. It needs no lock: no call is in progress that could change them.
 //
 // +checklocksignore
 func (l *Life) finish() (gone bool, err error) {
@@ -275,10 +276,10 @@ func (l *Life) finish() (gone bool, err error) {
 	return gone, err
 }
 
-// most is how many children an error names.
+// most is the maximum number of children that an error names.
 const most = 4
 
-// neededBy is the error of closing an object that others need than those of all, or nil. The caller holds mu.
+// neededBy returns the error for closing an object that objects outside of all need, or nil. The caller holds mu.
 //
 // +checklocks:l.mu
 func (l *Life) neededBy(all set) error {
@@ -302,7 +303,7 @@ func (l *Life) neededBy(all set) error {
 	return InUse(l.name, "it is needed by "+strings.Join(names, ", ")+", which have to be closed first")
 }
 
-// InUse is the error of closing what others need.
+// InUse returns the error for closing an object that others need.
 func InUse(object, reason string) error {
 	return &verberr.VerbError{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason,
 		Err: verberr.ErrInUse}

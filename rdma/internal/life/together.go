@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// set is objects that are closed together.
+// set is a set of objects that are closed together.
 type set map[*Life]struct{}
 
 func setOf(all []*Life) set {
@@ -22,7 +22,7 @@ func setOf(all []*Life) set {
 	return s
 }
 
-// UseAll is Use of several objects, or of none when one of them is closed.
+// UseAll is Use of several objects, or of none if one of them is closed.
 func UseAll(verb string, all ...*Life) error {
 	for i, l := range all {
 		if err := l.Use(verb); err != nil {
@@ -40,14 +40,14 @@ func DoneAll(all ...*Life) {
 	}
 }
 
-// Close closes an object: it refuses while children live, waits for calls under way, and destroys it in C. Where C
-// refuses, the object stays open. Closing again waits for a Close under way, and gives nil.
+// Close closes an object: it fails while there are children, waits for calls in progress, and destroys the object in C.
+// If C fails, the object stays open. A second Close waits for a Close in progress, and returns nil.
 func (l *Life) Close() error { return Close(nil, l) }
 
-// Close closes objects that may need one another, or none while others need one. Children go before their parents, and
-// otherwise in the order in which they are given. ready, which may be nil, is called once no call is under way any more
-// and none can begin; its error leaves all open. Where one is not destroyed, those before it are gone, which the error
-// says, and the others stay open. An error of one that is gone keeps none open.
+// Close closes objects that may need one another, or none while others need one. Children are closed before their
+// parents, otherwise in the given order. ready, which may be nil, is called when no call is in progress and none can
+// begin; its error leaves all open. If one object is not destroyed, those before it are gone, which the error reports,
+// and the others stay open. The error of a destroyed object does not stop the others.
 func Close(ready func() error, all ...*Life) error {
 	if err := Needed(all...); err != nil { // before anybody is woken
 		return err
@@ -88,7 +88,7 @@ func Close(ready func() error, all ...*Life) error {
 	return late
 }
 
-// joined is both errors; the first one may be nil.
+// joined returns both errors joined; the first one may be nil.
 func joined(a, b error) error {
 	if a == nil {
 		return b
@@ -96,7 +96,8 @@ func joined(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// Needed is the error that Close would give of objects that others need, or nil: it closes nothing, and wakes nobody.
+// Needed returns the error that Close would return for objects that others need, or nil, without closing or waking
+// anything.
 func Needed(all ...*Life) error {
 	together := setOf(all)
 	for _, l := range all {
@@ -110,7 +111,7 @@ func Needed(all ...*Life) error {
 	return nil
 }
 
-// halfway adds to the error of an object that is not destroyed which ones were closed before it.
+// halfway adds to the error of an object that was not destroyed which objects were closed before it.
 func halfway(err error, gone []*Life) error {
 	inner, ok := err.(*verberr.VerbError)
 	if !ok || len(gone) == 0 {
@@ -128,8 +129,8 @@ func halfway(err error, gone []*Life) error {
 	return &e
 }
 
-// youngestFirst is the order in which everybody begins to close objects, each once. Two that close the same ones then
-// do not wait for each other: a Close that waits for another one has begun nothing that the other one waits for.
+// youngestFirst returns the order in which every caller begins to close objects, without duplicates. So two calls for
+// the same objects cannot deadlock: a call that waits for another one has begun nothing that the other one waits for.
 func youngestFirst(all []*Life) []*Life {
 	if len(all) < 2 {
 		return all

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// Variable is the environment variable that has open objects noted, with where they were made.
+// Variable is the environment variable that enables leak reports: open objects with the places where they were created.
 const Variable = "GOVERBS_LEAKS"
 
 // notes has the open objects. It is nil unless the variable is set.
@@ -50,8 +50,8 @@ func (l *Life) forget() {
 	delete(notes.of, l)
 }
 
-// WriteNotes writes the open objects, if they are noted: a line for each place where some were made, in the order in
-// which the first of each was made.
+// WriteNotes writes the recorded open objects: a line for each place that created some, ordered by the first object of
+// each.
 func WriteNotes(w io.Writer) error {
 	if notes == nil {
 		return nil

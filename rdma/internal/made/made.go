@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package made notes where a program makes an object, for reports of what it has not closed.
+// Package made records where a program creates objects, for leak reports.
 package made
 
 import (
@@ -15,35 +15,35 @@ import (
 	"sync/atomic"
 )
 
-// Place is the calls that led to where an object was made.
+// Place is the call stack of an object's creation.
 type Place struct {
 	calls []uintptr
 	work  *Work // of the goroutine that made it, if that worked for the program
 }
 
-// Work is what a goroutine of this module's own makes for the program that called at a place: a connection, for a
-// program that listens.
+// Work is work that a goroutine of this module does on behalf of the program's call at a place, such as a connection
+// for a listening program.
 type Work struct {
 	by    Place
 	taken atomic.Pointer[Place]
 }
 
-// NewWork is work for the program at a place.
+// NewWork returns work for the program at a place.
 func NewWork(by Place) *Work { return &Work{by: by} }
 
-// Taken notes where the program has taken the result, which reports then name for all that the work made.
+// Taken records where the program has received the result. Reports then name that place for all objects of the work.
 func (w *Work) Taken(at Place) { w.taken.Store(&at) }
 
-// wanted says whether anybody asks for places: to find them out takes longer than many a call of C.
+// wanted reports whether places are recorded, which takes longer than many C calls.
 var wanted atomic.Bool
 
-// Want has places found out from now on.
+// Want enables recording.
 func Want() { wanted.Store(true) }
 
-// most is how many calls are noted. The program's own are behind those of this module.
+// most is the maximum number of recorded calls. The program's own come after those of this module.
 const most = 48
 
-// Here notes the calls that lead to the caller, if places are wanted.
+// Here returns the calls that lead to the caller, if recording is enabled.
 func Here() Place {
 	if !wanted.Load() {
 		return Place{}
@@ -55,11 +55,11 @@ func Here() Place {
 	return Place{calls, by}
 }
 
-// behalf has the work that each goroutine of For does, by goroutine.
+// behalf has the work of each goroutine in For.
 var behalf sync.Map
 
-// For runs do, in which objects are made for the program that the work is for: a goroutine of this module's own has
-// none of the program's calls.
+// For runs do, which creates objects on behalf of the program that the work is for: the call stack of a goroutine of
+// this module contains no calls of the program.
 func For(w *Work, do func()) {
 	if !wanted.Load() {
 		do()
@@ -71,8 +71,8 @@ func For(w *Work, do func()) {
 	do()
 }
 
-// Shared runs do, in which objects are made for all connections of a device. The one that comes first makes them, and
-// may be closed long before the last one: that one, which is reported itself, keeps them. It is found among the calls.
+// Shared runs do, which creates objects for all connections of a device. The first connection creates them, but the
+// last one, which is reported itself, keeps them. Reports find Shared in the call stack.
 func Shared(do func()) { do() }
 
 // isShared reports whether the calls went through Shared.
@@ -112,7 +112,7 @@ func (p Place) all() []uintptr {
 	return calls
 }
 
-// goroutine returns the line with the number of the goroutine. Go has no other way to tell goroutines apart.
+// goroutine returns the line with the number of the goroutine; Go has no other way to identify goroutines.
 func goroutine() string {
 	var b [40]byte
 	line, _, _ := strings.Cut(string(b[:runtime.Stack(b[:], false)]), "[")
@@ -182,7 +182,7 @@ func name(f runtime.Frame) string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(f.Function[strings.LastIndex(f.Function, "/")+1:])
 }
 
-// isOurs says whether a function is of the packages that programs call.
+// isOurs reports whether a function belongs to packages that programs call.
 func isOurs(function string) bool {
 	rest, ok := strings.CutPrefix(function, module)
 	return ok && (strings.HasPrefix(rest, "rdma") || strings.HasPrefix(rest, "generated/") ||

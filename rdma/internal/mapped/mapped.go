@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package mapped knows the memory that package rdma has mapped outside Go's heap. Before such memory is unmapped, its
+// Package mapped tracks the memory that package rdma has mapped outside Go's heap. Before such memory is unmapped, its
 // users are asked to stop.
 package mapped
 
@@ -32,7 +32,7 @@ var (
 	all []*Memory // guarded by mu; in the order of their addresses, which do not overlap
 )
 
-// Add tells of a new mapping.
+// Add adds a new mapping.
 func Add(start, length uintptr) *Memory {
 	m := &Memory{start: start, end: start + length, users: map[*Use]struct{}{}}
 	mu.Lock()
@@ -49,8 +49,8 @@ func find(start uintptr) (int, bool) {
 	return slices.BinarySearchFunc(all, start, func(m *Memory, at uintptr) int { return cmp.Compare(m.start, at) })
 }
 
-// Find returns a use of memory that lies in one mapping, and nil if there is none. stop is called before the memory is
-// unmapped, at most once at a time; its error keeps the memory mapped.
+// Find returns a use of memory that lies in one mapping, or nil. stop is called before the memory is unmapped, never
+// concurrently; its error keeps the memory mapped.
 func Find(start, length uintptr, stop func() error) *Use {
 	mu.Lock()
 	defer mu.Unlock()

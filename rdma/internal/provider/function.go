@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Function is the path to one C function of a provider, in one way to call it. Of its methods, the one that is named
-// after the function makes sense, and Run.
+// Function is the path to one C function of a provider, with one way to call it. Only the method that is named after
+// the function, and Run, are valid.
 type Function struct {
 	fn  uintptr
 	way runtime.Way
 }
 
-// New returns the path to a function, for any number of goroutines.
+// New returns the path to a function. It is safe for concurrent use.
 func New(fn uintptr, way runtime.Way) *Function { return &Function{fn: fn, way: way} }
 
 func post[O, W any](f *Function, object *O, list *W, bad *ibv.Ptr[W]) int32 {

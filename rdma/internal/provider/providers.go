@@ -26,14 +26,14 @@ const (
 	ReqNotify                   // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that may be called without telling Go's scheduler.
+// Provider describes a provider: the verbs that may be called without notifying Go's scheduler.
 //
-// Pure verbs are executed in user space alone, without system calls, waiting, or calls into other libraries. On error
-// paths, a printed line and a mutex that is held briefly do not count.
+// Pure verbs run in user space, without system calls, waiting, or calls of other libraries. Exceptions on error paths
+// are a printed line and a briefly held mutex.
 //
-// Brief verbs enter the kernel, which works there and never sleeps for the device or for a peer. A goroutine in such a
-// call computes, so its P must not be given away: a monitor thread that takes it costs more than the call. The world
-// cannot stop before the call is over.
+// Brief verbs enter the kernel, which works but never sleeps for the device or a peer. Such a call is like computation,
+// so the goroutine must keep its P: a monitor thread that retakes it costs more than the call. The world cannot stop
+// during the call.
 type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
@@ -41,11 +41,11 @@ type Provider struct {
 	Reason string // the sources that show it, and what was found when it was run
 }
 
-// Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
-// Brief, is called the Blocking way, which is right for all.
+// Providers returns the built-in list. Other providers, and verbs that are neither Pure nor Brief, are called the
+// Blocking way, which is always correct.
 func Providers() []Provider { return slices.Clone(providers) }
 
-// fastest is the fastest way to call a verb of a provider. Rows of extra take precedence.
+// fastest returns the fastest way to call a verb of a provider. Rows of extra take precedence.
 func fastest(name string, verb Verbs, extra []Provider) runtime.Way {
 	for _, rows := range [...][]Provider{extra, providers} {
 		if i := slices.IndexFunc(rows, func(p Provider) bool { return p.Name == name }); i >= 0 {
@@ -86,7 +86,7 @@ func providerOf(fn uintptr) string {
 	return name
 }
 
-// File returns the path of the file that a function comes from, or "" where it comes from none.
+// File returns the path of the file that contains a function, or "".
 func File(fn uintptr) (string, error) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {

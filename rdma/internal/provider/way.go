@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package provider reaches devices by the functions of their providers in C. It knows which functions may be called
-// without telling Go's scheduler.
+// Package provider calls providers' C functions. It knows which functions may be called without notifying Go's
+// scheduler.
 package provider
 
 import (
@@ -34,9 +34,9 @@ func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string
 	return name, way, nil
 }
 
-// HasDefect reports whether a provider has a defect of package defects in any release. The answer does not depend on
-// the release in use: libraries are named by the private ABI, rdmav34 for years, and distributions fix defects without
-// changing a number. A provider that was not recognised may be any.
+// HasDefect reports whether a provider has a defect of package defects in any release. It does not depend on the
+// release in use: libraries are named by the private ABI, which has been rdmav34 for years, and distributions fix
+// defects without changing a number. An unknown provider may be any.
 func HasDefect(name, defect string) bool {
 	return name == "" || defects.Of(name, defect)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/goverbs/goverbs/internal/yield"
 )
 
-// threads is how many threads are kept by waits now.
+// threads is the number of threads that waits currently keep.
 var threads atomic.Int64
 
 const mostThreads = 32
 
-// KeepThread has waits keep their threads, which sleep in the system call, as long as fewer than 32 do so. One
-// wakes at once: on the netpoller, the thread that watches all descriptors has to wake first, and to wake others then.
+// KeepThread makes waits keep their threads, which sleep in the system call, while fewer than 32 do so. Such a thread
+// wakes at once; with the netpoller, the thread that watches all descriptors must wake first and then wake another.
 func (r *FD) KeepThread(keep bool) { r.keep.Store(keep) }
 
 // waitWithThread is Wait that keeps the thread, unless done is false.
@@ -50,18 +50,18 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 	return true, false, nil
 }
 
-// leavePoller takes the descriptor off the netpoller, which would wake a thread, too. The caller holds Turn.
+// leavePoller removes the descriptor from the netpoller, which would wake another thread. The caller holds Turn.
 func (r *FD) leavePoller() {
 	if own := r.own.Swap(nil); own != nil {
 		own.file.Close()
 	}
 }
 
-// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away that calls the
-// system, and then again and again, until it has been scheduled anew. Each time that wakes the scheduler's own thread.
+// yieldEvery is less than the 10 ms after which the scheduler retakes the P of a goroutine in a system call, and then
+// again and again, until the goroutine is rescheduled. Each time wakes the scheduler's own thread.
 const yieldEvery = 4 * time.Millisecond
 
-// yield has the goroutine scheduled anew now and then.
+// yield reschedules the goroutine from time to time.
 func (r *FD) yield() {
 	if now := time.Now(); now.Sub(r.yielded) > yieldEvery {
 		r.yielded = now

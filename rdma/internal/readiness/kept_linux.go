@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept is what a thread that is kept sleeps with.
+// kept has what a kept thread needs to sleep.
 type kept struct {
 	file *os.File // an event of the kernel, which ends the sleep
 	raw  syscall.RawConn
@@ -22,7 +22,7 @@ type kept struct {
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// thread makes what the first such wait needs, and returns nil if the FD is closed.
+// thread creates the state for the first such wait, and returns nil if the FD is closed.
 func (r *FD) thread() (*kept, error) {
 	if k := r.kept.Load(); k != nil {
 		return k, nil
@@ -55,7 +55,7 @@ func (r *FD) thread() (*kept, error) {
 	return k, nil
 }
 
-// sleep returns when C's descriptor is readable, or there was a poke. The event stays open meanwhile.
+// sleep returns when C's descriptor is readable or after a poke. The event stays open during the call.
 func (k *kept) sleep() (readable bool, err error) {
 	if k.raw.Control(k.look) != nil {
 		return false, os.ErrClosed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace them on a software
-// device. No thread blocks, unless a program lets it.
+// device. No thread blocks unless a program requests it.
 package readiness
 
 import (
@@ -57,8 +57,8 @@ type tie struct {
 	stop func() bool
 }
 
-// New is for a descriptor of C. The first wait makes it not block, for C too, and duplicates it: programs that poll
-// never wait, and both cost a channel more calls of the system than creating it.
+// New returns an FD for a descriptor of C. The first wait makes it non-blocking, for C too, and duplicates it: programs
+// that poll never wait, and both cost more system calls than creating a channel.
 func New(fd int32, name string) (*FD, error) {
 	r := &FD{Turn: make(chan struct{}, 1), fd: int(fd), name: name}
 	if s := wakeup.Of(fd); s != nil {
@@ -95,7 +95,7 @@ func (r *FD) setNonblock() error {
 	return err
 }
 
-// duplicate gives the descriptor on the netpoller. C's is open: the caller keeps its object open.
+// duplicate returns the descriptor on the netpoller. C's is open: the caller keeps its object open.
 func (r *FD) duplicate() (*duplicated, error) {
 	if d := r.own.Load(); d != nil {
 		return d, nil
@@ -124,9 +124,9 @@ func (r *FD) duplicate() (*duplicated, error) {
 	return d, nil
 }
 
-// Wait calls try until it says true, each time the descriptor may have become readable. stop is asked at first and
-// after every Poke; when it says true, or ctx has ended, Wait gives up and says false. What becomes readable while try
-// runs makes it run again. The caller holds Turn.
+// Wait calls try each time the descriptor may have become readable, until it returns true. It calls stop first and
+// after every Poke; if stop returns true, or ctx has ended, Wait returns false. If the descriptor becomes readable
+// while try runs, try runs again. The caller holds Turn.
 func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	if r.signal != nil {
 		return r.waitForSignal(ctx, try, stop)
@@ -181,8 +181,8 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 	return false, nil
 }
 
-// follow has the end of ctx poke. It does so on after the wait, since the next one mostly comes with the same context:
-// until that ends, another one comes, or Forget or Close. It reports whether the FD is open.
+// follow makes the end of ctx poke. This lasts beyond the wait, since the next one mostly has the same context: until
+// ctx ends, another context is followed, Forget, or Close. It reports whether the FD is open.
 func (r *FD) follow(ctx context.Context) bool {
 	done := ctx.Done()
 	r.mu.Lock()
@@ -217,7 +217,7 @@ func (r *FD) untie() {
 	}
 }
 
-// Forget lets go of the context of the last wait, unless somebody waits, whose own it is.
+// Forget releases the context of the last wait, unless a wait is in progress, which owns it.
 func (r *FD) Forget() {
 	select {
 	case r.Turn <- struct{}{}:
@@ -244,7 +244,7 @@ func (r *FD) Poke() {
 	}
 }
 
-// Close ends every Wait, with an error. Closing again does nothing.
+// Close ends every Wait with an error. A second Close does nothing.
 func (r *FD) Close() {
 	r.mu.Lock()
 	was := r.over

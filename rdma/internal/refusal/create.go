@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package refusal says why a device refused something, as far as that can be found out: it asks the device for its
-// limits, and for less. It is called once the device has refused, never before.
+// Package refusal finds out why a device rejected a request: it queries the device's limits, and tries smaller
+// requests. It is called only after the device has rejected something.
 package refusal
 
 import (
@@ -22,13 +22,13 @@ type Device struct {
 	Vectors  int  // completion vectors
 }
 
-// NotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of
-// memory when that was asked of it, and is not to be asked for less then.
+// NotSoMuch reports whether an error may mean that the request exceeds a limit of the device. A software device runs
+// out of memory only if a test requested that, and is then not asked for less.
 func (d Device) NotSoMuch(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) && !d.Software
 }
 
-// MissingCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look.
+// MissingCQ names the completion queue that a queue pair needs and lacks, or returns "": C dereferences it unchecked.
 // table: it receives through a table of work queues.
 func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	switch {
@@ -42,7 +42,7 @@ func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	return ""
 }
 
-// MissingDomain says which domain a queue pair mostly has to have and does not, or nothing.
+// MissingDomain names the domain that a queue pair usually needs and lacks, or returns "".
 func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	switch {
 	case kind == ibv.QPT_XRC_RECV && !xrcd:
@@ -54,8 +54,8 @@ func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	return ""
 }
 
-// QP adds to an error of creating a queue pair why, as far as that can be found out. misses is what may have to be
-// there, or nothing; try creates one of other capacities, destroys it, and says whether that worked.
+// QP adds the reason to an error of creating a queue pair, if it can be found. misses names what may be missing, or is
+// ""; try creates a queue pair with other capacities, destroys it, and reports success.
 func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv.QPCap) bool, err error) error {
 	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
 		return explain(fmt.Sprintf("%v is not a known queue pair type", kind), err)
@@ -76,8 +76,8 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 // explain adds a reason to an error.
 func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
 
-// capReason returns which capacity the device does not grant, and how much of it the device does, or "". Where its
-// limits do not tell, it is asked for less of one after the other.
+// capReason returns which capacity exceeds the device's, with the maximum, or "". If the limits do not explain the
+// error, it tries smaller values one by one.
 func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	device := new(ibv.DeviceAttr)
 	if libibverbs.QueryDevice(d.C, device) != nil {
@@ -121,7 +121,7 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	return ""
 }
 
-// largest returns the largest number that is granted, where one is and another, larger one is not.
+// largest returns the largest number that succeeds, if one succeeds and a larger one fails.
 func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
 	for refused-granted > 1 {
 		if middle := granted + (refused-granted)/2; grants(middle) {
@@ -133,7 +133,7 @@ func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
 	return granted
 }
 
-// CQ says what is wrong with a number of completions or a vector, if that is it.
+// CQ returns which number of completions or vector is invalid, or "".
 func (d Device) CQ(entries, vector int, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -146,7 +146,7 @@ func (d Device) CQ(entries, vector int, err error) error {
 	return err
 }
 
-// SRQ says which number of a shared receive queue the device does not have, if that is it.
+// SRQ returns which number of a shared receive queue exceeds the device's limits, or "".
 func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -161,7 +161,7 @@ func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	return err
 }
 
-// MissingOfSRQ says what a shared receive queue has to have and does not, or nothing.
+// MissingOfSRQ names what a shared receive queue needs and lacks, or returns "".
 func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	kind, needs := ibv.SRQT_BASIC, ibv.SRQ_INIT_ATTR_PD
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
@@ -182,7 +182,7 @@ func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	return ""
 }
 
-// ModifySRQ says which number of a change the queue, which holds so many receives, does not take, if that is it.
+// ModifySRQ returns which number of a change is invalid for a queue that holds so many receives, or "".
 func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32, err error) error {
 	if !errors.Is(err, syscall.EINVAL) {
 		return err
@@ -198,7 +198,7 @@ func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32,
 	return err
 }
 
-// DM says that there is not so much memory of the device, if that is it.
+// DM reports that the request exceeds the device's memory, or returns "".
 func (d Device) DM(length uint64, err error) error {
 	attr := new(ibv.DeviceAttrEx)
 	if err == nil || libibverbs.QueryDeviceEx(d.C, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
@@ -208,7 +208,7 @@ func (d Device) DM(length uint64, err error) error {
 	return explain(fmt.Sprintf(reason, length, attr.MaxDMSize), err)
 }
 
-// MR says what the device did not like about a region, if that is it.
+// MR returns why the device rejected a region, or "".
 func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err error) error {
 	switch {
 	case !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP):
@@ -221,7 +221,7 @@ func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err e
 	return explain(doubtfulAccess(use, access), err)
 }
 
-// Access says which flag does not go with the others or with the call, or nothing.
+// Access returns which flag is incompatible with the others or with the call, or "".
 func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
 	if v, flag := ibv.CheckAccess(use, access); Refused(v) {
 		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
@@ -229,7 +229,7 @@ func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
 	return ""
 }
 
-// doubtfulAccess names the flag that not every device takes, or nothing.
+// doubtfulAccess names the flag that not every device supports, or returns "".
 func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
 	v, flag := ibv.CheckAccess(use, access)
 	switch {

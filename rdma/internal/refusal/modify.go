@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// QP is a queue pair that the device did not change.
+// QP is a queue pair whose change the device rejected.
 type QP struct {
 	Device
 	C    *ibv.QP
 	Kind ibv.QPType
 }
 
-// Modify says why C may have refused a transition that the table allows, or nothing.
+// Modify returns why C may have rejected a transition that the table allows, or "".
 func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
@@ -50,7 +50,7 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 	return q.mtuReason(attr, mask)
 }
 
-// mtuReason says that a path's packets are larger than the port's, if they are.
+// mtuReason returns that a path's MTU exceeds the port's, or "".
 func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	const both = ibv.QP_PATH_MTU | ibv.QP_AV
 	port := new(ibv.PortAttr)
@@ -62,8 +62,7 @@ func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		MTUBytes(port.ActiveMTU))
 }
 
-// attrReason says which attribute of those in mask has a value that there is not, or that the device does not have; or
-// nothing.
+// attrReason returns which attribute in mask has an invalid or unsupported value, or "".
 func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	device, port := new(ibv.DeviceAttr), new(ibv.PortAttr)
 	if libibverbs.QueryDevice(q.Device.C, device) != nil {
@@ -114,7 +113,7 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// Path says what is wrong with a path, or nothing.
+// Path returns what is invalid in a path, or "".
 func (d Device) Path(path *ibv.AHAttr) string {
 	port := new(ibv.PortAttr)
 	if libibverbs.QueryPort(d.C, path.PortNum, port) != nil {
@@ -142,8 +141,8 @@ func (d Device) Path(path *ibv.AHAttr) string {
 	return ""
 }
 
-// Unreached says that nobody may be reached at a path's end, if the error can mean that and nothing else is wrong with
-// the path.
+// Unreached returns that the end of a path may be unreachable, if the error can mean that and the path is otherwise
+// valid.
 func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {
@@ -157,7 +156,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		path.GRH.DGID, source.GID)
 }
 
-// MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.
+// MTUBytes returns an MTU of the headers in bytes, or 0 if it is unknown.
 func MTUBytes(mtu ibv.MTU) int {
 	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// line is a JSON object that is being written.
+// line is a JSON object under construction.
 type line struct{ b []byte }
 
 var lines = sync.Pool{New: func() any { return new(line) }}
@@ -72,7 +72,7 @@ func (l *line) open() {
 func (l *line) close() { l.b = append(l.b, '}') }
 func (l *line) end()   { l.b = append(l.b, ']') }
 
-// careful reads what a program's addresses name. Where nothing is, the call itself will say so.
+// careful reads memory at addresses of the program. If there is no memory, the call itself reports that.
 func careful(read func()) {
 	defer func() { _ = recover() }()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

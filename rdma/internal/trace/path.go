@@ -16,7 +16,7 @@ type Path struct {
 	r     *Recorder
 }
 
-// Of is the path that a new queue takes: p, or where a trace is recorded, one over it.
+// Of returns the path for a new queue: p, or a recording path over p if a trace is recorded.
 func Of(p datapath.Path) (datapath.Path, error) {
 	if problem != nil {
 		return nil, problem
@@ -36,7 +36,7 @@ func Under(p datapath.Path) datapath.Path {
 	return p
 }
 
-// post records a post, whose list is written down before the device has it.
+// post records a post, whose list is written before the device gets it.
 func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32) (result int32) {
 	l := newLine()
 	begin := p.r.since()
@@ -81,7 +81,7 @@ func (p *Path) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]
 		func() int32 { return p.inner.PostWQRecv(wq, list, bad) })
 }
 
-// Poll records polls that found something.
+// Poll records polls that return completions.
 func (p *Path) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	return p.poll(cq, wcs, p.inner.Poll)
 }
@@ -160,8 +160,8 @@ type sends struct {
 	wrs    []ibv.SendWR
 }
 
-// Sends gives, of a recorded path, one that runs a program which stands for these requests, if the path over which it
-// lies runs programs.
+// Sends returns, for a recorded path, one that runs a program which represents these requests, if the path below runs
+// programs.
 func Sends(p datapath.Path, qp *ibv.QP, wrs []ibv.SendWR) (runs datapath.Runner, ok bool) {
 	traced, ok := p.(*Path)
 	if !ok {
@@ -180,7 +180,7 @@ func (s *sends) Run(p *program.Program) int32 {
 	}, func() int32 { return s.Runner.Run(p) })
 }
 
-// Polls gives, of a recorded path, the path below it if that runs programs.
+// Polls returns, for a recorded path, the path below it if that runs programs.
 func Polls(p datapath.Path) (traced *Path, runs datapath.Runner) {
 	traced, ok := p.(*Path)
 	if !ok {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package trace records what a program does with verbs: calls of the control path, posts, and completions. It does so
-// where the environment variable GOVERBS_TRACE names a file. Otherwise queues have no path of this package, and the
-// control path has one comparison more.
+// Package trace records the verbs calls of a program: calls of the control path, posts, and completions, if the
+// environment variable GOVERBS_TRACE names a file. Otherwise queues have no path of this package, and the control path
+// has one additional comparison.
 //
-// Each line is a JSON object; a line is written whole before the program goes on, so that a program that dies has all
-// of them. goverbs trace reads the file.
+// Each line is a JSON object. A line is written completely before the program continues, so the trace of a crashed
+// program is complete. goverbs trace reads the file.
 package trace
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Variable is the environment variable with the name of the file; %p in it stands for the process ID. Programs with
-// more rights than their user ignore it.
+// Variable is the environment variable with the name of the file; %p in it is the process ID. Programs with elevated
+// privileges ignore it.
 const Variable = "GOVERBS_TRACE"
 
 // current records; nil: nothing is recorded.
@@ -32,7 +32,7 @@ var current atomic.Pointer[Recorder]
 
 var starting sync.Mutex // of Start
 
-// problem is why the file of Variable cannot be written, or nil.
+// problem returns why the file of Variable cannot be written, or nil.
 var problem error
 
 func init() {
@@ -85,7 +85,7 @@ func Start(name string) (*Recorder, error) {
 	return r, nil
 }
 
-// Stop ends the recording. What goes on in queues that were made meanwhile is not recorded.
+// Stop ends the recording, also for queues that were created during it.
 func (r *Recorder) Stop() error {
 	runtime.Observe(nil)
 	verberr.Observe(nil)
@@ -100,8 +100,8 @@ func (r *Recorder) Stop() error {
 // since is the time of the trace, in nanoseconds.
 func (r *Recorder) since() uint64 { return uint64(time.Since(r.begin)) }
 
-// write ends a line and writes it. A file that takes no more ends the recording, which is said once: the program is not
-// to fail of it.
+// write ends a line and writes it. If writing fails, recording ends with one message, because the program must not
+// fail.
 func (r *Recorder) write(l *line) {
 	l.b = append(l.b, '}', '\n')
 	r.mu.Lock()
@@ -153,7 +153,7 @@ func (c *call) Ended(result uint64, errno runtime.Errno) {
 	c.write(c.line)
 }
 
-// Failed says that the result was a failure.
+// Failed records that the result was a failure.
 func (c *call) Failed(errno runtime.Errno) {
 	if c.dropped {
 		return
@@ -166,7 +166,7 @@ func (c *call) Failed(errno runtime.Errno) {
 	c.write(l)
 }
 
-// Refused records a post that a check refused, before the device was asked.
+// Refused records a post that a check rejected before it reached the device.
 func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason string) {
 	r := current.Load()
 	if r == nil {
@@ -182,7 +182,7 @@ func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason stri
 	r.write(l)
 }
 
-// invalid records that a check refused a call, before C was asked.
+// invalid records a call that a check rejected before it reached C.
 func (r *Recorder) invalid(e *verberr.VerbError) {
 	if e.Verb == "" { // it becomes a part of another error
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// errnoReason is why a verb gives an errno, where that is known, and nothing better was found out.
+// errnoReason returns the known reason of a verb's errno, for want of a more specific one.
 func errnoReason(verb string, errno runtime.Errno) string {
 	for _, r := range errnoReasons {
 		if r.errno == errno {
@@ -31,8 +31,8 @@ func Reasons() (all []Reason) {
 	return all
 }
 
-// errnoRow is what an errno of some verbs means. Only what is true whenever they give it is here, or said to be one of
-// several causes.
+// errnoRow is the meaning of an errno of some verbs. A row must be true whenever they return it, or list several
+// causes.
 type errnoRow struct {
 	verbs  string // apart by spaces
 	errno  runtime.Errno

@@ -6,7 +6,7 @@ package verberr
 
 import "github.com/goverbs/goverbs/runtime"
 
-// errnoReason knows nothing where there is no rdma-core: what it tells is about Linux's verbs.
+// errnoReason returns "": the reasons are those of Linux's verbs.
 func errnoReason(string, runtime.Errno) string { return "" }
 
 // Reasons are none, likewise.

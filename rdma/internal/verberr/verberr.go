@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package verberr has the errors of verbs: what failed, on which object, and why as far as it is known. It is apart so
-// that every room of rdma can fail in the same words; rdma has its types under their public names.
+// Package verberr has the errors of verbs: the failed verb, its object, and the reason if known. It is separate so that
+// all packages below rdma can use it; rdma exports its types.
 package verberr
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and
-// whatever is in Err: [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+// VerbError reports a failed verb on an object, with the reason if known. It matches Errno and the errors in Err:
+// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
 type VerbError struct {
 	Verb   string        // "ibv_create_qp"
 	Object string        // "QP 0x12", "mlx5_0"
-	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
-	Reason string        // what was wrong and what would be right, or ""
-	Err    error         // what is behind it, or nil
+	Errno  runtime.Errno // of C, or of the check that failed; 0: none
+	Reason string        // the problem and a hint, or ""
+	Err    error         // the underlying error, or nil
 }
 
-// ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
+// ErrClosed matches the error of every use of an object that is closed or being closed.
 var ErrClosed = errors.New("closed")
 
-// ErrInUse is what errors.Is finds in the error of closing an object that others still need, and EBUSY as well.
+// ErrInUse matches the error of closing an object that others need, which also matches EBUSY.
 var ErrInUse = errors.New("in use")
 
-// Error is the verb, the object, the reason and the errno or what is behind it.
+// Error returns the verb, the object, the reason, and the errno or the underlying error.
 func (e *VerbError) Error() string {
 	var parts []string
 	for _, part := range []string{e.Verb, e.Object, e.Reason} {
@@ -57,19 +57,19 @@ func (e *VerbError) Error() string {
 // Text names an errno. Go's syscall package does not know the kernel's ENOTSUPP.
 func Text(errno runtime.Errno) string { return (&runtime.CallError{Errno: errno}).Error() }
 
-// Is reports Errno, and as the error of a call does, runtime.ErrNotSupported.
+// Is reports whether target is Errno, or runtime.ErrNotSupported if Errno means that.
 func (e *VerbError) Is(target error) bool {
 	errno, ok := target.(runtime.Errno)
 	return ok && errno != 0 && errno == e.Errno || (&runtime.CallError{Errno: e.Errno}).Is(target)
 }
 
-// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
+// Timeout reports whether a context's deadline has passed, so that a net.OpError with this error is a timeout, too.
 func (e *VerbError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// Wrap names the object in an error of a call. The verb is that of the call where it is known.
+// Wrap adds the object to an error of a call. The verb is that of the call if known.
 func Wrap(verb, object string, err error) error {
 	return Explain(verb, object, "", err)
 }
@@ -110,7 +110,7 @@ func Explain(verb, object, reason string, err error) error {
 	return e
 }
 
-// Reason is what an errno of some verbs means.
+// Reason is the meaning of an errno of some verbs.
 type Reason struct {
 	Verbs  []string
 	Errno  runtime.Errno
@@ -118,7 +118,7 @@ type Reason struct {
 	Source string // a page of rdma-core's manual, or a file of it or of Linux
 }
 
-// Injected is err with the reason that a test made an allocation of the software device fail, if the backend says so.
+// Injected adds to err that a test made an allocation of the software device fail, if it did.
 func Injected(backend any, err error) error {
 	b, ok := backend.(interface{ FailedAllocation() bool })
 	if !ok || !errors.Is(err, syscall.ENOMEM) || !b.FailedAllocation() {
@@ -133,7 +133,7 @@ func Injected(backend any, err error) error {
 	return Explain("", "", reason, err)
 }
 
-// Invalid is an error of a check that C was not asked for.
+// Invalid returns the error of a check that failed before C was called.
 func Invalid(verb, object, format string, args ...any) error {
 	e := &VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
 	if f := observer.Load(); f != nil {
@@ -144,7 +144,7 @@ func Invalid(verb, object, format string, args ...any) error {
 
 var observer atomic.Pointer[func(*VerbError)]
 
-// Observe has f told of errors of checks, of which C is not told; nil ends that.
+// Observe makes f be called with errors of checks, which C never sees; nil ends that.
 func Observe(f func(*VerbError)) {
 	if f == nil {
 		observer.Store(nil)
@@ -153,7 +153,7 @@ func Observe(f func(*VerbError)) {
 	}
 }
 
-// NotCreated is the error of an object that is the zero value of its type.
+// NotCreated returns the error for an object that is the zero value of its type.
 func NotCreated(verb string) error {
 	return Invalid(verb, "", "the object was never created: it is the zero value of its type")
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// addressIn is how far behind the beginning of libmlx5's address handles the address is that requests carry. It is the
-// same in all of them. libmlx5 tells it of any handle, and looks only for the device there: that of a program may be
-// gone, which libmlx5 does not notice when it posts.
+// addressIn returns the offset of the address that requests carry in libmlx5's address handles. It is the same for all
+// handles. libmlx5 reports it for any handle from which it can read only the device. A program's handle may be closed,
+// which libmlx5 does not notice when it posts.
 func addressIn(c *ibv.Context) (uintptr, error) {
 	var any struct {
 		ibv.AH

@@ -6,19 +6,19 @@ package direct
 
 import "unsafe"
 
-// supported says that the barriers below are there.
+// supported reports whether this architecture has the barriers below.
 const supported = true
 
-// The barriers are those of rdma-core for each processor. Go's own atomics order what processors see of each other's
-// stores; a device is no processor, and its registers are memory of another kind.
+// The barriers are rdma-core's for each architecture. Go's atomics order stores as other processors see them; a device
+// is not a processor, and its registers are a different kind of memory.
 
-// publish stores a doorbell record, after everything that was written before, and before what is written to a register.
+// publish stores a doorbell record, after all earlier stores, and before later stores to a register.
 //
 //go:noescape
 func publish(record *uint32, value uint32)
 
-// ring is publish, and stores the first 8 bytes of a control segment in a register; they leave the processor before
-// anything else that is written.
+// ring is publish, and stores the first 8 bytes of a control segment in a register; they leave the processor before any
+// later store.
 //
 //go:noescape
 func ring(record *uint32, value uint32, register, control unsafe.Pointer)
@@ -33,12 +33,12 @@ func flame(record *uint32, value uint32, register, request unsafe.Pointer)
 //go:noescape
 func copyBlock(to, from unsafe.Pointer)
 
-// flush has what was stored in registers leave the processor.
+// flush makes stores to registers leave the processor.
 //
 //go:noescape
 func flush()
 
-// acquire keeps loads behind it from being done before loads in front of it.
+// acquire orders earlier loads before later loads.
 //
 //go:noescape
 func acquire()

@@ -6,7 +6,7 @@ package direct
 
 import "unsafe"
 
-// supported says that there is no data path: a device would see what is written in any order.
+// supported is false: without barriers, a device would see stores in any order.
 const supported = false
 
 func publish(*uint32, uint32)                               { panic("no barriers") }

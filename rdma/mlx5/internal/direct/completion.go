@@ -15,7 +15,7 @@ func isReceive(opcode uint8) bool {
 		opcode == mlx5dv.MLX5_CQE_RESP_ERR
 }
 
-// read makes a work completion of the device's. Like libmlx5, it leaves fields as they are that have no meaning. The
+// read converts a device's completion to a work completion. Like libmlx5, it does not change undefined fields. The
 // caller holds completionQueue.mu.
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := host32(e.SOPDropQPN) & 0xffffff
@@ -60,8 +60,8 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	return read
 }
 
-// extend sets the fields of a completion as the functions of libmlx5's extended completion queues do: all but the
-// status and the opcode come from the device's completion, whatever it is of.
+// extend sets the fields of a completion as libmlx5's extended completion queues do: all but the status and the opcode
+// come from the device's completion, whatever its kind.
 func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	if wc.Status != ibv.WC_SUCCESS {
 		return
@@ -83,14 +83,14 @@ func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	wc.SrcQP, wc.SLID, wc.SL, wc.DLIDPathBits = flags&0xffffff, host16(*e.SLID()), uint8(flags>>24&0xf), *e.MLPath()&0x7f
 }
 
-// isPageFault says whether memory that is registered on demand was not there when the device took a receive: it is
-// there by the next time.
+// isPageFault reports whether on-demand memory was missing when the device received a message. It will be present at
+// the next attempt.
 func isPageFault(e *mlx5dv.MLX5ErrCQE) bool {
 	return e.Syndrome == mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR &&
 		e.VendorErrSynd == mlx5dv.MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
 }
 
-// finish is the request that a completion is of; it has completed, and all before it.
+// finish returns the request of a completion. It has completed, and so have all before it.
 func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
 	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
 	lock.StoreRelease32(&q.done, r.number)
@@ -100,7 +100,7 @@ func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
 // completed reads the completion of a request that succeeded.
 func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
-	length := uint32(0) // of what came inside the completion
+	length := uint32(0) // of data in the completion
 	switch host32(e.SOPDropQPN) >> 24 {
 	case mlx5dv.MLX5_OPCODE_RDMA_WRITE_IMM:
 		wc.WCFlags |= ibv.WC_WITH_IMM
@@ -162,7 +162,7 @@ func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	wc.PKeyIndex = uint16(host32(e.ImmInvalPKey))
 }
 
-// finish is the receive that a completion is of: what it was posted with, and its entries.
+// finish returns the receive of a completion: its wr_id and its entries.
 func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, room int) {
 	place := host16(e.WQECounter)
 	if s := p.srq; s != nil {
@@ -173,7 +173,7 @@ func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, r
 	return r.ids[at32], r.at(at32), int(r.stride / unit)
 }
 
-// release gives the place of the receive back.
+// release frees the place of the receive.
 func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
 	if p.srq != nil {
 		p.srq.free(host16(e.WQECounter))
@@ -182,7 +182,7 @@ func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
 	}
 }
 
-// status is what a syndrome means.
+// status returns the status of a syndrome.
 func status(syndrome uint8) ibv.WCStatus {
 	if int(syndrome) < len(statuses) && statuses[syndrome] != ibv.WC_SUCCESS {
 		return statuses[syndrome]

@@ -13,7 +13,7 @@ import (
 )
 
 // completionQueue is a ring that the device writes completions to. Each has an owner bit, which changes with each round
-// of the ring: that is how a new completion is told from one of the round before.
+// of the ring and so distinguishes new completions from those of the previous round.
 type completionQueue struct {
 	refusing
 	mu       lock.Lock
@@ -24,7 +24,7 @@ type completionQueue struct {
 	round    uint32 // number of the bit of consumed that the owner bit has to equal
 	consumed uint32 // completions
 	record   *record
-	events   atomic.Uint32 // that were taken: a request for the next one has their number
+	events   atomic.Uint32 // number of received events, which is part of a request for the next one
 	bell     unsafe.Pointer
 	number   uint32
 	stranger uint32                // queue pair of a completion that cannot be read
@@ -39,7 +39,7 @@ type record struct {
 	asked    uint32 // what event is asked for
 }
 
-// parts of completions that libmlx5's headers do not name
+// Parts of completions that libmlx5's headers do not name.
 const (
 	cqe        = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
 	formats    = 3 << 2 // in the last byte: where a small message is
@@ -53,7 +53,7 @@ func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
 		bell: unsafe.Add(pointer(out.CQUAR), mlx5dv.MLX5_CQ_DOORBELL), number: out.CQN, pairs: map[uint32]*queuePair{}}
 }
 
-// add makes a queue pair known, whose completions come from now on; q may be nil.
+// add adds a queue pair that completes in q from now on; q may be nil.
 func (q *completionQueue) add(p *queuePair) {
 	if q == nil {
 		return
@@ -77,12 +77,12 @@ func (q *completionQueue) remove(p *queuePair) {
 	q.last = nil
 }
 
-// at is the completion with a number, counted from the beginning of time.
+// at returns the completion with a number, counted from the creation of the queue.
 func (q *completionQueue) at(number uint32) *mlx5dv.MLX5CQE64 {
 	return (*mlx5dv.MLX5CQE64)(unsafe.Add(q.first, uintptr(number&q.mask)*q.size+q.size-cqe))
 }
 
-// there says whether the device has written a completion. Other fields may be read after acquire.
+// there reports whether the device has written a completion. Other fields may be read after acquire.
 func (q *completionQueue) there(number uint32) bool {
 	const last = unsafe.Offsetof(mlx5dv.MLX5CQE64{}.OpOwn) &^ 3 // the word that has the byte
 	word := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(q.at(number)), last)).Load()
@@ -108,7 +108,7 @@ func (q *completionQueue) poll(wcs []ibv.WC, extended bool) int32 {
 		if ready == q.consumed {
 			break
 		}
-		acquire() // once for all of them
+		acquire() // once for all
 		for ; q.consumed != ready; q.consumed++ {
 			e := q.at(q.consumed)
 			switch q.read(e, &wcs[n]) {
@@ -118,7 +118,7 @@ func (q *completionQueue) poll(wcs []ibv.WC, extended bool) int32 {
 				}
 				n++
 			case broken:
-				if n > 0 { // the next poll meets it again
+				if n > 0 { // the next poll reports it
 					q.tell()
 					return int32(n)
 				}
@@ -134,21 +134,21 @@ func (q *completionQueue) poll(wcs []ibv.WC, extended bool) int32 {
 	return int32(n)
 }
 
-// tell tells the device what was consumed: it may write there again, so that nothing may be read there later.
+// tell publishes the number of consumed completions: the device may overwrite them, so they must not be read later.
 func (q *completionQueue) tell() {
 	lock.StoreRelease32(&q.record.consumed, uint32(be32(q.consumed&0xffffff)))
 }
 
-// what became of a completion
+// outcome is the result of reading a completion.
 type outcome int
 
 const (
 	read    outcome = iota
-	dropped         // its queue pair has ended, or begun anew
-	broken          // it makes no sense
+	dropped         // its queue pair was closed or reset
+	broken          // it is invalid
 )
 
-// pair is the queue pair with a number, or nil.
+// pair returns the queue pair with a number, or nil.
 func (q *completionQueue) pair(number uint32) *queuePair {
 	if p := q.last; p != nil && p.send.number == number<<8 {
 		return p
@@ -160,7 +160,7 @@ func (q *completionQueue) pair(number uint32) *queuePair {
 	return p
 }
 
-// pause returns when no poll is under way that has begun before; q may be nil.
+// pause returns when polls that have begun before are finished; q may be nil.
 func (q *completionQueue) pause() {
 	if q != nil {
 		q.mu.Lock()
@@ -168,7 +168,7 @@ func (q *completionQueue) pause() {
 	}
 }
 
-// drop has all completions of a queue pair dropped that are there; q may be nil.
+// drop drops all present completions of a queue pair; q may be nil.
 func (q *completionQueue) drop(p *queuePair) {
 	if q == nil {
 		return
@@ -186,14 +186,14 @@ func (q *completionQueue) drop(p *queuePair) {
 	}
 }
 
-// giveBack gives the receive of a completion back that nobody will see.
+// giveBack frees the receive of a dropped completion.
 func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
 	if isReceive(e.OpOwn>>4) && p.srq != nil {
 		p.srq.free(host16(e.WQECounter))
 	}
 }
 
-// Arm asks for an event. Events have numbers, so that the device knows a new request from one that it has answered.
+// Arm requests an event. Events are numbered, so that the device can distinguish new requests from answered ones.
 func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

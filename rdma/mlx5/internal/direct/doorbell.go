@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// register is a doorbell register in a page of the device. It has two halves, which take turns; where it has a size, a
-// half also takes a whole request (BlueFlame), so that the device need not read it from memory.
+// register is a doorbell register in a page of the device. It has two halves, which alternate; if it has a size, a half
+// also accepts a complete request (BlueFlame), so that the device need not read it from memory.
 type register struct {
 	at        unsafe.Pointer
 	size      uint32 // bytes of a half; 0: doorbells alone
@@ -22,11 +22,11 @@ type register struct {
 	whole     [2]bool // a request of one block is written whole: if its data is elsewhere, and if it is inside
 
 	users  map[*queuePair]bool // guarded by registerTable.mu
-	shared atomic.Bool         // there are, or have been, several users: posts hold mu
+	shared atomic.Bool         // it has or had several users: posts hold mu
 	mu     sync.Mutex
 }
 
-// blueFlame says which requests are written to the register whole, if each is alone.
+// blueFlame selects the requests that are written to the register completely, if each is posted alone.
 type blueFlame uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	blueFlameNever
 )
 
-// blueFlameOf is what libmlx5 reads of its environment.
+// blueFlameOf returns the mode from libmlx5's environment variables.
 func blueFlameOf(env func(string) (value string, set bool)) blueFlame {
 	if never, set := env("MLX5_SHUT_UP_BF"); set && never != "0" {
 		return blueFlameNever
@@ -46,8 +46,8 @@ func blueFlameOf(env func(string) (value string, set bool)) blueFlame {
 	return blueFlameAlways
 }
 
-// ring tells the device of n requests, the last of which has its control segment there: in the doorbell record, which
-// the device reads again where it has missed a doorbell, and then in the register.
+// ring notifies the device of n requests, of which control is the control segment of the last one: in the doorbell
+// record, which the device reads after a missed doorbell, and then in the register.
 func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posting) {
 	record := uint32(be32(q.next & 0xffff))
 	if r.shared.Load() {
@@ -76,8 +76,8 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 	r.other ^= r.size
 }
 
-// Beside has a register that libmlx5 uses, too, take 8 bytes at once and no more: those of whole requests would mix,
-// for nobody knows of the other one's turn or lock.
+// Beside limits a register that libmlx5 also uses to writes of 8 bytes: complete requests would mix, because neither
+// side knows the other one's half or lock.
 func (d *Queues) Beside(c *ibv.QP) {
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
@@ -95,7 +95,7 @@ func (d *Queues) Beside(c *ibv.QP) {
 	}
 }
 
-// share has posts take the register's lock from now on. The caller holds registerTable.mu.
+// share makes posts take the register's lock from now on. The caller holds registerTable.mu.
 func (r *register) share() {
 	r.shared.Store(true)
 	for q := range r.users {
@@ -103,7 +103,7 @@ func (r *register) share() {
 	}
 }
 
-// leave ends what use began.
+// leave undoes use.
 func (r *register) leave(q *queuePair) {
 	registers.mu.Lock()
 	defer registers.mu.Unlock()

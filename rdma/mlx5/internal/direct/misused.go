@@ -13,22 +13,22 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// Two must not write one queue. C keeps its own numbers of what it has posted and polled: where it does so here, it
-// begins at 0, overwrites requests, and moves the doorbell record back. That is looked for where there is time, and
-// where something has gone wrong. It is found for as long as the record or the request stays as C has left it.
+// Two writers must not use one queue. C has its own counters of posts and polls: if it posts here, it starts at 0,
+// overwrites requests, and moves the doorbell record back. Slow paths and failures check for that. It is detected while
+// the record or the request remains as C has left it.
 
 const ebusy = int32(syscall.EBUSY)
 
-// remedy ends each reason.
+// remedy is the hint of each error.
 const remedy = ": use it by package rdma alone, or create it without a Path"
 
 func (refusing) Misused(bool) string { return "" }
 func (refusing) Inspect() string     { return "" }
 
-// Misused looks at what the device was told of one of the two queues, and where that completes.
+// Misused checks the doorbell records of one of the two queues, and of its completion queue.
 func (q *queuePair) Misused(sends bool) string { return q.look(sends, false) }
 
-// Inspect looks at the requests as well.
+// Inspect also checks the requests.
 func (q *queuePair) Inspect() string { return cmp.Or(q.look(true, true), q.look(false, true)) }
 
 func (q *queuePair) look(sends, requests bool) (found string) {
@@ -70,8 +70,8 @@ func (q *sendQueue) misused(requests bool) string {
 	return ""
 }
 
-// overwritten says whether a request in the ring has not the number that it was written with, and which one. The caller
-// holds sendQueue.mu.
+// overwritten reports whether a request in the ring does not have its number, and which one. The caller holds
+// sendQueue.mu.
 func (q *sendQueue) overwritten() (at uint32, is bool) {
 	want := q.posted
 	for i := range min(q.next, q.mask+1) {
@@ -101,7 +101,7 @@ func (q *recvQueue) misused() string {
 	return ""
 }
 
-// Misused looks at what the device was told.
+// Misused checks the doorbell record.
 func (q *sharedQueue) Misused(bool) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +116,7 @@ func (q *sharedQueue) misused(record uint32) string {
 		record, q.posted) + remedy
 }
 
-// Inspect asks libmlx5, which says what it has posted to a shared receive queue.
+// Inspect asks libmlx5 for its counters of a shared receive queue.
 func (q *sharedQueue) Inspect() string {
 	if found := q.Misused(false); found != "" {
 		return found
@@ -131,7 +131,7 @@ func (q *sharedQueue) Inspect() string {
 	return ""
 }
 
-// Misused is about polls, and about queue pairs that complete here.
+// Misused checks for polls, and for queue pairs of C that complete here.
 func (q *completionQueue) Misused(bool) string { return q.Inspect() }
 
 // Inspect is Misused.

@@ -4,11 +4,11 @@
 
 package direct
 
-// passed is for the race detector, where there is one.
+// passed is empty without the race detector.
 type passed struct{}
 
 func (*passed) give() {}
 func (*passed) take() {}
 
-// bring copies a message into memory of a receive.
+// bring copies a message into the memory of a receive.
 func bring(to, message []byte) { copy(to, message) }

@@ -6,15 +6,15 @@ package direct
 
 import "sync/atomic"
 
-// passed tells the race detector what it cannot see: a post writes down what a poll needs, and the poll reads it when
-// the device has written a completion, which it does after it has read the request.
+// passed informs the race detector of an order that it cannot see: a poll reads what a post wrote after the device has
+// written a completion, which it does after it has read the request.
 type passed struct{ posts atomic.Uint32 }
 
 func (p *passed) give() { p.posts.Add(1) }
 func (p *passed) take() { p.posts.Load() }
 
-// bring copies a message into memory of a receive, as the device does with longer ones, which the race detector does
-// not see either: several receives may have the same memory.
+// bring copies a message into the memory of a receive, invisibly to the race detector, like the device's own writes:
+// several receives may have the same memory.
 //
 //go:norace
 func bring(to, message []byte) {

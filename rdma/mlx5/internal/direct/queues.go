@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package direct is the data path of mlx5 in Go: work requests are written to the queues that the device reads, and
-// completions are read where the device writes them, without a call of C. libmlx5 creates the queues, and
-// mlx5dv_init_obj says where they are. From then on libmlx5 neither posts nor polls: two that write one queue would
-// overwrite each other's requests.
+// Package direct is the data path of mlx5 in Go: it writes work requests to the queues that the device reads, and reads
+// completions where the device writes them, without calling C. libmlx5 creates the queues, and mlx5dv_init_obj returns
+// their addresses. From then on libmlx5 must neither post nor poll: two writers of a queue would overwrite each other's
+// requests.
 //
 // Numbers in queues are in network order. Formats are those of mlx5dv.h, in generated/mlx5dv.
 package direct
@@ -22,12 +22,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Queues is the data path of a device: it makes those of its queues.
+// Queues is the data path of a device. It creates the paths of its queues.
 type Queues struct {
 	refusing
 	blueFlame blueFlame
 	atomics   bool // the device has them
-	// mu is held while a queue pair is made or ends: a new one may have the number of one that ends.
+	// mu is held while a queue pair is created or destroyed: a new one may get the number of a destroyed one.
 	mu   sync.Mutex
 	cqs  map[*ibv.CQ]*completionQueue
 	srqs map[*ibv.SRQ]*sharedQueue
@@ -36,14 +36,14 @@ type Queues struct {
 
 var _ datapath.Maker = (*Queues)(nil)
 
-// New is the data path of a device of mlx5, which may have atomic operations; env looks up what libmlx5 looked up when
-// it opened the device.
+// New returns the data path of an mlx5 device, which may have atomic operations; env looks up the environment variables
+// that libmlx5 read when it opened the device.
 func New(env func(string) (value string, set bool), atomics bool) *Queues {
 	return &Queues{blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
 		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
 }
 
-// CQ is the path of a completion queue.
+// CQ returns the path of a completion queue.
 func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
 	out := new(mlx5dv.CQ)
 	obj := &mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
@@ -57,8 +57,8 @@ func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
 	return q, nil
 }
 
-// SRQ is the path of a shared receive queue. XRC's and those with tag matching are refused: mlx5dv_init_obj does not
-// say under which index their completions come.
+// SRQ returns the path of a shared receive queue. XRC and tag matching are rejected: mlx5dv_init_obj does not return
+// the index in their completions.
 func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Queue, error) {
 	if kind != ibv.SRQT_BASIC {
 		return nil, unable("ibv_create_srq_ex", "the data path in Go has basic shared receive queues alone")
@@ -75,7 +75,7 @@ func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Qu
 	return q, nil
 }
 
-// QP is the path of a queue pair. cap is what ibv_create_qp has returned.
+// QP returns the path of a queue pair. cap is the result of ibv_create_qp.
 func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Queue, error) {
 	if reason := kinds[c.QPType]; reason != "" {
 		return nil, unable("ibv_create_qp", reason)
@@ -113,7 +113,7 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 	return q, nil
 }
 
-// forget takes a queue out of its table, unless C has given its address to a new one since it was destroyed.
+// forget removes a queue from its table, unless C has reused its address for a new one.
 func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -122,22 +122,22 @@ func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
 	}
 }
 
-// kinds are the types of queue pairs that are refused, and why.
+// kinds are the unsupported types of queue pairs, with reasons.
 var kinds = map[ibv.QPType]string{
 	ibv.QPT_RAW_PACKET: "the data path in Go has no queue pairs of type RAW_PACKET: their requests have headers",
 	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
 }
 
-// registerTable has doorbell registers by address: queue pairs may share one, also those of two paths.
+// registerTable has doorbell registers by address: queue pairs may share one, even those of two paths.
 type registerTable struct {
 	mu sync.Mutex
 	at map[uintptr]*register
 }
 
-// registers are those of the process.
+// registers are the registers of the process.
 var registers = registerTable{at: map[uintptr]*register{}}
 
-// use gives a queue pair its register, which others may use as well.
+// use assigns a queue pair its register, which others may use as well.
 func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
 	registers.mu.Lock()
 	defer registers.mu.Unlock()
@@ -175,7 +175,7 @@ func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendW
 	return q.send.post(list, bad)
 }
 
-// Held says which lock those hold that post by PostOne. None has posted yet.
+// Held sets the lock that is held by callers of PostOne, before the first of them.
 func (q *queuePair) Held(by *lock.Lock) {
 	q.send.mu.Lock()
 	defer q.send.mu.Unlock()
@@ -186,7 +186,7 @@ func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvW
 	return q.recv.post(list, bad)
 }
 
-// Reset follows libmlx5, which has made a new beginning of the queue pair: what has completed until now is dropped.
+// Reset follows a reset of the queue pair by libmlx5: earlier completions are dropped.
 func (q *queuePair) Reset() {
 	q.sendCQ.drop(q)
 	q.recvCQ.drop(q)
@@ -194,12 +194,12 @@ func (q *queuePair) Reset() {
 	q.recv.reset()
 }
 
-// End destroys the queue pair. Its completions that come from now on are dropped, without a look into its memory.
+// End destroys the queue pair. Its later completions are dropped without accessing its memory.
 func (q *queuePair) End(destroy func() error) error {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
 	q.ending.Store(true)
-	q.sendCQ.pause() // polls from now on know that it ends
+	q.sendCQ.pause() // later polls see ending
 	q.recvCQ.pause()
 	if err := destroy(); err != nil {
 		q.ending.Store(false)
@@ -213,7 +213,7 @@ func (q *queuePair) End(destroy func() error) error {
 	return nil
 }
 
-// refusing has all methods of a path: they refuse.
+// refusing implements a path whose methods all fail.
 type refusing struct{}
 
 const eopnotsupp = int32(syscall.EOPNOTSUPP)
@@ -230,7 +230,7 @@ func (refusing) Held(*lock.Lock)                                               {
 func (refusing) Reset()                                                        {}
 func (refusing) Event()                                                        {}
 
-// unable is the error of what the data path does not have.
+// unable returns the error for an unsupported feature of the data path.
 func unable(verb, reason string) error {
 	return &verberr.VerbError{Verb: verb, Errno: syscall.EOPNOTSUPP, Reason: reason}
 }

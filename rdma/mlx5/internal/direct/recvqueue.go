@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// recvQueue is a ring of receives, each of which has the same room for entries.
+// recvQueue is a ring of receives, each with room for the same number of entries.
 type recvQueue struct {
 	mu     lock.Lock
 	first  unsafe.Pointer
@@ -45,7 +45,7 @@ func (q *recvQueue) reset() {
 	q.done.Store(0)
 }
 
-// at is where a receive is.
+// at returns the address of a receive.
 func (q *recvQueue) at(place uint32) unsafe.Pointer {
 	return unsafe.Add(q.first, uintptr(place)*q.stride)
 }
@@ -78,8 +78,8 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	return errno
 }
 
-// scatter writes the entries of a receive that has room for so many. One that is not full ends with an entry of no
-// region.
+// scatter writes the entries of a receive with room for room of them. If it is not full, an entry with an invalid key
+// ends it.
 func scatter(at unsafe.Pointer, w *ibv.RecvWR, room int32) {
 	n := int32(0)
 	for _, e := range unsafe.Slice(w.SGList.Deref(), max(0, w.NumSGE)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// inside is the small message that a completion brings, or nil: up to 32 bytes at its beginning, or up to 64 in front
-// of one that has 128 bytes.
+// inside returns the small message in a completion, or nil: up to 32 bytes at its start, or up to 64 before the last 64
+// bytes of a completion of 128 bytes.
 func inside(e *mlx5dv.MLX5CQE64, length uint32) []byte {
 	if e.OpOwn&formats == 0 || length == 0 {
 		return nil
@@ -22,7 +22,7 @@ func inside(e *mlx5dv.MLX5CQE64, length uint32) []byte {
 	return unsafe.Slice((*byte)(at), min(length, most))
 }
 
-// spread copies a message to where entries say, and takes from it what it has copied.
+// spread copies a message to the memory of entries, and removes the copied part from it.
 func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 	for i := int32(0); int(i) < entries && len(*message) > 0; i++ {
 		s := entry(at, i)
@@ -39,8 +39,8 @@ func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// spread copies what a request has read to where its entries say, which may continue at the beginning of the ring. Like
-// libmlx5, it knows the requests of RC queue pairs alone; no other one has completions with data asked for.
+// spread copies read data to the memory of a request's entries, which may wrap around the ring. Like libmlx5, it
+// handles only requests of RC queue pairs; others do not request data in completions.
 func (q *sendQueue) spread(e *mlx5dv.MLX5CQE64, message []byte) ibv.WCStatus {
 	if q.kind != ibv.QPT_RC {
 		return ibv.WC_GENERAL_ERR

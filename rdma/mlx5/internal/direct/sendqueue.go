@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	block = mlx5dv.MLX5_SEND_WQE_BB // bytes that the queue is divided into
-	unit  = 16                      // bytes that a request's size is told in
+	block = mlx5dv.MLX5_SEND_WQE_BB // size of a block of the queue
+	unit  = 16                      // unit of a request's size
 
 	einval = int32(syscall.EINVAL)
 	enomem = int32(syscall.ENOMEM)
 )
 
-// sendQueue is a ring of blocks. A request begins with a block and takes as many as it needs; it may continue at the
-// beginning of the ring.
+// sendQueue is a ring of blocks. A request begins with a block and takes as many as it needs; it may wrap around.
 //
-// What a post of one request uses stands first, in two cache lines.
+// The fields that a post of one request uses come first, in two cache lines.
 type sendQueue struct {
 	first    unsafe.Pointer // of the ring
 	requests []sendRequest  // by the request's first block
@@ -33,13 +32,13 @@ type sendQueue struct {
 	mask     uint32 // of the number of a block
 	next     uint32 // number of the block that the next request begins with, counted from the beginning of time
 	posted   uint32 // requests
-	limit    uint32 // what posted may become, as the last post saw it that asked
-	number   uint32 // of the queue pair, where requests have it
-	inline   uint32 // bytes at most
+	limit    uint32 // the maximum of posted, as of the last check
+	number   uint32 // the queue pair's number, as in requests
+	inline   uint32 // maximum of inline bytes
 	passed   passed
-	usual    uint32 // how many of the operations, from the first one on, short knows
-	signal   uint8  // what every request has
-	fence    uint8  // what the next request has after one that changes a key
+	usual    uint32 // number of operations, from the first one on, that short supports
+	signal   uint8  // flags of every request
+	fence    uint8  // fence of the next request after one that changes a key
 	state    *ibv.QPState
 
 	qp   *queuePair
@@ -50,16 +49,16 @@ type sendQueue struct {
 	// address is addressIn, of datagrams
 	address uintptr
 	mu      lock.Lock
-	// held is the lock of those that post by PostOne, which does not take mu; or nil
+	// held is the lock of callers of PostOne, which does not take mu; or nil
 	held *lock.Lock
 	done atomic.Uint32 // requests that have completed; the completion queue's poller writes it
 }
 
-// sendRequest is what completing a request needs.
+// sendRequest has what completing a request needs.
 type sendRequest struct {
 	id     uint64
 	number uint32       // of the request, counted from 1 since the beginning of time
-	opcode ibv.WCOpcode // where the completion does not say it
+	opcode ibv.WCOpcode // if the completion does not contain it
 }
 
 func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, r *register) {
@@ -84,7 +83,7 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 	}
 }
 
-// exclude calls f while no post is under way.
+// exclude calls f while no post is in progress.
 func (q *sendQueue) exclude(f func()) {
 	q.mu.Lock()
 	held := q.held // nil: whoever posts by PostOne comes later
@@ -106,7 +105,7 @@ func (q *sendQueue) reset() {
 	})
 }
 
-// full says whether no more requests may be outstanding behind n that are not counted yet.
+// full reports whether n more requests would exceed the maximum of outstanding ones.
 func (q *sendQueue) full(n uint32) bool {
 	if int32(q.limit-q.posted-n) <= 0 {
 		q.limit = q.done.Load() + q.most
@@ -114,7 +113,7 @@ func (q *sendQueue) full(n uint32) bool {
 	return int32(q.limit-q.posted-n) <= 0
 }
 
-// post writes requests to the ring until one does not fit, and tells the device of them.
+// post writes requests to the ring until one does not fit, and rings the doorbell.
 func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock() // also where an entry's address is none, which panics
@@ -158,7 +157,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	return errno
 }
 
-// one is post of one request of the usual kind, or does nothing and says false.
+// one posts one request of the usual kind, or does nothing and returns false.
 func (q *sendQueue) one(w *ibv.SendWR) bool {
 	if q.full(0) {
 		return false
@@ -186,12 +185,12 @@ const inlineBit = 3
 
 var _ = [1]byte{}[ibv.SEND_INLINE-1<<inlineBit]
 
-// block is the block with a number.
+// block returns the block with a number.
 func (q *sendQueue) block(number uint32) unsafe.Pointer {
 	return unsafe.Add(q.first, uintptr(number&q.mask)*block)
 }
 
-// posting is a post under way.
+// posting is a post in progress.
 type posting struct {
 	q       *sendQueue
 	at      uint32         // number of the next request's first block
@@ -200,10 +199,10 @@ type posting struct {
 	units   uint32         // of the request
 	inline  bool           // a request has its data inside
 	fence   uint8          // of the next request
-	opcode  ibv.WCOpcode   // that the completion has, where it does not say so itself
+	opcode  ibv.WCOpcode   // for the completion, if that does not contain it
 }
 
-// opcodes are the device's, by those of requests, of which WR_SEND_WITH_INV is the last.
+// opcodes are the device's, indexed by ibv opcodes, of which WR_SEND_WITH_INV is the last.
 var opcodes = [16]uint32{
 	ibv.WR_SEND: mlx5dv.MLX5_OPCODE_SEND, ibv.WR_SEND_WITH_IMM: mlx5dv.MLX5_OPCODE_SEND_IMM,
 	ibv.WR_SEND_WITH_INV: mlx5dv.MLX5_OPCODE_SEND_INVAL, ibv.WR_RDMA_WRITE: mlx5dv.MLX5_OPCODE_RDMA_WRITE,
@@ -213,7 +212,7 @@ var opcodes = [16]uint32{
 	ibv.WR_LOCAL_INV:            mlx5dv.MLX5_OPCODE_UMR, ibv.WR_BIND_MW: mlx5dv.MLX5_OPCODE_UMR,
 }
 
-// controls are the bits of a control segment, by fence, signaled and solicited of a request.
+// controls are the bits of a control segment, indexed by fence, signaled and solicited.
 var controls = [8]uint8{
 	ibv.SEND_FENCE:    mlx5dv.MLX5_WQE_CTRL_FENCE,
 	ibv.SEND_SIGNALED: mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE,
@@ -227,7 +226,7 @@ var controls = [8]uint8{
 		mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE | mlx5dv.MLX5_WQE_CTRL_SOLICITED,
 }
 
-// write writes a request, as far as it fits.
+// write writes a request if it fits.
 func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	q := p.q
 	if w.NumSGE > q.sges || q.qp.c.State < ibv.QPS_RTS {
@@ -279,7 +278,7 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	return 0
 }
 
-// wrap is where the ring continues.
+// wrap returns the address after wrapping around.
 func (q *sendQueue) wrap(at unsafe.Pointer) unsafe.Pointer {
 	if at == q.end {
 		return q.first
@@ -287,7 +286,7 @@ func (q *sendQueue) wrap(at unsafe.Pointer) unsafe.Pointer {
 	return at
 }
 
-// target writes what stands between the control segment and the data: whom the request goes to.
+// target writes the segments between the control segment and the data: the request's destination.
 func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg) (unsafe.Pointer, int32) {
 	q := p.q
 	switch q.kind {
@@ -336,7 +335,7 @@ func remote(at unsafe.Pointer, address uint64, key uint32) unsafe.Pointer {
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 
-// entries writes the list of the data's places. An entry without a length is left out, because 0 stands for 2 GiB.
+// entries writes the data entries. It omits entries without a length, because 0 stands for 2 GiB.
 func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
 	atomics := w.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
 	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// sharedQueue is a shared receive queue: a list of receives, each of which names the next one. The device takes them
-// from the front, in the order of the list, and gives them back in any order.
+// sharedQueue is a shared receive queue: a linked list of receives. The device takes them from the front, in order, and
+// returns them in any order.
 type sharedQueue struct {
 	refusing
 	mu     lock.Lock
@@ -23,7 +23,7 @@ type sharedQueue struct {
 	posted uint16
 	ids    []uint64 // by place
 	record *uint32
-	inC    [2]uint32 // head and tail as libmlx5 knows them: they stay as they were
+	inC    [2]uint32 // libmlx5's head and tail, which do not change
 	device *Queues
 	c      *ibv.SRQ
 }
@@ -34,12 +34,12 @@ func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *shared
 		record: (*uint32)(unsafe.Pointer(out.DBRec.Deref())), inC: [2]uint32{out.Head, out.Tail}}
 }
 
-// next is what names the next receive.
+// next returns the link of a receive.
 func (q *sharedQueue) next(place uint16) *mlx5dv.MLX5WQESRQNextSeg {
 	return (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Add(q.first, uintptr(place)*q.stride))
 }
 
-// data is where the entries of a receive begin.
+// data returns the address of a receive's entries.
 func (q *sharedQueue) data(place uint16) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(q.next(place)), unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
 }
@@ -71,7 +71,7 @@ func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv
 	return errno
 }
 
-// free puts a receive that the device has used at the end of the list.
+// free appends a receive that the device has used to the list.
 func (q *sharedQueue) free(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +84,7 @@ func (q *sharedQueue) append(place uint16) {
 	q.tail = place
 }
 
-// again posts a receive anew that the device has used up in vain.
+// again reposts a receive that the device has used in vain.
 func (q *sharedQueue) again(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +99,7 @@ func (q *sharedQueue) again(place uint16) {
 	publish(q.record, uint32(be32(uint32(q.posted))))
 }
 
-// id is what a receive was posted with.
+// id returns the wr_id of a receive.
 func (q *sharedQueue) id(place uint16) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,22 +10,22 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// words is a block of the ring in numbers of 8 bytes. A block is read again at once where it is copied to a register,
-// and a processor waits for the cache where it reads in one piece what was written in several.
+// words is a block of the ring as 8-byte numbers. A block that is copied to a register is read immediately, and store
+// forwarding fails if one load reads several smaller stores.
 type words [block / 8]uint64
 
-// inlineHead is what stands in front of data inside a request.
+// inlineHead is the size of the header of inline data.
 const inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
 
-// Of the usual operations, two are sends and two have immediate data: one comparison each.
+// The usual operations are two sends and two with immediate data, so one comparison each suffices.
 func isSend(op ibv.WROpcode) bool { return op&^1 == ibv.WR_SEND }
 func hasImm(op ibv.WROpcode) bool { return op&^2 == ibv.WR_RDMA_WRITE_WITH_IMM }
 
 var _ = [1]byte{}[ibv.WR_SEND-2|ibv.WR_SEND_WITH_IMM-3|ibv.WR_RDMA_WRITE_WITH_IMM-1]
 
-// short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry,
-// or with the entry's data inside. It returns how many units the request has, or 0 where it is another one. number is
-// that of its first block.
+// short writes a request of the usual kind, which fits into one block: a send, a write or a read with one entry, or
+// with the entry's data inline. number is the number of its block. It returns the request's size in units, or 0 for
+// other requests.
 //
 // It calls nothing: with a call for the copy alone, each request of a list takes a tenth longer.
 func (q *sendQueue) short(w *ibv.SendWR, number uint32, fence uint8) (units uint32) {
@@ -78,12 +78,12 @@ func (q *sendQueue) short(w *ibv.SendWR, number uint32, fence uint8) (units uint
 	return units
 }
 
-// head is the first half of a request's control segment.
+// head returns the first half of a request's control segment.
 func (q *sendQueue) head(op ibv.WROpcode, number, units uint32) uint64 {
 	return pair(be32(number<<8&0xffff00|opcodes[op&15]), be32(q.number|units))
 }
 
-// tail is the second half.
+// tail returns the second half.
 func (q *sendQueue) tail(w *ibv.SendWR, fence uint8) uint64 {
 	flags := w.SendFlags
 	control := q.signal | controls[flags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
@@ -97,7 +97,7 @@ func (q *sendQueue) tail(w *ibv.SendWR, fence uint8) uint64 {
 	return t
 }
 
-// PostOne posts a request of the usual kind, or does nothing and says false.
+// PostOne posts a request of the usual kind, or does nothing and returns false.
 func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 	q := &p.send
 	r, op, at := q.register, w.Opcode, q.next

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// key writes a request that binds a memory window, or takes its binding away: which fields of the key's context change,
-// a mask says.
+// key writes a request that binds a memory window or invalidates its binding. A mask selects the changed fields of the
+// key's context.
 func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg) (unsafe.Pointer, int32) {
 	b := ibv.SendBindMW{}
 	kind := ibv.MW_TYPE_2
@@ -40,7 +40,7 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 	return unsafe.Add(at, block), 0
 }
 
-// changes writes what changes.
+// changes writes the mask of changed fields.
 func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 	const (
 		always = mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY
@@ -70,7 +70,7 @@ func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 	return unsafe.Add(at, unsafe.Sizeof(s))
 }
 
-// context writes the fields of the key's context that may change. What stood in the others stays.
+// context writes the changed fields of the key's context. Other fields keep their values.
 func (q *sendQueue) context(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindMW) unsafe.Pointer {
 	s, info := (*mlx5dv.MLX5WQEMKeyContextSeg)(at), &b.BindInfo
 	owner := uint32(0xffffff00) // no queue pair

@@ -8,18 +8,17 @@ import (
 	"sync"
 )
 
-// OnHeap says whether a byte lies in an object of Go's heap, which stays where it is as long as it is pinned. It is
-// false if that cannot be told.
+// OnHeap reports whether a byte lies in an object of Go's heap, which does not move while it is pinned. It is false if
+// unknown.
 func OnHeap(b *byte) bool { return pinnersTell() && pins(b) == 1 }
 
-// pinnersTell tries pins on memory whose kind is known.
+// pinnersTell tests pins on memory of known kinds.
 var pinnersTell = sync.OnceValue(func() bool { return pins(&new([64]byte)[1]) == 1 && pins(&noHeap) == 0 })
 
 var noHeap byte
 
-// pins pins a byte for a moment and returns the number of objects that the Pinner then holds: 0 if the byte is not in
-// Go's heap, because Pin ignores other memory, and -1 if the Pinner does not have the field that it is expected to
-// have.
+// pins pins a byte briefly and returns the number of objects that the Pinner then holds: 0 if the byte is not in Go's
+// heap, because Pin ignores other memory, and -1 if the Pinner lacks the expected field.
 func pins(b *byte) (n int) {
 	var p runtime.Pinner
 	defer func() {

@@ -73,8 +73,8 @@ func register(fd, start, end uintptr) error {
 	return nil
 }
 
-// steady says whether no change of watched memory is between its beginning and the reading of its report. The kernel
-// looks at that before it looks at the range, which is empty: EINVAL.
+// steady reports whether no change of watched memory is pending, that is, between its start and the reading of its
+// report. The kernel checks that before the range, which is empty: EINVAL.
 func steady(fd uintptr) bool {
 	var args [3]uint64
 	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, fd, ioctlProtect, uintptr(unsafe.Pointer(&args)))
@@ -91,7 +91,7 @@ func next(fd uintptr) (event, error) {
 	return e, err
 }
 
-// try finds out whether this kernel reports changes, and lets steady see that one is under way.
+// try tests whether this kernel reports changes, and whether steady detects a pending one.
 func try(fd uintptr) error {
 	for _, change := range []struct {
 		kind byte
@@ -136,7 +136,7 @@ func try(fd uintptr) error {
 
 var errUnexpected = fmt.Errorf("userfaultfd does not report changes as expected: %w", unix.EOPNOTSUPP)
 
-// await waits for a report, and finds a change under way until it reads it.
+// await waits for a report, and verifies that steady detects the pending change until the report is read.
 func await(fd uintptr) (event, error) {
 	const patience = 10_000 // ms
 	for {
@@ -155,8 +155,8 @@ func await(fd uintptr) (event, error) {
 	}
 }
 
-// private says whether all of the memory is private and without a file. Others can take away pages of files and of
-// shared memory, which is not reported.
+// private returns an error unless all of the memory is private and anonymous. Others can remove pages of files and
+// shared memory without a report.
 func private(start, end uintptr) error {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -184,7 +184,7 @@ func private(start, end uintptr) error {
 	return fmt.Errorf("no memory is mapped at %#x", start)
 }
 
-// mapping reads a line of /proc/self/maps: range, rights, offset, device, inode, and a name if there is one.
+// mapping parses a line of /proc/self/maps: range, permissions, offset, device, inode, and an optional name.
 func mapping(line string) (from, to uintptr, rights, inode string, err error) {
 	cells := strings.Fields(line)
 	if len(cells) < 5 {

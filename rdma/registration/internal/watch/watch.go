@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package watch tells whether memory of the process is still what it was: whether its pages have been unmapped, moved
-// or given back since. A memory region keeps the pages that it was registered with, whatever becomes of the addresses.
+// Package watch detects whether pages of the process's memory have been unmapped, moved or released. A memory region
+// keeps the pages that it was registered with, whatever happens to the addresses.
 //
-// On Linux, userfaultfd(2) reports such changes. The thread that changes memory which is watched waits until the report
-// has been read, some ten µs. No page is protected, so nothing else becomes slower, and no privilege is needed since
-// Linux 5.11. A report may still be on its way when another thread has mapped the addresses again. [Watch.Same]
-// therefore asks the kernel whether a change is under way: ioctls that change memory fail with EAGAIN then. As the
-// kernel's documentation promises neither that nor the order of things, the first use tries both on a page of its own.
+// On Linux, userfaultfd(2) reports such changes. A thread that changes watched memory waits until the report has been
+// read, about ten µs. No page is protected, so nothing else becomes slower, and no privilege is needed since Linux
+// 5.11. A report may still be unread when another thread has mapped the addresses again. Therefore [Watch.Same] asks
+// the kernel whether a change is pending: ioctls that change memory then fail with EAGAIN. The kernel's documentation
+// does not guarantee that, nor the order, so the first use tests both on its own page.
 package watch
 
 // Watch watches some memory, from [Memory] to Close.

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor watches all memory that is watched, because the kernel lets only one descriptor watch a mapping.
+// monitor has all watches, because the kernel permits one descriptor per mapping.
 type monitor struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
 	file *os.File // nil while nothing is watched
 	// +checklocks:mu
@@ -35,8 +35,8 @@ type monitor struct {
 
 var process = monitor{watches: map[*Watch]struct{}{}}
 
-// Memory watches private memory without a file. notify is called once on another goroutine if the memory changes; it
-// must not wait for anything that could unmap memory. The error says why the memory cannot be watched.
+// Memory watches private anonymous memory. notify is called once on another goroutine if the memory changes; it must
+// not wait for anything that could unmap memory. The error is the reason why the memory cannot be watched.
 func Memory(address, length uintptr, notify func()) (*Watch, error) {
 	page := uintptr(os.Getpagesize())
 	w := &Watch{start: address &^ (page - 1), end: (address + length + page - 1) &^ (page - 1), notify: notify}
@@ -79,8 +79,8 @@ func (m *monitor) add(w *Watch) error {
 
 const manyTurns = 100
 
-// Same says whether the memory has been the same since Memory. It is false as well while anything else that is watched
-// changes. It takes a system call that does not block.
+// Same reports whether the memory has been unchanged since Memory. It is also false while any other watched memory
+// changes. It makes a system call that does not block.
 func (w *Watch) Same() bool {
 	process.mu.Lock()
 	same := !w.gone && steady(process.fd)
@@ -88,21 +88,21 @@ func (w *Watch) Same() bool {
 	return same
 }
 
-// Gone says whether the memory has changed.
+// Gone reports whether the memory has changed.
 func (w *Watch) Gone() bool {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	return w.gone
 }
 
-// Close ends the watch. notify is not called afterwards, but it may be running. It must not be called from notify.
+// Close ends the watch. notify is not called afterwards, but may be running. Close must not be called from notify.
 func (w *Watch) Close() {
 	if idle := process.remove(w); idle != nil {
 		idle.Close() // waits for the goroutine that reads
 	}
 }
 
-// remove returns the file if nothing needs it any more.
+// remove removes a watch. It returns the file if it is no longer needed.
 func (m *monitor) remove(w *Watch) *os.File {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +110,7 @@ func (m *monitor) remove(w *Watch) *os.File {
 		return nil
 	}
 	delete(m.watches, w)
-	if !w.gone { // otherwise other memory may be there
+	if !w.gone { // otherwise other memory may be mapped there
 		m.unregisterLocked(w)
 	}
 	w.gone = true
@@ -190,8 +190,8 @@ func (m *monitor) read(file *os.File, raw syscall.RawConn) {
 	file.Close()
 }
 
-// take reads the reports that there are. The threads that wait for that go on as soon as a report is read, so it is
-// under the same lock as Same that the watches learn it. open is false if the file is no longer the monitor's.
+// take reads all available reports. The waiting threads continue as soon as a report is read, so watches are marked
+// under the lock of Same. open is false if the file is no longer the monitor's.
 func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +236,7 @@ func (m *monitor) reportLocked(e event) []*Watch {
 	return m.changedLocked(start, end)
 }
 
-// manySpans is how many discarded spans are told apart.
+// manySpans is the maximum number of separate discarded spans.
 const manySpans = 1024
 
 // changedLocked marks the watches of a range. The caller holds mu.

@@ -6,15 +6,15 @@ package watch
 
 import "github.com/goverbs/goverbs/runtime"
 
-// Memory fails: only Linux reports what becomes of memory.
+// Memory fails: only Linux reports changes of memory.
 func Memory(address, length uintptr, notify func()) (*Watch, error) {
 	return nil, &runtime.NotSupportedError{Missing: "this system does not report that memory is unmapped"}
 }
 
-// Same is never asked.
+// Same is never called.
 func (w *Watch) Same() bool { return false }
 
-// Gone is never asked.
+// Gone is never called.
 func (w *Watch) Gone() bool { return true }
 
 // Close does nothing.

@@ -4,10 +4,10 @@ package protocol
 
 import "fmt"
 
-// Every other piece of a large Write is not written into the peer's ring but offered: the peer reads it out of staging,
-// into the place of the ring where it would have been written, while the next piece is written. So both sides' devices
-// move a half each, and both processors where devices are software. A peer is offered something only if its hello says
-// that it fetches.
+// Every other piece of a large Write is not written into the peer's ring but offered: the peer reads it from staging
+// into the place of the ring where it would have been written, while the next piece is written. So each side's device
+// moves half of the data, and so does each processor where devices are software. A piece is offered only if the peer's
+// hello has announced that it fetches.
 const (
 	leastOffered = 32 << 10 // bytes of a piece; smaller ones are there sooner than the peer could ask for them
 	mostOffers   = 8        // that have not been fetched
@@ -24,7 +24,7 @@ type span struct {
 	behind uint64 // bytes that were written after it: of the side that fetches
 }
 
-// offers are those that have not been fetched, oldest first.
+// offers are the offers that have not been fetched, oldest first.
 type offers struct {
 	all [mostOffers]span
 	n   int
@@ -50,12 +50,12 @@ func (s *Stream) agree() {
 
 func (s *Stream) offersPieces() bool { return s.parts == offeringParts }
 
-// mayOffer reports whether a piece is offered: the one after it is written, and so is the last one.
+// mayOffer reports whether a piece can be offered: the next one is written, and so is the last one.
 func (s *Stream) mayOffer(p Piece) bool {
 	return s.offersPieces() && !s.lastOffered && p.More && p.Staged >= leastOffered && s.given.n < mostOffers
 }
 
-// offer offers a piece. It reports whether it could.
+// offer offers a piece. It reports whether it succeeded.
 func (s *Stream) offer(p Piece) (bool, error) {
 	m, err := s.expose(uint64(p.Staged))
 	if err != nil { // the device has no more keys: everything is written
@@ -71,7 +71,7 @@ func (s *Stream) offer(p Piece) (bool, error) {
 	return true, s.say(control{offer: &o}, true, p.Staged)
 }
 
-// peerFetched takes the peer's word of how many offers it has fetched since the beginning.
+// peerFetched handles the peer's total number of fetched offers.
 func (s *Stream) peerFetched(all uint32) error {
 	n := all - s.peerHas
 	if n > uint32(s.given.n) {
@@ -93,7 +93,7 @@ func (s *Stream) land(n uint64) {
 	s.promised.all[s.promised.n-1].behind += n
 }
 
-// promise takes an offer.
+// promise records an offer.
 func (s *Stream) promise(o span) error {
 	size, n := uint64(len(s.ring)), uint64(o.n)
 	switch room := min(size-(s.landed-s.read), size-s.landed%size); {
@@ -109,7 +109,7 @@ func (s *Stream) promise(o span) error {
 	return nil
 }
 
-// fetch has the device read the oldest offer, one at a time.
+// fetch makes the device read the oldest offer, one at a time.
 func (s *Stream) fetch() error {
 	if s.promised.n == 0 || s.reading > 0 || !s.mayPost() {
 		return nil
@@ -125,7 +125,7 @@ func (s *Stream) fetch() error {
 	return nil
 }
 
-// fetchDone takes what was read. It returns the flags that the peer has told after its last offer.
+// fetchDone handles read data. It returns the flags that the peer has sent after its last offer.
 func (s *Stream) fetchDone() (flags Flags) {
 	o := s.promised.all[0]
 	s.arrived += uint64(o.n) + o.behind
@@ -138,7 +138,7 @@ func (s *Stream) fetchDone() (flags Flags) {
 	return flags
 }
 
-// later keeps what the peer has told until all is there that it has offered before: then it may leave.
+// later delays flags of the peer until all earlier offers have been read: then the peer may leave.
 func (s *Stream) later(flags Flags) Flags {
 	if s.promised.n == 0 {
 		return flags

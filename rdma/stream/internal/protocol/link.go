@@ -115,7 +115,7 @@ const (
 // stagingPart of the buffer is for sends.
 const stagingPart = 2
 
-// demand is what a protocol needs of a link.
+// demand is what a protocol requires of a link.
 type demand struct {
 	recvs int // receives that are posted
 	sges  int // of a receive
@@ -187,13 +187,13 @@ func (l *Link) roomStaged(n uint64) uint64 {
 	return min(free, own-l.staged%own, own/l.parts)
 }
 
-// Stage copies bytes to where PostData sends a piece from, at a place in the piece. This part of the memory belongs to
-// the writer.
+// Stage copies bytes to the place from which PostData sends a piece, at an offset in the piece. The writer owns this
+// memory.
 func (l *Link) Stage(at int, b []byte) {
 	copy(l.staging[l.staged%uint64(len(l.staging))+uint64(at):], b)
 }
 
-// data is where a piece is sent from.
+// data returns the memory from which a piece is sent.
 func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	switch {
 	case p.isLent():
@@ -212,8 +212,7 @@ func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	return nil
 }
 
-// mustSay reports whether the send of a piece has to say when it has ended: the program waits for it, or so much was
-// staged.
+// mustSay reports whether the send of a piece must be signaled: the program waits for it, or enough was staged.
 func (l *Link) mustSay(p Piece) bool {
 	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
@@ -246,9 +245,9 @@ func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	return nil
 }
 
-// Probe has the peer's device acknowledge a write of no bytes, unless it is to do so already or the send queue is full.
-// C's keepalives are the same. It is not a message of the protocol: a peer that posts no receives, or handles none, has
-// to answer, too.
+// Probe makes the peer's device acknowledge a write of 0 bytes, unless an acknowledgement is pending or the send queue
+// is full. C's keepalives are the same. It is not a message of the protocol: a peer that posts or handles no receives
+// must answer, too.
 func (l *Link) Probe(address uint64, rkey uint32) error {
 	if l.probing > 0 || !l.mayPost() {
 		return nil
@@ -305,8 +304,8 @@ func (l *Link) unacknowledged() uint64 {
 	return l.Written - l.ackedBytes
 }
 
-// expose has the peer's device read staging, and returns what it needs for that. The first time, it clears what former
-// connections have left there: all but what is on its way, and n bytes that were staged and are not sent yet.
+// expose lets the peer's device read staging, and returns what it needs for that. The first time, it clears data of
+// former connections: everything but data in flight, and n bytes that were staged and are not yet sent.
 func (l *Link) expose(n uint64) (*rdma.MR, error) {
 	m, own := l.memory, uint64(len(l.staging))
 	if m.exposed != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// shape says what memory a connection needs: two that have the same may use it one after the other.
+// shape describes the memory of a connection: connections with the same shape may use it one after the other.
 type shape struct {
 	there  int // bytes that the peer writes into
 	staged int // bytes that sends are made of
@@ -22,7 +22,7 @@ type shape struct {
 
 func (s shape) bytes() int { return s.there + s.staged }
 
-// memory is what a connection has beside its queue pair.
+// memory is a connection's memory.
 type memory struct {
 	shape   shape
 	there   *rdma.Buffer // the peer writes into it
@@ -38,10 +38,10 @@ type memory struct {
 	alone bool       // everything else is closed
 }
 
-// Hold is memory that a program looks into.
+// Hold is memory that a program reads in place.
 type Hold struct{ m *memory }
 
-// Hold keeps what the peer writes into mapped, after Close, too.
+// Hold keeps the memory that the peer writes into mapped, even after Close.
 func (l *Link) Hold() Hold {
 	m := l.memory
 	m.mu.Lock()
@@ -50,7 +50,7 @@ func (l *Link) Hold() Hold {
 	return Hold{m}
 }
 
-// Release ends it.
+// Release ends the hold.
 func (h Hold) Release() {
 	m := h.m
 	m.mu.Lock()
@@ -76,9 +76,9 @@ func (m *memory) leave() (bool, error) {
 	return true, err
 }
 
-// Pool keeps the memory of closed connections of one domain for the next ones. Sends stay registered. What peers write
-// into is registered anew, because the former peer knows the key, and is cleared, because the next one could have the
-// program read what it has not written.
+// Pool keeps the memory of closed connections of one domain for later ones. Send memory stays registered. Memory that
+// peers write into is registered again, because the former peer knows the key, and is cleared, because otherwise the
+// next peer could make the program read it.
 type Pool struct {
 	Most int // bytes that are kept
 
@@ -87,7 +87,7 @@ type Pool struct {
 	bytes int
 }
 
-// get gives memory, of a closed connection if there is one like it.
+// get returns memory, of a closed connection if there is one with the same shape.
 func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 	m := p.take(of)
 	if m == nil {
@@ -117,7 +117,7 @@ func (p *Pool) take(of shape) *memory {
 	return m
 }
 
-// put takes the memory of a connection whose queue pair is gone.
+// put takes over the memory of a connection whose queue pair is gone.
 func (p *Pool) put(m *memory) error {
 	if err := m.thereMR.Close(); err != nil {
 		return errors.Join(err, m.close())
@@ -162,7 +162,7 @@ func (p *Pool) Objects() (all []rdma.Object) {
 	return all
 }
 
-// Close gives back what is kept.
+// Close releases the kept memory.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

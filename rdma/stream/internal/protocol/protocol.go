@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package protocol has what the ends of stream connections say to each other, and the queue pair and the memory over
-// which they say it. It knows nothing of goroutines, waiting and deadlines.
+// Package protocol implements the protocols of stream connections, with the queue pair and the memory that they use. It
+// does not deal with goroutines, waiting and deadlines.
 package protocol
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Protocol is what the two sides of a stream connection say to each other: a [Stream], or that of C's rsockets. Its
-// calls are made one at a time; CopyOut and Link.Stage may be made at any time, by the reader and by the writer.
+// Protocol is the protocol of a stream connection: a [Stream], or that of C's rsockets. Its methods are called one at a
+// time, except for CopyOut and Link.Stage, which the reader and the writer may call at any time.
 type Protocol interface {
-	// Objects returns what the protocol runs over.
+	// Objects returns the link that the protocol uses.
 	Objects() *Link
-	// Open makes the objects, and posts all receives.
+	// Open creates the objects and posts all receives.
 	Open(over Device, options Options) error
-	// Hello returns what the peer has to know, in private data.
+	// Hello returns the private data for the peer.
 	Hello() []byte
-	// Meet takes the peer's hello, before or after the peer's first messages. It does not trust it.
+	// Meet parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
 	Meet(hello []byte) error
 
 	// Unread is the number of bytes that wait for Read; CopyOut copies them, or Front returns some of them where they

@@ -9,15 +9,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// rsocketDepth is how many receives an rsocket has. With the slot that rdma adds, it is a power of two.
+// rsocketDepth is the number of receives of an rsocket. With the slot that rdma adds, it is a power of two.
 const rsocketDepth = 255
 
-// maxControls is how many control messages may be under way. Data leaves them free slots of the send queue.
+// maxControls is the maximum number of control messages in flight. Data leaves them free slots of the send queue.
 const maxControls = 4
 
-// RSocket is the protocol of librdmacm's rsockets. The ring is announced in halves: the peer writes its data into what
-// was announced to it, in order, and learns of the next half when that is free. It is told where in its own list, into
-// which this side writes.
+// RSocket is the protocol of librdmacm's rsockets. The ring is announced in halves: the peer writes its data, in order,
+// into announced memory, and the next half is announced when it is free. Announcements are written into the peer's
+// list.
 type RSocket struct {
 	Link
 	ring    []byte // the peer writes here, and

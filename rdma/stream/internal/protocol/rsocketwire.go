@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// What rsockets say to each other. Private data tells where a side's list of targets is, the first target, and how many
-// messages may come. Then every message is a write with immediate data, whose upper three bits say what it is.
+// The messages of rsockets. Private data has the location of a side's list of targets, the first target, and the number
+// of credits. Every later message is a write with immediate data, whose upper three bits are its type.
 
 // rsocketHello is the private data, in big-endian.
 type rsocketHello struct {
@@ -52,7 +52,7 @@ const (
 
 func word(op, value uint32) ibv.BE32 { return ibv.ToBE32(op<<opShift | value) }
 
-// errRSocket means that the peer violates the protocol.
+// errRSocket reports a violation of the protocol by the peer.
 var errRSocket = fmt.Errorf("%w: the peer does not keep to the protocol of rsockets", syscall.EPROTO)
 
 var errNoRSocket = errors.New("stream: the peer speaks another protocol than that of rsockets")
@@ -70,7 +70,7 @@ func (h rsocketHello) marshal() []byte {
 	return append(b, h.data.marshal(binary.BigEndian)...)
 }
 
-// parseRSocketHello wants a peer that has what a stream needs.
+// parseRSocketHello parses private data and rejects peers that lack what a stream needs.
 func parseRSocketHello(b []byte) (h rsocketHello, err error) {
 	if len(b) < rsocketHelloSize || b[0] != rsocketVersion {
 		return h, errNoRSocket

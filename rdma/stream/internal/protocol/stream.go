@@ -8,13 +8,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// StreamDepth is how many receives a stream has. With the slot that rdma adds for its markers, it is a power of two, to
-// which devices round up.
+// StreamDepth is the number of receives of a stream. With the slot that rdma adds for its markers, it is a power of
+// two, to which devices round up.
 const StreamDepth = 63
 
 const maxPiece = 1 << 20 // bytes of one write
 
-// Stream is the protocol of this package, and its progress. Numbers of bytes and messages count from the beginning.
+// Stream is the protocol of this package, with its progress. Numbers of bytes and messages count from the beginning.
 type Stream struct {
 	Link
 	words []byte // of a control message
@@ -82,12 +82,12 @@ func (s *Stream) Unread() uint64 { return s.arrived - s.read }
 
 func (s *Stream) Took(n int) { s.read += uint64(n) }
 
-// CopyOut copies bytes out of the ring, of which n are the reader's.
+// CopyOut copies bytes out of the ring, n of which belong to the reader.
 func (s *Stream) CopyOut(p []byte, n uint64) int { return copyRing(p, s.ring, s.read, n) }
 
 func (s *Stream) Front(n uint64) []byte { return frontOf(s.ring, s.read, n) }
 
-// copyRing copies of n bytes at a place of a ring as many as there is room for.
+// copyRing copies as many of n bytes at an offset of a ring as fit.
 func copyRing(p, ring []byte, from, n uint64) int {
 	p = p[:min(uint64(len(p)), n)]
 	first := copy(p, ring[from%uint64(len(ring)):])
