@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
 )
 
-// TestCopy copies files of sizes around those of a write, on the software devices.
+// TestCopy copies files with sizes around that of a write, on software devices.
 func TestCopy(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	const chunk = 1 << 20
@@ -49,7 +49,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestCopyRefused: what the other end offers is not believed.
+// TestCopyRefused checks the limits and errors of a copy.
 func TestCopyRefused(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
@@ -73,12 +73,12 @@ func TestCopyRefused(t *testing.T) {
 	_, err = filecopy.Send(t.Context(), from, "no/host:1", func(done, of uint64) {})
 	assert.ErrorContains(t, err, "no/host: no such host: give a name that this host knows, or an address")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
-	assert.ErrorContains(t, err, "is there already")
+	assert.ErrorContains(t, err, "already exists")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
 	assert.ErrorIs(t, err, os.ErrNotExist, "which is said before it waits")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, problems, "say where the file goes")
+	assert.Contains(t, problems, "give a destination")
 }
 
 func TestEcho(t *testing.T) {
@@ -97,7 +97,7 @@ func TestEcho(t *testing.T) {
 	assert.NoError(t, <-served)
 }
 
-// TestRun runs a program by a goverbs-run of the test's own, which shows what it was given.
+// TestRun runs a program with a fake goverbs-run, which prints its arguments.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GOVERBS_LIBRARIES", dir)
