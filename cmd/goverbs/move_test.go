@@ -63,15 +63,15 @@ func TestCopyRefused(t *testing.T) {
 		received <- err
 	}()
 	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
-	assert.EqualError(t, err, `the receiver refuses the file: "a file of 100 bytes is offered, and 99 are the most `+
+	assert.EqualError(t, err, `receiver refused the file: "a file of 100 bytes is offered, and 99 are the most `+
 		`(--most)"`)
-	assert.ErrorContains(t, <-refused, "a file of 100 bytes is offered, and 99 are the most (--most)")
+	assert.ErrorContains(t, <-refused, "file of 100 bytes exceeds 99 (--most)")
 	stop()
 	assert.ErrorIs(t, <-received, context.Canceled)
 	_, err = filecopy.Send(t.Context(), from, "127.0.0.1:1", func(done, of uint64) {})
-	assert.ErrorContains(t, err, "the connection is rejected: start goverbs cp --listen there")
+	assert.ErrorContains(t, err, "the connection is rejected; start goverbs cp --listen there")
 	_, err = filecopy.Send(t.Context(), from, "no/host:1", func(done, of uint64) {})
-	assert.ErrorContains(t, err, "no/host: no such host: give a name that this host knows, or an address")
+	assert.ErrorContains(t, err, "no/host: no such host; give a known host name or an address")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
 	assert.ErrorContains(t, err, "already exists")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
