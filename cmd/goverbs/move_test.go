@@ -63,8 +63,7 @@ func TestCopyRefused(t *testing.T) {
 		received <- err
 	}()
 	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
-	assert.EqualError(t, err, `receiver refused the file: "a file of 100 bytes is offered, and 99 are the most `+
-		`(--most)"`)
+	assert.EqualError(t, err, `receiver refused the file: "file of 100 bytes exceeds 99 (--most)"`)
 	assert.ErrorContains(t, <-refused, "file of 100 bytes exceeds 99 (--most)")
 	stop()
 	assert.ErrorIs(t, <-received, context.Canceled)
@@ -75,7 +74,7 @@ func TestCopyRefused(t *testing.T) {
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
 	assert.ErrorContains(t, err, "already exists")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
-	assert.ErrorIs(t, err, os.ErrNotExist, "which is said before it waits")
+	assert.ErrorIs(t, err, os.ErrNotExist, "reported before it waits")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, problems, "give a destination")
