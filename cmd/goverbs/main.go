@@ -122,7 +122,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case printed || help.err != nil: // even if Parse failed
 		err = help.err
 	case err != nil:
-		page.Say(stderr, "%v; see goverbs --help", err)
+		page.Log(stderr, "%v; see goverbs --help", err)
 		return exitUsage
 	default:
 		err = command.Run(output{stdout, stderr, os.Stdin, c.JSON, parser, &interrupted})
@@ -131,11 +131,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return int(ended)
 	}
 	if err != nil && interrupted.Load() != 0 {
-		page.Say(stderr, "interrupted")
+		page.Log(stderr, "interrupted")
 		return interrupted.exitInterrupted()
 	}
 	if err != nil {
-		page.Say(stderr, "%v", err)
+		page.Log(stderr, "%v", err)
 		return exitFailed
 	}
 	return exitOK

@@ -92,9 +92,9 @@ func (c cpCommand) Run(o output) error {
 	var err error
 	if c.Listen != "" {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
-			page.Say(o.problems, "waiting for a file on %s", at)
+			page.Log(o.problems, "waiting for a file on %s", at)
 		}, func(why error) {
-			page.Say(o.problems, "connection refused: %v; still waiting", why)
+			page.Log(o.problems, "connection refused: %v; still waiting", why)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
@@ -155,7 +155,7 @@ func (o output) serving(ctx context.Context, what string,
 	defer end(nil)
 	err := serve(ctx, func(address string) {
 		if !o.json {
-			page.Say(o.problems, "%s on %s", what, address)
+			page.Log(o.problems, "%s on %s", what, address)
 		} else if err := o.print(listening{address}); err != nil {
 			end(err)
 		}
@@ -202,7 +202,7 @@ func (c runCommand) Run(o output) error {
 		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
 	}
 	if why := dropin.Without(words[0]); why != "" {
-		page.Say(o.problems, "%s: drop-in libraries are not used: %s", words[0], why)
+		page.Log(o.problems, "%s: drop-in libraries are not used: %s", words[0], why)
 	}
 	return o.start(exec.Command(runner, words...), words[0])
 }

@@ -61,7 +61,7 @@ func (c perfCommand) Run(o output) error {
 	}
 	if !o.json {
 		options.Waiting = func(at string) {
-			page.Say(o.problems, "waiting for %s or goverbs perf on %s", options, at)
+			page.Log(o.problems, "waiting for %s or goverbs perf on %s", options, at)
 		}
 	}
 	if err := options.Complete(c.Size); err != nil {

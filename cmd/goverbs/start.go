@@ -67,7 +67,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 	}
 	if number, signal := endedBy(ended.ProcessState); number > 0 {
 		if signal != "" {
-			page.Say(o.problems, "%s: %s", name, signal)
+			page.Log(o.problems, "%s: %s", name, signal)
 		}
 		return exitStatus(128 + number)
 	}

@@ -55,10 +55,10 @@ func (c traceRecordCommand) Run(o output) error {
 	}
 	recorded := c.recorded(started)
 	for _, name := range recorded {
-		page.Say(o.problems, "trace written to %s; see goverbs trace explain %s", name, name)
+		page.Log(o.problems, "trace written to %s; see goverbs trace explain %s", name, name)
 	}
 	if recorded == nil {
-		page.Say(o.problems, "no trace written to %s: %s does not use goverbs, or could not write the file",
+		page.Log(o.problems, "no trace written to %s: %s does not use goverbs, or could not write the file",
 			c.Out, words[0])
 	}
 	return err

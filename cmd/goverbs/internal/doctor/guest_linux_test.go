@@ -157,7 +157,7 @@ func TestGuest(t *testing.T) {
 		{"uverbs0 has no node", "nodes.missing", hide(uverbs), undo, here, false},
 		{"rdma_cm has no node", "nodes.missing", hide(manager), undo, here, false},
 		{"only root may open uverbs0", "nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
-		{"nobody may open rdma_cm", "nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
+		{"no permission for rdma_cm", "nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
 		{"memlock limit of 4096 bytes", "limits.memlock", locked(4096), locked(limits.Cur), other, false},
 		{"librdmacm is missing", "libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
 		{"libibverbs is missing", "libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},

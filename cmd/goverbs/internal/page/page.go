@@ -63,7 +63,7 @@ func Paragraph(w io.Writer, label, text string, indent int) error {
 	return err
 }
 
-// Say writes a line with the prefix "goverbs: ", without control characters.
-func Say(w io.Writer, format string, args ...any) {
+// Log writes a line with the prefix "goverbs: ", without control characters.
+func Log(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "goverbs: %s\n", printable.Text(fmt.Sprintf(format, args...)))
 }

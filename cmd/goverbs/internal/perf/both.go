@@ -18,7 +18,7 @@ func (t *test) both(size int) (*Row, error) {
 		}
 		if err == nil && o.Duration == 0 {
 			err = t.within(t.silence(size), func() error {
-				_, err := tell(t.l, o.client(), row.outcome())
+				_, err := swapOutcomes(t.l, o.client(), row.outcome())
 				return err
 			})
 		}
@@ -48,7 +48,7 @@ func (t *test) both(size int) (*Row, error) {
 
 // withPeers exchanges results with the peer and adds the peer's.
 func (r *Row) withPeers(l link, client bool) error {
-	theirs, err := tell(l, client, r.outcome())
+	theirs, err := swapOutcomes(l, client, r.outcome())
 	if err != nil {
 		return err
 	}

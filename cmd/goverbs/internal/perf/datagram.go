@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// With -R, the connection manager tells the client the server's UD queue pair. If the server sends as well, the client
+// With -R, the connection manager gives the client the server's UD queue pair. If the server sends as well, the client
 // announces its own with its first datagram: the QP number is its immediate data, and its GRH has the return path.
 
 // greeting is the size of that datagram; its contents are unused.

@@ -300,8 +300,8 @@ type outcome struct {
 // errPairs reports keys of an unexpected queue pair. Both ends exchange the keys of each queue pair several times.
 var errPairs = fmt.Errorf("%w: number or order of queue pairs differs", errOther)
 
-// tell exchanges outcomes and returns the peer's. The outcome of a server that only serves is meaningless.
-func tell(l link, client bool, mine outcome) (peer outcome, err error) {
+// swapOutcomes exchanges outcomes and returns the peer's. The outcome of a server that only serves is meaningless.
+func swapOutcomes(l link, client bool, mine outcome) (peer outcome, err error) {
 	said := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
 		math.Float64bits(mine.rate)}
 	for i, n := range said {

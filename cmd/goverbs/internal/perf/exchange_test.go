@@ -168,7 +168,7 @@ func TestRatesThatAreNone(t *testing.T) {
 	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
 		a, b := net.Pipe()
 		ends := [2]link{overTCP(t.Context(), func(error) {}, a), overTCP(t.Context(), func(error) {}, b)}
-		go func() { _, _ = tell(ends[1], false, outcome{rate: rate}) }()
+		go func() { _, _ = swapOutcomes(ends[1], false, outcome{rate: rate}) }()
 		row := &Row{}
 		assert.ErrorContains(t, row.withPeers(ends[0], true), "million messages per second")
 		assert.Zero(t, row.Mps)

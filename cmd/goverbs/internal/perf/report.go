@@ -135,8 +135,8 @@ func spread(all []time.Duration) (mean, stdev float64) {
 	return mean, math.Sqrt(stdev / float64(len(all)))
 }
 
-// beside adds the TCP baseline to each size.
-func (r *Report) beside(tcp []*Row) {
+// addBaseline adds the TCP baseline to each size.
+func (r *Report) addBaseline(tcp []*Row) {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		for _, other := range tcp {

@@ -328,7 +328,7 @@ func TestWebPage(t *testing.T) {
 			r.Counters = map[string]int64{evil: 5}
 			if name == "baseline" {
 				other := row(2)
-				r.beside([]*Row{&other, nil})
+				r.addBaseline([]*Row{&other, nil})
 			}
 			file := filepath.Join(t.TempDir(), "page.html")
 			require.NoError(t, r.SaveWebPage(file))

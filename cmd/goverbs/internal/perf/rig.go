@@ -49,16 +49,16 @@ type rig struct {
 
 // end is a queue pair with its work requests and the peer's keys.
 type end struct {
-	qp     *rdma.QP
-	own    rdma.Endpoint
-	keys   keys // sent to the peer
-	peer   keys
-	heard  uint32 // QP number in the peer's keys
-	ah     *rdma.AH
-	batch  *rdma.SendBatch
-	recv   *rdma.RecvBatch
-	posted int // in messages
-	done   int
+	qp      *rdma.QP
+	own     rdma.Endpoint
+	keys    keys // sent to the peer
+	peer    keys
+	peerQPN uint32 // QP number in the peer's keys
+	ah      *rdma.AH
+	batch   *rdma.SendBatch
+	recv    *rdma.RecvBatch
+	posted  int // in messages
+	done    int
 }
 
 // open opens the device and selects the port and the GID. Everything else needs the terms of both ends.

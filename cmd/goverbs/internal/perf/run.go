@@ -95,15 +95,15 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	before := r.counters()
 	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
 	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
-	test.late = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
-	defer test.late.Stop()
+	test.alarm = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
+	defer test.alarm.Stop()
 	err = test.all(report)
-	test.late.Stop()
+	test.alarm.Stop()
 	if err == nil {
 		err = test.end(report)
 	}
 	report.Counters = changes(before, r.counters())
-	report.beside(tcp)
+	report.addBaseline(tcp)
 	return report, err
 }
 
@@ -126,11 +126,11 @@ func (r *rig) meetEnds(l link, t terms) error {
 	all := func() error {
 		for _, e := range r.ends {
 			known := e.peer
-			err := r.within(r.o.Silence, func() error { return r.hear(l, e, &e.peer) })
+			err := r.within(r.o.Silence, func() error { return r.swapKeys(l, e, &e.peer) })
 			if err != nil {
 				return err
 			}
-			e.heard = e.peer.qpn
+			e.peerQPN = e.peer.qpn
 			if e.peer.qkey = qkey; e.ah != nil { // the connection manager provided the address
 				e.peer.qpn, e.peer.qkey = known.qpn, known.qkey
 			}
@@ -161,16 +161,16 @@ func (r *rig) meetEnds(l link, t terms) error {
 // test is a running test between connected ends.
 type test struct {
 	*rig
-	ctx  context.Context
-	l    link
-	have []int // posted receives of each queue pair
-	live *live
-	told bool // the client has reported its end and received the acknowledgement
+	ctx      context.Context
+	l        link
+	have     []int // posted receives of each queue pair
+	live     *live
+	finished bool // the client has reported its end and received the acknowledgement
 	// Flags of deadlines: a loop that never waits must not check a context or a clock each time.
 	stopped, expired atomic.Bool
 	bytes            uint32        // size of an incoming message
 	timeout          time.Duration // of a wait for a completion
-	late             *time.Timer   // wakes sleepers at the deadline
+	alarm            *time.Timer   // wakes sleepers at the deadline
 }
 
 // sync synchronizes with the peer, within the peer timeout.
@@ -180,11 +180,11 @@ func (t *test) sync() error { return t.shake(t.l) }
 func (r *rig) shake(l link) error { return r.within(r.o.Silence, func() error { return r.wait(l) }) }
 
 // wait is shake without a timeout.
-func (r *rig) wait(l link) error { return r.hear(l, r.ends[0], &keys{}) }
+func (r *rig) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
 
-// hear exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
-func (r *rig) hear(l link, e *end, theirs *keys) (err error) {
-	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.heard != 0 && theirs.qpn != e.heard {
+// swapKeys exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
+func (r *rig) swapKeys(l link, e *end, theirs *keys) (err error) {
+	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && theirs.qpn != e.peerQPN {
 		err = errPairs
 	}
 	return err
@@ -271,11 +271,11 @@ func (t *test) end(report *Report) error {
 		if n := len(report.Rows); n > 0 {
 			mine = report.Rows[n-1].outcome()
 		}
-		if err := t.tell(mine); err != nil {
+		if err := t.exchangeOutcomes(mine); err != nil {
 			return err
 		}
 	}
-	if !t.told {
+	if !t.finished {
 		if err := sync(); err != nil {
 			return err
 		}

@@ -55,10 +55,10 @@ func (r *rig) explained(err error) error {
 // errOther reports data that does not belong to this test.
 var errOther = errors.New("peer runs another test or has other options")
 
-// tell exchanges outcomes of a test that a server only serves.
-func (t *test) tell(mine outcome) error {
+// exchangeOutcomes exchanges outcomes of a test that a server only serves.
+func (t *test) exchangeOutcomes(mine outcome) error {
 	return t.within(t.o.Silence, func() error {
-		theirs, err := tell(t.l, t.o.client(), mine)
+		theirs, err := swapOutcomes(t.l, t.o.client(), mine)
 		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(theirs.size)) { // servers send no size
 			err = fmt.Errorf("%w: message size %d", errOther, theirs.size)
 		}

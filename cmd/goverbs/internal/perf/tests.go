@@ -155,7 +155,7 @@ func (t *test) sink(size int) (*Row, error) {
 	if done += more; o.Duration == 0 && (done > total || done < total && o.Connection == "RC") {
 		return nil, fmt.Errorf("%w: %d messages, want %d", errOther, done, total)
 	}
-	t.told = !o.All // with all sizes, it reports its end again after the last
+	t.finished = !o.All // with all sizes, it reports its end again after the last
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
 

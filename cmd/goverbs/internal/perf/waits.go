@@ -66,7 +66,7 @@ func (t *test) check(n int) error {
 // sleep waits for an event.
 func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
 	ctx := t.ctx
-	t.late.Reset(t.timeout)
+	t.alarm.Reset(t.timeout)
 	if !until.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)

@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// served starts a server, which ends with the test, and gives options that reach it.
+// served starts a server for the duration of the test and returns options that reach it.
 func served(t *testing.T) *Options {
 	t.Helper()
 	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Log: func(string) {}}
@@ -55,7 +55,7 @@ func TestPing(t *testing.T) {
 	assert.Contains(t, text.String(), "ud    3     3 ")
 }
 
-// TestFailures has what can go wrong, and what the first advice is.
+// TestFailures checks the failed step and the first fix of failures.
 func TestFailures(t *testing.T) {
 	o := served(t)
 	tcp := func(answer string) int { // a server that sends answer

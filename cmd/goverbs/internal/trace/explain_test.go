@@ -119,10 +119,10 @@ func TestEvidence(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests the software device alone")
 	}
-	found := Explain(traced(t, "a remote key that nobody has"))
+	found := Explain(traced(t, "a remote key that does not exist"))
 	require.NotEmpty(t, found)
 	assert.Equal(t, "req_remote_access_errors 1", found[0].Counts)
-	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that nobody has"))
+	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that does not exist"))
 	counts := map[string]string{}
 	for _, f := range found {
 		counts[f.Cause] += f.Counts
