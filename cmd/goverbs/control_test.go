@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestControlCharacters: what others call a program, a file or an error reaches no terminal as a control sequence.
+// TestControlCharacters checks that no control sequence in a file name, trace or error reaches the terminal.
 func TestControlCharacters(t *testing.T) {
 	const evil = "\x1b[2J\u009b2J\u202e\x7f"
 	file := filepath.Join(t.TempDir(), "trace")

@@ -12,10 +12,10 @@ import (
 )
 
 type doctorCommand struct {
-	Peer *string `arg:"" optional:"" help:"Host where goverbs serve runs: what is between it and this one, too."`
+	Peer *string `arg:"" optional:"" help:"Host that runs goverbs serve; also diagnose the path to it."`
 	pingDefaults
-	Interval time.Duration `short:"i" default:"1s" help:"How long to watch counters."`
-	Timeout  time.Duration `short:"t" default:"5s" help:"How long to wait for an answer of the peer."`
+	Interval time.Duration `short:"i" default:"1s" help:"Time over which to compare counters."`
+	Timeout  time.Duration `short:"t" default:"5s" help:"Timeout for each answer from the peer."`
 }
 
 func (c doctorCommand) Run(o output) error {
@@ -31,27 +31,27 @@ func (c doctorCommand) Run(o output) error {
 		return err
 	}
 	if host.Chosen = c.Device; c.Device != "" && !host.Knows(c.Device) {
-		return fmt.Errorf("no device here is called %q: goverbs devices lists those that are, and soft@ADDRESS is one "+
-			"in software at an address of this host; without -d, goverbs doctor says what keeps others away", c.Device)
+		return fmt.Errorf("device %q: not found; list devices with goverbs devices, use soft@ADDRESS for a software "+
+			"device, or leave out -d to see why devices are missing", c.Device)
 	}
 	report := doctor.Examine(host)
-	var apart error
+	var pairErr error
 	if c.Peer != nil {
-		apart = doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
+		pairErr = doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
 			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
 			Leave: leave.Descriptors}, report)
 		if ctx.Err() != nil {
-			return apart
+			return pairErr
 		}
 	}
-	if err := o.print(report); err != nil { // also without what is between both: it may say why
+	if err := o.print(report); err != nil { // even if the pair failed: the local findings may explain it
 		return err
 	}
-	if apart != nil {
-		return fmt.Errorf("nothing between this host and %s was tried: %w", *c.Peer, apart)
+	if pairErr != nil {
+		return fmt.Errorf("checks between this host and %s did not run: %w", *c.Peer, pairErr)
 	}
 	if n := report.Problems(); n > 0 {
-		return fmt.Errorf("problems: %d", n)
+		return fmt.Errorf("problems found: %d", n)
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/goverbs/goverbs/conformance/pages/console"
 )
 
-var update = flag.Bool("update", false, "write into docs/examples-goverbs.md and README.md what the commands print")
+var update = flag.Bool("update", false, "update docs/examples-goverbs.md and README.md")
 
 const examplesPage = "../../docs/examples-goverbs.md"
 
-// TestExamples runs what the page of examples and README show, and compares what is printed.
+// TestExamples runs the commands in docs/examples-goverbs.md and README.md and compares the output.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	own, err := os.Executable()
@@ -32,7 +32,7 @@ func TestExamples(t *testing.T) {
 	require.NoError(t, err)
 	mine := func(command string) bool {
 		if strings.HasPrefix(command, "goverbs abi") && len(installed) == 0 {
-			t.Log("no libibverbs.so.1 is here, which the example of abi compares: make deps installs it")
+			t.Log("libibverbs.so.1 is not installed; make deps installs it")
 			return false
 		}
 		return !strings.HasPrefix(command, "goverbs run ") // conformance/dropin has the libraries
@@ -41,7 +41,7 @@ func TestExamples(t *testing.T) {
 	assert.NotZero(t, console.Run(t, "../../README.md", dir, *update, mine))
 }
 
-// TestEveryCommandHasAnExample: the page has a session for each subcommand.
+// TestEveryCommandHasAnExample checks that the page has an example of each subcommand.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	text, err := os.ReadFile(examplesPage)
 	require.NoError(t, err)

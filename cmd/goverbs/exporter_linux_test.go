@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
 )
 
-// export runs the command in this process, on a host with an adapter. A server ends at once.
+// export runs the exporter in this process, on a simulated host with an adapter. A server stops at once.
 func export(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)
@@ -51,13 +51,13 @@ func TestExporterOnce(t *testing.T) {
 			return
 		}
 	}
-	assert.Fail(t, "the metric is not there")
+	assert.Fail(t, "metric not found")
 }
 
 func TestExporter(t *testing.T) {
 	_, said, err := export(t, "--listen", "127.0.0.1:0")
-	assert.NoError(t, err, "the end is no failure")
-	assert.Regexp(t, `^goverbs: metrics at http://127\.0\.0\.1:\d+/metrics\n$`, said)
+	assert.NoError(t, err, "interrupting the server is not an error")
+	assert.Regexp(t, `^goverbs: serving metrics on http://127\.0\.0\.1:\d+/metrics\n$`, said)
 	out, said, err := export(t, "--listen", "127.0.0.1:0", "--json")
 	assert.NoError(t, err)
 	assert.Regexp(t, `^\{\s*"address": "http://127\.0\.0\.1:\d+/metrics"\s*\}\n$`, out)

@@ -16,17 +16,17 @@ import (
 	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
-// factsCommands print what the recorded models and the generated packages have.
+// factsCommands print facts from the recorded models and the generated packages.
 type factsCommands struct {
-	Layout   layoutCommand   `cmd:"" help:"Show how structures of the C libraries lie in memory."`
-	Validity validityCommand `cmd:"" help:"Print a table of what is valid: which operation on which queue pair."`
-	Tables   tablesCommand   `cmd:"" help:"Print all tables of what is valid, as text or as a page."`
-	ABI      abiCommand      `cmd:"" name:"abi" help:"Compare the Go packages with the libraries installed here."`
-	Diff     diffCommand     `cmd:"" help:"Say what changed between two releases of a library."`
+	Layout   layoutCommand   `cmd:"" help:"Show the memory layout of C structures."`
+	Validity validityCommand `cmd:"" help:"Print which operations and attributes are valid, by queue pair type."`
+	Tables   tablesCommand   `cmd:"" help:"Print all validity tables, as text or HTML."`
+	ABI      abiCommand      `cmd:"" name:"abi" help:"Compare the Go packages with the installed C libraries."`
+	Diff     diffCommand     `cmd:"" help:"Compare two releases of a C library."`
 }
 
 type layoutCommand struct {
-	Names []string `arg:"" optional:"" help:"Structures, in C or in Go: ibv_send_wr, ibv.SendWR. Without one, all."`
+	Names []string `arg:"" optional:"" help:"C or Go structures, such as ibv_send_wr or ibv.SendWR; default: all."`
 }
 
 func (c layoutCommand) Run(o output) error {
@@ -38,7 +38,7 @@ func (c layoutCommand) Run(o output) error {
 }
 
 type validityCommand struct {
-	Names []string `arg:"" optional:"" help:"Tables: post_send, modify_qp. Without one, their names and questions."`
+	Names []string `arg:"" optional:"" help:"Tables, such as post_send or modify_qp; default: list them."`
 }
 
 func (c validityCommand) Run(o output) error {
@@ -56,7 +56,6 @@ func (c validityCommand) Run(o output) error {
 	return o.print(list)
 }
 
-// tableName is a table and its question.
 type tableName struct {
 	Name     string `json:"name"`
 	Question string `json:"question"`
@@ -73,7 +72,7 @@ func (l tableList) WriteText(w io.Writer) error {
 }
 
 type tablesCommand struct {
-	HTML bool `name:"html" help:"A page for a browser, which needs nothing else."`
+	HTML bool `name:"html" help:"Print a self-contained HTML page."`
 }
 
 func (c tablesCommand) Run(o output) error {
@@ -83,7 +82,7 @@ func (c tablesCommand) Run(o output) error {
 	return o.tables("text")
 }
 
-// tables prints tables in a format of package grids, or as JSON with --json.
+// tables prints tables in a format of package grids; --json overrides it.
 func (o output) tables(format string, names ...string) error {
 	all, err := recorded.Tables(names...)
 	if err != nil {
@@ -95,15 +94,15 @@ func (o output) tables(format string, names ...string) error {
 	return grids.Write(o.w, format, all)
 }
 
-// abiCommand has those options of abicheck that are about what is installed.
+// abiCommand has the options of abicheck that concern the installed libraries.
 type abiCommand struct {
-	Verbose  bool   `short:"v" help:"List the differences that are fine, too."`
-	Include  string `short:"I" help:"Directory with infiniband/verbs.h; without it, where the C compiler finds it."`
-	CC       string `name:"cc" help:"C compiler, perhaps with arguments; without it, $$CC, cc, gcc or clang."`
-	Libdirs  string `short:"L" help:"Directories of the libraries, with colons between them."`
+	Verbose  bool   `short:"v" help:"Also list harmless differences."`
+	Include  string `short:"I" help:"Directory that contains infiniband/verbs.h; default: the C compiler's search path."`
+	CC       string `name:"cc" help:"C compiler command; default: $$CC, cc, gcc or clang."`
+	Libdirs  string `short:"L" help:"Library directories, separated by colons."`
 	Only     string `enum:"headers,libraries,both" default:"both" help:"What to check: headers, libraries or both."`
-	Packages string `help:"Only these packages, with commas between them: ibv,rdmacm."`
-	Require  string `help:"Names that have to be checked, with commas between them: ibv,libibverbs.so.1."`
+	Packages string `help:"Check only these packages, such as ibv,rdmacm."`
+	Require  string `help:"Fail unless these were checked, such as ibv,libibverbs.so.1."`
 }
 
 func (c abiCommand) Run(o output) error {
@@ -124,8 +123,8 @@ func (c abiCommand) Run(o output) error {
 }
 
 type diffCommand struct {
-	Old string `arg:"" help:"Recorded release: 56.1, librpma-1.2.0."`
-	New string `arg:"" help:"Recorded release: 65.0, librpma-1.3.0."`
+	Old string `arg:"" help:"Old release, such as 56.1 or librpma-1.2.0."`
+	New string `arg:"" help:"New release, such as 65.0 or librpma-1.3.0."`
 }
 
 func (c diffCommand) Run(o output) error {
@@ -146,11 +145,11 @@ func (c diffCommand) Run(o output) error {
 	return nil
 }
 
-// difference is a report of package diff.
+// difference prints a diff report.
 type difference struct{ *diff.Report }
 
 func (d difference) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s\n%s", d.Title(), d.Body()) // not Text, which names gen's exit status
+	_, err := fmt.Fprintf(w, "%s\n%s", d.Title(), d.Body()) // Text would print the exit status of gen
 	return err
 }
 

@@ -10,18 +10,18 @@ import (
 	"syscall"
 )
 
-// endings are signals with which people and systems end programs.
+// endings are the signals that interrupt goverbs.
 var endings = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
-// interruption is the number of the signal that ended a subcommand before it was through, or 0.
+// interruption is the number of the signal that interrupted a subcommand, or 0.
 type interruption struct{ atomic.Int32 }
 
-// exitInterrupted is what shells call the end by a signal, 130 for an interrupt: nothing that goverbs started to do was
-// done to its end. Subcommands that serve until they are interrupted end with 0.
+// exitInterrupted returns 128 plus the signal, as shells do. Subcommands that serve until interrupted exit with 0
+// instead.
 func (i *interruption) exitInterrupted() int { return 128 + int(i.Load()) }
 
-// untilInterrupted is a context that ends when the user or the system ends the program, so that nothing half done is
-// left. The second such signal ends it at once. nohup has a program ignore SIGHUP, which is left so.
+// untilInterrupted returns a context that ends at the first signal, so that the subcommand can clean up. A second
+// signal ends the process at once. If SIGHUP is ignored (nohup), it stays ignored.
 func (o output) untilInterrupted() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -18,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is goverbs in a process of its own.
+// process is a running goverbs process.
 type process struct {
 	*exec.Cmd
 	out, problems bytes.Buffer
 	ended         chan error
 }
 
-// begun starts goverbs, and waits until it says a line that begins so, if any.
-func begun(t *testing.T, says, line string) *process {
+// begun starts goverbs and, if prefix is not empty, waits for a line on stderr with that prefix.
+func begun(t *testing.T, prefix, line string) *process {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "goverbs")
@@ -35,9 +35,9 @@ func begun(t *testing.T, says, line string) *process {
 	p.Stdout, p.Stderr = &p.out, &p.problems
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.WaitDelay = time.Second
-	_, err = p.StdinPipe() // which stays open
+	_, err = p.StdinPipe() // stays open
 	require.NoError(t, err)
-	if says == "" {
+	if prefix == "" {
 		require.NoError(t, p.Start())
 	} else {
 		p.Stderr = nil
@@ -46,38 +46,38 @@ func begun(t *testing.T, says, line string) *process {
 		require.NoError(t, p.Start())
 		first, err := bufio.NewReader(said).ReadString('\n')
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(first, says), "%s: %s", line, first)
+		require.True(t, strings.HasPrefix(first, prefix), "%s: %s", line, first)
 	}
 	t.Cleanup(func() { _ = p.Process.Kill() })
 	go func() { p.ended <- p.Wait() }()
 	return p
 }
 
-// within says that the process ends soon.
-func (p *process) within(t *testing.T, patience time.Duration) {
+// within waits for the process to exit.
+func (p *process) within(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = p.Process.Kill()
-		require.Fail(t, "it does not end", "%v: %s", p.Args, &p.problems)
+		require.Fail(t, "still running", "%v: %s", p.Args, &p.problems)
 	}
 }
 
-// interrupted is a command that is interrupted, and the one that it talks to.
+// interrupted is a command to interrupt, and its server.
 type interrupted struct {
-	name, server, says, client string
-	answers                    string // a part of the result of the client
-	code, serverCode           int
-	seldom                     bool
+	name, server, prefix, client string
+	output                       string // part of the client's output
+	code, serverCode             int
+	seldom                       bool
 }
 
-// after starts both, and interrupts the client after a time.
+// after starts both and interrupts the client after a delay.
 func (i *interrupted) after(t *testing.T, wait time.Duration) *process {
 	var server *process
 	if i.server != "" {
-		server = begun(t, i.says, i.server)
-		if i.says == "" {
+		server = begun(t, i.prefix, i.server)
+		if i.prefix == "" {
 			time.Sleep(wait)
 		}
 	}
@@ -91,20 +91,20 @@ func (i *interrupted) after(t *testing.T, wait time.Duration) *process {
 	if i.serverCode == 0 || len(client.out.String()) == 0 {
 		require.NoError(t, server.Process.Signal(os.Interrupt))
 	}
-	server.within(t, 10*time.Second) // one of perf notices that its peer is gone
+	server.within(t, 10*time.Second) // a perf server detects that its peer is gone
 	if client.out.Len() > 0 {
 		assert.Equal(t, i.serverCode, server.ProcessState.ExitCode(), &server.problems)
 	}
 	return client
 }
 
-// TestInterrupted: what is interrupted ends at once, says what it has measured, and has the exit code of the signal;
-// what serves until it is interrupted ends with 0.
+// TestInterrupted checks that an interrupted command stops at once, prints its results and exits with 128 plus the
+// signal; servers exit with 0.
 func TestInterrupted(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "")
 	t.Chdir(t.TempDir())
 	const at, from = "127.0.77.20", " -d soft@127.0.77.21 127.0.77.20"
-	const waits = "goverbs: waiting at "
+	const waits = "goverbs: waiting for "
 	for _, test := range []interrupted{
 		{"ping", "serve -p 18590 --cm-port 0 -d soft@" + at, "", "--json ping -k rc -n 100000000 -p 18590" + from,
 			`"median_us"`, 130, 0, false},
@@ -120,23 +120,23 @@ func TestInterrupted(t *testing.T) {
 			"--json perf send -R -p 18595 -D 1000" + from, `"mib_per_s"`, 130, exitFailed, false},
 		{"waiting perf", "", "", "perf send -p 18596 -d soft@" + at, "", 130, 0, false},
 		{"waiting cp", "", "", "cp --listen " + at + ":18597 -d soft@" + at + " copy", "", 130, 0, false},
-		{"echo", "echo --listen " + at + ":18598 -d soft@" + at, "goverbs: echo at ",
+		{"echo", "echo --listen " + at + ":18598 -d soft@" + at, "goverbs: echoing on ",
 			"echo -d soft@127.0.77.21 " + at + ":18598", "", 130, 0, false},
 		{"top", "", "", "top", "", 0, 0, false},
 		{"record", "", "", "trace record -- sleep 1000", "", 130, 0, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.seldom && os.Getenv("GOVERBS_EVERYTHING") == "" {
-				t.Skip("GOVERBS_EVERYTHING is not set: others are like it")
+				t.Skip("GOVERBS_EVERYTHING is not set; similar cases run")
 			}
 			for wait := 300 * time.Millisecond; ; wait *= 3 { // a busy machine takes longer until something is measured
 				client := test.after(t, wait)
 				if code := client.ProcessState.ExitCode(); wait < 8*time.Second &&
-					(code != test.code || !strings.Contains(client.out.String(), test.answers)) {
+					(code != test.code || !strings.Contains(client.out.String(), test.output)) {
 					continue
 				}
 				assert.Equal(t, test.code, client.ProcessState.ExitCode(), &client.problems)
-				assert.Contains(t, client.out.String(), test.answers)
+				assert.Contains(t, client.out.String(), test.output)
 				if strings.HasPrefix(test.client, "--json") {
 					assert.True(t, json.Valid(client.out.Bytes()), &client.out)
 					assert.Contains(t, client.out.String(), `"interrupted": true`)

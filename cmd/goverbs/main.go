@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command goverbs is for people who operate or debug RDMA: it lists devices and their GIDs, those in software too, and
-// explains what verbs say. Every subcommand prints JSON with --json. Run it with --help.
+// Command goverbs inspects, tests and debugs RDMA on hardware and software devices. Every subcommand prints JSON with
+// --json. Run it with --help.
 package main
 
 import (
@@ -19,28 +19,28 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
 
-// Exit codes. They do not change.
+// Exit codes. They are part of the interface and do not change.
 const (
 	exitOK     = 0
-	exitFailed = 1 // the error says why
-	exitUsage  = 2 // there is no such subcommand, option or argument
-	exitDiffer = 3 // what abi or diff compared does not fit; the output says why
-	// 128 and more: a signal ended what goverbs did, see interruption, or a program that it ran
+	exitFailed = 1 // the error explains it
+	exitUsage  = 2 // unknown subcommand, flag or argument
+	exitDiffer = 3 // abi or diff found a difference; the output lists it
+	// 128 and more: interrupted by a signal (see interruption), or the exit code of a program that it ran
 )
 
 type commands struct {
-	JSON    bool             `help:"Print one JSON document." name:"json"`
-	Version kong.VersionFlag `help:"Print the version, and end."`
+	JSON    bool             `help:"Print JSON." name:"json"`
+	Version kong.VersionFlag `help:"Print the version and exit."`
 
-	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
-	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
-	Query   queryCommand   `cmd:"" help:"Tell everything that a device says of itself."`
-	Ping    pingCommand    `cmd:"" help:"Ping a host in every way, and explain failures."`
-	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
-	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
-	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
-	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, a transition, an errno."`
-	Trace   traceCommand   `cmd:"" help:"Record what a program does with verbs, and say what went wrong."`
+	Devices devicesCommand `cmd:"" help:"List RDMA devices and their ports."`
+	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs and mark the recommended one."`
+	Query   queryCommand   `cmd:"" help:"Show all attributes of a device."`
+	Ping    pingCommand    `cmd:"" help:"Ping a host over RC, UD and the connection manager."`
+	Serve   serveCommand   `cmd:"" help:"Answer pings from goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
+	Doctor  doctorCommand  `cmd:"" help:"Diagnose RDMA problems on this host or between two hosts."`
+	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency, also against perftest."`
+	Explain explainCommand `cmd:"" help:"Explain a status, event, operation, state transition or errno."`
+	Trace   traceCommand   `cmd:"" help:"Record and explain the verbs calls of a program."`
 
 	watchCommands
 	moveCommands
@@ -51,7 +51,7 @@ type commands struct {
 // output is where a subcommand prints.
 type output struct {
 	w        io.Writer
-	problems io.Writer // what people should know while it goes on
+	problems io.Writer // stderr: progress and diagnostics
 	in       io.Reader
 	json     bool
 	parser   *kong.Kong
@@ -72,7 +72,7 @@ func (devicesCommand) Run(o output) error {
 }
 
 type gidsCommand struct {
-	Device string `arg:"" optional:"" predictor:"device" help:"Name of one device; without it, of all."`
+	Device string `arg:"" optional:"" predictor:"device" help:"Device; default: all devices."`
 }
 
 func (c gidsCommand) Run(o output) error {
@@ -84,7 +84,7 @@ func (c gidsCommand) Run(o output) error {
 }
 
 type explainCommand struct {
-	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD, ibv_reg_mr (ENOMEM)."`
+	What []string `arg:"" help:"Term, such as 12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD, ibv_reg_mr (ENOMEM)."`
 }
 
 func (c explainCommand) Run(o output) error {
@@ -101,14 +101,14 @@ func main() {
 	}
 }
 
-// newParser reads command lines into c. What kong prints goes to stdout, and exit follows --help and --version.
+// newParser returns a parser that fills c. Its output goes to stdout and stderr; it calls exit after --help and --version.
 func newParser(c *commands, stdout, stderr io.Writer, exit func(code int)) *kong.Kong {
 	return kong.Must(c, kong.Name("goverbs"), kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.Vars{"sorts": strings.Join(top.SortKeys, ","), "version": version()},
-		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."))
+		kong.Description("Inspect, test and debug RDMA."))
 }
 
-// run is the command; it returns the exit code.
+// run runs the command and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	var c commands
 	printed, help := false, &checked{w: stdout}
@@ -119,10 +119,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var interrupted interruption
 	command, err := parser.Parse(args)
 	switch {
-	case printed || help.err != nil: // whatever else Parse found
+	case printed || help.err != nil: // even if Parse failed
 		err = help.err
 	case err != nil:
-		page.Say(stderr, "%v; goverbs --help lists what there is", err)
+		page.Log(stderr, "%v; see goverbs --help", err)
 		return exitUsage
 	default:
 		err = command.Run(output{stdout, stderr, os.Stdin, c.JSON, parser, &interrupted})
@@ -131,17 +131,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return int(ended)
 	}
 	if err != nil && interrupted.Load() != 0 {
-		page.Say(stderr, "interrupted")
+		page.Log(stderr, "interrupted")
 		return interrupted.exitInterrupted()
 	}
 	if err != nil {
-		page.Say(stderr, "%v", err)
+		page.Log(stderr, "%v", err)
 		return exitFailed
 	}
 	return exitOK
 }
 
-// checked remembers that something could not be written, which the parser of the command line does not say.
+// checked keeps the first write error, which kong does not report.
 type checked struct {
 	w   io.Writer
 	err error

@@ -16,12 +16,12 @@ import (
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"goverbs": main}) }
 
-// TestScripts runs the command as users do; testdata has what they see.
+// TestScripts runs the scripts in testdata.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata"})
 }
 
-// TestEveryStatusIsExplained asks for each completion status by its number, its name, and its name's end.
+// TestEveryStatusIsExplained looks up each completion status by number, by name, and by name without its prefix.
 func TestEveryStatusIsExplained(t *testing.T) {
 	for s := ibv.WC_SUCCESS; s <= ibv.WC_TM_RNDV_INCOMPLETE; s++ {
 		number, err := json.Marshal(uint32(s))

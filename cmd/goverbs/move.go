@@ -22,14 +22,14 @@ import (
 	"github.com/goverbs/goverbs/internal/printable"
 )
 
-// moveCommands move data, or programs.
+// moveCommands move data or run programs.
 type moveCommands struct {
-	CP   cpCommand   `cmd:"" name:"cp" help:"Copy a file, from memory to memory."`
-	Echo echoCommand `cmd:"" help:"Send lines that come back: a demonstration of streams."`
-	Run  runCommand  `cmd:"" help:"Run a program of C or Python on the software device."`
+	CP   cpCommand   `cmd:"" name:"cp" help:"Copy a file to another host over RDMA."`
+	Echo echoCommand `cmd:"" help:"Send lines to a server that echoes them."`
+	Run  runCommand  `cmd:"" help:"Run a C or Python program on the software device."`
 }
 
-// onDevice has what connects by the connection manager use a device.
+// onDevice makes rdma connections use the named device.
 func onDevice(name string) error {
 	if name == "" {
 		return nil
@@ -37,7 +37,7 @@ func onDevice(name string) error {
 	return os.Setenv("GOVERBS_DEVICE", name)
 }
 
-// onTerminal is for people: it shows a line in place of the last one. It is nil where no terminal is.
+// onTerminal returns a function that replaces the current line of the terminal w, or nil if w is not a terminal.
 func onTerminal(w io.Writer) func(line string) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -45,13 +45,13 @@ func onTerminal(w io.Writer) func(line string) {
 	}
 	return func(line string) {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			line = string([]rune(line)[:min(utf8.RuneCountInString(line), width-1)]) // or it would fill several
+			line = string([]rune(line)[:min(utf8.RuneCountInString(line), width-1)]) // keep it on one row
 		}
 		fmt.Fprintf(f, "\r\x1b[K%s", line)
 	}
 }
 
-// progress is onTerminal of percents.
+// progress returns a function that shows a percentage on the terminal w, if it is one.
 func progress(w io.Writer) func(done, of uint64) {
 	show := onTerminal(w)
 	if show == nil {
@@ -71,17 +71,16 @@ func progress(w io.Writer) func(done, of uint64) {
 
 // cpCommand copies a file.
 type cpCommand struct {
-	File   string `arg:"" type:"path" help:"File to send; with --listen, the name that what arrives gets."`
-	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs cp --listen waits."`
-	Listen string `placeholder:"HOST" help:"Wait for a file at an address of this host's device, HOST or HOST:PORT."`
-	Most   uint64 `default:"1099511627776" help:"Refuse a file with more bytes."`
-	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+	File   string `arg:"" type:"path" help:"File to send; with --listen, file to write."`
+	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT of goverbs cp --listen."`
+	Listen string `placeholder:"HOST" help:"Receive a file at HOST or HOST:PORT, an address of an RDMA device."`
+	Most   uint64 `default:"1099511627776" help:"Refuse files larger than this many bytes."`
+	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the one that routes to the peer."`
 }
 
 func (c cpCommand) Run(o output) error {
 	if (c.Peer == "") == (c.Listen == "") {
-		return errors.New("say where the file goes, goverbs cp FILE HOST, or that it comes, goverbs cp --listen HOST " +
-			"FILE")
+		return errors.New("give a destination (goverbs cp FILE HOST) or --listen (goverbs cp --listen HOST FILE)")
 	}
 	if err := onDevice(c.Device); err != nil {
 		return err
@@ -93,9 +92,9 @@ func (c cpCommand) Run(o output) error {
 	var err error
 	if c.Listen != "" {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
-			page.Say(o.problems, "waiting for a file at %s", at)
+			page.Log(o.problems, "waiting for a file on %s", at)
 		}, func(why error) {
-			page.Say(o.problems, "refused a request, waiting for another one: %v", why)
+			page.Log(o.problems, "connection refused: %v; still waiting", why)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
@@ -106,18 +105,17 @@ func (c cpCommand) Run(o output) error {
 	return o.print(result)
 }
 
-// echoCommand is a demonstration of streams.
+// echoCommand sends lines to an echo server, or is one.
 type echoCommand struct {
-	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
-	Listen  string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
-	Clients int    `default:"64" help:"With --listen, serve this many clients at most; one host gets three quarters."`
-	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT of goverbs echo --listen."`
+	Listen  string `placeholder:"HOST" help:"Run the server at HOST or HOST:PORT, an address of an RDMA device."`
+	Clients int    `default:"64" help:"Maximum number of clients with --listen; three quarters of it per host."`
+	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the one that routes to the peer."`
 }
 
 func (c echoCommand) Run(o output) error {
 	if (c.Peer == "") == (c.Listen == "") {
-		return errors.New("say where to send lines, goverbs echo HOST, or where to wait for them, " +
-			"goverbs echo --listen HOST")
+		return errors.New("give a host (goverbs echo HOST) or --listen (goverbs echo --listen HOST)")
 	}
 	if err := onDevice(c.Device); err != nil {
 		return err
@@ -125,7 +123,7 @@ func (c echoCommand) Run(o output) error {
 	ctx, stop := o.untilInterrupted()
 	defer stop()
 	if c.Listen != "" {
-		return o.serving(ctx, "echo", func(ctx context.Context, at func(string)) error {
+		return o.serving(ctx, "echoing", func(ctx context.Context, at func(string)) error {
 			return leave.Until(ctx, func(ctx context.Context) error {
 				return echo.Serve(ctx, echo.Address(c.Listen), max(c.Clients, 1), at)
 			})
@@ -134,7 +132,7 @@ func (c echoCommand) Run(o output) error {
 	return leave.Until(ctx, func(ctx context.Context) error {
 		if !o.json {
 			w := o.w
-			if onTerminal(w) != nil { // which would obey the peer
+			if onTerminal(w) != nil { // the peer must not control the terminal
 				clean := printable.Writer(w)
 				defer clean.Close()
 				w = clean
@@ -150,14 +148,14 @@ func (c echoCommand) Run(o output) error {
 	})
 }
 
-// serving runs a server that says where it listens. With --json that is the document, which a program may wait for.
+// serving runs a server and prints its address once it listens: to stderr, or with --json as the document.
 func (o output) serving(ctx context.Context, what string,
 	serve func(ctx context.Context, at func(address string)) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err := serve(ctx, func(address string) {
 		if !o.json {
-			page.Say(o.problems, "%s at %s", what, address)
+			page.Log(o.problems, "%s on %s", what, address)
 		} else if err := o.print(listening{address}); err != nil {
 			end(err)
 		}
@@ -168,7 +166,7 @@ func (o output) serving(ctx context.Context, what string,
 	return err
 }
 
-// listening is what a server says once.
+// listening is the document of a server with --json.
 type listening struct {
 	Address string `json:"address"`
 }
@@ -178,11 +176,11 @@ func (l listening) WriteText(w io.Writer) error {
 	return err
 }
 
-// runCommand runs a program on the drop-in libraries.
+// runCommand runs a program with the drop-in libraries.
 type runCommand struct {
-	Device  string   `short:"d" predictor:"device" name:"ib-dev" help:"soft@ADDRESS; without it, GOVERBS_DEVICE, or 127.0.0.1."`
-	Capture string   `placeholder:"FILE" help:"Write the program's packets to a file for Wireshark; %p is its number."`
-	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
+	Device  string   `short:"d" predictor:"device" name:"ib-dev" help:"soft@ADDRESS; default: GOVERBS_DEVICE or soft@127.0.0.1."`
+	Capture string   `placeholder:"FILE" help:"Capture the program's packets to a pcap file; %p is its PID."`
+	Program []string `arg:"" passthrough:"" help:"Program and its arguments."`
 }
 
 func (c runCommand) Run(o output) error {
@@ -191,7 +189,7 @@ func (c runCommand) Run(o output) error {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return errors.New("say which program to run: goverbs run -- ibv_devinfo")
+		return errors.New("no program given; for example: goverbs run -- ibv_devinfo")
 	}
 	runner, err := dropin.Find()
 	if err != nil {
@@ -204,7 +202,7 @@ func (c runCommand) Run(o output) error {
 		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
 	}
 	if why := dropin.Without(words[0]); why != "" {
-		page.Say(o.problems, "%s runs without the drop-in libraries: %s", words[0], why)
+		page.Log(o.problems, "%s: drop-in libraries are not used: %s", words[0], why)
 	}
 	return o.start(exec.Command(runner, words...), words[0])
 }

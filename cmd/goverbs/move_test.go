@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
 )
 
-// TestCopy copies files of sizes around those of a write, on the software devices.
+// TestCopy copies files with sizes around that of a write, on software devices.
 func TestCopy(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	const chunk = 1 << 20
@@ -49,7 +49,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestCopyRefused: what the other end offers is not believed.
+// TestCopyRefused checks the limits and errors of a copy.
 func TestCopyRefused(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
@@ -63,22 +63,21 @@ func TestCopyRefused(t *testing.T) {
 		received <- err
 	}()
 	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
-	assert.EqualError(t, err, `the receiver refuses the file: "a file of 100 bytes is offered, and 99 are the most `+
-		`(--most)"`)
-	assert.ErrorContains(t, <-refused, "a file of 100 bytes is offered, and 99 are the most (--most)")
+	assert.EqualError(t, err, `receiver refused the file: "file of 100 bytes exceeds 99 (--most)"`)
+	assert.ErrorContains(t, <-refused, "file of 100 bytes exceeds 99 (--most)")
 	stop()
 	assert.ErrorIs(t, <-received, context.Canceled)
 	_, err = filecopy.Send(t.Context(), from, "127.0.0.1:1", func(done, of uint64) {})
-	assert.ErrorContains(t, err, "the connection is rejected: start goverbs cp --listen there")
+	assert.ErrorContains(t, err, "the connection is rejected; start goverbs cp --listen there")
 	_, err = filecopy.Send(t.Context(), from, "no/host:1", func(done, of uint64) {})
-	assert.ErrorContains(t, err, "no/host: no such host: give a name that this host knows, or an address")
+	assert.ErrorContains(t, err, "no/host: no such host; give a known host name or an address")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
-	assert.ErrorContains(t, err, "is there already")
+	assert.ErrorContains(t, err, "already exists")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
-	assert.ErrorIs(t, err, os.ErrNotExist, "which is said before it waits")
+	assert.ErrorIs(t, err, os.ErrNotExist, "reported before it waits")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, problems, "say where the file goes")
+	assert.Contains(t, problems, "give a destination")
 }
 
 func TestEcho(t *testing.T) {
@@ -97,7 +96,7 @@ func TestEcho(t *testing.T) {
 	assert.NoError(t, <-served)
 }
 
-// TestRun runs a program by a goverbs-run of the test's own, which shows what it was given.
+// TestRun runs a program with a fake goverbs-run, which prints its arguments.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GOVERBS_LIBRARIES", dir)

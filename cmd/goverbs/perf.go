@@ -11,38 +11,38 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/perf"
 )
 
-// perfCommand has perftest's options where it has their like.
+// perfCommand has perftest's flags where an equivalent exists.
 type perfCommand struct {
-	Verb string `arg:"" enum:"send,write,read,atomic" help:"What to measure: send, write, read or atomic."`
-	Peer string `arg:"" optional:"" help:"Host of the server. Without it, this end is the server."`
+	Verb string `arg:"" enum:"send,write,read,atomic" help:"Operation: send, write, read or atomic."`
+	Peer string `arg:"" optional:"" help:"Server to connect to; without it, run as the server."`
 
-	BW         bool   `name:"bw" xor:"kind" help:"Measure bandwidth; this is what it does."`
-	Both       bool   `short:"b" name:"bidirectional" help:"Bandwidth of both ends at the same time."`
+	BW         bool   `name:"bw" xor:"kind" help:"Measure bandwidth (the default)."`
+	Both       bool   `short:"b" name:"bidirectional" help:"Measure bandwidth in both directions at once."`
 	Lat        bool   `name:"lat" xor:"kind" help:"Measure latency."`
-	Device     string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the first one."`
-	GIDIndex   int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
-	Connection string `short:"c" default:"RC" help:"Type of the connection: RC, UC or UD."`
-	Size       string `short:"s" help:"Bytes of a message: 65536, 64k, 1M."`
-	All        bool   `short:"a" help:"All powers of two from 2 bytes to 8 MiB."`
-	Iterations int    `short:"n" name:"iters" default:"-1" help:"Messages a queue pair; -1: 5000, of a latency 1000."`
-	Duration   int    `short:"D" help:"Seconds, in place of a number of messages."`
-	QPs        int    `short:"q" name:"qp" default:"1" help:"Queue pairs."`
-	MTU        int    `short:"m" name:"mtu" help:"Bytes: 256 to 4096."`
-	TxDepth    int    `short:"t" name:"tx-depth" default:"128" help:"Depth of a send queue."`
-	RxDepth    int    `short:"r" name:"rx-depth" default:"512" help:"Depth of a receive queue."`
-	List       int    `short:"l" name:"post_list" default:"1" help:"Requests of a post."`
-	Inline     int    `short:"I" name:"inline_size" default:"-1" help:"Messages of up to so many bytes are inline."`
-	Moderate   int    `short:"Q" name:"cq-mod" default:"100" help:"Every so many messages have a completion."`
-	Events     bool   `short:"e" help:"Sleep until there are completions."`
-	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"A lost packet is noticed after 4 µs * 2^this."`
-	Manager    bool   `short:"R" name:"rdma_cm" help:"Connect by the connection manager."`
-	Port       int    `short:"p" default:"18515" help:"TCP port of the exchange."`
-	Silence    int    `default:"30" help:"Seconds after which a peer is given up from which nothing comes."`
-	TCP        bool   `name:"tcp" help:"Measure the same over TCP, too, if goverbs is at both ends."`
-	HDR        string `placeholder:"FILE" help:"Write latencies as a log of HdrHistogram, or FILE.hgrm, percentiles."`
-	HTML       string `name:"html" placeholder:"FILE" help:"Write a page of plots for a browser; it needs no network."`
-	Gbits      bool   `name:"report_gbits" hidden:"" help:"Both units are always there."`
-	NoCPU      bool   `short:"F" name:"CPU-freq" hidden:"" help:"There is no warning that could be turned off."`
+	Device     string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the first device."`
+	GIDIndex   int    `short:"x" name:"gid-index" default:"-1" help:"GID index; -1: choose automatically."`
+	Connection string `short:"c" default:"RC" help:"Transport: RC, UC or UD."`
+	Size       string `short:"s" help:"Message size, such as 65536, 64k or 1M."`
+	All        bool   `short:"a" help:"Run all message sizes from 2 bytes to 8 MiB."`
+	Iterations int    `short:"n" name:"iters" default:"-1" help:"Messages per queue pair; -1: 5000, or 1000 with --lat."`
+	Duration   int    `short:"D" help:"Run for this many seconds instead of a message count."`
+	QPs        int    `short:"q" name:"qp" default:"1" help:"Number of queue pairs."`
+	MTU        int    `short:"m" name:"mtu" help:"Path MTU in bytes, 256 to 4096; default: the port's."`
+	TxDepth    int    `short:"t" name:"tx-depth" default:"128" help:"Send queue depth."`
+	RxDepth    int    `short:"r" name:"rx-depth" default:"512" help:"Receive queue depth."`
+	List       int    `short:"l" name:"post_list" default:"1" help:"Work requests per post."`
+	Inline     int    `short:"I" name:"inline_size" default:"-1" help:"Send messages of up to this size inline; -1: automatic."`
+	Moderate   int    `short:"Q" name:"cq-mod" default:"100" help:"Signal every Nth message."`
+	Events     bool   `short:"e" help:"Sleep on completion events instead of polling."`
+	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"Retransmission timeout: 4 µs * 2^N."`
+	Manager    bool   `short:"R" name:"rdma_cm" help:"Connect with the RDMA connection manager."`
+	Port       int    `short:"p" default:"18515" help:"TCP port for the exchange."`
+	Silence    int    `default:"30" help:"Peer timeout in seconds."`
+	TCP        bool   `name:"tcp" help:"Also run the test over TCP, for comparison."`
+	HDR        string `placeholder:"FILE" help:"Write latencies as an HdrHistogram log, or percentiles if FILE ends in .hgrm."`
+	HTML       string `name:"html" placeholder:"FILE" help:"Write an HTML page with plots."`
+	Gbits      bool   `name:"report_gbits" hidden:"" help:"Accepted for perftest; both units are always printed."`
+	NoCPU      bool   `short:"F" name:"CPU-freq" hidden:"" help:"Accepted for perftest; no effect."`
 }
 
 func (c perfCommand) Run(o output) error {
@@ -61,7 +61,7 @@ func (c perfCommand) Run(o output) error {
 	}
 	if !o.json {
 		options.Waiting = func(at string) {
-			page.Say(o.problems, "waiting at %s for %s or goverbs perf", at, options)
+			page.Log(o.problems, "waiting for %s or goverbs perf on %s", options, at)
 		}
 	}
 	if err := options.Complete(c.Size); err != nil {
@@ -73,7 +73,7 @@ func (c perfCommand) Run(o output) error {
 	if err != nil && (report == nil || !report.Interrupted || len(report.Rows) == 0) {
 		return err
 	}
-	err = errors.Join(err, o.print(report)) // first: a file that cannot be written takes away nothing
+	err = errors.Join(err, o.print(report)) // print before writing files, which can fail
 	if c.HDR != "" && len(report.Rows) > 0 {
 		err = errors.Join(err, report.SaveHistograms(c.HDR))
 	}

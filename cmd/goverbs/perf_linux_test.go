@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTerminals: what shows how far something is writes one line over the other on a terminal, and nothing elsewhere.
+// TestTerminals checks that progress overwrites one line on a terminal and writes nothing elsewhere.
 func TestTerminals(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPerfWaits: a server of perf says where it waits before anybody can have come, and nothing of it with --json.
+// TestPerfWaits checks that a perf server prints its address once it waits, but not with --json.
 func TestPerfWaits(t *testing.T) {
 	own, err := os.Executable()
 	require.NoError(t, err)
@@ -30,12 +30,12 @@ func TestPerfWaits(t *testing.T) {
 	}
 	for _, way := range []struct {
 		flags []string
-		says  string
+		want  string
 	}{
-		{[]string{"-p", "18577"}, "goverbs: waiting at TCP port 18577 for ib_send_bw or goverbs perf\n"},
-		{[]string{"-p", "18578", "-R"}, "goverbs: waiting at 127.0.77.10:18578 for ib_send_bw or goverbs perf\n"},
+		{[]string{"-p", "18577"}, "goverbs: waiting for ib_send_bw or goverbs perf on TCP port 18577\n"},
+		{[]string{"-p", "18578", "-R"}, "goverbs: waiting for ib_send_bw or goverbs perf on 127.0.77.10:18578\n"},
 		{[]string{"-p", "18579", "-R", "-c", "UD"},
-			"goverbs: waiting at 127.0.77.10:18579 for ib_send_bw or goverbs perf\n"},
+			"goverbs: waiting for ib_send_bw or goverbs perf on 127.0.77.10:18579\n"},
 	} {
 		server := serve(append([]string{"perf", "send", "-d", "soft@127.0.77.10"}, way.flags...)...)
 		problems, err := server.StderrPipe()
@@ -43,7 +43,7 @@ func TestPerfWaits(t *testing.T) {
 		require.NoError(t, server.Start())
 		said, err := bufio.NewReader(problems).ReadString('\n')
 		assert.NoError(t, err)
-		assert.Equal(t, way.says, said)
+		assert.Equal(t, way.want, said)
 		require.NoError(t, server.Process.Kill())
 		_ = server.Wait()
 	}

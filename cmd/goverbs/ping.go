@@ -17,45 +17,45 @@ import (
 	"github.com/goverbs/goverbs/internal/printable"
 )
 
-// pingDefaults are options of both ends.
+// pingDefaults are the flags that ping, serve and doctor share.
 type pingDefaults struct {
-	Device   string `short:"d" predictor:"device" help:"Device; without it, GOVERBS_DEVICE or the first one."`
-	GIDIndex int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
-	Port     int    `short:"p" default:"18517" help:"TCP port where the ends meet."`
-	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the connection manager."`
+	Device   string `short:"d" predictor:"device" help:"Device; default: GOVERBS_DEVICE or the first device."`
+	GIDIndex int    `short:"x" name:"gid-index" default:"-1" help:"GID index; -1: choose automatically."`
+	Port     int    `short:"p" default:"18517" help:"TCP port for the exchange."`
+	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the RDMA connection manager."`
 }
 
-// inRange says which number cannot be meant. The connection manager's port may be 0 at a server alone: none.
+// inRange checks the port numbers. Only a server may have port 0 for the connection manager, which disables it.
 func (d pingDefaults) inRange(leastCM int) error {
 	switch {
 	case d.Port < 1 || d.Port > 65535:
-		return fmt.Errorf("a TCP port is from 1 to 65535, not %d: see -p", d.Port)
+		return fmt.Errorf("port %d is not in 1 to 65535; see -p", d.Port)
 	case d.CMPort < leastCM || d.CMPort > 65535:
-		return fmt.Errorf("a port of the connection manager is from %d to 65535, not %d: see --cm-port", leastCM,
-			d.CMPort)
+		return fmt.Errorf("connection manager port %d is not in %d to 65535; see --cm-port", d.CMPort,
+			leastCM)
 	}
 	return nil
 }
 
-// ofPeer says which option about a peer cannot be meant.
+// ofPeer checks the flags that concern the peer.
 func (d pingDefaults) ofPeer(peer string, timeout time.Duration) error {
 	switch {
 	case peer == "":
-		return errors.New("the peer has no name: give its address, or its host's name")
+		return errors.New("peer name is empty; give a host name or an address")
 	case timeout <= 0:
-		return fmt.Errorf("an answer takes more than %v: see -t", timeout)
+		return fmt.Errorf("timeout %v is not positive; see -t", timeout)
 	}
 	return d.inRange(1)
 }
 
 type pingCommand struct {
-	Peer string `arg:"" help:"Host where goverbs serve runs; or a program of rdma-core, see --pingpong and --kind cm."`
+	Peer string `arg:"" help:"Host that runs goverbs serve, rping -s (-k cm) or an rdma-core pingpong (--pingpong)."`
 	pingDefaults
-	Kind     []string      `short:"k" enum:"rc,ud,cm" default:"rc,ud,cm" help:"What to ping with: rc, ud, cm."`
-	Count    int           `short:"n" default:"10" help:"Messages of each kind."`
-	Size     int           `short:"s" default:"64" help:"Bytes of a message."`
-	Timeout  time.Duration `short:"t" default:"5s" help:"How long to wait for an answer."`
-	PingPong bool          `name:"pingpong" help:"The peer is ibv_rc_pingpong or ibv_ud_pingpong, with -g."`
+	Kind     []string      `short:"k" enum:"rc,ud,cm" default:"rc,ud,cm" help:"Transports to test: rc, ud, cm."`
+	Count    int           `short:"n" default:"10" help:"Messages per transport."`
+	Size     int           `short:"s" default:"64" help:"Message size in bytes."`
+	Timeout  time.Duration `short:"t" default:"5s" help:"Timeout for each answer."`
+	PingPong bool          `name:"pingpong" help:"The peer is ibv_rc_pingpong -g or ibv_ud_pingpong -g."`
 }
 
 func (c pingCommand) Run(o output) error {
@@ -63,7 +63,7 @@ func (c pingCommand) Run(o output) error {
 		return err
 	}
 	if c.Count < 1 {
-		return fmt.Errorf("%d messages tell nothing: see -n", c.Count)
+		return fmt.Errorf("count %d is less than 1; see -n", c.Count)
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()
@@ -80,14 +80,14 @@ func (c pingCommand) Run(o output) error {
 		return err
 	}
 	if n := report.Failed(); n > 0 {
-		return fmt.Errorf("%d of %d kinds of pings failed: see above", n, len(report.Results))
+		return fmt.Errorf("%d of %d transports failed", n, len(report.Results))
 	}
 	return nil
 }
 
 type serveCommand struct {
 	pingDefaults
-	PingPong string `name:"pingpong" enum:"rc,ud" default:"rc" help:"What programs of rdma-core are served: rc or ud."`
+	PingPong string `name:"pingpong" enum:"rc,ud" default:"rc" help:"Which rdma-core pingpong to answer: rc or ud."`
 }
 
 func (c serveCommand) Run(o output) error {
@@ -98,11 +98,11 @@ func (c serveCommand) Run(o output) error {
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,
 		Leave: leave.Descriptors,
-		Said:  func(line string) { fmt.Fprintln(os.Stderr, printable.Text(strings.TrimSpace(line))) }}
+		Log:   func(line string) { fmt.Fprintln(os.Stderr, printable.Text(strings.TrimSpace(line))) }}
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	return o.serving(ctx, "pings are answered", func(ctx context.Context, at func(string)) error {
+	return o.serving(ctx, "listening", func(ctx context.Context, at func(string)) error {
 		at(net.JoinHostPort("", strconv.Itoa(c.Port)))
 		return s.Run(ctx)
 	})

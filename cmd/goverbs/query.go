@@ -5,7 +5,7 @@ package main
 import "github.com/goverbs/goverbs/cmd/goverbs/internal/query"
 
 type queryCommand struct {
-	Device string `arg:"" predictor:"device" help:"Name of the device."`
+	Device string `arg:"" predictor:"device" help:"Device."`
 }
 
 func (c queryCommand) Run(o output) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// TestRunWithMoreRights: other programs do not get the rights of a goverbs that has more than its user.
+// TestRunWithMoreRights checks that goverbs with elevated privileges does not run other programs.
 func TestRunWithMoreRights(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GOVERBS_LIBRARIES", dir)
@@ -25,6 +25,6 @@ func TestRunWithMoreRights(t *testing.T) {
 	for _, line := range [][]string{{"run", "--", "true"}, {"trace", "record", "--", "true"}, {"abi"}} {
 		code, _, problems := goverbs(line...)
 		assert.Equal(t, exitFailed, code)
-		assert.Contains(t, problems, "goverbs has more rights than its user")
+		assert.Contains(t, problems, "goverbs has elevated privileges")
 	}
 }

@@ -20,25 +20,25 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// shellCommands are for shells and for man.
+// shellCommands integrate goverbs with shells and man.
 type shellCommands struct {
-	Completion completionCommand `cmd:"" help:"Print what a shell reads to complete this command."`
-	Man        manCommand        `cmd:"" help:"Print the page of this command for man."`
+	Completion completionCommand `cmd:"" help:"Print a shell completion script."`
+	Man        manCommand        `cmd:"" help:"Print the man page."`
 	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
-// completionScripts have shells run goverbs complete with the command line in COMP_LINE, as package complete expects
-// it. Where that prints nothing, shells offer files.
+// completionScripts run goverbs complete with the command line in COMP_LINE, as package complete expects. If it prints
+// nothing, the shell completes file names.
 var completionScripts = map[string]string{
-	"bash": `# goverbs in bash. Once: source <(goverbs completion bash); for good: put the output into
+	"bash": `# bash completion for goverbs. Load it: source <(goverbs completion bash); install it: write the output to
 # ~/.local/share/bash-completion/completions/goverbs
 complete -o default -C 'goverbs complete' goverbs
 `,
-	"zsh": `# goverbs in zsh: source <(goverbs completion zsh), for good in ~/.zshrc behind compinit
+	"zsh": `# zsh completion for goverbs. Load it: source <(goverbs completion zsh); install it: add that line to ~/.zshrc, after compinit
 autoload -U +X bashcompinit && bashcompinit
 complete -o default -C 'goverbs complete' goverbs
 `,
-	"fish": `# goverbs in fish. Once: goverbs completion fish | source; for good: put the output into
+	"fish": `# fish completion for goverbs. Load it: goverbs completion fish | source; install it: write the output to
 # ~/.config/fish/completions/goverbs.fish
 function __goverbs_complete
 	COMP_LINE=(commandline -cp | string collect) goverbs complete
@@ -49,12 +49,12 @@ complete -c goverbs -n 'test -z "$(__goverbs_complete)"' -F
 }
 
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
 }
 
 func (c completionCommand) Run(o output) error { return o.print(plain{completionScripts[c.Shell]}) }
 
-// plain is text that is printed as it is.
+// plain is literal text.
 type plain struct {
 	Text string `json:"text"`
 }
@@ -64,14 +64,14 @@ func (s plain) WriteText(w io.Writer) error {
 	return err
 }
 
-// completeCommand prints the words that may stand at the end of COMP_LINE. Bash passes words as arguments, too.
+// completeCommand prints the completions of COMP_LINE. Bash also passes words as arguments, which are ignored.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
 func (completeCommand) Run(o output) error {
 	devices := complete.PredictFunc(func(complete.Args) (names []string) {
-		infos, _ := rdma.Devices() // without any, there is nothing to offer
+		infos, _ := rdma.Devices() // no devices, no completions
 		for _, i := range infos {
 			names = append(names, i.Name)
 		}
@@ -83,8 +83,8 @@ func (completeCommand) Run(o output) error {
 
 type manCommand struct{}
 
-// manText is a page of package roff, which takes texts for formats. mango gives it a description for the heading that
-// is longer than a line, and the time of now.
+// manText is a roff document. roff's Text treats its argument as a format; mango passes it the long description as the
+// heading and the current time as the date.
 type manText struct{ *roff.Document }
 
 func (m manText) Heading(section uint, title, _ string, now time.Time) {
@@ -100,28 +100,27 @@ func (m manText) TextBold(s string) { m.Document.TextBold(strings.ReplaceAll(s, 
 
 func (manCommand) Run(o output) error {
 	for _, command := range o.parser.Model.Leaves(true) {
-		for _, a := range command.Positional { // of which mango has the names alone
+		for _, a := range command.Positional { // mango prints only their names
 			command.Help += fmt.Sprintf(" %s: %s", a.Summary(), a.Help)
 		}
 		command.Flags = slices.DeleteFunc(command.Flags, func(f *kong.Flag) bool { return f.Hidden })
 	}
 	page := mangokong.NewManPage(1, o.parser.Model).
-		WithSection("Exit status", `* 0: Done. serve, top, exporter and echo --listen end so when they are interrupted.
-* 1: Something failed, or doctor found a problem; the output says what.
-* 2: There is no such command, option or argument.
-* 3: What abi or diff compared does not fit; the output says why.
-* 128 + N: Signal N came first, 130 for Ctrl-C, or it ended the program of run or trace record. Otherwise those two end `+
-			`as their program does.`).
-		WithSection("Environment", `* GOVERBS_DEVICE: Name of the device that is taken where none is named: mlx5_0; `+
-			`soft0, a device in software; soft@ADDRESS, one that other hosts reach at an address of this machine.
-* GOVERBS_CALL: Forces one way to call libibverbs: blocking or system.
-* GOVERBS_STATS: Directory in which programs that use goverbs publish what they count; goverbs top and goverbs exporter `+
-			`ask those of it.
-* GOVERBS_TRACE: File in which a program that uses goverbs records its verbs, posts and completions; %p in it stands `+
-			`for the process ID. goverbs trace reads it.`).
+		WithSection("Exit status", `* 0: Success. serve, top, exporter and echo --listen also exit with 0 when interrupted.
+* 1: Failure, or doctor found a problem.
+* 2: Unknown command, flag or argument.
+* 3: abi or diff found a difference.
+* 128 + N: Interrupted by signal N (130 for Ctrl-C). run and trace record exit with the code of their program, or with `+
+			`128 + N if signal N ended it.`).
+		WithSection("Environment", `* GOVERBS_DEVICE: Default device: mlx5_0; soft0, an in-process software device; `+
+			`soft@ADDRESS, a software device that other hosts reach at an address of this host.
+* GOVERBS_CALL: How to call libibverbs: blocking or system.
+* GOVERBS_STATS: Directory in which goverbs programs publish statistics; goverbs top and goverbs exporter read them.
+* GOVERBS_TRACE: File in which a goverbs program records its verbs, posts and completions; %p stands for the process `+
+			`ID. Read it with goverbs trace.`).
 		WithSection("Version", version()).
 		WithSection("See also", "ibv_devinfo(1), ib_send_bw(1), rdma(8), verbs(7)")
-	// Options are copied from terminals: neither minus signs nor accents become typographic ones.
+	// Keep minus signs, carets and tildes as ASCII, so that flags can be copied.
 	text := strings.NewReplacer("-", `\-`, "^", `\(ha`, "~", `\(ti`).Replace(page.Build(manText{roff.NewDocument()}))
 	return o.print(plain{text})
 }
@@ -135,7 +134,7 @@ func version() string {
 	return fmt.Sprintf("goverbs %s%s, %s, %s/%s", v, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// built is the version of the module, and the day of its commit if that is known.
+// built returns the version of the module, and the date of its commit if known.
 func built() (version, date string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

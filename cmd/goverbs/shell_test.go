@@ -21,7 +21,7 @@ func goverbs(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), problems.String()
 }
 
-// offered are the words that are offered at the end of a command line.
+// offered returns the completions of a command line.
 func offered(t *testing.T, line string) []string {
 	t.Helper()
 	t.Setenv("COMP_LINE", line)
@@ -34,7 +34,7 @@ func TestComplete(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	assert.Equal(t, []string{"devices"}, offered(t, "goverbs dev"))
 	assert.Contains(t, offered(t, "goverbs "), "perf")
-	assert.NotContains(t, offered(t, "goverbs "), "complete", "it is for shells")
+	assert.NotContains(t, offered(t, "goverbs "), "complete", "hidden from users")
 	assert.Equal(t, []string{"send"}, offered(t, "goverbs perf se"))
 	assert.Equal(t, []string{"--ib-dev"}, offered(t, "goverbs perf send --ib"))
 	assert.ElementsMatch(t, []string{"soft0", "soft1"}, offered(t, "goverbs perf send -d so"))
@@ -45,7 +45,7 @@ func TestComplete(t *testing.T) {
 	assert.Equal(t, []string{"zsh"}, offered(t, "goverbs completion z"))
 }
 
-// shellTests ask each shell what it offers behind a beginning.
+// shellTests make each shell complete a command line.
 var shellTests = map[string]string{
 	"bash": `source completion; COMP_LINE='goverbs perf send --ib-'
 eval "$(complete -p goverbs | sed "s/.*-C '\(.*\)' goverbs/COMP_LINE='$COMP_LINE' \1 goverbs --ib- send/")"`,
@@ -54,7 +54,7 @@ eval "$(complete -p goverbs | sed "s/.*-C '\(.*\)' goverbs/COMP_LINE='$COMP_LINE
 compadd() { for word; do [[ $word = --* ]] && print -r -- $word; done }; words=(goverbs perf send --ib-); CURRENT=4 PREFIX=--ib-; eval ${_comps[goverbs]/-o default/}`,
 }
 
-// TestShells asks the shells of this host. Every host of these tests has bash.
+// TestShells tests completion in the installed shells. Bash is required.
 func TestShells(t *testing.T) {
 	dir := t.TempDir()
 	own, err := os.Executable()
@@ -64,7 +64,7 @@ func TestShells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)
 			if err != nil && name != "bash" {
-				t.Skipf("this host has no %s: make deps brings it", name)
+				t.Skipf("%s is not installed; make deps installs it", name)
 			}
 			require.NoError(t, err)
 			code, out, problems := goverbs("completion", name)
@@ -81,13 +81,13 @@ func TestShells(t *testing.T) {
 	}
 }
 
-// TestMan: the page has every subcommand, argument and option, and groff has nothing to say about it.
+// TestMan checks that the page has every subcommand, argument and flag, and that groff accepts it without warnings.
 func TestMan(t *testing.T) {
 	code, out, problems := goverbs("man")
 	require.Zero(t, code, problems)
 	path, err := exec.LookPath("groff")
 	if err != nil {
-		t.Skip("this host has no groff: make deps brings it")
+		t.Skip("groff is not installed; make deps installs it")
 	}
 	cmd := exec.Command(path, "-man", "-ww", "-Kutf8", "-Tlatin1", "-P-cbou", "-rLL=1000n")
 	cmd.Stdin = strings.NewReader(out)
@@ -97,12 +97,12 @@ func TestMan(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, said.String())
 	page := strings.Join(strings.Fields(string(text)), " ")
-	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]", "-d, --ib-dev=STRING Device; without it,",
-		"<what> ...: 12, RETRY_EXC_ERR", "s * 2^this", "goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Name", "GOVERBS_TRACE: File"} {
+	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]", "-d, --ib-dev=STRING Device; default:",
+		"<what> ...: Term, such as 12, RETRY_EXC_ERR", "s * 2^N", "goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Default", "GOVERBS_TRACE: File"} {
 		assert.Contains(t, page, want)
 	}
 	for _, absent := range []string{"complete [<words>", "--CPU-freq"} {
-		assert.NotContains(t, page, absent, "it is hidden")
+		assert.NotContains(t, page, absent, "hidden")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestVersion(t *testing.T) {
 	assert.Regexp(t, `^goverbs .*, go1\.`, out)
 }
 
-// TestVersionAnywhere: --version ends, whatever else there is.
+// TestVersionAnywhere checks that --version works with any other arguments.
 func TestVersionAnywhere(t *testing.T) {
 	for _, args := range [][]string{{"--version"}, {"perf", "--version"}, {"ping", "host", "--version"}} {
 		code, out, problems := goverbs(args...)

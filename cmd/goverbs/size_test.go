@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSmallAndQuick: stripped, the command has 25 MB at most, and it starts within 50 ms.
+// TestSmallAndQuick checks that the stripped command has at most 25 MB and starts within 50 ms.
 func TestSmallAndQuick(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
 		t.Skip("GOVERBS_EVERYTHING is not set: it links the command once more")

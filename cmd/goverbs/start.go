@@ -16,23 +16,22 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// exitStatus is the end of a program that goverbs has run, or of a comparison, whose exit code becomes its own.
+// exitStatus is the exit code of a program that goverbs ran, or of a comparison; goverbs exits with it.
 type exitStatus int
 
-func (e exitStatus) Error() string { return fmt.Sprintf("the program ended with exit code %d", int(e)) }
+func (e exitStatus) Error() string { return fmt.Sprintf("program exited with code %d", int(e)) }
 
-// mayStart returns an error if goverbs has more rights than its user: another program would get them.
+// mayStart returns an error if goverbs has more privileges than its user: the program would inherit them.
 func mayStart(name string) error {
 	if rights.More() {
-		return fmt.Errorf("start: %q: goverbs has more rights than its user (set-uid, capabilities); start it without",
+		return fmt.Errorf("start: %q: goverbs has elevated privileges (set-uid or capabilities); run it without them",
 			name)
 	}
 	return nil
 }
 
-// start runs a program in place of this one; its exit code becomes this one's, or as with shells 128 and the number of
-// the signal that ended it, and people read its name. Signals that are to end this one are passed on; what the
-// terminal sends, the program gets anyway.
+// start runs a program and returns its exit status: its exit code, or 128 plus the signal that ended it. It forwards
+// SIGINT, SIGTERM and SIGHUP; a terminal already sends SIGINT to the program itself.
 func (o output) start(program *exec.Cmd, name string) error {
 	if err := mayStart(name); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 			select {
 			case s := <-signals:
 				if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
-					_ = program.Process.Signal(s) // it may have ended
+					_ = program.Process.Signal(s) // fails if the program has exited
 				}
 			case <-done:
 				return
@@ -68,7 +67,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 	}
 	if number, signal := endedBy(ended.ProcessState); number > 0 {
 		if signal != "" {
-			page.Say(o.problems, "%s: %s", name, signal)
+			page.Log(o.problems, "%s: %s", name, signal)
 		}
 		return exitStatus(128 + number)
 	}

@@ -6,5 +6,5 @@ package main
 
 import "os"
 
-// endedBy is 0: there are no signals.
+// endedBy returns 0: this system has no signals.
 func endedBy(*os.ProcessState) (number int, name string) { return 0, "" }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// endedBy is the signal that ended a program, or 0. Those with which people and pipes end programs need no words.
+// endedBy returns the signal that ended a program, or 0. The name is empty for signals that need no message.
 func endedBy(p *os.ProcessState) (number int, name string) {
 	status, ok := p.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {

@@ -18,20 +18,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordSays: trace record says where something was recorded, or that nothing was, and ends as its program does.
-func TestRecordSays(t *testing.T) {
+// TestTraceRecord checks that trace record reports the trace file, or its absence, and exits with the program's code.
+func TestTraceRecord(t *testing.T) {
 	t.Chdir(t.TempDir())
-	t.Setenv("GOVERBS_TRACE", "") // which the command sets
+	t.Setenv("GOVERBS_TRACE", "") // the command sets it
 	code, _, problems := goverbs("trace", "record", "--", "sh", "-c", "echo there > goverbs-$$.trace; exit 7")
 	assert.Equal(t, 7, code)
-	assert.Contains(t, problems, "recorded in goverbs-")
+	assert.Contains(t, problems, "trace written to goverbs-")
 	code, _, problems = goverbs("trace", "record", "-o", "file", "--", "true")
 	assert.Zero(t, code)
-	assert.Contains(t, problems, "nothing was recorded in file: true uses no verbs")
+	assert.Contains(t, problems, "no trace written to file: true does not use goverbs")
 	require.NoError(t, os.WriteFile("file", nil, 0o600))
 	code, _, problems = goverbs("trace", "record", "-o", "file", "--", "true")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, problems, "is there already")
+	assert.Contains(t, problems, "already exists")
 	code, _, problems = goverbs("trace", "record", "--", "sh", "-c", "kill -9 $$")
 	assert.Equal(t, 128+9, code)
 	assert.Contains(t, problems, "killed")
@@ -40,7 +40,7 @@ func TestRecordSays(t *testing.T) {
 	assert.NotContains(t, problems, "broken pipe")
 }
 
-// TestPassedOn: a signal that is to end goverbs ends the program that it has started.
+// TestPassedOn checks that SIGTERM and SIGHUP are forwarded to the program.
 func TestPassedOn(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		ready := filepath.Join(t.TempDir(), "ready")
@@ -60,7 +60,7 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
-// TestUnwritten: output that could not be written is a failure, also of --help and --version.
+// TestUnwritten checks that a failed write of the output is an error, also for --help and --version.
 func TestUnwritten(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// TestJSON: with --json each subcommand that succeeds prints one document.
+// TestJSON checks that each subcommand prints one JSON document with --json.
 func TestJSON(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	for _, words := range []string{"devices", "gids", "gids soft0", "query soft0", "explain 5", "explain RDMA_READ UC",

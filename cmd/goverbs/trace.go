@@ -15,17 +15,17 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/trace"
 )
 
-// traceCommand records programs, and reads what was recorded.
+// traceCommand records verbs calls and reads the recordings.
 type traceCommand struct {
-	Record  traceRecordCommand  `cmd:"" help:"Run a goverbs program, and record its verbs, posts and completions."`
-	Show    traceShowCommand    `cmd:"" help:"Print what was recorded."`
-	Explain traceExplainCommand `cmd:"" help:"Say what went wrong, and the likely cause."`
+	Record  traceRecordCommand  `cmd:"" help:"Run a goverbs program and record its verbs, posts and completions."`
+	Show    traceShowCommand    `cmd:"" help:"Print a trace."`
+	Explain traceExplainCommand `cmd:"" help:"Explain the errors in a trace and their likely causes."`
 }
 
 type traceRecordCommand struct {
-	Out     string   `short:"o" default:"goverbs-%p.trace" help:"File to write; %p is the number of the process."`
-	PCAP    string   `name:"pcap" placeholder:"FILE" help:"Write the packets of devices soft@ADDRESS, too."`
-	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
+	Out     string   `short:"o" default:"goverbs-%p.trace" help:"Trace file; %p is the process ID."`
+	PCAP    string   `name:"pcap" placeholder:"FILE" help:"Also capture the packets of soft@ADDRESS devices."`
+	Program []string `arg:"" passthrough:"" help:"Program and its arguments."`
 }
 
 func (c traceRecordCommand) Run(o output) error {
@@ -34,10 +34,10 @@ func (c traceRecordCommand) Run(o output) error {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return fmt.Errorf("say which program to run: goverbs trace record -- ./program")
+		return fmt.Errorf("no program given; for example: goverbs trace record -- ./program")
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
-		return fmt.Errorf("%s is there already: remove it, or have %%p in the name, which stands for the process ID",
+		return fmt.Errorf("%s already exists; remove it, or use %%p (the process ID) in the name",
 			c.Out)
 	}
 	if err := os.Setenv("GOVERBS_TRACE", c.Out); err != nil {
@@ -48,29 +48,29 @@ func (c traceRecordCommand) Run(o output) error {
 			return err
 		}
 	}
-	program, begun := exec.Command(words[0], words[1:]...), time.Now()
+	program, started := exec.Command(words[0], words[1:]...), time.Now()
 	err := o.start(program, words[0])
 	if program.ProcessState == nil { // it was never started
 		return err
 	}
-	recorded := c.recorded(begun)
+	recorded := c.recorded(started)
 	for _, name := range recorded {
-		page.Say(o.problems, "recorded in %s; goverbs trace explain %s says what went wrong", name, name)
+		page.Log(o.problems, "trace written to %s; see goverbs trace explain %s", name, name)
 	}
 	if recorded == nil {
-		page.Say(o.problems, "nothing was recorded in %s: %s uses no verbs by goverbs, or could not write there",
+		page.Log(o.problems, "no trace written to %s: %s does not use goverbs, or could not write the file",
 			c.Out, words[0])
 	}
 	return err
 }
 
-// recorded are the files that the program has written, and programs that it started.
-func (c traceRecordCommand) recorded(begun time.Time) (names []string) {
+// recorded returns the files that the program and its children have written.
+func (c traceRecordCommand) recorded(started time.Time) (names []string) {
 	plain := strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace(c.Out)
 	all, _ := filepath.Glob(strings.ReplaceAll(plain, "%p", "*"))
 	for _, name := range all {
-		// file systems may have coarser clocks
-		if info, err := os.Stat(name); err == nil && info.ModTime().After(begun.Add(-time.Second)) {
+		// Allow for file systems with coarse timestamps.
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(started.Add(-time.Second)) {
 			names = append(names, name)
 		}
 	}
@@ -78,8 +78,8 @@ func (c traceRecordCommand) recorded(begun time.Time) (names []string) {
 }
 
 type traceShowCommand struct {
-	File   string `arg:"" type:"existingfile" help:"What was recorded."`
-	Format string `short:"f" enum:"text,jsonl,chrome" default:"text" help:"text, jsonl, or chrome for about:tracing."`
+	File   string `arg:"" type:"existingfile" help:"Trace file."`
+	Format string `short:"f" enum:"text,jsonl,chrome" default:"text" help:"Output format: text, jsonl, or chrome (for about:tracing)."`
 }
 
 func (c traceShowCommand) Run(o output) error {
@@ -95,13 +95,13 @@ func (c traceShowCommand) Run(o output) error {
 	return o.print(shown{t})
 }
 
-// shown is a trace as one document.
+// shown prints a trace.
 type shown struct{ *trace.Trace }
 
 func (s shown) WriteText(w io.Writer) error { return s.Trace.WriteText(w) }
 
 type traceExplainCommand struct {
-	Files []string `arg:"" type:"existingfile" help:"What was recorded: of one program, or of those at both ends."`
+	Files []string `arg:"" type:"existingfile" help:"Trace files of one program, or of both ends of a connection."`
 }
 
 func (c traceExplainCommand) Run(o output) error {

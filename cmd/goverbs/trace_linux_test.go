@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordedPackets: tshark decodes every packet that trace record writes.
+// TestRecordedPackets checks that tshark decodes every packet that trace record captures.
 func TestRecordedPackets(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
-		t.Skip("tshark is not installed: make deps brings it")
+		t.Skip("tshark is not installed; make deps installs it")
 	}
 	dir := t.TempDir()
 	own, err := os.Executable()
@@ -27,7 +27,7 @@ func TestRecordedPackets(t *testing.T) {
 	packets := filepath.Join(dir, "packets.pcap")
 	code, _, problems := goverbs("trace", "record", "-o", filepath.Join(dir, "trace"), "--pcap", packets, "--",
 		program, "echo", "-d", "soft@127.0.77.5", "127.0.77.6")
-	assert.Equal(t, exitFailed, code, "nobody is there: %s", problems)
+	assert.Equal(t, exitFailed, code, "no server: %s", problems)
 	out, err := exec.Command(tshark, "-r", packets, "-T", "fields", "-e", "frame.protocols", "-e",
 		"_ws.malformed").Output()
 	require.NoError(t, err)

@@ -14,35 +14,34 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
 
-// watchCommands watch the devices of the kernel.
+// watchCommands watch kernel devices.
 type watchCommands struct {
-	Top      topCommand      `cmd:"" help:"Show which objects programs have on devices, and what grows."`
-	Exporter exporterCommand `cmd:"" help:"Serve metrics for Prometheus: of ports, and of programs' objects."`
+	Top      topCommand      `cmd:"" help:"Show RDMA objects per process, live."`
+	Exporter exporterCommand `cmd:"" help:"Export port counters and RDMA objects as Prometheus metrics."`
 }
 
-// topCommand shows what programs have on devices.
+// topCommand shows RDMA objects per process.
 type topCommand struct {
-	Once     bool          `short:"1" help:"Print one report, and end."`
+	Once     bool          `short:"1" help:"Print one report and exit."`
 	Interval time.Duration `short:"i" default:"1s" help:"Time between reports."`
-	Count    int           `short:"n" help:"End after so many reports."`
-	Device   string        `short:"d" predictor:"device" name:"ib-dev" help:"Only this device of the kernel."`
-	PID      []uint32      `short:"p" name:"pid" help:"Only these processes."`
-	Name     string        `help:"Only programs whose names have this in them."`
-	Sort     string        `short:"s" enum:"${sorts}" default:"objects" help:"Largest first: ${sorts}."`
-	Grown    bool          `short:"g" help:"Only programs that have more than at the beginning, such as leaks."`
-	Since    string        `placeholder:"FILE" type:"path" help:"The beginning: what goverbs --json top -1 printed."`
+	Count    int           `short:"n" help:"Exit after this many reports."`
+	Device   string        `short:"d" predictor:"device" name:"ib-dev" help:"Show only this kernel device."`
+	PID      []uint32      `short:"p" name:"pid" help:"Show only these processes."`
+	Name     string        `help:"Show only programs whose name contains this text."`
+	Sort     string        `short:"s" enum:"${sorts}" default:"objects" help:"Sort key, in descending order: ${sorts}."`
+	Grown    bool          `short:"g" help:"Show only programs whose object count has grown."`
+	Since    string        `placeholder:"FILE" type:"path" help:"Compare with a report saved by goverbs --json top -1."`
 	Objects  bool          `short:"o" help:"List every object."`
-	Stats    string        `placeholder:"DIR" env:"GOVERBS_STATS" help:"Ask programs started with GOVERBS_STATS=DIR."`
-	Counters bool          `short:"c" help:"Show every counter, not only those that rise."`
+	Stats    string        `placeholder:"DIR" env:"GOVERBS_STATS" help:"Read statistics of programs started with GOVERBS_STATS=DIR."`
+	Counters bool          `short:"c" help:"Show all counters, not only those that increase."`
 }
 
 func (c topCommand) Run(o output) error {
 	if c.Interval < 10*time.Millisecond {
-		return errors.New("the kernel should not be asked more often than every 10 ms: give a longer interval")
+		return errors.New("interval is less than 10 ms; give a longer one with -i")
 	}
 	if c.Grown && c.Once && c.Since == "" {
-		return errors.New("one report alone does not say what has grown: give one of before with --since, or leave " +
-			"out --once")
+		return errors.New("--grown needs an earlier report to compare with; give one with --since, or leave out --once")
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()
@@ -56,11 +55,11 @@ func (c topCommand) Run(o output) error {
 
 // exporterCommand serves metrics for Prometheus.
 type exporterCommand struct {
-	Listen    string `default:"127.0.0.1:9479" help:"Address of the server, HOST:PORT; :9479 is all of this host."`
-	Once      bool   `short:"1" help:"Print the metrics, and end: a file for node_exporter's textfile collector."`
-	By        string `enum:"name,pid,none" default:"name" help:"Tell processes apart by name, by name and PID, or not."`
-	Stats     string `placeholder:"DIR" env:"GOVERBS_STATS" help:"Ask programs started with GOVERBS_STATS=DIR."`
-	Processes int    `default:"50" help:"Most processes of a device; what the smaller ones have is added up."`
+	Listen    string `default:"127.0.0.1:9479" help:"Listen address, HOST:PORT; :9479 listens on all interfaces."`
+	Once      bool   `short:"1" help:"Print the metrics and exit (for node_exporter's textfile collector)."`
+	By        string `enum:"name,pid,none" default:"name" help:"Label processes by name, by name and PID, or not at all."`
+	Stats     string `placeholder:"DIR" env:"GOVERBS_STATS" help:"Read statistics of programs started with GOVERBS_STATS=DIR."`
+	Processes int    `default:"50" help:"Maximum number of processes per device; the rest are summed."`
 }
 
 func (c exporterCommand) Run(o output) error {
@@ -71,7 +70,7 @@ func (c exporterCommand) Run(o output) error {
 
 func (c exporterCommand) export(ctx context.Context, host *resources.Host, o output) error {
 	if c.Processes < 0 {
-		return fmt.Errorf("there cannot be %d processes", c.Processes)
+		return fmt.Errorf("%d processes: must not be negative; see --processes", c.Processes)
 	}
 	host.Publish(c.Stats)
 	registry := (&exporter.Collector{Host: host, By: c.By, Processes: c.Processes}).Registry()
@@ -85,7 +84,7 @@ func (c exporterCommand) export(ctx context.Context, host *resources.Host, o out
 	case c.Once:
 		return exporter.Write(o.w, registry)
 	}
-	return o.serving(ctx, "metrics", func(ctx context.Context, at func(string)) error {
+	return o.serving(ctx, "serving metrics", func(ctx context.Context, at func(string)) error {
 		return exporter.Serve(ctx, c.Listen, registry, func(a net.Addr) { at(fmt.Sprintf("http://%v/metrics", a)) })
 	})
 }

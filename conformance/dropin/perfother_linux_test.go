@@ -99,7 +99,7 @@ func notices(t *testing.T, dir string, server, client []string, serves, noticed 
 		t.Logf("%v: %s", err, &said)
 		if noticed {
 			require.Error(t, err)
-			assert.Regexp(t, `; this end runs "goverbs perf |: this end has -R, the peer \(perftest `, said.String())
+			assert.Regexp(t, `; run "goverbs perf |: -R only on this end \(peer: perftest `, said.String())
 		}
 	case <-time.After(60 * time.Second):
 		assert.Fail(t, "goverbs perf does not end", "%s", &said)

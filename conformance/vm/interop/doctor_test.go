@@ -173,7 +173,7 @@ func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFau
 	}
 	f.mend = func() { h.nft(t, there, "insert rule inet fire wall udp dport 4791 accept") }
 	f.undo = func() { h.nft(t, there, "delete table inet fire") }
-	f.name, f.cause, f.fix = hook+" here: "+rule, "pair.firewall", "let UDP port 4791 through"
+	f.name, f.cause, f.fix = hook+" here: "+rule, "pair.firewall", "allow UDP port 4791"
 	if there {
 		f.name = hook + " there: " + rule
 	}
@@ -198,11 +198,11 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	}
 	peer4, peer6 := []string{h.Soft4.String()}, []string{h.Soft6.String()}
 	return append(all, narrow,
-		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, at " + h.Soft4.String(), func() { mtu(nearFace, 4192) },
+		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + h.Soft4.String(), func() { mtu(nearFace, 4192) },
 			func() { mtu(farFace, 4192); again() },
 			func() { mtu(nearFace, 1500); mtu(farFace, 1500); again() }, nil, nil},
-		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve there", h.stop, again, nothing, nil, nil},
-		pairFault{"the peer serves in another namespace", "pair.tcp", "start goverbs serve there", func() {
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", h.stop, again, nothing, nil, nil},
+		pairFault{"the peer serves in another namespace", "pair.tcp", "start goverbs serve on the peer", func() {
 			h.stop()
 			h.serving = exec.Command("goverbs", "serve", "-d", h.Device)
 			require.NoError(t, h.serving.Start())
@@ -212,7 +212,7 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"the address of the peer's GID is gone", "pair.address", h.Soft4.String(),
 			func() { h.address(t, farFace, h.Soft4, netlink.AddrDel) },
 			func() { h.address(t, farFace, h.Soft4, netlink.AddrAdd) }, again, peer6, peer4},
-		pairFault{"the own address is gone", "pair.tcp", "make the host reachable",
+		pairFault{"the own address is gone", "pair.tcp", "check the route",
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
 		pairFault{"the own namespace is not the device's", "namespace.netdev", "work in the namespace of " + nearFace,

@@ -264,7 +264,7 @@ func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault 
 			}
 		}
 	}
-	f := pairFault{cause: "pair.firewall", fix: "let UDP port 4791 through"}
+	f := pairFault{cause: "pair.firewall", fix: "allow UDP port 4791"}
 	f.inject = obeyed("add table inet fire",
 		"add chain inet fire wall { type filter hook "+hook+" priority 0; }",
 		"add rule inet fire wall udp dport 4791 "+rule)
@@ -311,16 +311,16 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	closed.name, closed.cause, closed.fix = "IPv4 is closed, IPv6 is open", "pair.roce", "UDP port 4791"
 	closed.args, closed.mended = by6, by6
 	return append(all, rc, ud, narrow, closed,
-		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, at " + g.peer4.String(), do("mtu", "4192"),
+		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + g.peer4.String(), do("mtu", "4192"),
 			both(order("mtu", "4192"), again), both(do("mtu", "1500"), order("mtu", "1500"), again), nil, nil},
 		pairFault{"the GIDs are of different families", "pair.gid", "of one family with -x",
 			order("serve", "-x", index6), again, nothing, nil, nil},
-		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve there", order("stop"), again, nothing,
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", order("stop"), again, nothing,
 			nil, nil},
-		pairFault{"the peer has another program at the port", "pair.serve", "start goverbs serve there",
+		pairFault{"the peer has another program at the port", "pair.serve", "start goverbs serve",
 			order("stranger"), again, nothing, nil, nil},
 		pairFault{"the peer serves a GID that it does not have", "pair.answer",
-			"goverbs doctor, on " + g.peer4.String(), order("serve", "-x", "200"), again, nothing, nil, nil},
+			"run goverbs doctor on " + g.peer4.String(), order("serve", "-x", "200"), again, nothing, nil, nil},
 		pairFault{"the peer has another port of the connection manager", "pair.cm", "--cm-port",
 			order("serve", "--cm-port", "7175"), again, nothing, nil, nil},
 		// the peer still has an IPv6 GID, and chooses it
@@ -330,7 +330,7 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 			do("find"), nothing, by6, nil},
 		pairFault{"the peer's way to this GID is wrong", "pair.address", "ip route get", order("lose"),
 			order("find"), nothing, by6, nil},
-		pairFault{"the peer's interface is down", "pair.tcp", "make the host reachable", order("down"), func() {
+		pairFault{"the peer's interface is down", "pair.tcp", "check the route", order("down"), func() {
 			g.await(t)
 		}, nothing, nil, nil},
 	)

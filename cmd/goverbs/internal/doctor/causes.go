@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// Level is how bad a cause is.
+// Level is the severity of a cause.
 type Level string
 
-// Levels.
 const (
 	Problem Level = "problem" // programs fail
-	Advice  Level = "advice"  // they work, but less well than they could
+	Advice  Level = "advice"  // programs work, but not as well as they could
 )
 
-// cause is something that can be wrong, and what mends it. The remedy has a %s for each fact that a check adds.
+// cause is a possible fault with its fix. The fix has a %s for each fact that a check adds.
 type cause struct {
 	id    string
 	level Level
@@ -27,7 +26,7 @@ type cause struct {
 //go:embed causes.txt
 var causesText string
 
-// causes are all of them, in the order of the file.
+// causes lists all causes in the order of the file.
 var causes = parse(causesText)
 
 func parse(text string) (all []cause) {
@@ -41,12 +40,12 @@ func parse(text string) (all []cause) {
 	return all
 }
 
-// causeOf finds a cause.
+// causeOf returns the cause with the given ID.
 func causeOf(id string) cause {
 	for _, c := range causes {
 		if c.id == id {
 			return c
 		}
 	}
-	panic("doctor: no cause is called " + id) // a check of ours names it: TestFaults sees each
+	panic("doctor: unknown cause " + id)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 )
 
-// Finding is something that is wrong.
+// Finding is a cause found on a host.
 type Finding struct {
 	Cause string `json:"cause"`
 	Level Level  `json:"level"`
@@ -21,10 +21,10 @@ type Finding struct {
 	Link  string `json:"link"`
 }
 
-// pageLink explains causes.
+// pageLink is the page that explains causes; topics are its anchors.
 const pageLink = "https://github.com/goverbs/goverbs/blob/main/docs/doctor.md#"
 
-// found makes a finding of a cause. Facts go into its remedy.
+// found returns a finding. Facts are inserted into the fix.
 func found(id, where, detail string, facts ...any) Finding {
 	c := causeOf(id)
 	what := c.about
@@ -35,13 +35,13 @@ func found(id, where, detail string, facts ...any) Finding {
 	return Finding{id, c.level, where, what, fmt.Sprintf(c.fix, facts...), pageLink + topic}
 }
 
-// check looks for causes of a kind.
+// check looks for one group of causes.
 type check struct {
 	name string
 	run  func(h *Host) []Finding
 }
 
-// checks are all of a host.
+// checks lists all checks of a host.
 var checks = []check{
 	{"devices", (*Host).checkDevices}, {"modules", (*Host).checkModules}, {"nodes", (*Host).checkNodes},
 	{"libraries", (*Host).checkLibraries}, {"limits", (*Host).checkLimits}, {"cgroup", (*Host).checkCgroup},
@@ -53,7 +53,7 @@ var checks = []check{
 	{"gpu", (*Host).checkGPU}, {"kernel", (*Host).checkKernel},
 }
 
-// Report is what a doctor found.
+// Report lists the findings of an examination.
 type Report struct {
 	Devices  []string  `json:"devices"`
 	Checks   []string  `json:"checks"`
@@ -74,7 +74,7 @@ func Examine(h *Host) *Report {
 	return r
 }
 
-// Problems says how many findings are problems.
+// Problems returns the number of findings that are problems.
 func (r *Report) Problems() (n int) {
 	for _, f := range r.Findings {
 		if f.Level == Problem {
@@ -84,20 +84,20 @@ func (r *Report) Problems() (n int) {
 	return n
 }
 
-// WriteText writes what is well in a line, and each finding with its remedy.
+// WriteText writes a line of checks that passed, and each finding with its fix.
 func (r *Report) WriteText(w io.Writer) error {
 	if r.Pair != nil {
 		r.Pair.write(w)
 	}
 	devices := strings.Join(r.Devices, " ")
 	if devices == "" {
-		devices = "none of the kernel"
+		devices = "no kernel devices"
 	}
 	fmt.Fprintf(w, "devices  %s\n", devices)
-	well := slices.DeleteFunc(slices.Clone(r.Checks), func(name string) bool {
+	passed := slices.DeleteFunc(slices.Clone(r.Checks), func(name string) bool {
 		return slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.Cause, name+".") })
 	})
-	if err := page.Paragraph(w, "well", strings.Join(well, ", "), 9); err != nil {
+	if err := page.Paragraph(w, "ok", strings.Join(passed, ", "), 9); err != nil {
 		return err
 	}
 	for _, f := range r.Findings {

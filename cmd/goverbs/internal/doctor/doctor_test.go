@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/internal/defects"
 )
 
-// patient is a host that is made of text.
+// patient is a simulated host.
 type patient struct {
 	files, later fstest.MapFS
 	faces        map[string]Interface
@@ -31,17 +31,17 @@ type patient struct {
 	denied       map[string]error
 }
 
-// edit changes a patient as a line says:
+// edit changes a patient. The syntax of a line:
 //
-//	PATH = TEXT               a file
-//	PATH + TEXT               one more line of it
-//	PATH -> TARGET            a link
-//	later PATH = TEXT         what is in a file at the second look
-//	rm PATH                   it is gone, and all below it
+//	PATH = TEXT               create a file
+//	PATH + TEXT               append a line to a file
+//	PATH -> TARGET            create a symbolic link
+//	later PATH = TEXT         contents of a file at the second reading of the counters
+//	rm PATH                   remove a file or a tree
 //	interface NAME MTU up|down ADDRESS…
 //	rm interface NAME
 //	env NAME VALUE
-//	deny PATH ERRNO           a node that cannot be opened
+//	deny PATH ERRNO           opening the node fails
 func (p *patient) edit(t *testing.T, line string) {
 	words := strings.Fields(line)
 	name, text, isFile := strings.Cut(line, " = ")
@@ -81,7 +81,7 @@ func (p *patient) edit(t *testing.T, line string) {
 	case words[1] == "->":
 		p.files[words[0]] = &fstest.MapFile{Data: []byte(words[2]), Mode: fs.ModeSymlink | 0o777}
 	default:
-		t.Fatalf("%q means nothing", line)
+		t.Fatalf("unknown edit %q", line)
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *patient) host() *Host {
 	return h
 }
 
-// TestWell: nothing is wrong with a host that is well.
+// TestWell checks that a healthy host has no findings.
 func TestWell(t *testing.T) {
 	for _, name := range []string{"mlx5", "efa", "rxe"} {
 		r := Examine(newPatient(t, name).host())
@@ -128,7 +128,7 @@ func TestWell(t *testing.T) {
 	}
 }
 
-// TestNothing: a host that has neither devices nor libraries hears of both.
+// TestNothing checks a host that has neither devices nor libraries.
 func TestNothing(t *testing.T) {
 	p := newPatient(t, "rxe")
 	p.edit(t, "rm sys/class/infiniband")
@@ -140,7 +140,7 @@ func TestNothing(t *testing.T) {
 	assert.Equal(t, []string{"devices.none", "libraries.verbs"}, causes)
 }
 
-// TestFaults injects faults: the doctor names each, and nothing else.
+// TestFaults injects faults and checks that each yields exactly one finding.
 func TestFaults(t *testing.T) {
 	text, err := os.ReadFile("testdata/faults.txt")
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestFaults(t *testing.T) {
 			f := r.Findings[0]
 			assert.Equal(t, id, f.Cause)
 			assert.NotEmpty(t, f.Where)
-			assert.NotContains(t, f.What+f.Fix, "%!", "a fact is missing or too many")
+			assert.NotContains(t, f.What+f.Fix, "%!", "the number of facts does not match the fix")
 			topic, _, _ := strings.Cut(id, ".")
 			assert.True(t, strings.HasSuffix(f.Link, "#"+topic))
 		})
@@ -172,15 +172,15 @@ func TestFaults(t *testing.T) {
 	assert.Greater(t, n, 60)
 	for _, c := range causes {
 		if !strings.HasPrefix(c.id, "pair.") { // TestPairFaults has these
-			assert.True(t, seen[c.id], "no fault shows %s", c.id)
+			assert.True(t, seen[c.id], "no fault tests %s", c.id)
 		}
 	}
 }
 
-// TestKnownDefects: the doctor warns a host with an adapter of a provider of each of its known defects that an update
-// fixes, from the first release that has it, and not in the release that fixes it.
+// TestKnownDefects checks that known defects which an update fixes are reported for a host with an adapter of the
+// provider, from the first release that has the defect, and not for the release that fixes it.
 func TestKnownDefects(t *testing.T) {
-	// names lists the known defects of a host.
+	// names returns the reported defects of a host with the given release.
 	names := func(t *testing.T, library, release string) []string {
 		on, own, driver := "efa", "efa", library
 		switch library {
@@ -206,7 +206,7 @@ func TestKnownDefects(t *testing.T) {
 		}
 		for _, f := range Examine(p.host()).Findings {
 			if f.Cause != "libraries.defects" {
-				continue // a driver may want modules that the host has not
+				continue // a driver may need modules that the host lacks
 			}
 			for part := range strings.SplitSeq(f.What, "; ") {
 				if _, list, ok := strings.Cut(part, library+": "); ok {
@@ -219,7 +219,7 @@ func TestKnownDefects(t *testing.T) {
 	n := 0
 	for _, d := range defects.All() {
 		if len(d.Fixed) == 0 {
-			continue // no update helps
+			continue // no release fixes it
 		}
 		n++
 		t.Run(d.Library+" "+d.Name, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asks is the variable with which this test's program is a doctor: another user, with other limits, can run it.
+// asks is an environment variable that makes the test binary run the doctor, so that another user with other limits can.
 const asks = "GOVERBS_TEST_DOCTOR"
 
 func TestMain(m *testing.M) {
@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// nobody is a user without rights.
+// nobody is the UID of an unprivileged user.
 const nobody = 65534
 
-// hidden moves a file away, and gives what brings it back.
+// hidden moves a file away and returns a function that restores it.
 func hidden(t *testing.T, pattern string) func() {
 	names, err := filepath.Glob(pattern)
 	require.NoError(t, err)
@@ -53,10 +53,10 @@ func hidden(t *testing.T, pattern string) func() {
 	return func() { require.NoError(t, os.Rename(away, names[0])) }
 }
 
-// TestGuestDefects: the release of Debian 12's libraries is in their files' names, and has known defects.
+// TestGuestDefects checks the known defects of Debian 12's libraries. Their file names contain the release.
 func TestGuestDefects(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") != "6.1" {
-		t.Skip("this is no guest with the libraries of Debian 12")
+		t.Skip("not in a guest with the libraries of Debian 12")
 	}
 	const dir = "/usr/lib/x86_64-linux-gnu/"
 	for library, name := range map[string]string{"libibverbs.so.1": "libibverbs.so.1.14.44.0",
@@ -73,11 +73,11 @@ func TestGuestDefects(t *testing.T) {
 	assert.Regexp(t, `: 44\.0, librdmacm: .*lost-devices.*; rxe: .*next-poll`, all[0].What)
 }
 
-// TestGuest injects faults into a guest with Soft-RoCE. Each is found, nothing else is, and what the finding says, or
-// its like, mends it.
+// TestGuest injects faults into a guest with Soft-RoCE. Each must yield exactly one finding, and applying its fix or an
+// equivalent must clear it.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("this is no guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
+		t.Skip("not in a guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
 	}
 	netdev, device := os.Getenv("GOVERBS_NETDEV"), os.Getenv("GOVERBS_DEVICE")
 	link, err := netlink.LinkByName(netdev)
@@ -134,36 +134,36 @@ func TestGuest(t *testing.T) {
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: most, Max: limits.Max}))
 		}
 	}
-	var bring func()
-	hide := func(pattern string) func() { return func() { bring = hidden(t, pattern) } }
-	undo := func() { bring() }
+	var restore func()
+	hide := func(pattern string) func() { return func() { restore = hidden(t, pattern) } }
+	undo := func() { restore() }
 	elsewhere := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET })
 	wrong := program(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=mlx5_9") })
 	nothing := func() {}
 	const libs = "/usr/lib/x86_64-linux-gnu/"
 	const uverbs, manager = "/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"
-	rows, right := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}, 0
+	rows, right := [][]string{{"fault", "cause", "reported", "nothing else", "fixed"}}, 0
 	for _, f := range []struct {
 		fault, cause string
-		inject, mend func()
+		inject, fix  func()
 		look         func() []Finding
-		stays        bool // what the fault is cannot be taken away: it is in how the program is started
+		stays        bool // the fault cannot be fixed while the test runs
 	}{
 		{"the interface is down", "link.down", func() { require.NoError(t, netlink.LinkSetDown(link)) },
 			func() { require.NoError(t, netlink.LinkSetUp(link)) }, here, false},
 		{"an MTU of 700", "mtu.small", mtu(700), mtu(1500), here, false},
 		{"an MTU of 2100", "mtu.room", mtu(2100), mtu(1500), here, false},
-		{"the addresses are gone", "gids.local", locals, back, here, false},
+		{"no addresses", "gids.local", locals, back, here, false},
 		{"uverbs0 has no node", "nodes.missing", hide(uverbs), undo, here, false},
 		{"rdma_cm has no node", "nodes.missing", hide(manager), undo, here, false},
-		{"uverbs0 is root's alone", "nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
-		{"nobody may open rdma_cm", "nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
-		{"4096 bytes may be locked", "limits.memlock", locked(4096), locked(limits.Cur), other, false},
-		{"librdmacm is not there", "libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
-		{"libibverbs is not there", "libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},
-		{"the provider of rxe is not there", "libraries.provider", hide(libs + "libibverbs/librxe-*"), undo, here,
+		{"only root may open uverbs0", "nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
+		{"no permission for rdma_cm", "nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
+		{"memlock limit of 4096 bytes", "limits.memlock", locked(4096), locked(limits.Cur), other, false},
+		{"librdmacm is missing", "libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
+		{"libibverbs is missing", "libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},
+		{"the provider library of rxe is missing", "libraries.provider", hide(libs + "libibverbs/librxe-*"), undo, here,
 			false},
-		{"rxe.driver is not there", "libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
+		{"rxe.driver is missing", "libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
 		{"GOVERBS_DEVICE names no device", "env.device", nothing, nothing, wrong, true},
 		{"another network namespace", "namespace.netdev", nothing, nothing, elsewhere, true},
 		{"rdma_ucm is unloaded", "modules.ucm",
@@ -186,21 +186,21 @@ func TestGuest(t *testing.T) {
 			want := []string{f.cause}
 			found := assert.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, causesOf(f.look())) },
 				10*time.Second, 200*time.Millisecond, "%s: found %+v", f.cause, f.look())
-			named := slices.Contains(causesOf(f.look()), f.cause)
-			f.mend()
-			mended := "cannot be tried"
+			reported := slices.Contains(causesOf(f.look()), f.cause)
+			f.fix()
+			fixed := "not tested"
 			if !f.stays {
-				mended = strconv.FormatBool(assert.Eventually(t, func() bool { return len(f.look()) == 0 },
-					10*time.Second, 200*time.Millisecond, "%s is mended: %+v", f.cause, f.look()))
+				fixed = strconv.FormatBool(assert.Eventually(t, func() bool { return len(f.look()) == 0 },
+					10*time.Second, 200*time.Millisecond, "%s after the fix: %+v", f.cause, f.look()))
 			}
-			rows = append(rows, []string{f.fault, f.cause, strconv.FormatBool(named), strconv.FormatBool(found),
-				mended})
+			rows = append(rows, []string{f.fault, f.cause, strconv.FormatBool(reported), strconv.FormatBool(found),
+				fixed})
 			if found {
 				right++
 			}
 		})
 	}
-	t.Logf("named right, and nothing else: %d of %d", right, len(rows)-1)
+	t.Logf("reported without other findings: %d of %d", right, len(rows)-1)
 	if out := os.Getenv("GOVERBS_OUT"); out != "" {
 		var b bytes.Buffer
 		require.NoError(t, csv.NewWriter(&b).WriteAll(rows))

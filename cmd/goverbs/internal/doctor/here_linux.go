@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Here is this host. Counters are read twice, an interval apart, which is how long it takes.
+// Here returns this host. It reads the counters twice, an interval apart.
 func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 	h := &Host{FS: os.DirFS("/"), Interval: interval, Env: os.Getenv, Software: software,
 		Open: func(path string) error {
@@ -54,7 +54,7 @@ func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 	return h, nil
 }
 
-// software says if a name is one of a device in software.
+// software reports whether name is a software device.
 func software(name string) bool {
 	if strings.HasPrefix(name, soft.Prefix) {
 		_, _, err := soft.Named(name)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Here is this host: only Linux has what the doctor looks at.
+// Here returns an error: the doctor needs Linux.
 func Here(context.Context, time.Duration) (*Host, error) {
-	return nil, errors.New("goverbs doctor knows Linux alone; devices in software work here, too: goverbs devices")
+	return nil, errors.New("goverbs doctor needs Linux; on this system, use software devices (goverbs devices)")
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package doctor looks for what keeps RDMA from working, or from working well: on a host, and between two. A check
-// reads files of the host under a root that tests replace, and says what it found by the name of a cause, which has a
-// remedy.
+// Package doctor diagnoses RDMA problems on a host and between two hosts. Each check reads files of a [Host], whose root
+// tests replace, and returns findings. A [Finding] names a cause; causes.txt lists all causes with their fixes.
 package doctor
 
 import (
@@ -15,21 +14,21 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// Host is what checks look at.
+// Host is the system under examination.
 type Host struct {
-	// FS has /sys, /proc, /dev, /etc and the directories of libraries, without the first slash.
+	// FS contains /sys, /proc, /dev, /etc and the library directories. Names have no leading slash.
 	FS fs.FS
-	// Later is the same after Interval: counters may have risen.
+	// Later is FS after Interval, with newer counters.
 	Later    fs.FS
 	Interval time.Duration
-	// Interfaces are those of this network namespace.
+	// Interfaces lists the interfaces of this network namespace.
 	Interfaces []Interface
-	// Open tries to open a device node as a program does.
+	// Open tries to open a device node for reading and writing.
 	Open func(path string) error
 	Env  func(name string) string
-	// Software says if a name is one of a software device.
+	// Software reports whether name is a software device.
 	Software func(name string) bool
-	// Chosen is the device that somebody wants to use, or empty: with one in software, none of the kernel is needed.
+	// Chosen is the device that the user selected, or empty. A software device needs no kernel device.
 	Chosen string
 
 	devices []*sysfs.Device
@@ -40,14 +39,14 @@ type Host struct {
 type Interface struct {
 	Name      string
 	MTU       int
-	Up        bool // an administrator has switched it on
+	Up        bool // administratively up
 	Addresses []netip.Prefix
 }
 
-// text is a file without the white space around it, or empty.
+// text returns the contents of a file without surrounding white space, or "".
 func (h *Host) text(name string) string { return sysfs.Text(h.FS, name) }
 
-// number is a number in a file.
+// number returns the number in a file.
 func (h *Host) number(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(h.text(name), 10, 64)
 	return n, err == nil
@@ -62,17 +61,17 @@ func (h *Host) list(dir string) []string { return sysfs.List(h.FS, dir) }
 
 func (h *Host) target(name string) string { return sysfs.Target(h.FS, name) }
 
-// signs are what shows that a module is there if it is built in.
+// signs are files that exist if a module is built in.
 var signs = map[string]string{"ib_uverbs": "sys/class/infiniband_verbs/abi_version",
 	"rdma_ucm": "sys/class/misc/rdma_cm"}
 
-// module says if a module of the kernel is loaded, or built in.
+// module reports whether a kernel module is loaded or built in.
 func (h *Host) module(name string) bool {
 	sign, ok := signs[name]
 	return h.has("sys/module/"+name) || ok && h.has(sign)
 }
 
-// face finds an interface of this namespace.
+// face returns an interface of this namespace.
 func (h *Host) face(name string) *Interface {
 	for i := range h.Interfaces {
 		if h.Interfaces[i].Name == name {
@@ -82,10 +81,10 @@ func (h *Host) face(name string) *Interface {
 	return nil
 }
 
-// vendorsDir has adapters, whether or not they have a driver.
+// vendorsDir lists PCI devices, with or without a driver.
 const vendorsDir = "sys/bus/pci/devices"
 
-// all lists the devices, once.
+// all returns the devices.
 func (h *Host) all() []*sysfs.Device {
 	if !h.listed {
 		h.listed, h.devices = true, sysfs.Devices(h.FS)
@@ -93,7 +92,7 @@ func (h *Host) all() []*sysfs.Device {
 	return h.devices
 }
 
-// Knows says if there is a device of a name, of the kernel or in software.
+// Knows reports whether a kernel or software device has the name.
 func (h *Host) Knows(name string) bool {
 	return h.Software(name) || slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name })
 }

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// leastMemory is what a program has to be able to register: a few rings and buffers.
+// leastMemory is the least amount of memory that a program must be able to register.
 const leastMemory = 1 << 20
 
-// limit is what /proc/self/limits says, and whether there is one.
+// limit returns a limit of /proc/self/limits, and whether it is limited at all.
 func (h *Host) limit(name string) (uint64, bool) {
 	for line := range strings.Lines(h.text("proc/self/limits")) {
 		rest, ok := strings.CutPrefix(line, name)
@@ -29,7 +29,7 @@ func (h *Host) limit(name string) (uint64, bool) {
 	return math.MaxUint64, false
 }
 
-// mayLock says if this process has CAP_IPC_LOCK, for which the limit of locked memory is none.
+// mayLock reports whether this process has CAP_IPC_LOCK, which lifts the limit of locked memory.
 func (h *Host) mayLock() bool {
 	const lock = 14
 	for line := range strings.Lines(h.text("proc/self/status")) {
@@ -46,7 +46,7 @@ func (h *Host) checkLimits() (all []Finding) {
 		return nil
 	}
 	if n, limited := h.limit("Max locked memory"); limited && n < leastMemory && !h.mayLock() {
-		all = append(all, found("limits.memlock", "this process", fmt.Sprintf("%d bytes may be locked", n)))
+		all = append(all, found("limits.memlock", "this process", fmt.Sprintf("%d bytes", n)))
 	}
 	if n, limited := h.limit("Max open files"); limited && n < 256 {
 		all = append(all, found("limits.files", "this process", fmt.Sprint(n)))
@@ -54,7 +54,7 @@ func (h *Host) checkLimits() (all []Finding) {
 	return all
 }
 
-// cgroup is the control group of this process in the unified hierarchy, such as /user.slice.
+// cgroup returns the control group of this process in the unified hierarchy, such as /user.slice.
 func (h *Host) cgroup() string {
 	for line := range strings.Lines(h.text("proc/self/cgroup")) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -85,7 +85,7 @@ func (h *Host) checkCgroup() (all []Finding) {
 	return all
 }
 
-// counts reads lines such as "mlx5_0 hca_handle=2 hca_object=2000". "max" is no limit, and left out.
+// counts parses lines such as "mlx5_0 hca_handle=2 hca_object=2000". It omits "max" (no limit).
 func counts(text string) map[string]map[string]uint64 {
 	all := map[string]map[string]uint64{}
 	for line := range strings.Lines(text) {

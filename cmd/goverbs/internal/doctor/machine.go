@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// rising are counters of errors, by what it means when they rise.
+// rising lists error counters by the cause that an increase indicates.
 var rising = []struct {
 	id    string
 	names []string
@@ -25,7 +25,7 @@ var rising = []struct {
 	{"counters.congestion", []string{"np_cnp_sent", "rp_cnp_handled", "np_ecn_marked_roce_packets", "port_xmit_wait"}},
 }
 
-// checkCounters compares counters with those of some time later.
+// checkCounters compares two readings of the counters.
 func (h *Host) checkCounters() (all []Finding) {
 	if h.Later == nil {
 		return nil
@@ -69,7 +69,7 @@ func (h *Host) checkPCIe() (all []Finding) {
 	return all
 }
 
-// gigatransfers reads "16.0 GT/s PCIe".
+// gigatransfers parses "16.0 GT/s PCIe".
 func gigatransfers(text string) float64 {
 	number, _, _ := strings.Cut(text, " ")
 	n, err := strconv.ParseFloat(number, 64)
@@ -79,7 +79,7 @@ func gigatransfers(text string) float64 {
 	return n
 }
 
-// checkNUMA compares the processors of this process with those near its adapters.
+// checkNUMA compares the CPUs of this process with those near its adapters.
 func (h *Host) checkNUMA() (all []Finding) {
 	allowed := map[int]bool{}
 	for line := range strings.Lines(h.text("proc/self/status")) {
@@ -97,13 +97,13 @@ func (h *Host) checkNUMA() (all []Finding) {
 		near := cpus(h.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
 		if len(near) > 0 && !slices.ContainsFunc(near, func(cpu int) bool { return allowed[cpu] }) {
 			n := strconv.FormatUint(node, 10)
-			all = append(all, found("numa.far", d.Name, "it is at node "+n, n, n))
+			all = append(all, found("numa.far", d.Name, "node "+n, n, n))
 		}
 	}
 	return all
 }
 
-// cpus reads a list such as 0-3,8.
+// cpus parses a list such as 0-3,8.
 func cpus(text string) (all []int) {
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		first, last, ok := strings.Cut(part, "-")
@@ -124,7 +124,7 @@ func cpus(text string) (all []int) {
 
 func (h *Host) checkPower() []Finding {
 	if len(h.all()) > 0 && h.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") == "powersave" {
-		return []Finding{found("power.governor", "processor 0", "its governor is powersave")}
+		return []Finding{found("power.governor", "CPU 0", "governor powersave")}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (h *Host) checkPower() []Finding {
 func (h *Host) checkClock() []Finding {
 	source := h.text("sys/devices/system/clocksource/clocksource0/current_clocksource")
 	if len(h.all()) > 0 && slices.Contains([]string{"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"}, source) {
-		return []Finding{found("clock.source", "the kernel", "its clock is "+source)}
+		return []Finding{found("clock.source", "the kernel", source)}
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (h *Host) checkHugePages() []Finding {
 	return nil
 }
 
-// checkGPU asks how memory of a GPU could be registered: by a module of its vendor, or by dma-buf.
+// checkGPU checks whether GPU memory can be registered, with the vendor's module or with dma-buf.
 func (h *Host) checkGPU() []Finding {
 	if len(h.all()) == 0 || !h.module("nvidia") || h.module("nvidia_peermem") || h.release().atLeast(5, 12) {
 		return nil
@@ -165,7 +165,7 @@ func (h *Host) checkGPU() []Finding {
 		h.text("proc/sys/kernel/osrelease")+" has no dma-buf for RDMA")}
 }
 
-// version is a kernel's: 6 and 1 of 6.1.0-18-amd64.
+// version is the version of a kernel: 6 and 1 for 6.1.0-18-amd64.
 type version [2]int
 
 func (v version) atLeast(major, minor int) bool {
@@ -181,12 +181,12 @@ func (h *Host) release() (v version) {
 	return v
 }
 
-// checkKernel knows what was measured on kernels: conformance/vm/results.
+// checkKernel compares the kernel with the oldest tested one.
 func (h *Host) checkKernel() []Finding {
 	rxe := slices.IndexFunc(h.all(), func(d *sysfs.Device) bool { return d.Provider == "rxe" })
 	if v := h.release(); rxe < 0 || v == (version{}) || v.atLeast(6, 1) {
 		return nil
 	}
 	return []Finding{found("kernel.rxe", h.all()[rxe].Name, "Linux "+h.text("proc/sys/kernel/osrelease"),
-		"use Linux 6.1 or later: what was measured begins there")}
+		"use Linux 6.1 or later, the oldest tested version")}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// checkNamespace finds ports whose interfaces are not in this namespace.
+// checkNamespace reports ports whose interfaces are in another namespace.
 func (h *Host) checkNamespace() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
 		for _, name := range p.Netdevs {
 			if h.face(name) == nil {
-				all = append(all, found("namespace.netdev", p.String(), name+" is not here", name, name))
+				all = append(all, found("namespace.netdev", p.String(), name+" is in another namespace", name, name))
 			}
 		}
 	})
 	return all
 }
 
-// faces are the interfaces of a port that this namespace has.
+// faces returns the interfaces of a port in this namespace.
 func (h *Host) faces(p *sysfs.Port) (all []*Interface) {
 	for _, name := range p.Netdevs {
 		if f := h.face(name); f != nil {
@@ -34,7 +34,7 @@ func (h *Host) faces(p *sysfs.Port) (all []*Interface) {
 	return all
 }
 
-// up says if a port can carry anything; checkLink says why not.
+// up reports whether a port is active. If it is not, checkLink reports the reason.
 func (h *Host) up(p *sysfs.Port) bool { return p.State == "ACTIVE" }
 
 func (h *Host) checkLink() (all []Finding) {
@@ -46,7 +46,7 @@ func (h *Host) checkLink() (all []Finding) {
 	return all
 }
 
-// link finds the deepest reason why a port does not work.
+// link returns the root cause if a port does not work.
 func (h *Host) link(p *sysfs.Port) *Finding {
 	one := func(f Finding) *Finding { return &f }
 	for _, f := range h.faces(p) {
@@ -59,11 +59,11 @@ func (h *Host) link(p *sysfs.Port) *Finding {
 	}
 	switch {
 	case p.InfiniBand() && p.State == "INIT":
-		return one(found("link.sm", p.String(), "its state is INIT"))
+		return one(found("link.sm", p.String(), "state INIT"))
 	case p.InfiniBand() && p.Phys != "" && p.Phys != "LinkUp":
-		return one(found("link.carrier", p.String(), "its physical state is "+p.Phys, p.Of.Name))
-	case !h.up(p) && len(h.faces(p)) == len(p.Netdevs): // else checkNamespace says why
-		return one(found("link.port", p.String(), "its state is "+p.State))
+		return one(found("link.carrier", p.String(), "physical state "+p.Phys, p.Of.Name))
+	case !h.up(p) && len(h.faces(p)) == len(p.Netdevs): // otherwise checkNamespace reports it
+		return one(found("link.port", p.String(), "state "+p.State))
 	}
 	if rate := h.text(p.Dir + "/rate"); p.InfiniBand() && strings.Contains(rate, "(1X ") {
 		return one(found("link.width", p.String(), rate))
@@ -71,13 +71,13 @@ func (h *Host) link(p *sysfs.Port) *Finding {
 	return nil
 }
 
-// routed says if an address leads beyond its link.
+// routed reports whether an address is valid beyond its link.
 func routed(a netip.Addr) bool { return !a.IsLinkLocalUnicast() && !a.IsLoopback() && a.IsValid() }
 
 func (h *Host) checkGIDs() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
 		if !p.Ethernet() || !h.up(p) || len(h.faces(p)) < len(p.Netdevs) {
-			return // other checks say why
+			return // other checks report the reason
 		}
 		name := "NETDEV"
 		if len(p.Netdevs) > 0 {
@@ -136,7 +136,7 @@ func (h *Host) checkRoCE() (all []Finding) {
 	return all
 }
 
-// headers is what the kernel keeps free for RoCE's headers in a packet.
+// headers is the space that the kernel reserves for RoCE headers in a packet.
 const headers = 96
 
 func (h *Host) checkMTU() (all []Finding) {
@@ -150,13 +150,13 @@ func (h *Host) checkMTU() (all []Finding) {
 			}
 			for _, size := range []int{4096, 2048, 1024} {
 				if f.MTU >= size && f.MTU < size+headers {
-					what := fmt.Sprintf("%s has an MTU of %d, so packets carry %d bytes", f.Name, f.MTU, size/2)
+					what := fmt.Sprintf("MTU %d of %s limits packets to %d bytes", f.MTU, f.Name, size/2)
 					all = append(all, found("mtu.room", p.String(), what, f.Name, strconv.Itoa(size+headers)))
 					return
 				}
 			}
 			if f.MTU < 1024+headers {
-				what := fmt.Sprintf("%s has an MTU of %d", f.Name, f.MTU)
+				what := fmt.Sprintf("MTU %d of %s", f.MTU, f.Name)
 				all = append(all, found("mtu.small", p.String(), what, f.Name))
 				return
 			}
@@ -191,7 +191,7 @@ func (h *Host) checkPKeys() (all []Finding) {
 	return all
 }
 
-// checkIPoIB asks for an interface of InfiniBand with an address.
+// checkIPoIB looks for an IPoIB interface with an address.
 func (h *Host) checkIPoIB() []Finding {
 	var first *sysfs.Port
 	h.ports(func(p *sysfs.Port) {
@@ -211,7 +211,7 @@ func (h *Host) checkIPoIB() []Finding {
 	return []Finding{found("ipoib.none", first.String(), "")}
 }
 
-// checkNetwork finds two interfaces of RDMA devices in one subnet, each of which answers ARP for both.
+// checkNetwork finds two RDMA interfaces in one subnet, each of which answers ARP for both.
 func (h *Host) checkNetwork() []Finding {
 	if h.text("proc/sys/net/ipv4/conf/all/arp_ignore") != "0" {
 		return nil

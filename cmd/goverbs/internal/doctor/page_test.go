@@ -16,20 +16,20 @@ import (
 
 var update = flag.Bool("update", false, "write docs/doctor.md and README.md")
 
-// TestPage: docs/doctor.md lists all causes, below the headings that findings link to.
+// TestPage compares the list of causes in docs/doctor.md with causes.txt.
 func TestPage(t *testing.T) {
 	const file, begin, end = "../../../../docs/doctor.md", "<!-- causes -->\n", "<!-- end of causes -->\n"
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
-	require.True(t, ok && ok2, "the marks of the list are gone")
+	require.True(t, ok && ok2, "markers not found")
 	var b strings.Builder
 	topic := ""
 	for _, c := range causes {
 		if head, _, _ := strings.Cut(c.id, "."); head != topic {
 			topic = head
-			fmt.Fprintf(&b, "\n## %s\n\n| cause | level | what is wrong | what mends it |\n|---|---|---|---|\n", topic)
+			fmt.Fprintf(&b, "\n## %s\n\n| cause | level | description | fix |\n|---|---|---|---|\n", topic)
 		}
 		fix := strings.NewReplacer("%s", "…", "|", "\\|").Replace(c.fix)
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", c.id, c.level, c.about, fix)
@@ -43,14 +43,14 @@ func TestPage(t *testing.T) {
 		"docs/doctor.md is stale: go test ./cmd/goverbs/internal/doctor -run TestPage -update")
 }
 
-// TestReadme: README.md shows what the doctor says of a host whose user may not open a device's node.
+// TestReadme compares the output of doctor in README.md, for a user without permission to open a device node.
 func TestReadme(t *testing.T) {
 	const file, begin, end = "../../../../README.md", "RDMA from working, on a host or between two:\n\n```\n", "```\n"
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
-	require.True(t, ok && ok2, "what stands around the output is gone")
+	require.True(t, ok && ok2, "markers not found")
 	p := newPatient(t, "rxe")
 	p.edit(t, "deny dev/infiniband/uverbs0 EACCES")
 	var said bytes.Buffer

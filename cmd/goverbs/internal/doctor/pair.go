@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,19 +22,19 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Pair is what was found between this host and a peer.
+// Pair is the result between this host and a peer.
 type Pair struct {
 	Peer    string       `json:"peer"`
 	Pings   *ping.Report `json:"pings"`
-	PathMTU int          `json:"path_mtu,omitempty"` // bytes of the largest packets that came through
+	PathMTU int          `json:"path_mtu,omitempty"` // payload of the largest packets that arrived
 }
 
 func (p *Pair) write(w io.Writer) {
 	fmt.Fprintf(w, "peer     %s", p.Peer)
 	for _, r := range p.Pings.Results {
-		state := "answers"
+		state := "ok"
 		if r.Failure != nil {
-			state = "fails"
+			state = "failed"
 		}
 		fmt.Fprintf(w, ", %s %s", r.Kind, state)
 	}
@@ -43,20 +44,20 @@ func (p *Pair) write(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// Probes are how a pair is examined; tests replace them.
+// Probes examine a pair; tests replace them.
 type Probes struct {
 	Ping func(ctx context.Context, o *ping.Options) (*ping.Report, error)
-	// UDP asks what becomes of a datagram to RoCE's port: EPERM when a firewall of this host drops it, ECONNREFUSED and
-	// the like when it is refused on the way, nil for silence.
+	// UDP sends a datagram to the RoCE port. It returns EPERM if a firewall of this host drops it, ECONNREFUSED or
+	// similar if it is rejected on the path, nil if nothing comes back.
 	UDP func(ctx context.Context, peer string) error
-	// TCP tries if a port can be reached at an address of the peer's from one of this host.
+	// TCP checks whether a port is reachable from a local address to an address of the peer.
 	TCP func(ctx context.Context, from, to netip.Addr, port int) error
 }
 
 // Real probes use the network.
 var Real = Probes{Ping: ping.Run, UDP: knock, TCP: reach}
 
-// reach connects to where goverbs serve listens at all addresses of its host, and hangs up.
+// reach connects to the port of goverbs serve at one address of the peer.
 func reach(ctx context.Context, from, to netip.Addr, port int) error {
 	d := net.Dialer{Timeout: 2 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(to, uint16(port)).String())
@@ -66,7 +67,7 @@ func reach(ctx context.Context, from, to netip.Addr, port int) error {
 	return conn.Close()
 }
 
-// knock sends a datagram that is no packet of RoCE, which devices drop, and waits shortly for a refusal.
+// knock sends a datagram that is not a RoCE packet, so that devices drop it, and waits briefly for a rejection.
 func knock(ctx context.Context, peer string) error {
 	const port = "4791"
 	var d net.Dialer
@@ -85,7 +86,7 @@ func knock(ctx context.Context, peer string) error {
 	return err
 }
 
-// troubled says if a problem of this host's device was found: then it is what has to be mended first.
+// troubled reports whether this host's device has a problem, which must be fixed first.
 func (r *Report) troubled(device string) bool {
 	return device != "" && slices.ContainsFunc(r.Findings, func(f Finding) bool {
 		name, _, _ := strings.Cut(f.Where, " ")
@@ -93,8 +94,8 @@ func (r *Report) troubled(device string) bool {
 	})
 }
 
-// ExaminePair tries what works between this host and a peer, where goverbs serve runs, and adds it to a report. What
-// fails for a problem of this host's device is not said twice.
+// ExaminePair examines the path to a peer that runs goverbs serve, and adds findings to the report. It omits failures
+// that a problem of this host's device explains.
 func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) error {
 	o.Kinds, o.Count = []string{ping.RC, ping.UD}, 3
 	pings, err := probes.Ping(ctx, &o)
@@ -102,9 +103,9 @@ func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) 
 		return err
 	}
 	if pings.Failed() < len(pings.Results) {
-		// Where nothing of RoCE comes through, the connection manager would tell nothing new, and could do harm: behind
-		// a firewall that drops what its host sends, a message of it stays with Soft-RoCE of Linux 6.1 until the
-		// firewall is gone, and breaks that of 6.12: no other one leaves the device any more.
+		// If no RoCE packet arrives, a connection manager test finds nothing new and can do harm: if a firewall of this
+		// host drops its message, Soft-RoCE of Linux 6.1 retains it until the firewall is removed, and Soft-RoCE of Linux
+		// 6.12 never sends another.
 		o.Kinds = []string{ping.CM}
 		more, err := probes.Ping(ctx, &o)
 		if err != nil {
@@ -128,7 +129,7 @@ func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) 
 	return nil
 }
 
-// pair is an examination.
+// pair is the state of an examination.
 type pair struct {
 	ctx    context.Context
 	probes Probes
@@ -140,7 +141,7 @@ func (x *pair) found(id, detail string, facts ...any) {
 	x.report.Findings = append(x.report.Findings, found(id, x.o.Peer, detail, facts...))
 }
 
-// of is the result of a kind.
+// of returns the result of a kind.
 func (x *pair) of(kind string) *ping.Result {
 	all := x.report.Pair.Pings.Results
 	if i := slices.IndexFunc(all, func(r ping.Result) bool { return r.Kind == kind }); i >= 0 {
@@ -149,12 +150,12 @@ func (x *pair) of(kind string) *ping.Result {
 	return &ping.Result{}
 }
 
-// pings says what the failures of the pings have in common, and whether reliable connections may be tried further.
+// pings classifies the failures. It reports whether reliable connections can be tested further.
 func (x *pair) pings() bool {
 	rc, ud, cm := x.of(ping.RC), x.of(ping.UD), x.of(ping.CM)
 	if f := rc.Failure; f != nil {
 		switch f.Step {
-		case "meet over TCP":
+		case "connect over TCP":
 			x.found("pair.tcp", f.What, remedy(f))
 			return false
 		case "exchange endpoints":
@@ -165,16 +166,16 @@ func (x *pair) pings() bool {
 			case rc.Other == "":
 				x.found("pair.answer", f.What, remedy(f))
 				return false
-			} // otherwise it could not connect its end to this one: the endpoints tell why
+			} // otherwise connecting the peer's queue pair failed: compare the endpoints
 		}
 	}
 	own, other := endpoints(rc)
 	here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
-	both := rc.Failure != nil && ud.Failure != nil // the connection manager may go by another address
+	both := rc.Failure != nil && ud.Failure != nil // the connection manager may use another address
 	switch {
 	case both && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
-		x.found("pair.gid", fmt.Sprintf("%v here, %v there", here, there), "")
-	case both && here.IsValid() && there.IsValid() && rc.Failure.Step != "make a queue pair":
+		x.found("pair.gid", fmt.Sprintf("here %v, peer %v", here, there), "")
+	case both && here.IsValid() && there.IsValid() && rc.Failure.Step != "create the queue pair":
 		x.silence(rc.Failure, here, there)
 	case both:
 		x.found("pair.roce", rc.Failure.What, remedy(rc.Failure))
@@ -188,15 +189,15 @@ func (x *pair) pings() bool {
 	return rc.Failure == nil
 }
 
-// single says that one kind fails.
+// single reports the failure of one kind.
 func (x *pair) single(id string, f *ping.Failure) {
 	if f != nil {
 		x.found(id, f.Step+": "+f.What, remedy(f))
 	}
 }
 
-// follows says whether the connection manager fails for what another kind fails for: it meets by datagrams, and pings
-// on a reliable connection.
+// follows reports whether the failure of the connection manager follows from another one: it connects with datagrams and
+// pings over a reliable connection.
 func follows(cm, rc, ud *ping.Failure) bool {
 	switch {
 	case cm == nil:
@@ -209,44 +210,41 @@ func follows(cm, rc, ud *ping.Failure) bool {
 	return false
 }
 
-// silence says why nothing of RoCE comes back. TCP tells whether the addresses of the GIDs reach each other: where they
-// do, it is RoCE alone that is kept back.
+// silence finds out why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows whether only
+// RoCE is blocked.
 func (x *pair) silence(f *ping.Failure, here, there netip.Addr) {
-	way := x.probes.TCP(x.ctx, here, there, x.o.Port)
-	knock := x.probes.UDP(x.ctx, there.String())
+	tcpErr := x.probes.TCP(x.ctx, here, there, x.o.Port)
+	udpErr := x.probes.UDP(x.ctx, there.String())
 	switch {
-	case way == nil && errors.Is(knock, syscall.EPERM):
-		x.found("pair.firewall", "this host's own drops them", "on this host")
-	case way == nil && knock != nil:
-		x.found("pair.firewall", "they are refused", "on "+there.String()+" and between the hosts")
-	case way == nil:
-		x.found("pair.firewall", "TCP comes through between the same addresses, they do not",
+	case tcpErr == nil && errors.Is(udpErr, syscall.EPERM):
+		x.found("pair.firewall", "it runs on this host", "on this host")
+	case tcpErr == nil && udpErr != nil:
+		x.found("pair.firewall", "packets are rejected", "on "+there.String()+" and between the hosts")
+	case tcpErr == nil:
+		x.found("pair.firewall", "TCP works between the same addresses",
 			"on both hosts and between them")
-	case errors.Is(way, syscall.ECONNREFUSED) && errors.Is(knock, syscall.ECONNREFUSED):
+	case errors.Is(tcpErr, syscall.ECONNREFUSED) && errors.Is(udpErr, syscall.ECONNREFUSED):
 		x.found("pair.refused", there.String(), there)
-	case !errors.Is(way, syscall.ECONNREFUSED):
-		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", here, there, way), there, there, here)
+	case !errors.Is(tcpErr, syscall.ECONNREFUSED):
+		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", here, there, tcpErr), there, there, here)
 	default:
 		x.found("pair.roce", f.What, remedy(f))
 	}
 }
 
-// remedy is the likeliest of a failed ping.
+// remedy returns the fixes of a failed ping.
 func remedy(f *ping.Failure) string {
-	if len(f.Mend) == 0 {
-		return "goverbs ping says more"
-	}
-	return strings.Join(f.Mend, "; or ")
+	return cmp.Or(strings.Join(f.Fixes, "; or "), "run goverbs ping for details")
 }
 
-// endpoints are those of both ends.
+// endpoints returns the endpoints of both ends.
 func endpoints(r *ping.Result) (own, other rdma.Endpoint) {
-	_ = own.UnmarshalText([]byte(r.Own)) // it stays empty
+	_ = own.UnmarshalText([]byte(r.Own)) // stays zero on failure
 	_ = other.UnmarshalText([]byte(r.Other))
 	return own, other
 }
 
-// keys compares P_Keys: two ports talk in a partition of which both are members, one of them a full one.
+// keys compares P_Keys: two ports need a common partition in which at least one is a full member.
 func (x *pair) keys() {
 	rc := x.of(ping.RC)
 	if len(rc.PKeys) == 0 || len(rc.PeerPKeys) == 0 {
@@ -265,7 +263,7 @@ func (x *pair) keys() {
 	x.found("pair.pkey", "", strings.Join(rc.PKeys, " "), strings.Join(rc.PeerPKeys, " "))
 }
 
-// mtu finds the largest packets that come through, from those that both ports can have downwards.
+// mtu finds the largest packets that arrive, starting from the smaller MTU of both ports.
 func (x *pair) mtu() {
 	own, other := endpoints(x.of(ping.RC))
 	if own.MTU == 0 || other.MTU == 0 {
@@ -277,7 +275,7 @@ func (x *pair) mtu() {
 		if other.MTU < own.MTU {
 			where = x.o.Peer
 		}
-		x.found("pair.mtus", fmt.Sprintf("%d here, %d there", rdma.MTUBytes(own.MTU), rdma.MTUBytes(other.MTU)),
+		x.found("pair.mtus", fmt.Sprintf("here %d, peer %d", rdma.MTUBytes(own.MTU), rdma.MTUBytes(other.MTU)),
 			strconv.Itoa(rdma.MTUBytes(max(own.MTU, other.MTU))+headers), where)
 	}
 	for m := most; m >= ibv.MTU_256; m-- {
@@ -291,7 +289,7 @@ func (x *pair) mtu() {
 			x.report.Pair.PathMTU = rdma.MTUBytes(m)
 			if m < most {
 				passes, fails := rdma.MTUBytes(m), rdma.MTUBytes(m+1)
-				what := fmt.Sprintf("packets with %d bytes come through, with %d they do not", passes, fails)
+				what := fmt.Sprintf("packets of %d bytes arrive, packets of %d do not", passes, fails)
 				x.found("pair.mtu", what, strconv.Itoa(rdma.MTUBytes(most)+headers), strconv.Itoa(passes))
 			}
 			return

@@ -21,11 +21,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// way is a network between two hosts, with what is wrong with it.
+// way is a simulated network between two hosts.
 type way struct {
 	own, other string // endpoints
 	pkeys      string // of the peer
-	most       int    // bytes of the largest packet that comes through
+	most       int    // payload of the largest packet that arrives
 	fails      map[string]ping.Failure
 	refused    error
 	blocked    error // of TCP between the GIDs' addresses
@@ -54,10 +54,10 @@ func (p *way) probes() Probes {
 
 func end(address string, mtu int) string { return fmt.Sprintf("qpn=0x11 gid=%s mtu=%d", address, mtu) }
 
-// TestPairFaults: what is wrong between two hosts is named, and nothing else.
+// TestPairFaults checks that each fault between two hosts yields exactly one finding.
 func TestPairFaults(t *testing.T) {
 	all := func(step string) map[string]ping.Failure {
-		f := ping.Failure{Step: step, What: "it failed", Mend: []string{"mend it"}}
+		f := ping.Failure{Step: step, What: "it failed", Fixes: []string{"fix it"}}
 		return map[string]ping.Failure{ping.RC: f, ping.UD: f, ping.CM: f}
 	}
 	one := func(kind string) map[string]ping.Failure {
@@ -66,7 +66,7 @@ func TestPairFaults(t *testing.T) {
 	seen := map[string]bool{}
 	for id, change := range map[string]func(p *way){
 		"":           func(*way) {},
-		"pair.tcp":   func(p *way) { p.fails = all("meet over TCP") },
+		"pair.tcp":   func(p *way) { p.fails = all("connect over TCP") },
 		"pair.serve": func(p *way) { p.fails = all("exchange endpoints") },
 		"pair.answer": func(p *way) {
 			p.fails, p.other = all("exchange endpoints"), ""
@@ -112,21 +112,21 @@ func TestPairFaults(t *testing.T) {
 	r := &Report{}
 	require.NoError(t, ExaminePair(t.Context(), own.probes(), ping.Options{Peer: "there"}, r))
 	require.Len(t, r.Findings, 1)
-	assert.Contains(t, r.Findings[0].What, "this host's own")
-	assert.Len(t, r.Pair.Pings.Results, 2, "a message of the connection manager would break Soft-RoCE of Linux 6.12")
+	assert.Contains(t, r.Findings[0].What, "on this host")
+	assert.Len(t, r.Pair.Pings.Results, 2, "a connection manager message would break Soft-RoCE of Linux 6.12")
 	r = &Report{Findings: []Finding{found("namespace.netdev", "rxe0 port 1", "", "eth0", "eth0")}}
 	p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping")}
 	require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there"}, r))
-	assert.Len(t, r.Findings, 1, "what fails for a problem of the host is said twice")
+	assert.Len(t, r.Findings, 1, "a failure that the host's problem explains is reported twice")
 	for _, c := range causes {
-		assert.True(t, c.id[:5] != "pair." || seen[c.id], "no fault shows %s", c.id)
+		assert.True(t, c.id[:5] != "pair." || seen[c.id], "no fault tests %s", c.id)
 	}
 }
 
-// TestPair examines two devices of the software device's wire.
+// TestPair examines two software devices with addresses.
 func TestPair(t *testing.T) {
 	s := &ping.Server{Device: "soft@127.79.1.1", GIDIndex: -1, Port: 18597, CMPort: 17175, PingPong: ping.RC,
-		Said: func(string) {}}
+		Log: func(string) {}}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -148,13 +148,13 @@ func TestPair(t *testing.T) {
 	require.NoError(t, ExaminePair(t.Context(), Real, o, r))
 	require.Len(t, r.Findings, 1)
 	assert.Equal(t, "pair.tcp", r.Findings[0].Cause)
-	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve there")
+	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve on the peer")
 }
 
-// TestPairsThatFail injects faults into the software device's wire.
+// TestPairsThatFail injects faults between software devices.
 func TestPairsThatFail(t *testing.T) {
-	t.Run("pair.refused", func(t *testing.T) { // the peer says that it is where nobody is
-		d, err := rdma.Open("soft@127.79.1.3") // its connection manager refuses
+	t.Run("pair.refused", func(t *testing.T) { // the peer reports an endpoint at an unused address
+		d, err := rdma.Open("soft@127.79.1.3") // its connection manager rejects
 		require.NoError(t, err)
 		defer d.Close()
 		l, err := net.Listen("tcp", "127.79.1.3:0")
@@ -182,12 +182,12 @@ func TestPairsThatFail(t *testing.T) {
 		assert.Equal(t, "pair.refused", r.Findings[0].Cause)
 		assert.Contains(t, r.Findings[0].Fix, "127.79.1.9")
 	})
-	t.Run("pair.firewall", func(t *testing.T) { // as with a firewall: TCP comes through, packets of RoCE do not
+	t.Run("pair.firewall", func(t *testing.T) { // like a firewall: TCP works, RoCE packets are dropped
 		if os.Getenv("GOVERBS_EVERYTHING") == "" {
-			t.Skip("it waits for 13 s: make test-all runs it")
+			t.Skip("takes 13 s; make test-all runs it")
 		}
 		s := &ping.Server{Device: "soft@127.79.1.4", GIDIndex: -1, Port: 18598, CMPort: 17176, PingPong: ping.RC,
-			Said: func(string) {}}
+			Log: func(string) {}}
 		require.NoError(t, s.Listen())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -203,6 +203,6 @@ func TestPairsThatFail(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, r.Findings, 1, "%+v", r.Findings)
 		assert.Equal(t, "pair.firewall", r.Findings[0].Cause)
-		assert.Contains(t, r.Findings[0].Fix, "let UDP port 4791 through, on both hosts")
+		assert.Contains(t, r.Findings[0].Fix, "allow UDP port 4791 in both directions on both hosts")
 	})
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// remembered is a file system whose counters stay what they were.
+// remembered is a file system with saved counters.
 type remembered struct {
 	fs.FS
 	counters map[string]string
 }
 
-// remember reads all counters of all ports.
+// remember saves all counters of all ports.
 func (h *Host) remember() fs.FS {
 	r := &remembered{FS: h.FS, counters: map[string]string{}}
 	h.ports(func(p *sysfs.Port) {
@@ -27,7 +27,7 @@ func (h *Host) remember() fs.FS {
 	return r
 }
 
-// ReadFile reads a counter as it was, and any other file as it is.
+// ReadFile returns the saved value of a counter, and the current contents of any other file.
 func (r *remembered) ReadFile(name string) ([]byte, error) {
 	if text, ok := r.counters[name]; ok {
 		return []byte(text), nil
@@ -35,7 +35,6 @@ func (r *remembered) ReadFile(name string) ([]byte, error) {
 	return fs.ReadFile(r.FS, name)
 }
 
-// ReadLink and Lstat are those of the file system below.
 func (r *remembered) ReadLink(name string) (string, error)       { return fs.ReadLink(r.FS, name) }
 func (r *remembered) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(r.FS, name) }
 func (r *remembered) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }

@@ -18,10 +18,10 @@ import (
 	"github.com/goverbs/goverbs/internal/defects"
 )
 
-// adapter is what PCI says of one: which driver it wants, and which module makes RDMA devices of it.
+// adapter maps a PCI device to its driver and to the module that creates RDMA devices.
 type adapter struct{ vendor, device, driver, rdma string }
 
-// adapters are recognised by vendor and, where a vendor has other things too, by the beginning of the device.
+// adapters lists known adapters by vendor and, for vendors with other devices, by a prefix of the device ID.
 var adapters = []adapter{
 	{"0x15b3", "0x10", "mlx5_core", "mlx5_ib"}, {"0x15b3", "0xa2", "mlx5_core", "mlx5_ib"},
 	{"0x1d0f", "0xefa", "efa", "efa"},
@@ -42,7 +42,7 @@ func (h *Host) checkDevices() (all []Finding) {
 			case driver == "":
 				return append(all, found("devices.driver", slot, vendor+" "+id, a.driver))
 			case !h.module(a.rdma):
-				return append(all, found("devices.rdma", slot, "its driver is "+driver, a.rdma))
+				return append(all, found("devices.rdma", slot, "driver "+driver, a.rdma))
 			}
 		}
 	}
@@ -57,15 +57,15 @@ func (h *Host) checkModules() (all []Finding) {
 		return nil
 	}
 	if !h.module("ib_uverbs") {
-		all = append(all, found("modules.uverbs", "the kernel", "module ib_uverbs is not loaded"))
+		all = append(all, found("modules.uverbs", "the kernel", "ib_uverbs is not loaded"))
 	}
 	if !h.module("rdma_ucm") && slices.ContainsFunc(h.all(), managed) {
-		all = append(all, found("modules.ucm", "the kernel", "module rdma_ucm is not loaded"))
+		all = append(all, found("modules.ucm", "the kernel", "rdma_ucm is not loaded"))
 	}
 	return all
 }
 
-// managed says if a device has connections of the connection manager: EFA has none.
+// managed reports whether a device supports the connection manager. EFA does not.
 func managed(d *sysfs.Device) bool { return d.Provider != "efa" }
 
 const nodesDir = "dev/infiniband"
@@ -88,12 +88,12 @@ func (h *Host) checkNodes() (all []Finding) {
 	return all
 }
 
-// node looks at a node of /dev/infiniband.
+// node checks a node of /dev/infiniband.
 func (h *Host) node(where, name string) []Finding {
 	file := "/" + nodesDir + "/" + name
 	switch err := h.Open(nodesDir + "/" + name); {
 	case errors.Is(err, fs.ErrNotExist):
-		return []Finding{found("nodes.missing", where, file+" is not there", file)}
+		return []Finding{found("nodes.missing", where, file, file)}
 	case errors.Is(err, syscall.EACCES):
 		return []Finding{found("nodes.permission", where, file, file)}
 	case errors.Is(err, syscall.EPERM):
@@ -102,11 +102,11 @@ func (h *Host) node(where, name string) []Finding {
 	return nil
 }
 
-// libraryDirs are where the loader looks.
+// libraryDirs are the directories that the loader searches.
 var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
 	"lib/aarch64-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib"}
 
-// library finds a library, and the release of rdma-core that its name ends with, or "": 44.0 of
+// library returns the file of a library and the rdma-core release that its name ends with, or "": 44.0 for
 // libibverbs.so.1.14.44.0.
 func (h *Host) library(name string) (file, release string) {
 	dirs := libraryDirs
@@ -142,8 +142,8 @@ func (h *Host) checkLibraries() (all []Finding) {
 	case cm == "":
 		all = append(all, found("libraries.cm", "this host", ""))
 	case release != "" && other != "" && major(release) != major(other):
-		what := fmt.Sprintf("libibverbs is of %s, librdmacm of %s", release, other)
-		all = append(all, found("libraries.skew", cm, what, "goverbs itself takes both"))
+		what := fmt.Sprintf("libibverbs %s, librdmacm %s", release, other)
+		all = append(all, found("libraries.skew", cm, what, "goverbs itself works with both"))
 	}
 	seen := map[string]bool{}
 	for _, d := range h.all() {
@@ -168,7 +168,7 @@ func major(release string) string {
 	return first
 }
 
-// knownDefects lists the defects of libraries of a release that a newer one fixes.
+// knownDefects returns the defects in this release of the libraries that a newer release fixes.
 func knownDefects(file, release string, libraries map[string]bool) []Finding {
 	var lines []string
 	newest := 0
@@ -192,8 +192,7 @@ func knownDefects(file, release string, libraries map[string]bool) []Finding {
 		strconv.Itoa(newest)+".0")}
 }
 
-// provider looks for the library of rdma-core that drives a device: libmlx5-rdmav34.so, where libibverbs knows the
-// suffix.
+// provider checks the provider library of a device, such as libmlx5-rdmav34.so. The suffix is a string in libibverbs.
 func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 	b, _ := fs.ReadFile(h.FS, verbs)
 	suffix := "-rdmav34.so"
@@ -205,11 +204,11 @@ func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 	if !h.has(dir + "/" + name) {
 		for _, other := range h.list(dir) {
 			if strings.HasPrefix(other, "lib"+d.Provider+"-rdmav") {
-				what := fmt.Sprintf("/%s/%s is there, libibverbs wants %s", dir, other, name)
-				return []Finding{found("libraries.skew", d.Name, what, "A provider library belongs to one release")}
+				what := fmt.Sprintf("found /%s/%s, libibverbs needs %s", dir, other, name)
+				return []Finding{found("libraries.skew", d.Name, what, "A provider library works with one release only")}
 			}
 		}
-		return []Finding{found("libraries.provider", d.Name, "/"+dir+"/"+name+" is not there", name)}
+		return []Finding{found("libraries.provider", d.Name, "/"+dir+"/"+name, name)}
 	}
 	const config = "etc/libibverbs.d"
 	for _, file := range h.list(config) {
@@ -217,14 +216,14 @@ func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 			return nil
 		}
 	}
-	return []Finding{found("libraries.config", d.Name, "/"+config+"/"+d.Provider+".driver is not there", d.Provider+
+	return []Finding{found("libraries.config", d.Name, "/"+config+"/"+d.Provider+".driver", d.Provider+
 		" > /"+config+"/"+d.Provider+".driver")}
 }
 
 func (h *Host) checkEnvironment() []Finding {
 	name := h.Env("GOVERBS_DEVICE")
 	if len(h.all()) == 0 && !strings.HasPrefix(name, "soft") {
-		return nil // checkDevices says why
+		return nil // checkDevices reports it
 	}
 	if name == "" || h.Knows(name) {
 		return nil

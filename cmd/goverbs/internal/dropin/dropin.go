@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package dropin finds the drop-in libraries, by which programs of C run on the software device.
+// Package dropin finds the drop-in libraries, with which C programs run on the software device.
 package dropin
 
 import (
@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// runner is the script that runs a program on the libraries; it lies beside them, or where a package has put it.
+// runner is the script that runs a program with the libraries.
 const runner = "goverbs-run"
 
-// Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, beside this program, or in PATH. It finds nothing by a
-// path that is relative to the working directory. The error names the places, and how to get it.
+// Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, next to this program, or in PATH. It ignores relative paths.
+// The error lists these places and the remedy.
 func Find() (string, error) {
 	var looked []string
 	try := func(dir string) (string, bool) {
@@ -41,7 +41,6 @@ func Find() (string, error) {
 	if path, err := exec.LookPath(runner); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	return "", fmt.Errorf("%s: not found (looked for %s, and in PATH); install the package goverbs-dropin, or run "+
-		"make dropin in a checkout of goverbs, which needs a C compiler, and set GOVERBS_LIBRARIES to the absolute path of "+
-		"its bin/dropin", runner, strings.Join(looked, ", "))
+	return "", fmt.Errorf("%s: not found in %s or PATH; install the package goverbs-dropin, or run make dropin (needs a C "+
+		"compiler) in a checkout and set GOVERBS_LIBRARIES to its bin/dropin", runner, strings.Join(looked, ", "))
 }

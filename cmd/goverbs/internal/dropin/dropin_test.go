@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFind finds goverbs-run in the documented places and nowhere below the working directory.
+// TestFind checks the documented places, and that relative paths are ignored.
 func TestFind(t *testing.T) {
 	here, elsewhere := t.TempDir(), t.TempDir()
 	t.Chdir(here)
@@ -28,7 +28,7 @@ func TestFind(t *testing.T) {
 		t.Setenv("PATH", path)
 		t.Setenv("GOVERBS_LIBRARIES", "")
 		found, err := Find()
-		assert.ErrorContains(t, err, "and in PATH", "PATH=%q finds %q", path, found)
+		assert.ErrorContains(t, err, "or PATH", "PATH=%q finds %q", path, found)
 		assert.ErrorContains(t, err, "GOVERBS_LIBRARIES")
 	}
 	t.Setenv("GOVERBS_LIBRARIES", "bin/dropin")

@@ -10,8 +10,8 @@ import (
 	"os/exec"
 )
 
-// Without says why a program of Linux runs without the libraries, or nothing: where the program is not found, whoever
-// runs it says so, and an interpreter of a script is not looked at.
+// Without returns the reason why a Linux program does not load the libraries, or "". It does not report missing programs,
+// and does not examine interpreters of scripts.
 func Without(program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -23,19 +23,19 @@ func Without(program string) string {
 	}
 	switch {
 	case changesUser(info):
-		return "it changes its user or group (setuid), and the loader then takes no libraries from its caller"
+		return "setuid or setgid program; the loader ignores LD_LIBRARY_PATH"
 	case static(path):
-		return "it is linked statically"
+		return "statically linked"
 	}
 	return ""
 }
 
-// static says if a file is a program of ELF that asks for no loader.
+// static reports whether a file is an ELF program without an interpreter.
 func static(path string) bool {
 	const (
 		interpreter  = 3 // PT_INTERP
 		fixed        = 2 // ET_EXEC
-		independent  = 3 // ET_DYN, PIE: the loader itself as well
+		independent  = 3 // ET_DYN, PIE: and the loader itself
 		wide         = 2 // ELFCLASS64
 		bigEndian    = 2
 		header, most = 64, 128

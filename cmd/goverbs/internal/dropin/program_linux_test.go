@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatic: Go's reader of ELF is the judge, of this host's programs and of copies of one that are damaged.
+// TestStatic compares static with debug/elf on programs of this host and on damaged copies.
 func TestStatic(t *testing.T) {
 	files, err := filepath.Glob("/usr/*bin/[a-l]*")
 	require.NoError(t, err)
@@ -46,25 +46,25 @@ func TestStatic(t *testing.T) {
 			}
 		}
 		write(shell)
-		assert.Equal(t, "it is linked statically", Without(copied))
+		assert.Equal(t, "statically linked", Without(copied))
 	}
 	for n := range 200 {
 		write(shell[:n])
-		static(copied) // which must not panic
+		static(copied) // must not panic
 	}
 	assert.Empty(t, Without("no such program"))
 }
 
-// TestSetuid: a program that changes its user gets no libraries.
+// TestSetuid checks a setuid program.
 func TestSetuid(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "program")
 	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700))
 	require.NoError(t, os.Chmod(name, 0o755|os.ModeSetuid))
-	assert.Empty(t, Without(name), "it is this user")
+	assert.Empty(t, Without(name), "owned by this user")
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes programs of others")
+		t.Skip("needs root")
 	}
 	require.NoError(t, os.Chown(name, 1, 1))
 	require.NoError(t, os.Chmod(name, 0o755|os.ModeSetuid))
-	assert.Contains(t, Without(name), "changes its user")
+	assert.Contains(t, Without(name), "setuid")
 }

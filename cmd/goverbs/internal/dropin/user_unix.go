@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// changesUser says if a program runs as another user or group than this one.
+// changesUser reports whether a program runs as another user or group than this process.
 func changesUser(info os.FileInfo) bool {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (info.Mode()&os.ModeSetuid != 0 && int(of.Uid) != os.Geteuid() ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package echo shows streams over RDMA: what is written to one end of a connection comes back.
+// Package echo is a client and a server that returns what it receives, as a demonstration of streams.
 package echo
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// Address adds the usual port to a host that has none.
+// Address appends the default port if address has none.
 func Address(host string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host
@@ -26,13 +26,13 @@ func Address(host string) string {
 }
 
 const (
-	heartbeat = 5 * time.Second // by which a peer that has vanished is noticed
+	heartbeat = 5 * time.Second // detects a peer that has vanished
 	backlog   = 16
 )
 
-// Serve sends back what arrives at an address, until ctx ends. It calls ready with the address when it listens. It
-// serves a number of clients at once; others wait. One host gets three quarters of them at most: more connections of it
-// are closed at once.
+// Serve runs a server at an address until ctx ends. It calls ready with the address once it listens. It serves up to
+// clients connections at once; others wait. A host gets at most three quarters of them; its further connections are
+// closed.
 func Serve(ctx context.Context, address string, clients int, ready func(address string)) error {
 	l, err := (&stream.ListenConfig{Config: stream.Config{Heartbeat: heartbeat}, Backlog: backlog}).Listen(ctx, address)
 	if err != nil {
@@ -70,19 +70,19 @@ func Serve(ctx context.Context, address string, clients int, ready func(address 
 			}()
 			end := context.AfterFunc(ctx, func() { c.Close() })
 			defer end()
-			io.Copy(c, c) // the other end sees how it ended
+			io.Copy(c, c) // the client detects a failure
 			c.Close()
 		})
 	}
 }
 
-// hostOf returns the address of the peer's host, or the zero Addr if it has none.
+// hostOf returns the address of the peer's host, or the zero Addr.
 func hostOf(c net.Conn) netip.Addr {
 	at, _ := c.RemoteAddr().(stream.Addr)
 	return at.AddrPort.Addr()
 }
 
-// Result is what was sent and came back.
+// Result is the result of an echo client.
 type Result struct {
 	Peer     string  `json:"peer"`
 	Sent     int64   `json:"sent"` // bytes
@@ -96,7 +96,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
+// Talk sends the input to a server and writes what the server returns, until both end.
 func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
 	r, begin := &Result{Peer: address}, time.Now()
 	c, err := (&stream.Dialer{Config: stream.Config{Heartbeat: heartbeat}}).Dial(ctx, address)
@@ -122,7 +122,7 @@ func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*R
 		return nil, err
 	}
 	if r.Returned != r.Sent {
-		return nil, fmt.Errorf("echo: %s: %d bytes of %d came back; the server ended the connection", address,
+		return nil, fmt.Errorf("echo: %s: connection closed after %d of %d bytes were returned", address,
 			r.Returned, r.Sent)
 	}
 	r.Seconds = time.Since(begin).Seconds()

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestInterrupted: a talk that is interrupted while it waits for words says so.
+// TestInterrupted checks that a client interrupted while it waits for input reports that.
 func TestInterrupted(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	served, at := make(chan error, 1), make(chan string, 1)
@@ -47,7 +47,7 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, say.Close())
 }
 
-// TestLessComesBack: a server that ends without returning everything is an error.
+// TestLessComesBack checks that it is an error if the server closes before it has returned everything.
 func TestLessComesBack(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	l, err := stream.Listen(t.Context(), "127.0.0.1:0")
@@ -61,12 +61,12 @@ func TestLessComesBack(t *testing.T) {
 		served <- errors.Join(err, c.Close())
 	}()
 	_, err = Talk(t.Context(), l.Addr().String(), strings.NewReader("hello\n"), io.Discard)
-	assert.ErrorContains(t, err, "0 bytes of 6 came back")
+	assert.ErrorContains(t, err, "after 0 of 6 bytes")
 	require.NoError(t, <-served)
 	require.NoError(t, l.Close())
 }
 
-// TestClientsWait: a server with one place serves the next client after the first.
+// TestClientsWait checks that a server with one place serves clients in turn.
 func TestClientsWait(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	served, at := make(chan error, 1), make(chan string, 1)
@@ -95,7 +95,7 @@ func TestClientsWait(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestHostShare: one host cannot hold all places of a server.
+// TestHostShare checks that one host cannot occupy all places.
 func TestHostShare(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft@127.44.1.1")
 	served, at := make(chan error, 1), make(chan string, 1)
@@ -123,7 +123,7 @@ func TestHostShare(t *testing.T) {
 	for range 3 {
 		assert.True(t, answers(greedy))
 	}
-	assert.False(t, answers(greedy), "the fourth connection of a host is closed")
+	assert.False(t, answers(greedy), "the fourth connection of a host must be closed")
 	assert.True(t, answers(other))
 	for _, c := range held {
 		c.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// errnos explains an errno, a verb, or both in any order: what the errno means where the verb gives it.
+// errnos explains an errno, a verb, or both in any order.
 func errnos(words []string) (all All) {
 	var number runtime.Errno
 	verb := ""
@@ -41,8 +41,8 @@ func errnos(words []string) (all All) {
 	switch {
 	case all != nil || number == 0:
 	case verb != "":
-		all = append(all, of(verb, number, "not known of this verb: the error of package rdma says more where it can, "+
-			"as it checks what the verb was given", ""))
+		all = append(all, of(verb, number, "not documented for this verb; package rdma adds the reason if it can, "+
+			"since it checks the arguments", ""))
 	default:
 		all = append(all, of("any call", number, "", ""))
 	}
@@ -57,7 +57,7 @@ func of(verb string, number runtime.Errno, reason, source string) *Explanation {
 	return e
 }
 
-// numbered is the errno with a name, or the number, or 0.
+// numbered returns the errno with a name or number, or 0.
 func numbered(word string) runtime.Errno {
 	for n := runtime.Errno(1); n < 200; n++ {
 		if name := unix.ErrnoName(n); name != "" && (name == word || strconv.Itoa(int(n)) == word) {

@@ -4,5 +4,5 @@
 
 package explain
 
-// errnos knows nothing: what there is to say is about Linux's verbs.
+// errnos returns nothing: the explanations are for Linux.
 func errnos([]string) All { return nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package explain says what a number or a name of verbs means, from the generated tables.
+// Package explain explains numbers and names of verbs from the generated tables.
 package explain
 
 import (
@@ -13,27 +13,26 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 )
 
-// Explanation is about one thing. In JSON it is an object with kind, name, and a member for each fact.
+// Explanation explains one term. In JSON it is an object with kind, name, and a member for each fact.
 type Explanation struct {
 	Kind  string // "completion status", "event", "operation", "transition"
 	Name  string
 	Facts []Fact
 }
 
-// Fact is a part of an explanation.
 type Fact struct {
 	Name string // a word or two: "likely causes"
 	Text string
 }
 
-// fact adds a fact, unless it is empty.
+// fact adds a fact unless its text is empty.
 func (e *Explanation) fact(name, text string) {
 	if text != "" {
 		e.Facts = append(e.Facts, Fact{name, text})
 	}
 }
 
-// MarshalJSON keeps the order of the facts. Their names have underscores for spaces.
+// MarshalJSON keeps the order of the facts and replaces spaces in their names with underscores.
 func (e *Explanation) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	for i, f := range append([]Fact{{"kind", e.Kind}, {"name", e.Name}}, e.Facts...) {
@@ -52,7 +51,7 @@ func (e *Explanation) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// WriteText writes the facts below each other.
+// WriteText writes one fact per line.
 func (e *Explanation) WriteText(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s: %s\n", e.Name, e.Kind); err != nil {
 		return err
@@ -69,10 +68,10 @@ func (e *Explanation) WriteText(w io.Writer) error {
 	return nil
 }
 
-// All are explanations of what has several meanings.
+// All are the explanations of a term with several meanings.
 type All []*Explanation
 
-// WriteText writes one after the other.
+// WriteText writes the explanations.
 func (a All) WriteText(w io.Writer) error {
 	for i, e := range a {
 		if i > 0 {
@@ -85,12 +84,11 @@ func (a All) WriteText(w io.Writer) error {
 	return nil
 }
 
-// Of explains words: a completion status, an event, an operation on a type of queue pair, a transition between two
-// states, a function of the C libraries, or an errno of one. Names may be in lower case, and but for functions without
-// the prefix of the C library; a number is a status, or where no status has it or a verb stands beside it an errno. A
-// word that means several things gives several explanations. The error says what can be asked.
+// Of explains a completion status, an event, an operation on a queue pair type, a transition between two states, a C
+// function, or an errno of one. Names may be lower case and, other than functions, without their prefix. A number is a
+// status, or an errno if no status has it or a verb precedes it. The error lists what can be explained.
 func Of(words []string) (All, error) {
-	words = strings.Fields(strings.Join(words, " ")) // a shell may have been told to keep them together
+	words = strings.Fields(strings.Join(words, " ")) // quoted arguments contain several words
 	var all All
 	for _, try := range []func([]string) *Explanation{status, event, connection, transition, operation, queuePair,
 		function} {
@@ -103,10 +101,9 @@ func Of(words []string) (All, error) {
 	}
 	if all == nil {
 		const most = 100 // characters
-		return nil, fmt.Errorf("nothing here is called %.*q: ask for a completion status (12, RETRY_EXC_ERR), an "+
-			"event (PORT_ERR, ADDR_ERROR), an operation on a type of queue pair (RDMA_READ UC, also without one), a "+
-			"transition (RC INIT RTR), a type of queue pair (UD), a function of C (ibv_reg_mr), or an errno of one "+
-			"(ibv_reg_mr ENOMEM)", most, strings.Join(words, " "))
+		return nil, fmt.Errorf("unknown term %.*q; give a completion status (12, RETRY_EXC_ERR), an event (PORT_ERR, "+
+			"ADDR_ERROR), an operation (RDMA_READ, RDMA_READ UC), a state transition (RC INIT RTR), a queue pair type (UD), a C "+
+			"function (ibv_reg_mr), or an errno of one (ibv_reg_mr ENOMEM)", most, strings.Join(words, " "))
 	}
 	return all, nil
 }

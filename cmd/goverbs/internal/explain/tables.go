@@ -18,7 +18,7 @@ type enum[T any] interface {
 	encoding.TextUnmarshaler
 }
 
-// parse reads a name in any case, with the prefix of the C library or without it, or a number.
+// parse parses a name in any case, with or without its prefix, or a number.
 func parse[T any, P enum[T]](word string, prefixes ...string) (v T, ok bool) {
 	for _, prefix := range append([]string{""}, prefixes...) {
 		if P(&v).UnmarshalText([]byte(prefix+strings.ToUpper(word))) == nil {
@@ -28,7 +28,7 @@ func parse[T any, P enum[T]](word string, prefixes ...string) (v T, ok bool) {
 	return v, false
 }
 
-// isNumber reports whether a word begins like a number, which only a status is asked by.
+// isNumber reports whether a word begins like a number, which can only be a status.
 func isNumber(word string) bool { return word != "" && word[0] >= '0' && word[0] <= '9' }
 
 func status(words []string) *Explanation {
@@ -46,13 +46,13 @@ func status(words []string) *Explanation {
 	e.fact("noticed by", rule.Detector.String())
 	after := ibv.StateAfterCompletion(s, ibv.WorkQueueSend, ibv.QPT_RC)
 	if s != ibv.WC_SUCCESS && after.Answer == ibv.AnswerYes {
-		e.fact("afterwards", fmt.Sprintf("a queue pair of type RC whose send fails so is in %v", after.State))
+		e.fact("afterwards", fmt.Sprintf("after a failed send, an RC queue pair is in %v", after.State))
 	}
 	e.validity(rule.Validity)
 	return e
 }
 
-// functionCalled is the function of libibverbs, librdmacm or librpma with a name, or nil.
+// functionCalled returns the function of libibverbs, librdmacm or librpma with a name, or nil.
 func functionCalled(name string) *ibv.Function {
 	for _, all := range [][]ibv.Function{ibv.Functions, rdmacm.Functions, rpma.Functions} {
 		for i := range all {
@@ -98,7 +98,7 @@ func event(words []string) *Explanation {
 	return e
 }
 
-// connection is an event of the connection manager.
+// connection explains an event of the connection manager.
 func connection(words []string) *Explanation {
 	if len(words) != 1 || isNumber(words[0]) {
 		return nil
@@ -130,7 +130,7 @@ func states(all []rdmacm.IDState) string {
 	return strings.Join(names, ", ")
 }
 
-// transition is TYPE FROM TO, in this order; without a type it is that of RC.
+// transition explains TYPE FROM TO. The default type is RC.
 func transition(words []string) *Explanation {
 	t := ibv.QPT_RC
 	if len(words) == 3 {
@@ -162,7 +162,7 @@ func transition(words []string) *Explanation {
 	return e
 }
 
-// operation is an opcode, and a type of queue pair or all of them.
+// operation explains an opcode, for one queue pair type or all.
 func operation(words []string) *Explanation {
 	if len(words) == 0 || len(words) > 2 || isNumber(words[0]) {
 		return nil
@@ -191,7 +191,7 @@ func operation(words []string) *Explanation {
 	return e
 }
 
-// queuePair is a type of queue pair alone: what can be posted to it.
+// queuePair explains a queue pair type: the operations that can be posted.
 func queuePair(words []string) *Explanation {
 	if len(words) != 1 {
 		return nil
@@ -222,12 +222,12 @@ func queuePairType(word string) (ibv.QPType, bool) {
 
 func shortType(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }
 
-// types names the types of queue pairs whose answer is yes, or yes with a capability.
+// types lists the queue pair types that allow an operation, always or with a capability.
 func types(answer func(ibv.QPType) ibv.Answer) string {
 	return yes(ibv.QPT_RC, ibv.QPT_DRIVER, shortType, answer)
 }
 
-// operations names the operations whose answer is yes, or yes with a capability.
+// operations lists the allowed operations, always or with a capability.
 func operations(answer func(ibv.WROpcode) ibv.Answer) string {
 	short := func(op ibv.WROpcode) string { return strings.TrimPrefix(op.String(), "IBV_WR_") }
 	return yes(ibv.WR_RDMA_WRITE, ibv.WR_ATOMIC_WRITE, short, answer)

@@ -17,23 +17,23 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
 
-// Collector asks a host each time that somebody wants the metrics.
+// Collector reads a host at each scrape.
 type Collector struct {
 	Host      *resources.Host
-	By        string // what tells processes apart: name, pid, or none, for no metrics of processes
-	Processes int    // most processes of a device
+	By        string // how to label processes: name, pid, or none for no process metrics
+	Processes int    // maximum number of processes per device
 
 	ledger ledger
 }
 
-// Registry has the metrics of a host.
+// Registry returns a registry with the metrics of a host.
 func (c *Collector) Registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(c)
 	return r
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, m := range families {
 		to <- m.desc
@@ -43,7 +43,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 // scrape is one collection.
 type scrape chan<- prometheus.Metric
 
-// add adds a value. Labels may come from anywhere: what is no text is replaced.
+// add adds a value. Labels may have any source, so that invalid UTF-8 is replaced.
 func (s scrape) add(m *metric, value float64, labels ...string) {
 	for i := range labels {
 		labels[i] = strings.ToValidUTF8(labels[i], "?")
@@ -51,7 +51,7 @@ func (s scrape) add(m *metric, value float64, labels ...string) {
 	s <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
 }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	s, begun := scrape(to), time.Now()
 	now := c.Host.Read()
@@ -109,17 +109,17 @@ func (s scrape) port(device string, p *resources.Port) {
 	}
 }
 
-// program is what a process has on a device, or what several have.
+// program has the objects of one process, or of several, on a device.
 type program struct {
 	device, name, pid string
 	kinds             map[string]uint64
 	bytes, all        uint64
 }
 
-// others is the name of all processes that are more than there may be.
+// others is the label of the processes beyond the limit.
 const others = "(others)"
 
-// programs adds up objects by process as the options say, the largest first, and those beyond the limit as others.
+// programs sums objects by process, the largest first, and the processes beyond the limit as others.
 func (c *Collector) programs(objects []resources.Object) []*program {
 	type key struct{ device, name, pid string }
 	sums := map[key]*program{}
@@ -165,7 +165,7 @@ func (s scrape) processes(all []*program) {
 	}
 }
 
-// software adds up sockets by address and program; there are no more than the limit, and one more for the others.
+// software sums sockets by address and program, with the same limit.
 func (s scrape) software(all []resources.Software, limit int) {
 	type key struct{ address, name string }
 	sums := map[key]resources.Software{}

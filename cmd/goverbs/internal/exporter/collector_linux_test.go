@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/exporter.md and testdata")
 
-// adapter is a host with an adapter and programs.
+// adapter returns a simulated host with an adapter and programs.
 func adapter(t *testing.T) *resources.Host {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)
@@ -37,17 +37,17 @@ func adapter(t *testing.T) *resources.Host {
 	return h
 }
 
-// text returns what a collector exports.
+// text returns the output of a collector.
 func text(t *testing.T, c *Collector) string {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, c.Registry()))
 	return b.String()
 }
 
-// volatile begin lines that are never the same.
+// volatile lists prefixes of lines that vary.
 var volatile = []string{"goverbs_exporter_read_seconds ", "goverbs_exporter_info{"}
 
-// TestText: what an adapter's host exports, every line. Prometheus' own linter has nothing to say of it.
+// TestText compares the complete output for a host with an adapter, and runs Prometheus' linter.
 func TestText(t *testing.T) {
 	out := text(t, &Collector{Host: adapter(t), By: "pid", Processes: 50})
 	problems, err := promlint.New(strings.NewReader(out)).Lint()
@@ -70,11 +70,11 @@ func TestText(t *testing.T) {
 	assert.Equal(t, string(want), lines.String(),
 		"go test ./cmd/goverbs/internal/exporter -run TestText -update writes it")
 	for _, m := range families {
-		assert.Contains(t, out, "# TYPE "+m.name+" ", "the fixture shows every metric")
+		assert.Contains(t, out, "# TYPE "+m.name+" ", "the fixture must have every metric")
 	}
 }
 
-// TestBounded: programs cannot make more metrics than the options allow, and none of what they have is lost.
+// TestBounded checks that the number of processes is limited and no object is lost.
 func TestBounded(t *testing.T) {
 	s := &resources.Host{FS: adapter(t).FS}
 	c := &Collector{Host: s, By: "pid", Processes: 3}
@@ -111,7 +111,7 @@ func TestBounded(t *testing.T) {
 	assert.Contains(t, out, `goverbs_software_receive_queue_bytes{address="",process="(others)"} 0`)
 }
 
-// TestNone: a host without devices exports that.
+// TestNone checks a host without devices.
 func TestNone(t *testing.T) {
 	h, err := fixture.None()
 	require.NoError(t, err)
@@ -120,15 +120,15 @@ func TestNone(t *testing.T) {
 	assert.NotContains(t, out, "goverbs_device_info")
 }
 
-// TestPage: docs/exporter.md lists all metrics.
+// TestPage compares the list of metrics in docs/exporter.md.
 func TestPage(t *testing.T) {
 	const file, begin, end = "../../../../docs/exporter.md", "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(page), begin)
 	_, after, ok2 := strings.Cut(rest, end)
-	require.True(t, ok && ok2, "the marks of the list are gone")
-	b := "\n| metric | type | labels | what it is |\n|---|---|---|---|\n"
+	require.True(t, ok && ok2, "markers not found")
+	b := "\n| metric | type | labels | description |\n|---|---|---|---|\n"
 	for _, m := range families {
 		kind, from := "gauge", ""
 		if m.kind == counter {

@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Family is a family of metrics as JSON has it.
+// Family is a metric family in JSON.
 type Family struct {
 	Name    string  `json:"name"`
 	Type    string  `json:"type"` // COUNTER, GAUGE
@@ -23,10 +23,10 @@ type Value struct {
 	Value  float64           `json:"value"`
 }
 
-// Families are what a registry gathered.
+// Families are all metrics of a scrape.
 type Families []Family
 
-// Document makes values of what a registry gathered.
+// Document converts the result of a registry.
 func Document(gathered []*dto.MetricFamily) (all Families) {
 	for _, f := range gathered {
 		one := Family{Name: f.GetName(), Type: f.GetType().String(), Help: f.GetHelp()}

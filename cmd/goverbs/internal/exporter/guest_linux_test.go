@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// exported are the metrics that a command prints, by name and labels as in the text format.
+// exported returns the metrics that a command prints, by name and labels.
 func exported(t *testing.T, text string) map[string]string {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -32,7 +32,7 @@ func exported(t *testing.T, text string) map[string]string {
 	return values
 }
 
-// judge is what rdma of iproute2 prints as JSON.
+// judge returns the JSON output of iproute2's rdma.
 func judge(t *testing.T, args ...string) (all []map[string]any) {
 	out, err := exec.Command("rdma", append(args, "-j")...).Output()
 	require.NoError(t, err)
@@ -42,10 +42,10 @@ func judge(t *testing.T, args ...string) (all []map[string]any) {
 	return all
 }
 
-// TestGuest: what the installed programs export is what rdma of iproute2 says, value by value.
+// TestGuest compares the exported values with iproute2's rdma.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("this is no guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
+		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
 	}
 	d, err := rdma.Open(os.Getenv("GOVERBS_DEVICE"))
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestGuest(t *testing.T) {
 	serveInGuest(t, values)
 }
 
-// serveInGuest: the server has the same metrics, and ends when it is told to.
+// serveInGuest checks that the server has the same metrics and can be stopped.
 func serveInGuest(t *testing.T, once map[string]string) {
 	server := exec.Command("goverbs", "exporter", "--listen", "127.0.0.1:0")
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -11,20 +11,20 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
 
-// series is a metric with its labels, which a zero byte separates.
+// series is a metric and its labels, separated by zero bytes.
 type series struct {
 	metric *metric
 	labels string
 }
 
-// values are those of a program.
+// values are the values of a program.
 type values map[series]float64
 
 func (v values) add(m *metric, value float64, labels ...string) {
 	v[series{m, strings.Join(labels, "\x00")}] += value
 }
 
-// valuesOf are what a program says, under a name and a PID.
+// valuesOf returns the values that a program publishes, labeled with name and PID.
 func valuesOf(p *resources.Program, name, pid string) values {
 	v := values{}
 	for i := range p.Devices {
@@ -38,7 +38,7 @@ func valuesOf(p *resources.Program, name, pid string) values {
 			v.add(queues, float64(q.Uncounted), d.Name, name, pid, kind, "no")
 		}
 		if !d.Software {
-			continue // the kernel says more
+			continue // the kernel has more detail
 		}
 		for kind, n := range d.Objects {
 			v.add(softwareObjects, float64(n), d.Name, name, pid, kind)
@@ -59,23 +59,22 @@ func valuesOf(p *resources.Program, name, pid string) values {
 	return v
 }
 
-// ledger remembers what programs counted that have ended, so that the sum of programs with one name does not become
-// less while there is another one.
+// ledger keeps the counts of programs that have ended, so that the sum over programs of one name never decreases.
 type ledger struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	names map[string]bool
 	last  map[string]values // by program
-	past  values            // of programs that have ended
+	past  values            // of ended programs
 }
 
-// source is a program, or counters of the hardware, whose values are for a program's name and PID.
+// source is a program, or hardware counters, with values for a name and a PID.
 type source struct {
 	key, owner string
 	pid        uint32
 	values     func(name, pid string) values
 }
 
-// sources are those of a snapshot.
+// sources returns the sources of a snapshot.
 func sources(s *resources.Snapshot) (all []source) {
 	for i := range s.Programs {
 		p := &s.Programs[i]
@@ -95,8 +94,7 @@ func sources(s *resources.Snapshot) (all []source) {
 	return all
 }
 
-// sums adds up what programs say, and what hardware counts for them. No more than limit names, or PIDs, are told apart;
-// those that were there first are.
+// sums adds up the values by name or PID. At most limit of them are distinguished, the earliest ones.
 func (l *ledger) sums(all []source, by string, limit int) values {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +105,7 @@ func (l *ledger) sums(all []source, by string, limit int) values {
 		}
 		return name, pid
 	}
-	for _, s := range all { // names that were told apart stay so
+	for _, s := range all { // names that are already distinguished stay distinguished
 		if name, pid := label(s); l.names[name+"\x00"+pid] {
 			names[name+"\x00"+pid] = true
 		}
@@ -148,7 +146,7 @@ func (l *ledger) sums(all []source, by string, limit int) values {
 	return sums
 }
 
-// published are the metrics of programs that publish what they count.
+// published writes the metrics of programs that publish statistics.
 func (s scrape) published(all values) {
 	for one, value := range all {
 		s.add(one.metric, value, strings.Split(one.labels, "\x00")...)

@@ -30,15 +30,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// countedVariable says how many writes this process is to post, as the program whose counters are known.
+// countedVariable is the number of writes that the counted program posts.
 const countedVariable = "GOVERBS_EXPORTER_TEST_WRITES"
 
-// TestCountedProgram is a program whose counters are known, in a process of its own: writes that complete, receives
-// that do not, and a cache with one miss and two hits.
+// TestCountedProgram is a program with known counters, run as a process: writes that complete, receives that do not, and a
+// cache with one miss and two hits.
 func TestCountedProgram(t *testing.T) {
 	var writes int
 	if _, err := fmt.Sscan(os.Getenv(countedVariable), &writes); err != nil {
-		t.Skip("TestPublished runs it as a process of its own")
+		t.Skip("run by TestPublished as a process")
 	}
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestCountedProgram(t *testing.T) {
 		return a, b
 	}
 	a, b := work(writes - 2)
-	require.NoError(t, rdma.CloseAll(nil, a, b)) // what they have counted stays
+	require.NoError(t, rdma.CloseAll(nil, a, b)) // their counts remain
 	_, b = work(2)
 	for range 3 {
 		recv.Reset()
@@ -99,10 +99,10 @@ func TestCountedProgram(t *testing.T) {
 		lease.Release()
 	}
 	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has seen it
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test is done
 }
 
-// counting starts such a program. It ends when end is called.
+// counting starts such a program, which exits when end is called.
 func counting(t *testing.T, dir string, writes int) (pid int, end func()) {
 	p := exec.Command(os.Args[0], "-test.run", "^TestCountedProgram$")
 	p.Env = append(os.Environ(), fmt.Sprintf("%s=%d", countedVariable, writes), stats.Variable+"="+dir)
@@ -126,7 +126,7 @@ func counting(t *testing.T, dir string, writes int) (pid int, end func()) {
 	}
 }
 
-// scraped are the values of a scrape, as Prometheus's parser of text reads them.
+// scraped returns the values of a scrape, parsed by Prometheus' parser.
 func scraped(t *testing.T, text string) map[string]float64 {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
@@ -153,8 +153,8 @@ func scraped(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// TestPublished: programs whose counters are known are exported with them, and sums of counters do not become less when
-// one of several ends.
+// TestPublished checks the exported counters of programs, and that sums do not decrease when one of several programs
+// exits.
 func TestPublished(t *testing.T) {
 	dir := t.TempDir()
 	h, err := fixture.None()
@@ -194,14 +194,14 @@ func TestPublished(t *testing.T) {
 	require.NoError(t, (&top.Loop{Once: true}).Run(t.Context(), h, &text))
 	assert.Regexp(t, `(?m)exporter\.test\s+soft0\s+send\s+2\s+5\s+5\s+-\s+\d+\s+-$`, text.String())
 	assert.Regexp(t, `(?m)exporter\.test\s+soft0\s+receive\s+2\s+3\s+-\s+3\s+\d+\s+-$`, text.String())
-	assert.Regexp(t, `(?m)exporter\.test\s+soft0\s+2\s+2\s+1\s+1\s`, text.String(), "objects of a device in software")
+	assert.Regexp(t, `(?m)exporter\.test\s+soft0\s+2\s+2\s+1\s+1\s`, text.String(), "objects of a software device")
 	end2()
 	for name := range scrape() {
-		assert.NotContains(t, name, "goverbs_process_posted", "nobody is there")
+		assert.NotContains(t, name, "goverbs_process_posted", "no program runs")
 	}
 }
 
-// TestPublishedBounded: many programs cannot make more metrics than the options allow.
+// TestPublishedBounded checks that the number of programs is limited.
 func TestPublishedBounded(t *testing.T) {
 	var all []resources.Program
 	for i := range 100 {

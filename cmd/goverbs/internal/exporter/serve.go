@@ -19,35 +19,35 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits of what peers may ask for.
+// Limits of requests.
 const (
 	mostConnections = 32
-	mostScrapes     = 4       // at the same time
+	mostScrapes     = 4       // concurrent
 	mostHeader      = 8 << 10 // bytes
 	scrapeTime      = 20 * time.Second
-	endTime         = 5 * time.Second // for scrapes under way when it is to end
+	endTime         = 5 * time.Second // for scrapes in progress at shutdown
 )
 
-// headerTime is how long a peer may take to ask. A test shortens it.
+// headerTime bounds the wait for a request. A test shortens it.
 var headerTime = 5 * time.Second
 
-// Handler answers requests for metrics and for the server's health.
+// Handler serves /metrics and /healthz.
 func Handler(r *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes,
 		Timeout: scrapeTime, EnableOpenMetrics: true, ErrorHandling: promhttp.HTTPErrorOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "goverbs exporter: /metrics is for Prometheus, /healthz says that it runs")
+		fmt.Fprintln(w, "goverbs exporter: see /metrics and /healthz")
 	})
 	return mux
 }
 
-// Serve serves metrics at an address until the context ends. It says where.
+// Serve serves metrics at an address until the context ends. It calls at with the address once it listens.
 func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(net.Addr)) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("%w: --listen HOST:PORT is where to wait", err)
+		return fmt.Errorf("%w; give an address with --listen HOST:PORT", err)
 	}
 	at(listener.Addr())
 	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
@@ -68,15 +68,15 @@ func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(
 	return nil
 }
 
-// crowd closes the connection that has waited longest without a request whenever mostConnections are open, so that
-// connections without requests never keep others out.
+// crowd closes the connection that has been idle longest whenever mostConnections are open, so that idle connections
+// cannot block others.
 type crowd struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	open    int
 	waiting []net.Conn
 }
 
-// changed is a server's ConnState.
+// changed is the ConnState function of a server.
 func (c *crowd) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *crowd) changed(conn net.Conn, state http.ConnState) {
 		c.open--
 	}
 	if c.open >= mostConnections && len(c.waiting) > 0 && c.waiting[0] != conn {
-		_ = c.waiting[0].Close() // the server notices
+		_ = c.waiting[0].Close() // the server detects it
 		c.waiting = c.waiting[1:]
 	}
 }

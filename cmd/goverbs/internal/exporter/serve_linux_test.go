@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serving serves the adapter's metrics, and gives the address and what ends it.
+// serving starts a server and returns its address and a function that stops it.
 func serving(t *testing.T) (address string, end func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, ended := make(chan string, 1), make(chan error, 1)
@@ -32,7 +32,7 @@ func serving(t *testing.T) (address string, end func() error) {
 	}
 }
 
-// get asks for a page.
+// get requests a page.
 func get(t *testing.T, url string) (status int, body string) {
 	r, err := http.Get(url)
 	require.NoError(t, err)
@@ -57,14 +57,14 @@ func TestServe(t *testing.T) {
 	r.Body.Close()
 	assert.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
 	http.DefaultClient.CloseIdleConnections()
-	assert.NoError(t, end(), "the end is graceful")
+	assert.NoError(t, end(), "the shutdown is graceful")
 	_, err = net.Dial("tcp", address)
 	assert.Error(t, err)
 	assert.ErrorContains(t, Serve(t.Context(), "192.0.2.1:1", nil, nil), "--listen HOST:PORT")
 }
 
-// TestHostile: peers that send too much, or nothing, are cut off and do not keep others from being served; nor does
-// one keep the server from ending.
+// TestHostile checks that peers which send too much or nothing are disconnected, block neither other peers nor the
+// shutdown.
 func TestHostile(t *testing.T) {
 	defer func(before time.Duration) { headerTime = before }(headerTime)
 	headerTime = time.Second
@@ -77,7 +77,7 @@ func TestHostile(t *testing.T) {
 	if err == nil && readErr == nil { // or the connection was reset before all was sent
 		assert.Contains(t, line, " 431 ")
 	}
-	for range mostConnections / 2 { // they say nothing
+	for range mostConnections / 2 { // silent connections
 		c, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package filecopy copies a file to another host: the sender writes by RDMA into the receiver's mapping of the file,
-// and the processors of the receiver compute the checksum alone.
+// Package filecopy copies a file to another host. The sender writes it over RDMA into the receiver's mapping of the file;
+// the receiver's CPU only computes the checksum.
 package filecopy
 
 import (
@@ -23,11 +23,11 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Result is what was copied.
+// Result is the result of a copy.
 type Result struct {
 	File    string  `json:"file"`
 	Bytes   uint64  `json:"bytes"`
-	SHA256  string  `json:"sha256"` // which both ends have computed
+	SHA256  string  `json:"sha256"` // computed by both ends
 	Seconds float64 `json:"seconds"`
 }
 
@@ -40,21 +40,21 @@ func (r *Result) WriteText(w io.Writer) error {
 }
 
 const (
-	chunk = 1 << 20 // bytes of a write
-	depth = 16      // writes under way
+	chunk = 1 << 20 // bytes per write
+	depth = 16      // writes in flight
 )
 
-// The sender offers a file in its request, and sends a message when the connection is established. Only then does the
-// receiver make room; it answers with the place or a refusal. The sender writes, and sends another message; the
-// receiver compares the checksums, and answers.
+// The sender offers the file in its connection request and sends a message once connected. The receiver then allocates the
+// file and answers with its location or a refusal. The sender writes the data and sends another message; the receiver
+// compares the checksums and answers.
 
-// offer is the private data of a request for a connection: the file's size and checksum.
+// offer is the private data of a connection request: size and checksum of the file.
 type offer struct {
 	size uint64
 	sum  [sha256.Size]byte
 }
 
-// magic begins an offer, so that a request of another program is refused.
+// magic begins an offer and identifies this protocol.
 const magic = "gvcp0002"
 
 func (o offer) marshal() []byte {
@@ -62,7 +62,7 @@ func (o offer) marshal() []byte {
 	return append(b, o.sum[:]...)
 }
 
-// parseOffer reads an offer, which is data of another host.
+// parseOffer decodes an offer from another host.
 func parseOffer(b []byte) (o offer, err error) {
 	size := len(magic) + 8 + sha256.Size
 	if len(b) < size || string(b[:len(magic)]) != magic {
@@ -73,59 +73,58 @@ func parseOffer(b []byte) (o offer, err error) {
 	return o, nil
 }
 
-// Messages of a receiver begin with one of these: a place follows the first one, unless the file is empty, and a reason
-// the second one.
+// First bytes of a receiver's message. An acceptance is followed by the location, unless the file is empty, a refusal by
+// the reason.
 const (
 	acceptance = "gvok0002"
 	refusal    = "gvno0002"
 )
 
-// longestAnswer is the most bytes of a receiver's message. It is a page, so that chunks behind it are aligned.
+// longestAnswer is the maximum size of a receiver's message: a page, so that the chunks after it are aligned.
 const longestAnswer = 4096
 
-// parseAnswer reads a receiver's message about a file of a size, which is data of another host.
+// parseAnswer decodes a receiver's message about a file of the given size.
 func parseAnswer(b []byte, size uint64) (*rpma.RemoteMR, error) {
 	if why, is := bytes.CutPrefix(b, []byte(refusal)); is {
-		return nil, fmt.Errorf("the receiver refuses the file: %q", why)
+		return nil, fmt.Errorf("receiver refused the file: %q", why)
 	}
 	place, is := bytes.CutPrefix(b, []byte(acceptance))
 	if !is {
-		return nil, errors.New("the peer is not goverbs cp --listen of this version")
+		return nil, errors.New("peer is not goverbs cp --listen; use the same version on both ends")
 	}
 	if size == 0 {
 		return nil, nil
 	}
 	to, err := rpma.ParseRemoteMR(place)
 	if err == nil && to.Len() < size {
-		err = fmt.Errorf("the receiver has room for %d bytes of %d", to.Len(), size)
+		err = fmt.Errorf("receiver allocated %d bytes of %d", to.Len(), size)
 	}
 	return to, err
 }
 
-// connectTime is the time that a peer has to answer. The connection manager of Linux asks for longer than a minute.
+// connectTime bounds the wait for the peer's answer. The connection manager of Linux retries for more than a minute.
 const connectTime = 15 * time.Second
 
-// What the receiver says of the whole file, as immediate data.
+// Results that the receiver reports as immediate data.
 const (
 	arrived  = 0
 	differs  = 1
 	unstored = 2
 )
 
-// answers are the errors that they stand for at the sender.
+// answers maps them to the sender's errors.
 var answers = map[uint32]error{
-	arrived: nil,
-	differs: errors.New("the receiver's copy has another checksum: the file changed while it was copied; " +
-		"copy it again"),
-	unstored: errors.New("the receiver could not store its copy; it says why"),
+	arrived:  nil,
+	differs:  errors.New("checksum of the receiver's copy differs: the file changed during the copy; copy it again"),
+	unstored: errors.New("receiver could not store its copy; see its output"),
 }
 
-// Leave has another process close what this one has open of the kernel's connection manager, when this one has ended,
-// and says if there is something: that may take Linux long after a copy failed. A program that does not end has nil
-// here; then this process closes it and waits.
+// Leave passes the open descriptors of the kernel's connection manager to another process, which closes them after this
+// one has ended, and reports whether there are any: closing may take long after a failed copy. It is nil in a process
+// that continues; then closing waits.
 var Leave func() (left bool, err error)
 
-// opened are objects in the order in which they were opened.
+// opened lists objects in the order in which they were opened.
 type opened []io.Closer
 
 func (o *opened) add(c io.Closer) { *o = append(*o, c) }
@@ -133,7 +132,7 @@ func (o *opened) add(c io.Closer) { *o = append(*o, c) }
 // Close closes the objects, the last one first.
 func (o *opened) Close() error { return o.after(nil) }
 
-// after closes the objects, the last one first, or leaves them after a failure; the error is of both.
+// after closes the objects, or leaves them after a failure. It joins both errors.
 func (o *opened) after(failed error) error {
 	if failed != nil && Leave != nil {
 		if left, err := Leave(); left {
@@ -146,7 +145,7 @@ func (o *opened) after(failed error) error {
 	return failed
 }
 
-// open finds the device of an address, or that leads to it, and makes a peer of it.
+// open opens the device that has the address, or that routes to it, as a peer.
 func (o *opened) open(ctx context.Context, side rpma.Side, address string) (*rpma.Peer, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -155,7 +154,7 @@ func (o *opened) open(ctx context.Context, side rpma.Side, address string) (*rpm
 	device, err := rpma.FindDevice(ctx, side, host)
 	if err != nil {
 		if _, unknown := net.DefaultResolver.LookupHost(ctx, host); unknown != nil {
-			return nil, fmt.Errorf("%w: give a name that this host knows, or an address", unknown)
+			return nil, fmt.Errorf("%w; give a known host name or an address", unknown)
 		}
 		return nil, err
 	}
@@ -167,7 +166,7 @@ func (o *opened) open(ctx context.Context, side rpma.Side, address string) (*rpm
 	return peer, err
 }
 
-// Address adds the usual port to a host that has none.
+// Address appends the default port if address has none.
 func Address(host string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host
@@ -177,9 +176,9 @@ func Address(host string) string {
 
 var config = &rpma.ConnConfig{SQSize: depth + 1, RQSize: 1, CQSize: depth + 2}
 
-// Send copies a file to a receiver at an address. It calls progress, from time to time, with the bytes so far.
+// Send copies a file to the receiver at address. It calls progress periodically with the number of bytes sent.
 //
-// It reads the file and does not map it: a file that another program truncates meanwhile is an error, and not a fault.
+// It reads the file instead of mapping it, so that truncation by another program is an error and not a fault.
 func Send(ctx context.Context, name, address string, progress func(done, of uint64)) (result *Result, err error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for a writer
 		return nil, fmt.Errorf("%q is not a regular file", name)
@@ -214,7 +213,7 @@ func Send(ctx context.Context, name, address string, progress func(done, of uint
 		Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// checksum reads the file's first size bytes.
+// checksum computes the checksum of the first size bytes.
 func checksum(f *os.File, size uint64) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	n, err := io.Copy(h, io.NewSectionReader(f, 0, int64(size)))
@@ -225,7 +224,7 @@ func checksum(f *os.File, size uint64) (sum [sha256.Size]byte, err error) {
 }
 
 func truncated(f *os.File) error {
-	return fmt.Errorf("read: %q: another program truncated the file meanwhile", f.Name())
+	return fmt.Errorf("read: %q: file was truncated during the copy", f.Name())
 }
 
 // sender is a connection to a receiver.
@@ -233,7 +232,7 @@ type sender struct {
 	offer
 	conn   *rpma.Conn
 	async  *rpma.Async
-	memory *rpma.MR // longestAnswer bytes for the receiver's message, and then as many chunks as are written at once
+	memory *rpma.MR // longestAnswer bytes for the receiver's message, followed by depth chunks
 }
 
 // dial connects to a receiver and offers a file.
@@ -259,7 +258,7 @@ func (o *opened) dial(ctx context.Context, address string, of offer) (*sender, e
 	return s, err
 }
 
-// connect offers the file. The connection is returned with an error, too, if there is one.
+// connect offers the file. It may return both a connection and an error.
 func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rpma.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
@@ -274,15 +273,15 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	switch event := new(rpma.EventError); {
 	case err == nil || ctx.Err() != nil:
 	case soon.Err() != nil:
-		err = fmt.Errorf("%s does not answer: start goverbs cp --listen there, on an adapter or with -d soft@ADDRESS, an "+
-			"address of that host, and let UDP port 4791 through firewalls", address)
+		err = fmt.Errorf("%s: no answer; start goverbs cp --listen there, with an adapter or -d soft@ADDRESS, and allow UDP "+
+			"port 4791 in firewalls", address)
 	case errors.As(err, &event) && event.Event == rpma.Rejected:
-		err = fmt.Errorf("%s: %w: start goverbs cp --listen there", address, err)
+		err = fmt.Errorf("%s: %w; start goverbs cp --listen there", address, err)
 	}
 	return conn, err
 }
 
-// ask confirms the offer, and returns the file's place at the receiver.
+// ask confirms the offer and returns the location of the file at the receiver.
 func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
 	wc, err := s.exchange(ctx, longestAnswer)
 	if err != nil {
@@ -291,14 +290,14 @@ func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
 	return parseAnswer(s.memory.Bytes()[:min(wc.ByteLen, longestAnswer)], s.size)
 }
 
-// exchange sends a message without data, and returns the completion of the receiver's answer of some bytes at most,
-// which come to the begin of the memory.
+// exchange sends a message without data and returns the completion of the receiver's answer, which is received into the
+// start of the memory.
 func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err error) {
 	into := s.memory
 	if room == 0 {
 		into = nil
 	}
-	answer, err := s.async.Recv(into, 0, room) // in time: the receiver answers the message
+	answer, err := s.async.Recv(into, 0, room) // posted before the message that the receiver answers
 	if err != nil {
 		return wc, err
 	}
@@ -309,7 +308,7 @@ func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err erro
 	if _, err := sent.Wait(ctx); err != nil {
 		return wc, err
 	}
-	for { // as await does
+	for { // like await
 		soon, cancel := context.WithTimeout(ctx, quiet)
 		wc, err = answer.Wait(soon)
 		cancel()
@@ -321,12 +320,12 @@ func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err erro
 			_, err = probe.Wait(ctx)
 		}
 		if err != nil {
-			return wc, fmt.Errorf("the receiver has gone: %w", err)
+			return wc, fmt.Errorf("connection to the receiver lost: %w", err)
 		}
 	}
 }
 
-// send sends the file, and waits until the receiver has stored it.
+// send sends the file and waits until the receiver has stored it.
 func (s *sender) send(ctx context.Context, from *os.File, progress func(done, of uint64)) error {
 	to, err := s.ask(ctx)
 	if err != nil {
@@ -338,7 +337,7 @@ func (s *sender) send(ctx context.Context, from *os.File, progress func(done, of
 	return s.finish(ctx)
 }
 
-// writeAll keeps some writes under way, each of a chunk.
+// writeAll writes the file, with up to depth writes in flight.
 func (s *sender) writeAll(ctx context.Context, to *rpma.RemoteMR, from *os.File,
 	progress func(done, of uint64)) error {
 	var under []rpma.Op
@@ -375,7 +374,7 @@ func (s *sender) writeAll(ctx context.Context, to *rpma.RemoteMR, from *os.File,
 	return nil
 }
 
-// finish reports that the file is written, and waits for the receiver's answer.
+// finish reports the end of the data and waits for the receiver's answer.
 func (s *sender) finish(ctx context.Context) error {
 	wc, err := s.exchange(ctx, 0)
 	if err != nil {
@@ -384,7 +383,7 @@ func (s *sender) finish(ctx context.Context) error {
 	code, _ := rpma.Immediate(&wc)
 	said, known := answers[code]
 	if !known {
-		return fmt.Errorf("unknown answer %d of the receiver: it is not goverbs cp --listen of this version", code)
+		return fmt.Errorf("unknown answer %d from the receiver; use the same version on both ends", code)
 	}
 	return said
 }

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unnamed can be false in a test, as if no file system had files without a name.
+// unnamed can be false in a test, to simulate a file system without unnamed files.
 var unnamed = true
 
-// create opens a new file in a directory. It has no name if the file system can do so: nothing is left of it after the
-// process, however it ends, and no other user can open it.
+// create opens a new file in a directory. If the file system supports it, the file has no name: it disappears if the
+// process dies, and no other user can open it.
 func create(dir string) (*destination, error) {
 	if unnamed {
 		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 		if err == nil {
 			d := &destination{file: os.NewFile(uintptr(fd), filepath.Join(dir, "(unnamed)"))}
-			if _, err := os.Stat(d.path()); err == nil { // /proc is mounted
+			if _, err := os.Stat(d.path()); err == nil { // requires /proc
 				return d, nil
 			}
 			d.file.Close()
@@ -34,16 +34,16 @@ func create(dir string) (*destination, error) {
 	return &destination{file: f, aside: f.Name()}, nil
 }
 
-// path returns a name that leads to the file itself. Others may have replaced aside.
+// path returns a name that always refers to the file itself; aside may have been replaced.
 func (d *destination) path() string { return fmt.Sprintf("/proc/self/fd/%d", d.file.Fd()) }
 
-// link gives the file a name, which must be free.
+// link gives the file its final name, which must not exist.
 func (d *destination) link(name string) error {
 	err := unix.Linkat(unix.AT_FDCWD, d.path(), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
 	if err == nil {
 		return nil
 	}
-	_, hidden := os.Stat(d.path()) // an error if /proc is not mounted
+	_, hidden := os.Stat(d.path()) // fails if /proc is not mounted
 	if d.aside == "" || hidden == nil && !slices.Contains(noLinks, err) {
 		return fmt.Errorf("link: %q: %w", name, err)
 	}
@@ -53,21 +53,21 @@ func (d *destination) link(name string) error {
 // noLinks are errors of file systems without hard links.
 var noLinks = []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS}
 
-// rename is link on such a file system. A rename is by name, so it checks before and after which file it was.
+// rename replaces link on such a file system. It checks the identity of the file before and after.
 func (d *destination) rename(name string) error {
 	own, err := d.file.Stat()
 	if err != nil {
 		return err
 	}
 	if now, err := os.Lstat(d.aside); err != nil || !os.SameFile(own, now) {
-		return fmt.Errorf("rename: %q: another program replaced the file", d.aside)
+		return fmt.Errorf("rename: %q: file was replaced by another program", d.aside)
 	}
 	if err := unix.Renameat2(unix.AT_FDCWD, d.aside, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE); err != nil {
 		return fmt.Errorf("rename: %q: %w", name, err)
 	}
 	d.aside = ""
 	if now, err := os.Lstat(name); err != nil || !os.SameFile(own, now) {
-		return fmt.Errorf("rename: %q: another program replaced the file; do not use it", name)
+		return fmt.Errorf("rename: %q: file was replaced by another program; do not use it", name)
 	}
 	return nil
 }

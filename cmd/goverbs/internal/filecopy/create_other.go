@@ -15,5 +15,5 @@ func create(dir string) (*destination, error) {
 	return &destination{file: f, aside: f.Name()}, nil
 }
 
-// link gives the file a name, which must be free.
+// link gives the file its final name, which must not exist.
 func (d *destination) link(name string) error { return os.Link(d.aside, name) }

@@ -18,8 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// receiving starts a receiver of a file with a name, and returns its address and its end. Refusals go to refused, if it
-// is not nil.
+// receiving starts a receiver and returns its address and its result. Refusals are sent to refused, which may be nil.
 func receiving(t *testing.T, name string, refused chan<- error) (address string, end <-chan error) {
 	at, received := make(chan string, 1), make(chan error, 1)
 	go func() {
@@ -35,12 +34,12 @@ func receiving(t *testing.T, name string, refused chan<- error) (address string,
 	case address := <-at:
 		return address, received
 	case err := <-received:
-		require.Fail(t, "the receiver ended", err)
+		require.Fail(t, "the receiver stopped", err)
 		return "", nil
 	}
 }
 
-// file makes a file.
+// file creates a file.
 func file(t *testing.T, text string) *os.File {
 	name := filepath.Join(t.TempDir(), "from")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
@@ -59,7 +58,7 @@ func offering(t *testing.T, o *opened, address, text string) *sender {
 
 func nothing(done, of uint64) {}
 
-// TestSenderWritesOn: what a sender writes while the receiver compares does not come into a file that is stored.
+// TestSenderWritesOn checks that writes during the comparison do not change the stored file.
 func TestSenderWritesOn(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	to, want := filepath.Join(t.TempDir(), "to"), strings.Repeat("right", 4<<20)
@@ -74,20 +73,20 @@ func TestSenderWritesOn(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.async.SendWithImm(nil, 0, 0, arrived)
 	require.NoError(t, err)
-	for range 5 { // until the connection breaks
+	for range 5 { // until the connection fails
 		time.Sleep(3 * time.Millisecond)
 		_, _ = s.async.Write(remote, 0, s.memory, longestAnswer+1, 1)
 	}
 	failed := <-received
 	have, err := os.ReadFile(to)
 	if failed != nil && errors.Is(err, os.ErrNotExist) {
-		return // a write came before the comparison
+		return // a write arrived before the comparison
 	}
 	require.NoError(t, err)
 	assert.True(t, want == string(have), "%v", failed)
 }
 
-// TestUnknownAnswer: an answer that means nothing is no success.
+// TestUnknownAnswer checks that an unknown answer is an error.
 func TestUnknownAnswer(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	for _, first := range []string{"", "hello", acceptance} {
@@ -119,7 +118,7 @@ func TestUnknownAnswer(t *testing.T) {
 		copy(memory.Bytes(), first)
 		require.NoError(t, conn.Send(memory, 0, uint64(len(first)), rpma.OnError, sent))
 		if first != acceptance {
-			assert.ErrorContains(t, <-ended, "the peer is not goverbs cp --listen of this version")
+			assert.ErrorContains(t, <-ended, "peer is not goverbs cp --listen")
 			continue
 		}
 		require.NoError(t, r.await(t.Context(), received))
@@ -128,7 +127,7 @@ func TestUnknownAnswer(t *testing.T) {
 	}
 }
 
-// TestSenderGone: a receiver notices that a sender has gone without a word.
+// TestSenderGone checks that a receiver detects a killed sender.
 func TestSenderGone(t *testing.T) {
 	defer func(d time.Duration) { quiet = d }(quiet)
 	quiet = 50 * time.Millisecond
@@ -142,17 +141,17 @@ func TestSenderGone(t *testing.T) {
 	time.Sleep(5 * quiet)
 	select {
 	case err := <-received:
-		require.Fail(t, "a sender that says nothing is there", err)
+		require.Fail(t, "a silent sender is still connected", err)
 	default:
 	}
 	require.NoError(t, open.Close())
-	assert.ErrorContains(t, <-received, "the sender has gone")
+	assert.ErrorContains(t, <-received, "connection to the sender lost")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
 
-// TestReceiverGone: a sender that waits for an answer notices that the receiver has gone.
+// TestReceiverGone checks that a sender waiting for an answer detects a killed receiver.
 func TestReceiverGone(t *testing.T) {
 	defer func(d time.Duration) { quiet = d }(quiet)
 	quiet = 50 * time.Millisecond
@@ -180,15 +179,15 @@ func TestReceiverGone(t *testing.T) {
 	time.Sleep(5 * quiet)
 	select {
 	case err := <-ended:
-		require.Fail(t, "a receiver that is silent is there", err)
+		require.Fail(t, "a silent receiver is still connected", err)
 	default:
 	}
 	require.NoError(t, conn.Close())
-	assert.ErrorContains(t, <-ended, "the receiver has gone")
+	assert.ErrorContains(t, <-ended, "connection to the receiver lost")
 }
 
-// TestStrangers: requests of other programs, offers that are too large and offers without a sender behind them end no
-// receiver, and take no room.
+// TestStrangers checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a receiver nor
+// allocate space.
 func TestStrangers(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, refused := t.TempDir(), make(chan error, 10)
@@ -207,7 +206,7 @@ func TestStrangers(t *testing.T) {
 	}
 	_, err = open.dial(t.Context(), address, offer{size: 40 << 30})
 	require.NoError(t, err)
-	assert.ErrorContains(t, <-refused, "the sender does not confirm its request")
+	assert.ErrorContains(t, <-refused, "sender did not confirm its request")
 
 	conn, err := connect(t.Context(), peer, address, offer{size: 40 << 30})
 	require.NoError(t, err)
@@ -216,9 +215,8 @@ func TestStrangers(t *testing.T) {
 	memory, err := peer.RegMR(make([]byte, longestAnswer), rpma.RecvDst)
 	require.NoError(t, err)
 	_, err = (&sender{offer: offer{size: 40 << 30}, conn: conn, async: async, memory: memory}).ask(t.Context())
-	assert.EqualError(t, err, `the receiver refuses the file: "a file of 42949672960 bytes is offered, and 1073741824 `+
-		`are the most (--most)"`)
-	assert.ErrorContains(t, <-refused, "a file of 42949672960 bytes is offered")
+	assert.EqualError(t, err, `receiver refused the file: "file of 42949672960 bytes exceeds 1073741824 (--most)"`)
+	assert.ErrorContains(t, <-refused, "file of 42949672960 bytes exceeds")
 	require.NoError(t, conn.Close())
 	require.NoError(t, memory.Close())
 
@@ -230,7 +228,7 @@ func TestStrangers(t *testing.T) {
 	assert.Equal(t, "right", string(have))
 }
 
-// TestTruncated: a file that another program truncates while it is sent is an error, and not a fault.
+// TestTruncated checks that truncating a file during the copy is an error and not a fault.
 func TestTruncated(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	defer func(d time.Duration) { quiet = d }(quiet)
@@ -251,10 +249,10 @@ func TestTruncated(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestAnswers: what a receiver says is printed, and not believed to be printable.
+// TestAnswers checks that a receiver's message is quoted.
 func TestAnswers(t *testing.T) {
 	_, err := parseAnswer([]byte(refusal+"\x1b[2J\xff"), 1)
-	assert.EqualError(t, err, `the receiver refuses the file: "\x1b[2J\xff"`)
+	assert.EqualError(t, err, `receiver refused the file: "\x1b[2J\xff"`)
 	for _, text := range []string{"", "hello", refusal[:7], acceptance[:7], acceptance, acceptance + "x",
 		acceptance + strings.Repeat("\xff", rpma.MRDescriptorSize)} {
 		_, err := parseAnswer([]byte(text), 1)

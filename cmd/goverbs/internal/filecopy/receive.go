@@ -17,16 +17,15 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Receive waits at an address for one file, and stores it under a name of this side's choice, which must be free. It
-// calls ready with the address when a sender may come, and refused with the reason why a request was refused. A file
-// with more than most bytes is refused. Receive answers several requests at once, and a limited number for each host;
-// the first sender that confirms its request is the one whose file it receives.
+// Receive waits at an address for one file and stores it under name, which must not exist. It calls ready with the address
+// once it listens, and refused with the reason when it rejects a request. It rejects files with more than most bytes. It
+// handles several requests at once, with a limit per host; the first sender that confirms its request is accepted.
 func Receive(ctx context.Context, address, name string, most uint64, ready func(address string),
 	refused func(why error)) (result *Result, err error) {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%q is there already: remove it, or give another name", name)
+		return nil, fmt.Errorf("%q already exists; remove it or give another name", name)
 	}
-	if into, err := create(filepath.Dir(name)); err != nil { // before a sender comes
+	if into, err := create(filepath.Dir(name)); err != nil { // fail before a sender connects
 		return nil, err
 	} else if err := into.discard(); err != nil {
 		return nil, err
@@ -86,31 +85,30 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	return nil, err
 }
 
-// handshakes is how many senders may be about to confirm their requests at once; as many wait for one of these places.
+// handshakes is the maximum number of unconfirmed requests; as many more wait.
 const handshakes = 16
 
-// receiver answers a request.
+// receiver handles a request.
 type receiver struct {
 	peer  *rpma.Peer
 	name  string
 	most  uint64
-	begin func(size int64) (*destination, error) // makes room for one sender's file; then Receive takes no other
+	begin func(size int64) (*destination, error) // allocates the file for the accepted sender; other senders are rejected
 	conn  *rpma.Conn
 	began bool
 }
 
-// serve receives a file of a request, which it closes. accepting ends when Receive takes no file any more but one that
-// has begun.
+// serve handles a request and closes it. accepting ends once another sender has been accepted.
 func (r *receiver) serve(ctx, accepting context.Context, request *rpma.ConnRequest) (result *Result, err error) {
 	var open opened
 	defer func() {
 		if r.began || ctx.Err() != nil {
 			err = open.after(err)
 		} else {
-			err = errors.Join(err, open.Close()) // another request may come
+			err = errors.Join(err, open.Close()) // wait for another request
 		}
 	}()
-	open.add(request) // which is refused by that, unless it is answered
+	open.add(request) // closing an unanswered request rejects it
 	o, err := parseOffer(request.PrivateData())
 	if err != nil {
 		return nil, err
@@ -129,18 +127,18 @@ func (r *receiver) serve(ctx, accepting context.Context, request *rpma.ConnReque
 	}
 	open.add(r.conn)
 	if err := r.confirmed(accepting); err != nil {
-		return nil, fmt.Errorf("the sender does not confirm its request: %w", err)
+		return nil, fmt.Errorf("sender did not confirm its request: %w", err)
 	}
 	if o.size > r.most {
-		err := fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, r.most)
+		err := fmt.Errorf("file of %d bytes exceeds %d (--most)", o.size, r.most)
 		return nil, errors.Join(err, r.refuse(accepting, memory, err.Error()))
 	}
 	into, err := r.begin(int64(o.size))
 	if err != nil && accepting.Err() != nil {
 		return nil, err
 	}
-	if err != nil { // which names files of this host
-		return nil, errors.Join(err, r.refuse(accepting, memory, fmt.Sprintf("it has no room for %d bytes", o.size)))
+	if err != nil { // the error names local files, so the sender gets another text
+		return nil, errors.Join(err, r.refuse(accepting, memory, fmt.Sprintf("no space for %d bytes", o.size)))
 	}
 	defer func() { err = errors.Join(err, into.discard()) }()
 	r.began = true
@@ -151,7 +149,7 @@ func (r *receiver) serve(ctx, accepting context.Context, request *rpma.ConnReque
 		Seconds: time.Since(start).Seconds()}, nil
 }
 
-// confirmed waits for the sender's first message. Before it, nothing is allocated for the request.
+// confirmed waits for the sender's first message. Nothing is allocated for the request before.
 func (r *receiver) confirmed(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
@@ -161,7 +159,7 @@ func (r *receiver) confirmed(ctx context.Context) error {
 	return r.await(soon, received)
 }
 
-// refuse tells the sender why its file is refused.
+// refuse sends the reason of a refusal.
 func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, why string) error {
 	n := copy(memory.Bytes(), refusal+why)
 	if err := r.conn.Send(memory, 0, uint64(n), rpma.Always, sent); err != nil {
@@ -172,17 +170,17 @@ func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, why string) erro
 	return r.await(soon, sent)
 }
 
-// temporary is the pattern of names that files have before they are complete.
+// temporary is the name pattern of incomplete files.
 const temporary = ".goverbs-cp-*"
 
-// destination is a file that is not complete.
+// destination is an incomplete file.
 type destination struct {
 	file   *os.File
-	aside  string     // its name until it is complete, or ""
-	mapped *rpma.File // nil without data
+	aside  string     // temporary name, or ""
+	mapped *rpma.File // nil for an empty file
 }
 
-// place makes room for a file of a size. The file stays open until it is complete: a name could lead elsewhere.
+// place allocates a file of the given size. The file stays open until complete, since its name could be replaced.
 func place(dir string, size int64) (*destination, error) {
 	d, err := create(dir)
 	if err != nil || size == 0 {
@@ -194,20 +192,20 @@ func place(dir string, size int64) (*destination, error) {
 	return d, nil
 }
 
-// discard closes the file, and removes what was not stored.
+// discard closes the file and removes it if it was not stored.
 func (d *destination) discard() (err error) {
 	if d.mapped != nil {
 		err = d.mapped.Close()
 	} else {
 		err = d.file.Close()
 	}
-	if d.aside != "" { // by name: whoever can put another file there can remove that one as well
+	if d.aside != "" { // by name: whoever can replace the file can also remove it
 		err = errors.Join(err, os.Remove(d.aside))
 	}
 	return err
 }
 
-// receive lets the sender write, compares, and stores.
+// receive waits for the data, compares the checksums and stores the file.
 func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR, o offer) (err error) {
 	n := copy(memory.Bytes(), acceptance)
 	shut := func() error { return nil }
@@ -228,11 +226,11 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 		return err
 	}
 	if err := r.await(ctx, received); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("the sender has gone: %w", err)
+		return fmt.Errorf("connection to the sender lost: %w", err)
 	} else if err != nil {
 		return err
 	}
-	if err := shut(); err != nil { // what is compared cannot be written any more
+	if err := shut(); err != nil { // after this, the sender can no longer write
 		return err
 	}
 	answer, err := d.store(r.name, o)
@@ -242,22 +240,22 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 	return errors.Join(err, r.await(ctx, sent))
 }
 
-// quiet is the time without a completion after which the peer is probed: no event reports one that was killed on a
-// software device, or whose host is gone. A test shortens it.
+// quiet is the time without a completion after which the peer is probed: no event reports a peer that was killed on a
+// software device, or whose host is down. A test shortens it.
 var quiet = 5 * time.Second
 
-// confirmTime is the time that a sender has to confirm its request, and to take a refusal. A test changes it.
+// confirmTime bounds the wait for a sender to confirm its request or receive a refusal. A test changes it.
 var confirmTime = 5 * time.Second
 
-// IDs of operations.
+// Work request IDs.
 const (
 	received = iota
 	sent
 	probe
 )
 
-// await waits for an operation to complete. While nothing completes, writes without data show that the sender is there:
-// its device answers them, not its program.
+// await waits for an operation to complete. While nothing completes, it probes the sender with empty writes, which the
+// sender's device acknowledges.
 func (r *receiver) await(ctx context.Context, id uint64) error {
 	for asked := false; ; {
 		soon, cancel := context.WithTimeout(ctx, quiet)
@@ -282,14 +280,14 @@ func (r *receiver) await(ctx context.Context, id uint64) error {
 	}
 }
 
-// store compares what has arrived with the offer, and gives the file its name. The answer is for the sender.
+// store compares the data with the offer and gives the file its name. It returns the answer for the sender.
 func (d *destination) store(name string, o offer) (answer uint32, err error) {
 	sum, err := checksum(d.file, o.size)
 	if err != nil {
 		return unstored, err
 	}
 	if sum != o.sum {
-		return differs, fmt.Errorf("%q: what arrived has checksum %x, and the sender's file %x; nothing is stored", name,
+		return differs, fmt.Errorf("%q: received data has checksum %x, the sender's file %x; not stored", name,
 			sum, o.sum)
 	}
 	if err := d.link(name); err != nil {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReplaced replaces whatever a receiver creates in a directory that others may write to by a link to a file of the
-// receiver's user: the file stays as it is.
+// TestReplaced replaces every file that a receiver creates in a shared directory by a link to another file of its user,
+// which must not change.
 func TestReplaced(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -62,13 +62,13 @@ func TestReplaced(t *testing.T) {
 	assert.Equal(t, "untouched", string(have))
 }
 
-// TestNoName: on a file system that can, nothing is in the directory before the file is complete.
+// TestNoName checks that the directory stays empty until the file is complete, if the file system supports it.
 func TestNoName(t *testing.T) {
 	dir := t.TempDir()
 	d, err := place(dir, 5)
 	require.NoError(t, err)
 	if d.aside != "" {
-		t.Skip("the file system of the temporary directory has no files without a name")
+		t.Skip("the file system does not support unnamed files")
 	}
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -83,8 +83,8 @@ func TestNoName(t *testing.T) {
 	assert.Equal(t, "right", string(have))
 }
 
-// TestReplacedName: on another file system, the file that is written, compared and stored is the one that was created,
-// also if its name leads elsewhere by now.
+// TestReplacedName checks that on other file systems, the file created is the one written, compared and stored, even if
+// its name was replaced.
 func TestReplacedName(t *testing.T) {
 	unnamed = false
 	defer func() { unnamed = true }()
@@ -96,7 +96,7 @@ func TestReplacedName(t *testing.T) {
 	require.NoError(t, os.Symlink(victim, d.aside))
 	copy(d.mapped.Bytes(), "right")
 	name := filepath.Join(dir, "to")
-	assert.Error(t, d.link(name), "a file that has lost its only name gets no other")
+	assert.Error(t, d.link(name), "a file without a name cannot be linked")
 	require.NoError(t, d.discard())
 	_, err = os.Lstat(name)
 	assert.ErrorIs(t, err, os.ErrNotExist)
@@ -117,16 +117,16 @@ func TestReplacedName(t *testing.T) {
 	moved := d.aside + ".moved"
 	require.NoError(t, os.Rename(d.aside, moved))
 	require.NoError(t, os.Symlink(victim, d.aside))
-	assert.ErrorContains(t, d.rename(name), "another program replaced the file")
+	assert.ErrorContains(t, d.rename(name), "file was replaced by another program")
 	require.NoError(t, os.Rename(moved, d.aside))
 	require.NoError(t, d.rename(name))
 	require.NoError(t, d.discard())
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Len(t, left, 1, "nothing else stays")
+	assert.Len(t, left, 1, "files left over")
 }
 
-// TestSendPipe: a pipe without a writer is refused, not waited for.
+// TestSendPipe checks that a pipe is rejected without waiting for a writer.
 func TestSendPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(name, 0o600))
@@ -139,6 +139,6 @@ func TestSendPipe(t *testing.T) {
 	case err := <-ended:
 		assert.ErrorContains(t, err, "is not a regular file")
 	case <-time.After(time.Minute):
-		t.Error("it waits for a writer")
+		t.Error("still waiting for a writer")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/internal/unconfirmed"
 )
 
-// TestUnconfirmedSenders: offers that another host never confirms delay no sender, and end with the receiver.
+// TestUnconfirmedSenders checks that unconfirmed offers of another host do not delay a sender.
 func TestUnconfirmedSenders(t *testing.T) {
 	defer func(d time.Duration) { confirmTime = d }(confirmTime)
 	confirmTime = time.Hour
@@ -38,14 +38,14 @@ func TestUnconfirmedSenders(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
-		t.Fatal("the receiver does not end")
+		t.Fatal("the receiver is still running")
 	}
 	have, err := os.ReadFile(name)
 	require.NoError(t, err)
 	assert.Equal(t, "right", string(have))
 }
 
-// TestSilentSenders: senders whose connections are established and that say nothing delay no other one.
+// TestSilentSenders checks that connected but silent senders do not delay another one.
 func TestSilentSenders(t *testing.T) {
 	defer func(d time.Duration) { confirmTime = d }(confirmTime)
 	confirmTime = time.Hour
@@ -68,7 +68,7 @@ func TestSilentSenders(t *testing.T) {
 	assert.Len(t, left, 1)
 }
 
-// TestTwoSenders: of two senders at once, the file of one is stored, and the other one fails.
+// TestTwoSenders checks that of two concurrent senders, one succeeds and the other fails.
 func TestTwoSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func TestTwoSenders(t *testing.T) {
 	if stored == "" {
 		stored = <-ends
 	} else {
-		cancel() // it may take the other one long to notice
+		cancel() // the other one may detect it late
 		assert.Empty(t, <-ends)
 	}
 	assert.True(t, stored == string(have))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package inventory lists the devices of a host, native ones and those in software, with their ports and GIDs.
+// Package inventory lists the native and software devices of a host with their ports and GIDs.
 package inventory
 
 import (
@@ -24,9 +24,9 @@ type Device struct {
 	Name      string            `json:"name"`
 	GUID      ibv.GUID          `json:"node_guid"`
 	Transport ibv.TransportType `json:"transport"`
-	Software  bool              `json:"software"` // it is one of this program, not of the kernel
+	Software  bool              `json:"software"` // software device of this process
 	Ports     []Port            `json:"ports"`
-	Error     string            `json:"error,omitempty"` // why it cannot be opened
+	Error     string            `json:"error,omitempty"` // why opening it failed
 }
 
 // Port is a port of a device.
@@ -37,14 +37,14 @@ type Port struct {
 	MTU    int           `json:"active_mtu,omitempty"` // bytes; 0: unknown
 }
 
-// Devices are all devices.
+// Devices lists all devices.
 type Devices struct {
 	Devices []Device `json:"devices"`
-	// Native is why there are none of the kernel, or empty.
+	// Native is the reason for the lack of kernel devices, or "".
 	Native string `json:"native_error,omitempty"`
 }
 
-// List asks for all devices and opens each.
+// List opens each device and returns its attributes.
 func List() (*Devices, error) {
 	infos, err := rdma.Devices()
 	if err != nil && len(infos) == 0 {
@@ -107,7 +107,7 @@ func (d *Devices) WriteText(w io.Writer) error {
 				short(p.Link, "LINK_LAYER_"), mtu, e.GUID.String()})
 		}
 		if e.Error != "" && len(e.Ports) == 0 {
-			rows = append(rows, []string{e.Name, "-", kind, "cannot be opened", "-", "-", e.GUID.String()})
+			rows = append(rows, []string{e.Name, "-", kind, "OPEN FAILED", "-", "-", e.GUID.String()})
 		}
 	}
 	err := page.Table(w, []string{"DEVICE", "PORT", "OF", "STATE", "LINK", "MTU", "NODE GUID"}, rows)
@@ -117,7 +117,7 @@ func (d *Devices) WriteText(w io.Writer) error {
 		}
 	}
 	if d.Native != "" {
-		fmt.Fprintf(w, "\nno devices of the kernel: %s\n", d.Native)
+		fmt.Fprintf(w, "\nno kernel devices: %s\n", d.Native)
 	}
 	return err
 }
@@ -129,16 +129,15 @@ type GID struct {
 	Index     uint32      `json:"index"`
 	GID       ibv.GID     `json:"gid"`
 	Type      ibv.GIDType `json:"type"`
-	Address   string      `json:"address,omitempty"`   // of the network interface
+	Address   string      `json:"address,omitempty"`   // IP address
 	Interface uint32      `json:"interface,omitempty"` // its index
-	Use       bool        `json:"use"`                 // a program does best with this one of its device
+	Use       bool        `json:"use"`                 // recommended GID of its device
 	Why       string      `json:"why,omitempty"`
 }
 
-// GIDs are the GIDs of devices.
 type GIDs []GID
 
-// GIDsOf lists the GIDs of a device, or of all if name is empty, each device's in the order of port and index.
+// GIDsOf lists the GIDs of a device, or of all if name is empty, by port and index.
 func GIDsOf(name string) (GIDs, error) {
 	if name != "" {
 		d, err := rdma.Open(name)
@@ -173,13 +172,13 @@ func GIDsOf(name string) (GIDs, error) {
 	return all, nil
 }
 
-// closing lists the GIDs of a device, and closes it.
+// closing lists the GIDs of a device and closes it.
 func closing(d *rdma.Device) (all GIDs, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return GIDsOn(d)
 }
 
-// GIDsOn lists the GIDs of an open device in the order of port and index.
+// GIDsOn lists the GIDs of an open device by port and index.
 func GIDsOn(d *rdma.Device) (all GIDs, err error) {
 	entries, err := d.GIDs()
 	if err != nil {
@@ -203,24 +202,24 @@ func GIDsOn(d *rdma.Device) (all GIDs, err error) {
 	return all, nil
 }
 
-// why says what speaks for the GID that [rdma.Device.FindGID] takes.
+// why returns the reason why [rdma.Device.FindGID] selects a GID.
 func why(e ibv.GIDEntry) string {
-	s := "the only kind there is"
+	s := "the only type"
 	if e.GIDType == ibv.GID_TYPE_ROCE_V2 {
-		s = "RoCE v2, which can be routed"
+		s = "RoCE v2 (routable)"
 	}
 	switch a := rdma.GIDAddress(e.GID); {
 	case a.Is4():
-		s += ", of an IPv4 address"
+		s += ", IPv4 address"
 	case a.IsLinkLocalUnicast() && e.GIDType == ibv.GID_TYPE_ROCE_V2:
-		s += ", but of a link-local address: it reaches peers on the same link only"
+		s += ", link-local address: reaches peers on the same link only"
 	case a != (netip.Addr{}) && e.GIDType == ibv.GID_TYPE_ROCE_V2:
-		s += ", of an IPv6 address that is not link-local"
+		s += ", global IPv6 address"
 	}
 	return s
 }
 
-// short is a name without the prefix that all of its kind have.
+// short returns a name without its prefix.
 func short(name fmt.Stringer, prefix string) string {
 	return strings.TrimPrefix(name.String(), "IBV_"+prefix)
 }
@@ -231,7 +230,7 @@ func (all GIDs) WriteText(w io.Writer) error {
 	for _, g := range all {
 		use := ""
 		if g.Use {
-			use = "use this one: " + g.Why
+			use = "recommended: " + g.Why
 		}
 		rows = append(rows, []string{g.Device, strconv.Itoa(int(g.Port)), strconv.Itoa(int(g.Index)), g.GID.String(),
 			short(g.Type, "GID_TYPE_"), cmp.Or(g.Address, "-"), use})

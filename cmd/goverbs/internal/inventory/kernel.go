@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Kernel finds devices that the kernel has and libibverbs cannot open, because it is not here, for example. It is empty
-// where libibverbs lists devices.
+// Kernel returns kernel devices that libibverbs cannot open, for example because it is not installed. It is empty if
+// libibverbs lists devices.
 func Kernel() ([]*sysfs.Device, error) {
 	infos, err := rdma.DevicesOf(runtime.Native)
 	if err == nil || len(infos) > 0 {
@@ -22,11 +22,11 @@ func Kernel() ([]*sysfs.Device, error) {
 	return sysfs.Devices(os.DirFS("/")), err
 }
 
-// states are what sysfs calls those of a port.
+// states maps sysfs names of port states.
 var states = map[string]ibv.PortState{"DOWN": ibv.PORT_DOWN, "INIT": ibv.PORT_INIT, "ARMED": ibv.PORT_ARMED,
 	"ACTIVE": ibv.PORT_ACTIVE, "ACTIVE_DEFER": ibv.PORT_ACTIVE_DEFER}
 
-// fromKernel is a device as sysfs has it, which does not say its MTU.
+// fromKernel returns a device from sysfs, which lacks the MTU.
 func fromKernel(d *sysfs.Device, why error) Device {
 	e := Device{Name: d.Name, GUID: d.GUID, Transport: ibv.TRANSPORT_UNKNOWN, Ports: []Port{}, Error: why.Error()}
 	for _, p := range d.Ports {
@@ -42,7 +42,7 @@ func fromKernel(d *sysfs.Device, why error) Device {
 	return e
 }
 
-// rank is how well a program does with a GID: the higher, the better.
+// rank orders GIDs: higher is better.
 func rank(g sysfs.GID) int {
 	switch {
 	case g.V2 && g.Address.Is4():
@@ -55,7 +55,7 @@ func rank(g sysfs.GID) int {
 	return 0
 }
 
-// GIDsFromKernel lists GIDs as sysfs has them.
+// GIDsFromKernel lists the GIDs of a device from sysfs.
 func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
 	best, most := -1, -1
 	for _, p := range d.Ports {
@@ -87,7 +87,7 @@ func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
 	return all
 }
 
-// Find finds a device that the kernel has and libibverbs cannot open.
+// Find returns a kernel device that libibverbs cannot open.
 func Find(name string) *sysfs.Device {
 	all, _ := Kernel()
 	for _, d := range all {

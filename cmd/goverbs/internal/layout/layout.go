@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package layout shows how structures of the C libraries lie in memory, as the Go packages have them on this machine.
+// Package layout shows the memory layout of C structures, as the Go packages define them for this platform.
 package layout
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
-// Structure is a structure or a union.
+// Structure is a struct or union.
 type Structure struct {
 	C       string   `json:"c"`
 	Kind    string   `json:"kind"` // "struct", "union"
@@ -26,17 +26,17 @@ type Structure struct {
 	Members []Member `json:"members,omitempty"`
 }
 
-// Member is a member, or padding, which has no name.
+// Member is a member, or padding without a name.
 type Member struct {
 	Name   string `json:"name"` // "wr.rdma.rkey"
 	Offset int64  `json:"offset"`
 	Size   int64  `json:"size"`
 }
 
-// Structures are those that were asked for, or without members all that there are.
+// Structures are the selected structures, or all without their members.
 type Structures []Structure
 
-// Of gives the structures of the names, in C or in Go; without one, all of them without their members.
+// Of returns structures by C or Go name, or without names all of them without members.
 func Of(names []string) (Structures, error) {
 	measured, err := abicheck.Measure(witness.All()...)
 	if err != nil {
@@ -63,13 +63,13 @@ func Of(names []string) (Structures, error) {
 	return chosen, nil
 }
 
-// is says whether the structure has a name: ibv_send_wr, ibv.SendWR, SendWR.
+// is reports whether the structure has a name: ibv_send_wr, ibv.SendWR, SendWR.
 func (s *Structure) is(name string) bool {
 	_, short, _ := strings.Cut(s.Go, ".")
 	return name == s.C || strings.EqualFold(name, s.Go) || strings.EqualFold(name, short)
 }
 
-// missing names what resembles a name.
+// missing returns an error with similar names.
 func missing(all Structures, name string) error {
 	var like []string
 	for _, s := range all {
@@ -78,12 +78,12 @@ func missing(all Structures, name string) error {
 		}
 	}
 	if len(like) == 0 {
-		return fmt.Errorf("no structure is called %q; goverbs layout lists all", name)
+		return fmt.Errorf("unknown structure %q; list all with goverbs layout", name)
 	}
-	return fmt.Errorf("no structure is called %q; there are %s", name, strings.Join(like[:min(len(like), 12)], ", "))
+	return fmt.Errorf("unknown structure %q; similar names: %s", name, strings.Join(like[:min(len(like), 12)], ", "))
 }
 
-// members are those of a structure in the order of memory, with the padding between them.
+// members returns the members of a structure in memory order, with padding.
 func members(r abicheck.GoRecord) (all []Member) {
 	fields := slices.Clone(r.Fields)
 	slices.SortStableFunc(fields, func(a, b abicheck.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
@@ -102,7 +102,7 @@ func members(r abicheck.GoRecord) (all []Member) {
 	return all
 }
 
-// WriteText writes a table of the members of each, or one of all.
+// WriteText writes a table of members for each structure, or a table of all structures.
 func (all Structures) WriteText(w io.Writer) error {
 	if len(all) > 0 && all[0].Members == nil {
 		var rows [][]string

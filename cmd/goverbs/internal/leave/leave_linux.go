@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package leave lets a process end that has descriptors which the kernel may take long to close. Linux 6.1 closes an
-// end of a connection of the connection manager when what it sent has left the host: behind a firewall that drops it,
-// never. A process waits for that even when it is killed; so another one has the descriptors, too, and closes them
-// last.
+// Package leave lets a process exit although the kernel may take long to close some of its descriptors. Linux 6.1 closes a
+// connection of the connection manager only after its packets have left the host, which never happens if a firewall drops
+// them, and even a killed process waits for that. So a second process holds the descriptors, too, and closes them last.
 package leave
 
 import (
@@ -18,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// word is the first argument of the process that has the descriptors.
+// word is the first argument of the second process.
 const word = "-close-for"
 
-// managers is the device of the kernel's connection manager, at its usual names.
+// managers lists the device names of the kernel's connection manager.
 var managers = []string{"/dev/infiniband/rdma_cm", "/dev/rdma_cm"}
 
-// Manager leaves all descriptors of the kernel's connection manager that this process has, and says if there are any:
-// then it is to end without closing what is connected.
+// Manager passes all open descriptors of the kernel's connection manager to a second process and reports whether there are
+// any: then the caller must exit without closing its connections.
 func Manager() (left bool, err error) {
 	const own = "/proc/self/fd"
 	names, err := os.ReadDir(own)
@@ -42,14 +41,14 @@ func Manager() (left bool, err error) {
 	return len(all) > 0, Descriptors(all...)
 }
 
-// Descriptors starts a process of this program that has the descriptors, too, and ends after this process has.
+// Descriptors starts a second process with these descriptors, which exits after this process.
 func Descriptors(all ...int) (err error) {
 	if len(all) == 0 {
 		return nil
 	}
-	// By now, another file may have this program's name.
+	// The program's file may have been replaced.
 	cmd := exec.Command("/proc/self/exe", word, strconv.Itoa(os.Getpid()))
-	cmd.Dir = "/" // it keeps no file system busy
+	cmd.Dir = "/" // keep no file system busy
 	for _, fd := range all {
 		copied, bad := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if bad != nil {
@@ -60,10 +59,10 @@ func Descriptors(all ...int) (err error) {
 		defer file.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 	}
-	return errors.Join(err, cmd.Start()) // nobody waits for it
+	return errors.Join(err, cmd.Start()) // not waited for
 }
 
-// Holds says whether this process, of such arguments, is the other one. Then the first one has ended, and it is to end.
+// Holds reports whether this process, by its arguments, is the second process. It returns after the first has exited.
 func Holds(args []string) bool {
 	if len(args) != 2 || args[0] != word {
 		return false

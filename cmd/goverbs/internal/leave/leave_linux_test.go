@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaves is the variable with which this test's program is one that leaves a descriptor.
+// leaves is an environment variable that makes the test binary leave a descriptor.
 const leaves = "GOVERBS_TEST_LEAVES"
 
 func TestMain(m *testing.M) {
 	switch {
 	case Holds(os.Args[1:]):
 	case os.Getenv(leaves) != "":
-		managers = []string{os.Getenv(leaves)} // which is no path in one of the tests
+		managers = []string{os.Getenv(leaves)} // not a path in one of the tests
 		left, err := Manager()
 		if !left {
 			err = Descriptors(3)
@@ -32,20 +32,20 @@ func TestMain(m *testing.M) {
 		if err != nil || left != (os.Getenv(leaves) != "1") {
 			panic(fmt.Sprint(left, err))
 		}
-		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test says so
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test continues
 	default:
 		os.Exit(m.Run())
 	}
 }
 
-// TestDescriptors: another process has the descriptor as long as the one that left it, and little longer.
+// TestDescriptors checks that the second process holds the descriptor until shortly after the first has exited.
 func TestDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	stays(t, r, w, "1")
 }
 
-// TestManager: the descriptors of a device are found by its name. A pipe with a name stands for it.
+// TestManager checks that descriptors are found by device name, with a named pipe as the device.
 func TestManager(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rdma_cm")
 	require.NoError(t, unix.Mkfifo(name, 0o600))
@@ -59,7 +59,7 @@ func TestManager(t *testing.T) {
 	stays(t, r, w, name)
 }
 
-// stays has a process leave the end w of a pipe, and looks at the other end how long it stays open.
+// stays runs a process that leaves the end w of a pipe, and measures at the other end how long it stays open.
 func stays(t *testing.T, r, w *os.File, leaving string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.ExtraFiles = append(os.Environ(), leaves+"="+leaving), []*os.File{w}
@@ -77,11 +77,11 @@ func stays(t *testing.T, r, w *os.File, leaving string) {
 	}()
 	select {
 	case <-ended:
-		t.Error("nobody has the descriptor")
+		t.Error("the descriptor is closed")
 	case <-time.After(100 * time.Millisecond):
 	}
 	require.NoError(t, in.Close())
-	_, err = io.Copy(io.Discard, out) // whoever reads what it prints does not wait for the other one
+	_, err = io.Copy(io.Discard, out) // the second process does not hold stdout
 	require.NoError(t, err)
 	require.NoError(t, cmd.Wait())
 	select {

@@ -2,14 +2,14 @@
 
 //go:build !linux
 
-// Package leave is for descriptors of Linux.
+// Package leave is a stub: it is needed on Linux only.
 package leave
 
-// Manager says that there are no such descriptors.
+// Manager returns false.
 func Manager() (left bool, err error) { return false, nil }
 
-// Descriptors does nothing: there is no connection manager of a kernel here.
+// Descriptors does nothing.
 func Descriptors(...int) error { return nil }
 
-// Holds says that this process is as any other.
+// Holds returns false.
 func Holds([]string) bool { return false }

@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// Until carries out do, and ends it when ctx ends. Where that could take the kernel's connection manager long, it does
-// not: the descriptors are left, and this process is to end.
+// Until runs do until ctx ends. If closing may then take the kernel's connection manager long, it leaves the descriptors
+// to a second process and returns, and the caller must exit.
 func Until(ctx context.Context, do func(ctx context.Context) error) error {
 	doing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

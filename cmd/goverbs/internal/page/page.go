@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package page is what a subcommand prints: values for people as text, and the same values as JSON.
+// Package page prints the results of subcommands as text or JSON.
 package page
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/internal/printable"
 )
 
-// Text is a value that people read, and which marshals as JSON for programs.
+// Text is a result that can be printed as text or JSON.
 type Text interface {
-	// WriteText writes lines for people.
+	// WriteText writes lines as text.
 	WriteText(w io.Writer) error
 }
 
-// Print writes a value: as one JSON document with two spaces of indent, or as text without control characters.
+// Print prints a value as indented JSON, or as text without control characters.
 func Print(w io.Writer, v Text, asJSON bool) error {
 	if !asJSON {
 		c := printable.Writer(w)
@@ -32,7 +32,7 @@ func Print(w io.Writer, v Text, asJSON bool) error {
 	return e.Encode(v)
 }
 
-// Table writes rows below their headings, in columns. A row has as many cells as there are headings.
+// Table writes rows in columns below their headings. Each row has one cell per heading.
 func Table(w io.Writer, headings []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{headings}, rows...) {
@@ -41,10 +41,10 @@ func Table(w io.Writer, headings []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// Width is how wide paragraphs are.
+// Width is the width of paragraphs.
 const Width = 100
 
-// Paragraph writes a label and text behind it, broken into lines of Width that begin below the text's beginning.
+// Paragraph writes a label and a text, wrapped at Width and indented.
 func Paragraph(w io.Writer, label, text string, indent int) error {
 	line, empty := fmt.Sprintf("%-*s", indent, label), true
 	for word := range strings.FieldsSeq(text) {
@@ -63,7 +63,7 @@ func Paragraph(w io.Writer, label, text string, indent int) error {
 	return err
 }
 
-// Say writes a line of goverbs without control characters.
-func Say(w io.Writer, format string, args ...any) {
+// Log writes a line with the prefix "goverbs: ", without control characters.
+func Log(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "goverbs: %s\n", printable.Text(fmt.Sprintf(format, args...)))
 }

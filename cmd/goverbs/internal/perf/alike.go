@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Both ends of a test must be told the same, for which perftest's exchange has no place. Two ends of this program tell
-// each other behind that exchange, and neither begins if they differ. Of perftest, one end notices what the exchange
-// gives away; see silence.go for the rest.
+// Both ends need the same options, for which perftest's exchange has no field. Two goverbs ends compare options after
+// that exchange, and stop if they differ. With perftest as the peer, this end detects some differences from the
+// exchange and the rest by timeout: see silence.go.
 
-// task is what both ends must be told alike. Two tasks are the same if their commands are.
+// task is the set of options that must agree. Two tasks are equal if their commands are.
 type task struct {
 	verb, connection           string
 	latency, both, all         bool
@@ -28,14 +28,14 @@ const taskBytes = 40
 var verbs = []string{"send", "write", "read", "atomic"}
 var connections = []string{"RC", "UC", "UD"}
 
-// task is what this end was told, before anything was agreed on; global says that it has a GID.
+// task returns the task of this end before any agreement; global reports whether it has a GID.
 func (o *Options) task(global bool) task {
 	return task{verb: o.Verb, connection: o.Connection, latency: o.Latency, both: o.Both, all: o.All,
 		manager: o.Manager, global: global, size: o.Sizes[0], qps: o.QPs, iterations: o.Iterations,
 		sec: int((o.Duration + time.Second - 1) / time.Second)}
 }
 
-// command is what one types for it, at the server.
+// command returns the command line that runs the task on a server.
 func (k task) command() string {
 	words := []string{"goverbs perf", k.verb}
 	add := func(is bool, word ...string) {
@@ -61,7 +61,7 @@ func (k task) command() string {
 	return strings.Join(words, " ")
 }
 
-// perftest is the same for perftest's program.
+// perftest returns the equivalent perftest command line.
 func (k task) perftest() string {
 	kind := "bw"
 	if k.latency {
@@ -71,7 +71,7 @@ func (k task) perftest() string {
 	return "ib_" + k.verb + "_" + kind + flags
 }
 
-// put writes a task as it is sent.
+// put encodes a task.
 func (k task) put() []byte {
 	b := make([]byte, 0, taskBytes)
 	b = append(b, nth(verbs, k.verb), nth(connections, k.connection), 0, 0)
@@ -98,10 +98,10 @@ func nth(words []string, word string) byte {
 	return 0xff
 }
 
-// taskOf reads what a peer sent.
+// taskOf decodes a task.
 func taskOf(b []byte) (k task, err error) {
 	if int(b[0]) >= len(verbs) || int(b[1]) >= len(connections) {
-		return k, fmt.Errorf("the peer says that it runs a test that there is not: % x", b)
+		return k, fmt.Errorf("invalid test description from the peer: % x", b)
 	}
 	k.verb, k.connection = verbs[b[0]], connections[b[1]]
 	for i, is := range k.flags() {
@@ -114,10 +114,10 @@ func taskOf(b []byte) (k task, err error) {
 	return k, nil
 }
 
-// errDiffer says that the ends run different tests.
-var errDiffer = errors.New("the two ends do not measure the same")
+// errDiffer reports that the ends run different tests.
+var errDiffer = errors.New("tests differ")
 
-// compare has both ends say what they were told, and refuses what differs.
+// compare exchanges the tasks of both ends and returns an error if they differ.
 func compare(l link, client bool, mine task) error {
 	b := make([]byte, taskBytes)
 	if err := swap(l, client, mine.put(), b); err != nil {
@@ -128,15 +128,15 @@ func compare(l link, client bool, mine task) error {
 		return err
 	}
 	if here, there := mine.command(), theirs.command(); here != there {
-		return fmt.Errorf("%w: this end runs %q, the peer %q; start both with the same options", errDiffer, here, there)
+		return fmt.Errorf("%w: this end runs %q, the peer %q; use the same options on both ends", errDiffer, here, there)
 	}
 	if mine.global != theirs.global {
-		return fmt.Errorf("%w: one end has a GID, the other a LID alone; give both a GID by -x", errDiffer)
+		return fmt.Errorf("%w: only one end has a GID; select a GID on both ends with -x", errDiffer)
 	}
 	return nil
 }
 
-// needs says what the peer must run.
+// needs returns a hint about the peer's command.
 func (k task) needs() string {
-	return fmt.Sprintf("this end runs %q, so the peer needs to run the same, or %q", k.command(), k.perftest())
+	return fmt.Sprintf("run %q or %q on the peer", k.command(), k.perftest())
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/goverbs/goverbs/internal/unconfirmed"
 )
 
-// kinds are all tests of one type of connection.
+// kinds lists all tests of one transport.
 var kinds = []Options{
 	{Verb: "send"}, {Verb: "write"}, {Verb: "read"}, {Verb: "atomic"},
 	{Verb: "send", Latency: true}, {Verb: "write", Latency: true}, {Verb: "read", Latency: true},
 	{Verb: "atomic", Latency: true},
 }
 
-// complete is an end of a test with the rest as perftest has it.
+// complete returns options with perftest's defaults.
 func complete(t *testing.T, o Options, size string) Options {
 	o.GIDIndex, o.List, o.Inline, o.Moderate, o.QPs = -1, 1, -1, 1, max(1, o.QPs)
 	o.TxDepth, o.RxDepth, o.Timeout, o.Iterations = 16, 64, 18, max(o.Iterations, 100)
@@ -40,8 +40,7 @@ func complete(t *testing.T, o Options, size string) Options {
 	return o
 }
 
-// serve runs a server at a free port, and tells the client where it is. The channels tell when it waits,
-// and its end.
+// serve runs a server on a free port and sets the client's address. The channels report when it waits, and its end.
 func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended <-chan error) {
 	t.Helper()
 	server.Port = freePort(t)
@@ -53,24 +52,24 @@ func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended 
 	return waiting, end
 }
 
-// differ runs a server and a client that were told differently, and returns what each says.
+// differ runs a server and a client with different options and returns their errors.
 func differ(t *testing.T, server, client Options) (served, asked error) {
 	waits, ended := serve(t, &server, &client)
 	select {
 	case <-waits:
 	case err := <-ended:
-		require.NoError(t, err, "the server does not wait")
+		require.NoError(t, err, "the server is not waiting")
 	}
 	_, asked = Run(t.Context(), &client)
 	select {
 	case served = <-ended:
 	case <-time.After(time.Minute):
-		t.Fatal("the server does not end")
+		t.Fatal("the server is still running")
 	}
 	return served, asked
 }
 
-// TestEndsDiffer: two ends that were told differently say so before they measure, both of them, and what each runs.
+// TestEndsDiffer checks that both ends detect different options before the test and report both commands.
 func TestEndsDiffer(t *testing.T) {
 	type pair struct{ a, b Options }
 	var pairs []pair
@@ -110,7 +109,7 @@ func TestEndsDiffer(t *testing.T) {
 	}
 }
 
-// TestTask: what one end sends the other one reads; nonsense is refused.
+// TestTask checks the encoding of tasks.
 func TestTask(t *testing.T) {
 	for _, o := range append(kinds,
 		Options{Verb: "send", Both: true, Manager: true, Connection: "UD", QPs: 7, All: true},
@@ -119,7 +118,7 @@ func TestTask(t *testing.T) {
 		for _, global := range []bool{false, true} {
 			b := o.task(global).put()
 			assert.Len(t, b, taskBytes)
-			assert.LessOrEqual(t, len(b), keyBytes, "the link of -R has no more")
+			assert.LessOrEqual(t, len(b), keyBytes, "too large for the link of -R")
 			back, err := taskOf(b)
 			require.NoError(t, err)
 			assert.Equal(t, o.task(global), back)
@@ -130,11 +129,11 @@ func TestTask(t *testing.T) {
 		bad := o.task(true).put()
 		bad[at] = 9
 		_, err := taskOf(bad)
-		assert.ErrorContains(t, err, "a test that there is not: 0")
+		assert.ErrorContains(t, err, "invalid test description from the peer: 0")
 	}
 }
 
-// TestTaskCommand: what is said to be run is run so.
+// TestTaskCommand checks the command lines of tasks.
 func TestTaskCommand(t *testing.T) {
 	o := complete(t, Options{Verb: "write", Latency: true, Manager: true}, "64")
 	assert.Equal(t, "goverbs perf write --lat -R -s 64 -n 100", o.task(true).command())
@@ -144,7 +143,7 @@ func TestTaskCommand(t *testing.T) {
 	assert.Equal(t, "ib_atomic_bw -b -D 5 -q 3", o.task(true).perftest())
 }
 
-// TestUnconfirmedConnections: requests that another host never confirms do not delay the peer of a server with -R.
+// TestUnconfirmedConnections checks that unconfirmed requests from another host do not delay the peer of a server with -R.
 func TestUnconfirmedConnections(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour
@@ -159,7 +158,7 @@ func TestUnconfirmedConnections(t *testing.T) {
 	require.NoError(t, errors.Join(err, <-ended))
 }
 
-// TestTwoPeers: of two clients at once, a server with -R serves one, and closes the connection of the other.
+// TestTwoPeers checks that a server with -R serves one of two clients and closes the connection of the other.
 func TestTwoPeers(t *testing.T) {
 	server := complete(t, Options{Verb: "send", Manager: true}, "64")
 	client := server
@@ -183,7 +182,7 @@ func TestTwoPeers(t *testing.T) {
 	assert.Error(t, second)
 }
 
-// TestStrangersOverTCP: a server with -R goes on when something that is no peer comes over TCP.
+// TestStrangersOverTCP checks that a server with -R ignores TCP connections that are not from a peer.
 func TestStrangersOverTCP(t *testing.T) {
 	server := complete(t, Options{Verb: "send", Manager: true}, "64")
 	client := server

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// The baseline is the same test over TCP, between the same two ends, before the one over RDMA. The server listens at a
-// port of its own; for each size the client makes a connection, which begins with what both have said on their link.
-// perftest has nothing of the kind, so both ends need to be goverbs: they say so behind the end of their version, where
-// perftest does not look.
+// The baseline is the same test over TCP between the same ends, before the RDMA test. The server listens on another
+// port; the client opens a connection for each size and begins with the tokens that both ends exchanged on their link.
+// perftest has no such test, so both ends must be goverbs. They announce that after the NUL of their version string,
+// which perftest ignores.
 
 const (
-	brand      = "goverbs" // behind the version's NUL
-	asksForTCP = 't'       // behind that
-	tokenBytes = 16        // of each end
+	brand      = "goverbs" // after the NUL of the version
+	asksForTCP = 't'       // after the brand
+	tokenBytes = 16        // from each end
 	tcpLimit   = time.Second
 	tcpGrace   = 5 * time.Second
 )
 
-// branded is a version with the mark of this program.
+// branded returns a version string that identifies goverbs.
 func (o *Options) branded(version string) []byte {
 	b := make([]byte, 16)
 	n := copy(b, version) + 1
@@ -40,7 +40,7 @@ func (o *Options) branded(version string) []byte {
 	return b
 }
 
-// brandOf says if the peer is goverbs, and asks for a baseline.
+// brandOf reports whether the peer is goverbs, and whether it requests a baseline.
 func brandOf(rest string) (ours, asks bool) {
 	n := len(brand)
 	return len(rest) > n && rest[:n] == brand, len(rest) > n && rest[:n] == brand && rest[n] == asksForTCP
@@ -51,11 +51,11 @@ type baseline struct {
 	*Options
 	ctx   context.Context
 	token []byte // of both ends
-	where string // of the server
+	where string // address of the server
 	wait  net.Listener
 }
 
-// meetTCP has both ends agree where the baseline is measured.
+// meetTCP exchanges tokens and the port of the baseline.
 func (o *Options) meetTCP(ctx context.Context, l link, own netip.Addr) (b *baseline, err error) {
 	b = &baseline{Options: o, ctx: ctx}
 	mine, theirs := make([]byte, tokenBytes), make([]byte, tokenBytes)
@@ -81,14 +81,14 @@ func (o *Options) meetTCP(ctx context.Context, l link, own netip.Addr) (b *basel
 	if o.client() {
 		n := binary.BigEndian.Uint64(given[:])
 		if n == 0 || n > 65535 {
-			return nil, fmt.Errorf("the peer says that it waits for TCP at port %d", n)
+			return nil, fmt.Errorf("invalid TCP port %d from the peer", n)
 		}
 		b.where = net.JoinHostPort(o.Peer, strconv.Itoa(int(n)))
 	}
 	return b, nil
 }
 
-// Close ends what waits for connections.
+// Close closes the listener.
 func (b *baseline) Close() error {
 	if b.wait == nil {
 		return nil
@@ -96,12 +96,12 @@ func (b *baseline) Close() error {
 	return b.wait.Close()
 }
 
-// rows measures all sizes; on the server there are none. An error ends the baseline, not the test.
+// rows measures all sizes. On the server it returns no rows. An error ends the baseline, not the test.
 func (b *baseline) rows() (rows []*Row, err error) {
 	for _, size := range b.Sizes {
 		row, err := b.one(size)
 		if err != nil {
-			return rows, fmt.Errorf("TCP, messages of %d bytes: %w", size, err)
+			return rows, fmt.Errorf("TCP, message size %d: %w", size, err)
 		}
 		rows = append(rows, row)
 	}
@@ -125,7 +125,7 @@ func (b *baseline) one(size int) (*Row, error) {
 	return nil, t.serve()
 }
 
-// limit is how long a size takes at most.
+// limit returns the time limit for a size.
 func (b *baseline) limit() time.Duration {
 	if b.Duration > 0 {
 		return b.Duration
@@ -133,7 +133,7 @@ func (b *baseline) limit() time.Duration {
 	return tcpLimit
 }
 
-// connect makes the connection of a size. The server takes none but the client's.
+// connect opens the connection for a size. The server accepts only the client.
 func (b *baseline) connect() (*net.TCPConn, error) {
 	if b.client() {
 		d := net.Dialer{Timeout: tcpGrace}
@@ -162,17 +162,17 @@ func (b *baseline) connect() (*net.TCPConn, error) {
 		if err == nil && subtle.ConstantTimeCompare(said, b.token) == 1 {
 			return c, nil
 		}
-		_ = c.Close() // somebody else
+		_ = c.Close() // not the client
 	}
 }
 
-// tcpRows measures the baseline if one of the ends asks for it, and says why there is none.
+// tcpRows measures the baseline if either end requests it. Otherwise it returns the reason.
 func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, why string, err error) {
 	if !r.o.TCP && !t.tcp {
 		return nil, "", nil
 	}
 	if !t.goverbs {
-		return nil, "no baseline over TCP: the peer is perftest, and both ends need to be goverbs perf for it", nil
+		return nil, "no TCP baseline: the peer is perftest; use goverbs perf on both ends", nil
 	}
 	b, err := r.o.meetTCP(ctx, l, l.local())
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, why st
 		return nil, "", context.Cause(ctx)
 	}
 	if bad != nil {
-		rows, why = nil, "no baseline: "+bad.Error()
+		rows, why = nil, "no TCP baseline: "+bad.Error()
 	}
 	return rows, why, swap(l, r.o.client(), make([]byte, tokenBytes), make([]byte, tokenBytes))
 }

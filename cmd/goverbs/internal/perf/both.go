@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// both measures while the peer does the same. The row has the rates of both ends. perftest's programs meet in another
-// order after sends than after other operations.
+// both measures both directions at once. The row has the sum of both rates. For sends, perftest synchronizes in another
+// order than for other operations.
 func (t *test) both(size int) (*Row, error) {
 	o := t.o
-	if o.Verb == "send" { // they have met
+	if o.Verb == "send" { // already synchronized
 		row, err := t.exchange(size)
 		if t.ctx.Err() != nil {
 			return row, err
 		}
 		if err == nil && o.Duration == 0 {
 			err = t.within(t.silence(size), func() error {
-				_, err := tell(t.l, o.client(), row.outcome())
+				_, err := swapOutcomes(t.l, o.client(), row.outcome())
 				return err
 			})
 		}
@@ -35,7 +35,7 @@ func (t *test) both(size int) (*Row, error) {
 	if err != nil || t.ctx.Err() != nil {
 		return row, err
 	}
-	// The peer does as much, if at another pace.
+	// The peer sends as many messages at its own rate.
 	return row, t.within(o.Silence+10*time.Since(began), func() error {
 		if o.All {
 			if err := t.wait(t.l); err != nil {
@@ -46,23 +46,23 @@ func (t *test) both(size int) (*Row, error) {
 	})
 }
 
-// withPeers tells the peer what this end measured, and adds what the peer did.
+// withPeers exchanges results with the peer and adds the peer's.
 func (r *Row) withPeers(l link, client bool) error {
-	theirs, err := tell(l, client, r.outcome())
+	theirs, err := swapOutcomes(l, client, r.outcome())
 	if err != nil {
 		return err
 	}
-	if !(theirs.rate >= 0 && theirs.rate < 1e12) { // also what is no number
-		return fmt.Errorf("the peer says that it had %v million messages a second", theirs.rate)
+	if !(theirs.rate >= 0 && theirs.rate < 1e12) { // rejects NaN, too
+		return fmt.Errorf("invalid rate from the peer: %v million messages per second", theirs.rate)
 	}
 	r.add(theirs.rate * 1e6)
 	return nil
 }
 
-// lost is how long both ends wait for what the other one has sent.
+// lost is the time after which messages of the other end count as lost.
 const lost = 10 * time.Second
 
-// exchange sends and receives. The server begins when the first message has come.
+// exchange sends and receives. The server starts when the first message arrives.
 func (t *test) exchange(size int) (*Row, error) {
 	o := t.o
 	last, total, until := t.last(), o.Iterations*o.QPs, t.deadline()
@@ -106,8 +106,8 @@ func (t *test) exchange(size int) (*Row, error) {
 			return nil, errQuiet
 		}
 		if arrived > 0 && time.Since(heard) > lost {
-			return nil, fmt.Errorf("%d of %d messages have come, and none for %v: %s loses what the receiver has no "+
-				"room for; a deeper receive queue (-r) or shorter send queue (-t) may help", arrived, total, lost,
+			return nil, fmt.Errorf("received %d of %d messages, none for %v: %s drops messages without a receive; use a "+
+				"deeper receive queue (-r) or a shorter send queue (-t)", arrived, total, lost,
 				o.Connection)
 		}
 	}

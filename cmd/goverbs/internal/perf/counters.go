@@ -15,8 +15,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// counters are all that the driver and the kernel count at the port: hw_counters and counters, by name. A driver may
-// have none.
+// counters returns hw_counters and counters of the port, by name. A driver may have none.
 func (r *rig) counters() map[string]uint64 {
 	all, err := r.device.HWCounters(r.port)
 	if err != nil {
@@ -29,7 +28,7 @@ func (r *rig) counters() map[string]uint64 {
 	return all
 }
 
-// portCounters adds what the kernel counts for every driver. Where both have a name, the driver's stays.
+// portCounters adds the kernel's counters for the port. If the driver has a counter of that name, it takes precedence.
 func portCounters(f fs.FS, device string, port int, all map[string]uint64) {
 	dir := fmt.Sprintf("%s/%s/ports/%d/counters", sysfs.Dir, device, port)
 	for _, name := range sysfs.List(f, dir) {
@@ -40,7 +39,7 @@ func portCounters(f fs.FS, device string, port int, all map[string]uint64) {
 	}
 }
 
-// changes are the differences, without what stayed as it was.
+// changes returns the differences other than 0.
 func changes(before, after map[string]uint64) map[string]int64 {
 	all := map[string]int64{}
 	for name, n := range after {
@@ -56,7 +55,7 @@ func (r *Report) writeCounters(w io.Writer) (err error) {
 	if len(r.Counters) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\ncounters of %s meanwhile\n", r.Device)
+	fmt.Fprintf(w, "\n%s counters during the test\n", r.Device)
 	for _, name := range slices.Sorted(maps.Keys(r.Counters)) {
 		_, err = fmt.Fprintf(w, "  %-32s %+d\n", name, r.Counters[name])
 	}

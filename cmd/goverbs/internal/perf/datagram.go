@@ -13,17 +13,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// With -R, the client learns from the connection manager where the server's UD queue pair is. If the server has to send
-// as well, it learns of the client's by its first datagram: the number is its immediate data, and its header has the
-// way back.
+// With -R, the connection manager gives the client the server's UD queue pair. If the server sends as well, the client
+// announces its own with its first datagram: the QP number is its immediate data, and its GRH has the return path.
 
-// greeting is how many bytes that datagram has; nobody reads them.
+// greeting is the size of that datagram; its contents are unused.
 const greeting = 4
 
-// answers says that the server sends messages to the client.
+// answers reports whether the server sends messages to the client.
 func (o *Options) answers() bool { return o.Latency || o.Both }
 
-// joinDatagrams connects the i-th queue pair, which is of type UD and belongs to id.
+// joinDatagrams connects the i-th queue pair, which has type UD and belongs to id.
 func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID) error {
 	e := r.ends[i]
 	param := cm.DefaultConnParam()
@@ -53,7 +52,7 @@ func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID)
 	return r.greeted(ctx, i)
 }
 
-// greet tells the server where this end is.
+// greet sends the first datagram.
 func (r *rig) greet(ctx context.Context, i int) error {
 	e := r.ends[i]
 	e.batch.Reset()
@@ -69,14 +68,14 @@ func (r *rig) greet(ctx context.Context, i int) error {
 	return err
 }
 
-// greeted hears where the client is. The Q_Key of both is the one of this queue pair.
+// greeted receives the first datagram. Both ends use the Q_Key of this queue pair.
 func (r *rig) greeted(ctx context.Context, i int) error {
 	wc, err := r.single(ctx, r.recvs)
 	if err != nil {
-		return fmt.Errorf("the client's first datagram, with -R: %w", err)
+		return fmt.Errorf("first datagram of the client (-R): %w", err)
 	}
 	if int(wc.WRID) != i || wc.WCFlags&ibv.WC_WITH_IMM == 0 {
-		return errors.New("the client's first datagram does not say where it is: it needs the same test as this end")
+		return errors.New("first datagram of the client lacks its address; use the same test on both ends")
 	}
 	e := r.ends[i]
 	attr, _, err := e.qp.Query(ibv.QP_QKEY)
@@ -95,7 +94,7 @@ func (r *rig) greeted(ctx context.Context, i int) error {
 
 // single waits for one completion.
 func (r *rig) single(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*stepTimeout)
 	defer cancel()
 	for {
 		n, err := cq.Poll(r.wcs[:1])

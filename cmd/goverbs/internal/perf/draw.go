@@ -2,7 +2,7 @@
 
 package perf
 
-// plot draws a plot as SVG.
+// plot writes a plot as SVG.
 func (m *markup) plot(p *plot) {
 	m.put("<section class=\"card\">\n<h2>%s</h2>\n", p.Title)
 	if len(p.Curves) > 1 {
@@ -28,7 +28,7 @@ func (m *markup) plot(p *plot) {
 	m.put("</section>\n")
 }
 
-// grid draws lines at round values, and what they stand for.
+// grid draws grid lines at round values, with labels.
 func (m *markup) grid(p *plot) {
 	const right, bottom = plotWidth - plotRight, plotHeight - plotBottom
 	for _, t := range p.Y {
@@ -43,7 +43,7 @@ func (m *markup) grid(p *plot) {
 	m.put(`<text transform="translate(14 %d) rotate(-90)" text-anchor="end">%s</text>`+"\n", plotTop, p.YName)
 }
 
-// curve draws a line, and places that say what is there.
+// curve draws a line with tooltips.
 func (m *markup) curve(c curve) {
 	m.put(`<g class="%s"><path class="curve" d="%s"/>`+"\n", c.Class, c.path())
 	for _, p := range c.Points {

@@ -19,19 +19,19 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// link is the connection on which two ends exchange what the test needs. perftest's rule: the client sends first, and
-// nobody sends twice without having received.
+// link is the connection over which two ends exchange parameters. As in perftest, the client sends first, and an end
+// sends again only after it has received.
 type link interface {
 	send(message []byte) error
-	receive(message []byte) error // exactly as many bytes
+	receive(message []byte) error // exactly len(message) bytes
 	keys() codec
-	local() netip.Addr // of this end
-	remote() string    // the peer's address
-	farewell()         // the last message, if the link has one
+	local() netip.Addr // address of this end
+	remote() string    // address of the peer
+	finish()           // sends the last message, if the link has one
 	Close() error
 }
 
-// swap exchanges messages of one size.
+// swap exchanges messages of equal size.
 func swap(l link, client bool, mine, theirs []byte) error {
 	if client {
 		return errors.Join(l.send(mine), l.receive(theirs))
@@ -45,16 +45,16 @@ func swap(l link, client bool, mine, theirs []byte) error {
 // tcp is a link over TCP.
 type tcp struct {
 	net.Conn
-	in  *io.PipeReader // what Conn brings
+	in  *io.PipeReader // data from Conn
 	end context.CancelCauseFunc
 }
 
-// overTCP makes a link of a connection. The test ends when ctx does. When the peer has closed the connection, a test
-// still has grace: its last message may come by another way.
+// overTCP returns a link over a connection. The test ends when ctx does, or grace after the peer has closed the
+// connection: the last messages may still be in flight.
 func overTCP(ctx context.Context, end context.CancelCauseFunc, c net.Conn) tcp {
 	context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	in, out := io.Pipe()
-	go func() { // reads all the time, so that it is noticed in the middle of a test that the peer is gone
+	go func() { // reads continuously, to detect during a test that the peer has gone
 		_, _ = io.Copy(out, c)
 		_ = out.CloseWithError(errGone)
 		time.AfterFunc(grace, func() { end(errGone) })
@@ -62,12 +62,12 @@ func overTCP(ctx context.Context, end context.CancelCauseFunc, c net.Conn) tcp {
 	return tcp{c, in, end}
 }
 
-// grace is how long a test goes on when the peer is gone.
+// grace is how long a test continues after the peer has gone.
 const grace = time.Second
 
-var errGone = errors.New("the peer closed the connection: it has ended, and says why")
+var errGone = errors.New("peer closed the connection; see its output")
 
-// half is how long the rest of a message may take, which all programs send at once: shorter ones are of another test.
+// half bounds the wait for the rest of a message: all programs send messages at once, and another test sends shorter ones.
 const half = 10 * time.Second
 
 func (t tcp) send(message []byte) error {
@@ -105,10 +105,10 @@ func (t tcp) local() netip.Addr {
 
 func (t tcp) remote() string { return t.RemoteAddr().String() }
 
-// farewell is what older ones read; newer ones have closed.
-func (t tcp) farewell() { _ = t.send([]byte("done\x00")) }
+// finish sends the message that older versions wait for; newer ones have already closed.
+func (t tcp) finish() { _ = t.send([]byte("done\x00")) }
 
-// meet connects to the peer, or waits for one. The link calls end when the peer is gone.
+// meet connects to the peer, or waits for one. When the peer has gone, the link calls end.
 func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, error) {
 	o := r.o
 	if o.Manager {
@@ -123,8 +123,8 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 		d := net.Dialer{Timeout: 10 * time.Second}
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)))
 		if err != nil {
-			return nil, fmt.Errorf("nobody waits at %s: start the same test there without a peer, as %s or goverbs "+
-				"perf; %w", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)), o, err)
+			address := net.JoinHostPort(o.Peer, strconv.Itoa(o.Port))
+			return nil, fmt.Errorf("no server on %s: %w; start %s or goverbs perf with the same options there", address, err, o)
 		}
 		return overTCP(ctx, end, c), nil
 	}
@@ -147,33 +147,33 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 	return overTCP(ctx, end, c), nil
 }
 
-// waits says where this end waits for its peer.
+// waits reports the address on which this end waits.
 func (o *Options) waits(at string) {
 	if o.Waiting != nil {
 		o.Waiting(at)
 	}
 }
 
-// version is what this end says it is: perftest's of which it speaks the exchange.
+// version is the perftest version whose exchange this package implements.
 const version = "6.06"
 
-// oldest is the version of perftest that speaks it, too.
+// oldest is the oldest compatible version of perftest.
 const oldest = 5.70
 
-// maxPage is the largest page of any system that perftest runs on, and more than any cache line: both ends make room
-// for one of the peer's.
+// maxPage exceeds the page size and cache line size of every system that perftest supports. Both ends reserve room for
+// one of the peer's.
 const maxPage = 1 << 20
 
-// terms are what two ends agree on before their queue pairs.
+// terms are the parameters that both ends agree on first.
 type terms struct {
 	version string
-	cycle   int // bytes: the target of an operation has as many at least
+	cycle   int // bytes: minimum size of the target of an operation
 	mtu     ibv.MTU
-	goverbs bool // the peer is this program
-	tcp     bool // and wants a baseline
+	goverbs bool // the peer is goverbs
+	tcp     bool // the peer requests a baseline
 }
 
-// agree exchanges versions, sizes of pages and cache lines, and MTUs; mtu is that of this end.
+// agree exchanges versions, page and cache line sizes, and MTUs; mtu is that of this end.
 func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 	client, mine, theirs := o.client(), o.branded(version), make([]byte, 16)
 	if err = swap(l, client, mine, theirs); err != nil {
@@ -183,7 +183,7 @@ func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 	t.version = said
 	t.goverbs, t.tcp = brandOf(rest)
 	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
-		return t, fmt.Errorf("the peer is no perftest of %.2f or later, for it says it is %q", oldest, t.version)
+		return t, fmt.Errorf("unsupported peer version %q; use perftest %.2f or later", t.version, oldest)
 	}
 	sizes := [2]int{os.Getpagesize(), 64}
 	for i := range sizes {
@@ -192,7 +192,7 @@ func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 		}
 		n := binary.BigEndian.Uint32(theirs)
 		if n > maxPage {
-			return t, fmt.Errorf("the peer says that its pages or cache lines have %d bytes", n)
+			return t, fmt.Errorf("invalid page or cache line size from the peer: %d bytes", n)
 		}
 		sizes[i] = max(sizes[i], int(n))
 	}
@@ -216,19 +216,19 @@ type keys struct {
 	rkey    uint32
 	address uint64
 	gid     ibv.GID
-	global  bool // it has a GID: the way is not that of a LID
+	global  bool // the path uses a GID
 	srqn    uint32
-	qkey    uint32 // of UD; nobody sends it
+	qkey    uint32 // for UD; not sent
 }
 
-// codec writes keys in the form of a link.
+// codec encodes keys for a link.
 type codec interface {
 	size(global bool) int
 	put(k *keys) []byte
 	get(b []byte, global bool) (keys, error)
 }
 
-// textKeys are those over TCP: hexadecimal numbers with a colon behind each.
+// textKeys is the encoding over TCP: hexadecimal numbers, each followed by a colon.
 type textKeys struct{}
 
 func (textKeys) size(global bool) int {
@@ -259,13 +259,13 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 		want += len(k.gid.Raw())
 	}
 	if len(fields) != want {
-		return k, fmt.Errorf("the peer sent %q as the keys of a queue pair: it has %d fields, not %d. If one end has "+
-			"-x, the other needs it as well", text, len(fields), want)
+		return k, fmt.Errorf("invalid queue pair keys from the peer: %q has %d fields, not %d; use -x on both ends or on "+
+			"neither", text, len(fields), want)
 	}
 	number := func(i, bits int) (n uint64) {
 		n, bad := strconv.ParseUint(fields[i], 16, bits)
 		if bad != nil && err == nil {
-			err = fmt.Errorf("the peer sent %q as the keys of a queue pair: field %d: %w", text, i+1, bad)
+			err = fmt.Errorf("invalid queue pair keys from the peer: %q: field %d: %w", text, i+1, bad)
 		}
 		return n
 	}
@@ -281,7 +281,7 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 	return k, err
 }
 
-// shake exchanges keys. Many of these exchanges only keep both ends in step.
+// shake exchanges keys. Many of these exchanges only synchronize both ends.
 func shake(l link, client bool, mine *keys) (keys, error) {
 	c := l.keys()
 	theirs := make([]byte, c.size(mine.global))
@@ -291,17 +291,17 @@ func shake(l link, client bool, mine *keys) (keys, error) {
 	return c.get(theirs, mine.global)
 }
 
-// outcome is what ends of a bandwidth test tell each other.
+// outcome is the result that the ends of a bandwidth test exchange.
 type outcome struct {
 	size, iterations    uint64
 	peak, average, rate float64
 }
 
-// errPairs says that the peer told of another queue pair than before: both exchange keys of each several times.
-var errPairs = fmt.Errorf("%w: it has another number of queue pairs, or exchanges them in another order", errOther)
+// errPairs reports keys of an unexpected queue pair. Both ends exchange the keys of each queue pair several times.
+var errPairs = fmt.Errorf("%w: number or order of queue pairs differs", errOther)
 
-// tell exchanges outcomes, and returns the peer's. That of a server that does nothing means nothing.
-func tell(l link, client bool, mine outcome) (peer outcome, err error) {
+// swapOutcomes exchanges outcomes and returns the peer's. The outcome of a server that only serves is meaningless.
+func swapOutcomes(l link, client bool, mine outcome) (peer outcome, err error) {
 	said := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
 		math.Float64bits(mine.rate)}
 	for i, n := range said {

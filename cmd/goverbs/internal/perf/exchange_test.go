@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// FuzzKeys: what a peer sends as keys is read as it was written, or refused with what it says.
+// FuzzKeys checks that keys are decoded as encoded, or rejected.
 func FuzzKeys(f *testing.F) {
 	whole := keys{lid: 0x1234, reads: 16, qpn: 0xabcdef, psn: 0x123456, rkey: 0xdeadbeef, address: 1 << 63,
 		global: true, srqn: 7}
@@ -33,7 +33,7 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, global bool) {
 		k, err := textKeys{}.get(text, global)
 		if err != nil {
-			assert.ErrorContains(t, err, "the peer sent ")
+			assert.ErrorContains(t, err, "invalid queue pair keys from the peer: ")
 			return
 		}
 		again, err := textKeys{}.get(textKeys{}.put(&k), global)
@@ -43,7 +43,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// TestKeys: both forms have the sizes of perftest's, and keep everything.
+// TestKeys checks both encodings.
 func TestKeys(t *testing.T) {
 	k := keys{lid: 1, reads: 2, qpn: 3, psn: 4, rkey: 5, address: 6, global: true, srqn: 7}
 	copy(k.gid.Raw()[:], "0123456789abcdef")
@@ -60,7 +60,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestAgree: two ends take the smaller MTU and the larger page; a peer that is none is refused.
+// TestAgree checks that two ends agree on the smaller MTU and the larger page, and reject other programs.
 func TestAgree(t *testing.T) {
 	meet := func(peer func(l link)) (terms, error) {
 		link := func(c net.Conn) link { return overTCP(t.Context(), func(error) {}, c) }
@@ -86,22 +86,22 @@ func TestAgree(t *testing.T) {
 		}
 	}
 	_, err = meet(says("5.10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
-	assert.ErrorContains(t, err, `the peer is no perftest of 5.70 or later, for it says it is "5.10"`)
+	assert.ErrorContains(t, err, `unsupported peer version "5.10"; use perftest 5.70 or later`)
 	_, err = meet(says("HTTP/1.1 400 Bad"))
 	assert.ErrorContains(t, err, "HTTP/1.1 400 Bad")
 	six := "6.24\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	_, err = meet(says(six, "\xff\xff\xff\xff"))
-	assert.ErrorContains(t, err, "pages or cache lines have 4294967295 bytes")
+	assert.ErrorContains(t, err, "cache line size from the peer: 4294967295 bytes")
 	_, err = meet(says(six, "\x00\x10\x00\x01"))
-	assert.ErrorContains(t, err, "1048577 bytes", "so much memory would be taken for it")
+	assert.ErrorContains(t, err, "1048577 bytes", "it would take too much memory")
 	_, err = meet(says(six))
-	assert.ErrorContains(t, err, "the peer closed the connection")
+	assert.ErrorContains(t, err, "peer closed the connection")
 	got, err = meet(says(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
 	require.NoError(t, err)
-	assert.Equal(t, terms{version: "6.24", cycle: 65536, mtu: ibv.MTU_2048}, got, "an MTU that is none does not count")
+	assert.Equal(t, terms{version: "6.24", cycle: 65536, mtu: ibv.MTU_2048}, got, "an invalid MTU is ignored")
 }
 
-// TestPeerEnds: each test ends soon after its peer, which it tells from one that is slow.
+// TestPeerEnds checks that each test ends soon after its peer has gone, but not when it is slow.
 func TestPeerEnds(t *testing.T) {
 	for _, test := range []Options{
 		{Verb: "write", Latency: true}, {Verb: "send", Latency: true}, {Verb: "send", Latency: true, Events: true},
@@ -119,7 +119,7 @@ func TestPeerEnds(t *testing.T) {
 			go func() {
 				for {
 					_, err := Run(t.Context(), client)
-					if err == nil || !strings.Contains(err.Error(), "nobody waits") {
+					if err == nil || !strings.Contains(err.Error(), "no server") {
 						ended <- err
 						return
 					}
@@ -137,7 +137,7 @@ func TestPeerEnds(t *testing.T) {
 	}
 }
 
-// TestSilentPeer: a peer that connects and says nothing keeps a server for a while only.
+// TestSilentPeer checks that a server disconnects a client that sends nothing.
 func TestSilentPeer(t *testing.T) {
 	server, _ := endsOf(t, Options{Verb: "send", Iterations: 10, Silence: 200 * time.Millisecond}, "64")
 	server.Waiting = func(string) {
@@ -152,25 +152,25 @@ func TestSilentPeer(t *testing.T) {
 	assert.ErrorIs(t, err, errSilent)
 }
 
-// TestSilentManager: a client does not ask a host that has no connection manager for longer than for Silence, either.
+// TestSilentManager checks that Silence also bounds the connection manager's connect to a host that does not answer.
 func TestSilentManager(t *testing.T) {
 	o := complete(t, Options{Verb: "send", Manager: true, Silence: 200 * time.Millisecond}, "64")
 	device, peer := twoAddresses()
 	o.Device, o.Peer = device, strings.TrimPrefix(peer, "soft@")
 	began := time.Now()
 	_, err := Run(t.Context(), &o)
-	assert.ErrorContains(t, err, "no answer came for 200ms")
-	assert.Less(t, time.Since(began), 30*time.Second, "a minute and more without")
+	assert.ErrorContains(t, err, "no answer for 200ms")
+	assert.Less(t, time.Since(began), 30*time.Second, "without it, more than a minute")
 }
 
-// TestRatesThatAreNone: a peer's rate that is no number is not printed as one.
+// TestRatesThatAreNone checks that an invalid rate from the peer is rejected.
 func TestRatesThatAreNone(t *testing.T) {
 	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
 		a, b := net.Pipe()
 		ends := [2]link{overTCP(t.Context(), func(error) {}, a), overTCP(t.Context(), func(error) {}, b)}
-		go func() { _, _ = tell(ends[1], false, outcome{rate: rate}) }()
+		go func() { _, _ = swapOutcomes(ends[1], false, outcome{rate: rate}) }()
 		row := &Row{}
-		assert.ErrorContains(t, row.withPeers(ends[0], true), "million messages a second")
+		assert.ErrorContains(t, row.withPeers(ends[0], true), "million messages per second")
 		assert.Zero(t, row.Mps)
 		a.Close()
 		b.Close()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// foreign reports whether a file belongs to another user than this one and root.
+// foreign reports whether a file belongs to a user other than this one and root.
 func foreign(info os.FileInfo) bool {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	return ok && of.Uid != 0 && int(of.Uid) != os.Geteuid()

@@ -14,31 +14,31 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// What histograms of latencies keep: values from a nanosecond to an hour, with three digits.
+// Range and precision of latency histograms: 1 ns to 1 h, three significant digits.
 const (
 	hdrMost   = int64(time.Hour)
 	hdrDigits = 3
 )
 
-// hdrSteps is how many lines of a percentile distribution are between each share and the half of what it leaves.
+// hdrSteps is the number of lines of a percentile distribution per halving of the remaining share.
 const hdrSteps = 5
 
-// distribution says if a file of that name has one histogram, as text.
+// distribution reports whether a file of that name has one histogram, as text.
 func distribution(name string) bool { return strings.EqualFold(filepath.Ext(name), ".hgrm") }
 
-// histograms says if latencies can be written to a file of that name.
+// histograms checks the file name for histograms.
 func (o *Options) histograms() error {
 	switch {
 	case o.HDR == "":
 	case !o.Latency:
-		return errors.New("histograms are those of latencies: add --lat, or leave out --hdr")
+		return errors.New("histograms need a latency test; add --lat or leave out --hdr")
 	case o.All && distribution(o.HDR):
-		return fmt.Errorf("%s has room for one histogram, and there is one for each size: name a FILE.hlog", o.HDR)
+		return fmt.Errorf("%s can hold only one histogram; name a FILE.hlog for several sizes", o.HDR)
 	}
 	return nil
 }
 
-// histogram has a row's latencies, in nanoseconds.
+// histogram returns the latencies of a row in nanoseconds.
 func (r *Row) histogram() (*hdrhistogram.Histogram, error) {
 	h := hdrhistogram.New(1, hdrMost, hdrDigits)
 	h.SetTag(fmt.Sprintf("%d-bytes", r.Size))
@@ -52,8 +52,8 @@ func (r *Row) histogram() (*hdrhistogram.Histogram, error) {
 	return h, nil
 }
 
-// SaveHistograms writes the latencies of each size to a file. One with the name FILE.hgrm is a table of percentiles, in
-// microseconds, for HdrHistogram's plotter; any other one is a log of compressed histograms, in nanoseconds.
+// SaveHistograms writes the latencies of each size to a file. FILE.hgrm is a percentile table in microseconds for
+// HdrHistogram's plotter; any other file is a log of compressed histograms in nanoseconds.
 func (r *Report) SaveHistograms(name string) error {
 	return save(name, func(w io.Writer) error {
 		if distribution(name) {
@@ -63,9 +63,9 @@ func (r *Report) SaveHistograms(name string) error {
 	})
 }
 
-// save writes a file whole, or not at all. What is no file, such as a pipe, /dev/stdout or another device, is written
-// to, for a file in its place would be none of them; a link leads to the file. A link or pipe that another user has put
-// there is refused, also if it takes the place of a link of this user at the last moment.
+// save writes a file atomically. It writes directly to a file that is not regular, such as a pipe or /dev/stdout, and
+// follows symbolic links. It refuses a link or pipe of another user, even if one replaces this user's link while save
+// runs.
 func save(name string, write func(io.Writer) error) error {
 	info, err := os.Lstat(name)
 	switch {
@@ -106,9 +106,9 @@ func linkOfAnother(name string) error {
 	return fmt.Errorf("write: %q: a link of another user is not followed", name)
 }
 
-// target follows links from a name to the name of a file.
+// target follows symbolic links from a name.
 func target(name string) (string, error) {
-	for range 40 { // as the kernel does
+	for range 40 { // like the kernel
 		to, err := readLink(name)
 		if err != nil || to == "" {
 			return name, err

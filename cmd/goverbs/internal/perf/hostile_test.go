@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestHostilePeer: whatever a peer says in whichever step, an end says that it fails, soon. Nothing that it says has it
-// read or write elsewhere, or take much memory.
+// TestHostilePeer checks that an end fails soon after invalid data in any step of the exchange, accesses no other memory
+// and allocates little.
 func TestHostilePeer(t *testing.T) {
 	for seed := range 60 {
 		o := kinds[seed%len(kinds)]
@@ -29,7 +29,7 @@ func TestHostilePeer(t *testing.T) {
 				return
 			}
 			o.Port = l.Addr().(*net.TCPAddr).Port
-			asks := seed/len(kinds)%2 == 0 // the hostile one is the client
+			asks := seed/len(kinds)%2 == 0 // the hostile end is the client
 			if asks {
 				assert.NoError(t, l.Close())
 				o.Waiting = func(string) {
@@ -55,16 +55,16 @@ func TestHostilePeer(t *testing.T) {
 			case err := <-ended:
 				assert.Error(t, err)
 			case <-time.After(time.Minute):
-				t.Error("it does not end")
+				t.Error("still running")
 			}
 		})
 	}
 }
 
-// hostile carries out the exchange up to some step, and then says something else.
+// hostile runs the exchange up to a random step and then sends invalid data.
 func hostile(c net.Conn, rnd *rand.Rand, o *Options, client bool) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(3 * time.Second)) // a server waits for a test as long as its client is there
+	_ = c.SetDeadline(time.Now().Add(3 * time.Second)) // a server waits as long as its client is connected
 	k := keys{reads: 1, qpn: rnd.Uint32() & 0xffffff, rkey: rnd.Uint32(), address: rnd.Uint64(), global: true}
 	copy(k.gid.Raw()[10:], "\xff\xff\x7f\x00\x00\x01")
 	first := []byte("6.06\x00goverbs\x00\x00\x00\x00")
@@ -100,5 +100,5 @@ func hostile(c net.Conn, rnd *rand.Rand, o *Options, client bool) {
 			}
 		}
 	}
-	_, _ = io.Copy(io.Discard, c) // and says nothing more
+	_, _ = io.Copy(io.Discard, c) // and sends nothing more
 }

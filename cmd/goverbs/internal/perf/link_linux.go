@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readLink returns where a link of this user or of root leads, or "" for a name that is not a link. The owner and the text are
-// those of one file, whatever else gets its name meanwhile.
+// readLink returns the target of a link of this user or of root, or "" for a name that is not a link. Owner and target
+// are read from one file, even if another takes its name.
 func readLink(name string) (string, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ package perf
 
 import "os"
 
-// readLink returns where a link of this user or of root leads, or "" for a name that is not a link.
+// readLink returns the target of a link of this user or of root, or "" for a name that is not a link.
 func readLink(name string) (string, error) {
 	info, err := os.Lstat(name)
 	switch {

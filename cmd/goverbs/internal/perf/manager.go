@@ -20,31 +20,31 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// keyBytes is the size of the keys of a queue pair over a connection of the connection manager, the largest message.
+// keyBytes is the size of keys over the connection manager, the largest message.
 const keyBytes = 56
 
-// connected is a link over a connection of the connection manager, and where those of the queue pairs come from.
+// connected is a link over a connection of the connection manager, and the source of the queue pairs' connections.
 type connected struct {
 	ctx      context.Context
 	o        *Options
 	manager  func(rdmacm.PortSpace) (*cm.ID, error)
 	own      netip.AddrPort
 	peer     netip.AddrPort
-	listener *cm.ID // of the server
-	data     *cm.ID // likewise, of connections of queue pairs; the same one unless they are of type UD
+	listener *cm.ID // server only
+	data     *cm.ID // server only, for connections of queue pairs; the same as listener except for UD
 	id       *cm.ID
-	mr       *rdma.MR // of a message to send, and behind it one to receive
+	mr       *rdma.MR // a message to send, followed by one to receive
 }
 
-// patience is for steps of the connection manager.
-const patience = 2 * time.Second
+// stepTimeout bounds each step of the connection manager.
+const stepTimeout = 2 * time.Second
 
-// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of a device's GID.
-// What there is already is returned with an error, too.
+// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of the device's GID.
+// With an error it returns the resources created so far.
 func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	o := r.o
 	if r.gid == nil {
-		return &connected{}, fmt.Errorf("port %d of %s has no GID with an address, which -R needs", r.port,
+		return &connected{}, fmt.Errorf("-R: port %d of %s has no GID with an IP address", r.port,
 			r.device.Name())
 	}
 	backend := r.device.Info().Backend
@@ -75,27 +75,27 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		stop()
 		return l, err
 	}
-	if err = l.equip(); err != nil {
+	if err = l.setup(); err != nil {
 		return l, err
 	}
 	if err = l.join(l.id); err != nil {
 		if other := r.tryTCP(ctx); other != nil {
 			return l, other
 		}
-		err = fmt.Errorf("nobody waits at %v: start the same test there without a peer and with -R, as %s or "+
-			"goverbs perf; %w", l.peer, o, err)
+		err = fmt.Errorf("no server on %v: %w; start %s or goverbs perf with -R and the same options there", l.peer, err,
+			o)
 	}
 	return l, err
 }
 
-// handshakes is how many peers may be about to confirm their connections at once.
+// handshakes is the maximum number of unconfirmed connections.
 const handshakes = 16
 
-// handshakeTimeout limits the time that a peer has to confirm its connection. A test changes it.
+// handshakeTimeout bounds the wait for the peer to confirm its connection. A test changes it.
 var handshakeTimeout = 5 * time.Second
 
-// await waits for a peer that confirms its connection: a request alone may be a stranger's. Several are answered at
-// once, so that strangers do not delay the peer, which is the first one to confirm.
+// await waits for a peer that confirms its connection: a bare request may come from another program. It accepts several
+// at once, and the first one to confirm is the peer.
 func (l *connected) await(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -122,13 +122,13 @@ func (l *connected) await(ctx context.Context) error {
 				case peers <- peer:
 					stop()
 					return
-				default: // another one was first
+				default: // another connection was first
 				}
 			}
 			if err = errors.Join(err, peer.Close()); err != nil {
 				fail(err)
 			}
-		}, func() { _ = id.Close() }) // which rejects the request
+		}, func() { _ = id.Close() }) // rejects the request
 	}
 	free.Wait()
 	select {
@@ -140,10 +140,10 @@ func (l *connected) await(ctx context.Context) error {
 	}
 }
 
-// confirmed answers a request, and reports whether the peer confirms its connection. An error is one of this end.
+// confirmed accepts a request and reports whether the peer confirms the connection. The error is local.
 func (l *connected) confirmed() (bool, error) {
-	if err := l.equip(); err != nil {
-		if l.id.Reject(nil) == nil { // the peer still waits
+	if err := l.setup(); err != nil {
+		if l.id.Reject(nil) == nil { // the peer is still waiting
 			return false, err
 		}
 		return false, nil
@@ -158,7 +158,7 @@ func (l *connected) watch(end context.CancelCauseFunc) {
 	}
 }
 
-// space is where the connections of queue pairs have their ports.
+// space returns the port space of the queue pairs' connections.
 func (o *Options) space() rdmacm.PortSpace {
 	if o.Connection == "UD" {
 		return rdmacm.PS_UDP
@@ -166,14 +166,14 @@ func (o *Options) space() rdmacm.PortSpace {
 	return rdmacm.PS_TCP
 }
 
-// listen waits for connections at the test's port.
+// listen listens on the port of the test.
 func (l *connected) listen(space rdmacm.PortSpace) (*cm.ID, error) {
 	id, err := l.manager(space)
 	if err != nil {
 		return nil, err
 	}
 	if err = id.Bind(netip.AddrPortFrom(l.own.Addr(), uint16(l.o.Port))); err == nil {
-		err = id.Listen(0) // the most: requests that are taken wait for one of the places
+		err = id.Listen(0) // 0: the maximum backlog
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -181,14 +181,14 @@ func (l *connected) listen(space rdmacm.PortSpace) (*cm.ID, error) {
 	return id, nil
 }
 
-// resolve makes an ID that knows the way to the peer.
+// resolve creates an ID with a resolved route to the peer.
 func (l *connected) resolve(space rdmacm.PortSpace) (*cm.ID, error) {
 	id, err := l.manager(space)
 	if err != nil {
 		return nil, err
 	}
-	if err = id.ResolveAddr(l.ctx, l.own, l.peer, patience); err == nil {
-		err = id.ResolveRoute(l.ctx, patience)
+	if err = id.ResolveAddr(l.ctx, l.own, l.peer, stepTimeout); err == nil {
+		err = id.ResolveRoute(l.ctx, stepTimeout)
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -196,8 +196,8 @@ func (l *connected) resolve(space rdmacm.PortSpace) (*cm.ID, error) {
 	return id, nil
 }
 
-// equip makes the queue pair and the memory of the link.
-func (l *connected) equip() error {
+// setup creates the queue pair and the memory of the link.
+func (l *connected) setup() error {
 	caps := ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 	if _, err := l.id.CreateQP(nil, &ibv.QPInitAttr{Cap: caps}, rdma.QueueOptions{}); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (l *connected) equip() error {
 // expect posts a receive for one message.
 func (l *connected) expect() error { return l.id.PostRecv(0, l.mr.Bytes()[keyBytes:], l.mr) }
 
-// join connects an ID: the client asks, the server accepts. The connection manager alone would ask for a minute.
+// join connects an ID: the client connects, the server accepts. The connection manager's own timeout is a minute.
 func (l *connected) join(id *cm.ID) error {
 	param := cm.DefaultConnParam()
 	param.RetryCount, param.RNRRetryCount = 7, 7
@@ -224,7 +224,7 @@ func (l *connected) join(id *cm.ID) error {
 		defer cancel()
 		err := id.Connect(ctx, &param, nil)
 		if ctx.Err() != nil && l.ctx.Err() == nil {
-			err = fmt.Errorf("no answer came for %v (--silence): %w", l.o.Silence, err)
+			err = fmt.Errorf("no answer for %v (--silence): %w", l.o.Silence, err)
 		}
 		return err
 	}
@@ -233,7 +233,7 @@ func (l *connected) join(id *cm.ID) error {
 	return id.Accept(ctx, &param, nil)
 }
 
-// next returns the ID of the next queue pair: of a request of the peer's, or one that knows the way to it.
+// next returns the ID of the next queue pair: from a request of the peer, or resolved to it.
 func (l *connected) next() (*cm.ID, error) {
 	if l.o.client() {
 		return l.resolve(l.o.space())
@@ -243,13 +243,13 @@ func (l *connected) next() (*cm.ID, error) {
 		if err != nil || id.PeerAddr().Addr() == l.id.PeerAddr().Addr() {
 			return id, err
 		}
-		if err := id.Close(); err != nil { // a stranger's
+		if err := id.Close(); err != nil { // not from the peer
 			return nil, err
 		}
 	}
 }
 
-// again says if the peer refused since it does not listen yet: perftest's server listens anew for its queue pairs.
+// again reports whether the peer rejected because it is not listening yet: perftest's server listens anew for its queue pairs.
 func again(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -275,7 +275,7 @@ func (l *connected) receive(message []byte) error {
 		return err
 	}
 	if int(wc.ByteLen) != len(message) {
-		return fmt.Errorf("the peer sent %d bytes where %d are due: it needs the same test and options as this end",
+		return fmt.Errorf("unexpected message of %d bytes from the peer, want %d; use the same options on both ends",
 			wc.ByteLen, len(message))
 	}
 	copy(message, l.mr.Bytes()[keyBytes:])
@@ -286,7 +286,7 @@ func (*connected) keys() codec { return binaryKeys{} }
 
 func (l *connected) local() netip.Addr { return l.own.Addr() }
 func (l *connected) remote() string    { return l.id.PeerAddr().String() }
-func (*connected) farewell()           {} // nobody has a receive for it
+func (*connected) finish()             {} // the peer has no receive for it
 
 func (l *connected) Close() (err error) {
 	if l.mr != nil {
@@ -304,7 +304,7 @@ func (l *connected) Close() (err error) {
 	return err
 }
 
-// binaryKeys are those over a connection of the connection manager: numbers with their most significant byte first.
+// binaryKeys is the encoding over the connection manager: big-endian numbers.
 type binaryKeys struct{}
 
 func (binaryKeys) size(bool) int { return keyBytes }

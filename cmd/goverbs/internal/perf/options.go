@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package perf measures bandwidth and latency between two hosts. The other end is this package or a program of
-// linux-rdma/perftest (ib_send_bw, ib_read_lat, and so on) from 4.5 on: it speaks their exchange in both roles.
+// Package perf measures bandwidth and latency between two hosts. The peer is this package or a program of
+// linux-rdma/perftest 4.5 or later (ib_send_bw, ib_read_lat, ...), as client or server. [Run] runs a test and returns a
+// [Report].
 package perf
 
 import (
@@ -14,47 +15,47 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Options say what to measure. Both ends must be told the same of everything above Device: perftest's exchange has no
-// place for it.
+// Options describe a test. Both ends must have the same values of the fields above Device, which perftest's exchange
+// does not transfer.
 type Options struct {
 	Verb       string        // "send", "write", "read", "atomic"
 	Latency    bool          // otherwise bandwidth
-	Both       bool          // both ends send, write, read or add at the same time
+	Both       bool          // both directions at once
 	Connection string        // "RC", "UC", "UD"
-	Sizes      []int         // bytes of a message, one test each
-	All        bool          // Sizes are all powers of two, as of perftest's -a
-	Iterations int           // messages of each queue pair
-	Duration   time.Duration // 0: Iterations count
+	Sizes      []int         // message sizes in bytes, one test each
+	All        bool          // Sizes are all powers of two, like perftest's -a
+	Iterations int           // messages per queue pair
+	Duration   time.Duration // 0: use Iterations
 	QPs        int
 
 	Device   string
-	GIDIndex int // -1: the best
+	GIDIndex int // -1: choose automatically
 	Peer     string
-	Port     int // of the exchange over TCP
+	Port     int // for the exchange over TCP
 	MTU      int // bytes; 0: the port's
 	TxDepth  int
 	RxDepth  int
-	List     int // requests of a post
-	Inline   int // messages up to so many bytes are inline; -1: what is usual for the test
-	Moderate int // every so many requests of a queue pair have a completion
+	List     int // work requests per post
+	Inline   int // maximum size of inline messages; -1: perftest's default
+	Moderate int // signal every Nth work request
 	Events   bool
-	Timeout  int  // of an acknowledgement: 4.096 µs * 2^Timeout; 0 is none
-	Manager  bool // queue pairs connect by the connection manager, and the exchange is over one of its connections
+	Timeout  int  // ACK timeout: 4.096 µs * 2^Timeout; 0: infinite
+	Manager  bool // connect and exchange with the connection manager
 
-	Silence time.Duration // how long the peer may have nothing to say where it is its turn; 0: 30 s
+	Silence time.Duration // peer timeout; 0: 30 s
 
-	TCP      bool              // the same over TCP beside it, if both ends are this program
-	HDR      string            // file for histograms of latencies, or ""
-	Progress func(line string) // shows how far a long test is, "" at its end; nil: nobody looks
-	Waiting  func(at string)   // told where a server waits, once it does; nil: nobody is
+	TCP      bool              // also run over TCP; both ends must be goverbs
+	HDR      string            // file for latency histograms, or ""
+	Progress func(line string) // shows progress, "" at the end; may be nil
+	Waiting  func(at string)   // called when a server waits; may be nil
 
-	// Leave has another process close what this one has open of the kernel's connection manager, when this one has
-	// ended, and says if there is something: with -R, that may take Linux long after something failed. With nil, this
-	// one closes it and waits.
+	// Leave passes the open descriptors of the kernel's connection manager to another process, which closes them after
+	// this one has ended, and reports whether there are any: after a failure with -R, closing may take Linux long. If
+	// nil, Run closes them and waits.
 	Leave func() (left bool, err error)
 }
 
-// Defaults are perftest's.
+// Defaults of perftest.
 const (
 	DefaultPort      = 18515
 	DefaultSilence   = 30 * time.Second
@@ -66,55 +67,55 @@ const (
 	maxDepth         = 1 << 15
 )
 
-// Complete fills what is not set, and refuses what cannot be measured.
+// Complete sets defaults and validates the options.
 func (o *Options) Complete(size string) error {
 	switch o.Verb {
 	case "send", "write", "read", "atomic":
 	default:
-		return fmt.Errorf("there is no test of %q: send, write, read and atomic can be measured", o.Verb)
+		return fmt.Errorf("unknown test %q; use send, write, read or atomic", o.Verb)
 	}
 	o.Connection = strings.ToUpper(o.Connection)
 	if _, ok := transports[o.Connection]; !ok {
-		return fmt.Errorf("a connection of type %q cannot be measured: RC, UC and UD can", o.Connection)
+		return fmt.Errorf("unknown transport %q; use RC, UC or UD", o.Connection)
 	}
 	switch {
 	case o.Connection == "UD" && o.Verb != "send":
-		return fmt.Errorf("UD has no %s: measure send, or RC", o.Verb)
+		return fmt.Errorf("UD does not support %s; use send, or RC", o.Verb)
 	case o.Connection == "UC" && (o.Verb == "read" || o.Verb == "atomic"):
-		return fmt.Errorf("UC has no %s: measure send or write, or RC", o.Verb)
+		return fmt.Errorf("UC does not support %s; use send or write, or RC", o.Verb)
 	case o.Duration < 0:
-		return fmt.Errorf("a test of %v cannot end", o.Duration)
+		return fmt.Errorf("duration %v is negative; see -D", o.Duration)
 	case o.Duration > 0 && o.All:
-		return fmt.Errorf("all sizes and a duration exclude each other: name one size")
+		return fmt.Errorf("-a and -D cannot be combined; give one size with -s")
 	case o.Manager && o.Connection == "UC":
-		return errors.New("with -R, RC and UD can be measured, not UC: the connection manager has no port space for it")
+		return errors.New("-R does not support UC, which has no port space; use RC or UD")
 	case o.Latency && o.Both:
-		return errors.New("latency is that of one message after the other: leave out -b, or measure bandwidth")
+		return errors.New("--lat and -b cannot be combined; leave out one")
 	case o.Both && o.Events && o.Verb == "send":
-		return errors.New("an end that sends and receives asks two completion queues: leave out -e or -b")
+		return errors.New("send with -b polls two completion queues and cannot sleep; leave out -e or -b")
 	case o.Latency && o.QPs > 1:
-		return fmt.Errorf("latency is that of one queue pair, not of %d", o.QPs)
+		return fmt.Errorf("--lat uses one queue pair, not %d; leave out -q", o.QPs)
 	case o.Latency && o.List > 1:
-		return fmt.Errorf("latency is that of one message, not of lists of %d", o.List)
+		return fmt.Errorf("--lat posts one message at a time, not %d; leave out -l", o.List)
 	}
 	for _, n := range []struct {
 		what        string
 		n, from, to int
 	}{
-		{"the number of queue pairs", o.QPs, 1, maxQPs}, {"the depth of the send queue", o.TxDepth, 1, maxDepth},
-		{"the depth of the receive queue", o.RxDepth, 1, maxDepth}, {"the length of lists", o.List, 1, o.TxDepth},
-		{"the number of iterations", o.Iterations, 1, 1 << 30}, {"the port", o.Port, 1, 65535},
-		{"the timeout", o.Timeout, 0, 31}, {"the silence of a peer", int(o.Silence / time.Second), 0, 1 << 30},
+		{"number of queue pairs", o.QPs, 1, maxQPs}, {"send queue depth", o.TxDepth, 1, maxDepth},
+		{"receive queue depth", o.RxDepth, 1, maxDepth}, {"post list length", o.List, 1, o.TxDepth},
+		{"number of iterations", o.Iterations, 1, 1 << 30}, {"port", o.Port, 1, 65535},
+		{"ACK timeout", o.Timeout, 0, 31}, {"peer timeout", int(o.Silence / time.Second), 0, 1 << 30},
 	} {
 		if n.n < n.from || n.n > n.to {
-			return fmt.Errorf("%s is %d: it is from %d to %d", n.what, n.n, n.from, n.to)
+			return fmt.Errorf("%s %d is not in %d to %d", n.what, n.n, n.from, n.to)
 		}
 	}
 	if o.MTU != 0 && ibvMTU(o.MTU) == 0 {
-		return fmt.Errorf("an MTU has 256, 512, 1024, 2048 or 4096 bytes, not %d", o.MTU)
+		return fmt.Errorf("invalid MTU %d; use 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
 	if o.Iterations%o.List != 0 {
-		return fmt.Errorf("%d iterations are no whole number of lists of %d", o.Iterations, o.List)
+		return fmt.Errorf("%d iterations are not a multiple of the list length %d", o.Iterations, o.List)
 	}
 	if o.Silence == 0 {
 		o.Silence = DefaultSilence
@@ -123,7 +124,7 @@ func (o *Options) Complete(size string) error {
 	if o.Latency || o.Verb == "read" && o.TxDepth == 1 {
 		o.Moderate = 1
 	}
-	if o.Moderate%o.List != 0 { // whole lists have a completion
+	if o.Moderate%o.List != 0 { // signal the last request of a list
 		o.Moderate = max(o.List, o.Moderate/o.List*o.List)
 	}
 	if err := o.histograms(); err != nil {
@@ -136,7 +137,7 @@ func (o *Options) sizes(size string) error {
 	switch {
 	case o.Verb == "atomic":
 		if size != "" && size != strconv.Itoa(atomicSize) {
-			return fmt.Errorf("atomic operations have %d bytes, not %s", atomicSize, size)
+			return fmt.Errorf("atomic operations use %d bytes, not %s", atomicSize, size)
 		}
 		o.Sizes, o.All = []int{atomicSize}, false
 	case o.All:
@@ -157,7 +158,7 @@ func (o *Options) sizes(size string) error {
 	return nil
 }
 
-// bytesOf reads a size: "65536", "64k", "1M".
+// bytesOf parses a size such as "65536", "64k" or "1M".
 func bytesOf(s string) (int, error) {
 	digits, unit := strings.TrimRight(s, "kKmM"), 1
 	switch strings.ToLower(s[len(digits):]) {
@@ -171,14 +172,14 @@ func bytesOf(s string) (int, error) {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 1 || n > maxSize/unit {
-		return 0, fmt.Errorf("%q is no size of a message: it is from 1 to 1 GiB, as 65536, 64k or 1M", s)
+		return 0, fmt.Errorf("invalid message size %q; use 1 to 1 GiB, such as 65536, 64k or 1M", s)
 	}
 	return n * unit, nil
 }
 
 var transports = map[string]ibv.QPType{"RC": ibv.QPT_RC, "UC": ibv.QPT_UC, "UD": ibv.QPT_UD}
 
-// ibvMTU is the enumerator of a number of bytes; 0: there is none.
+// ibvMTU returns the enumerator for an MTU in bytes, or 0.
 func ibvMTU(bytes int) ibv.MTU {
 	for m := ibv.MTU_256; m <= ibv.MTU_4096; m++ {
 		if 128<<m == bytes {
@@ -188,14 +189,14 @@ func ibvMTU(bytes int) ibv.MTU {
 	return 0
 }
 
-// oneSided says that the server's program has nothing to do while the test runs.
+// oneSided reports whether the server's program is idle during the test.
 func (o *Options) oneSided() bool {
 	return o.Verb == "read" || o.Verb == "atomic" || o.Verb == "write" && !o.Latency
 }
 
 func (o *Options) client() bool { return o.Peer != "" }
 
-// String names the test as perftest's program for it is called.
+// String returns the name of the equivalent perftest program.
 func (o *Options) String() string {
 	kind := "bw"
 	if o.Latency {

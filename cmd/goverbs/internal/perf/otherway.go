@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Where one end has -R and the other has not, they do not meet: one waits at a port of TCP, the other at one of the
-// connection manager. So an end with -R looks at TCP, too: a server there hears clients that come the other way, and a
-// client asks whether a server waits the other way. Both exchange what they are, and both end.
+// An end with -R and one without do not meet: one waits on a TCP port, the other on a port of the connection manager.
+// An end with -R therefore uses TCP, too: a server detects clients without -R, and a client checks whether the server
+// has no -R. Both ends then exchange their commands and stop.
 
-// soon is how long what is asked over TCP may take, for which nobody waits.
+// soon bounds the exchange over TCP.
 const soon = 5 * time.Second
 
-// refuseTCP has the test end when a client comes over TCP, until it is stopped. What is no client is not answered.
+// refuseTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other programs.
 func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
 	l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(r.o.Port)))
 	if err != nil {
-		return func() {} // somebody else has the port, which is well
+		return func() {} // another program has the port
 	}
 	var group sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -46,7 +46,7 @@ func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
 	}
 }
 
-// tryTCP says why a client finds nobody at the connection manager's port, if that is that the server has no -R.
+// tryTCP returns an error if the server waits without -R.
 func (r *rig) tryTCP(ctx context.Context) error {
 	d := net.Dialer{Timeout: soon}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(r.o.Peer, strconv.Itoa(r.o.Port)))
@@ -56,7 +56,7 @@ func (r *rig) tryTCP(ctx context.Context) error {
 	return r.otherWay(ctx, c)
 }
 
-// otherWay tells a peer that came over TCP what this end runs. It is nil if that is no peer.
+// otherWay sends this end's command to a peer that connected over TCP. It returns nil if that is not a peer.
 func (r *rig) otherWay(ctx context.Context, c net.Conn) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -68,8 +68,8 @@ func (r *rig) otherWay(ctx context.Context, c net.Conn) error {
 	if t.goverbs && err == nil {
 		err = compare(l, r.o.client(), r.o.task(r.gid != nil))
 	}
-	if err == nil { // the peer is perftest, for those of goverbs differ
-		err = fmt.Errorf("%w: this end has -R, the peer (perftest %s) has not; give it to both or to none", errDiffer,
+	if err == nil { // the peer is perftest: goverbs would have reported a difference
+		err = fmt.Errorf("%w: -R only on this end (peer: perftest %s); use it on both ends or neither", errDiffer,
 			t.version)
 	}
 	if !errors.Is(err, errDiffer) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// plot is a picture of curves, for a page. Positions are in its own units, width by height.
+// plot is a chart. Positions are in its own units, width by height.
 type plot struct {
 	Title, Note string
 	XName       string
@@ -19,7 +19,7 @@ type plot struct {
 	X, Y        []tick
 }
 
-// What a plot measures.
+// Layout of a plot.
 const (
 	plotWidth  = 760
 	plotHeight = 320
@@ -29,7 +29,7 @@ const (
 	plotBottom = 44
 )
 
-// tick is a line of the grid.
+// tick is a grid line.
 type tick struct {
 	At   float64
 	Text string
@@ -38,23 +38,23 @@ type tick struct {
 // curve is a line through points.
 type curve struct {
 	Name   string
-	Class  string // of its colour
+	Class  string // CSS class for the color
 	Points []point
 }
 
-// point is where a value is, and what it says.
+// point is a point with its tooltip.
 type point struct {
 	X, Y float64
 	Text string
 }
 
-// bar is a column of a histogram.
+// bar is a bar of a histogram.
 type bar struct {
 	X, Y, Width, Height float64
 	Text                string
 }
 
-// path is the line of a curve.
+// path returns the SVG path of a curve.
 func (c curve) path() string {
 	var b strings.Builder
 	for i, p := range c.Points {
@@ -63,22 +63,22 @@ func (c curve) path() string {
 	return b.String()
 }
 
-// dots says if points are few enough to be seen one by one.
+// dots reports whether the points are few enough to draw each.
 func (c curve) dots() bool { return len(c.Points) <= 40 }
 
-// value is a point before it has its place.
+// value is a point before scaling.
 type value struct {
 	x, y float64
 	text string
 }
 
-// values are those of a curve.
+// values are the points of a curve.
 type values struct {
 	name string
 	all  []value
 }
 
-// axis puts values into a range of positions.
+// axis maps values to positions.
 type axis struct {
 	log      bool
 	low, top float64 // values
@@ -96,7 +96,7 @@ func (a axis) at(v float64) float64 {
 	return a.from + (v-low)/(top-low)*(a.to-a.from)
 }
 
-// upright is the axis of heights for these curves: with equal steps from 0, or equal factors where they differ much.
+// upright returns the vertical axis for these curves: linear from 0, or logarithmic if values differ much.
 func upright(all []values, most float64) axis {
 	low, top := math.Inf(1), 0.0
 	for _, c := range all {
@@ -116,7 +116,7 @@ func upright(all []values, most float64) axis {
 	return a
 }
 
-// ticks are round values of an axis.
+// ticks returns round values of an axis.
 func (a axis) ticks() (all []tick) {
 	if !a.log {
 		step := math.Pow(10, math.Floor(math.Log10(a.top/4)))
@@ -134,7 +134,7 @@ func (a axis) ticks() (all []tick) {
 	for v := a.low; v <= a.top*1.001; v *= 10 {
 		all = append(all, tick{a.at(v), short(v)})
 	}
-	if len(all) <= 2 { // so few that there is room between
+	if len(all) <= 2 { // few, so that there is room between them
 		for v := a.low; v < a.top*0.999; v *= 10 {
 			all = append(all, tick{a.at(2 * v), short(2 * v)}, tick{a.at(5 * v), short(5 * v)})
 		}
@@ -142,7 +142,7 @@ func (a axis) ticks() (all []tick) {
 	return all
 }
 
-// short is a number of some digits.
+// short formats a number with few digits.
 func short(v float64) string {
 	switch {
 	case v >= 1e6:
@@ -155,7 +155,7 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// sizeText is a number of bytes.
+// sizeText formats a number of bytes.
 func sizeText(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
@@ -166,7 +166,7 @@ func sizeText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// put gives curves their places.
+// put scales the curves.
 func (p *plot) put(x, y axis, all []values) {
 	p.Y = y.ticks()
 	for i, c := range all {
@@ -178,7 +178,7 @@ func (p *plot) put(x, y axis, all []values) {
 	}
 }
 
-// across is the axis of sizes or percentiles.
+// across returns the horizontal axis for sizes or percentiles.
 func across(low, top float64) axis {
 	return axis{log: true, low: low, top: top, from: plotLeft, to: plotWidth - plotRight}
 }

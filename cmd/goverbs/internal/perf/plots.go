@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// plots are the pictures of a report.
+// plots returns the plots of a report.
 func (r *Report) plots() (all []*plot) {
 	switch {
 	case len(r.Rows) == 0:
@@ -18,12 +18,12 @@ func (r *Report) plots() (all []*plot) {
 		all = append(all, r.latencyBySize(), r.percentiles())
 	case len(r.Rows) > 1:
 		all = append(all, r.bySize("Bandwidth by size", "Gbit/s", 1e9, func(v *Row) float64 { return v.Gbits }),
-			r.bySize("Messages by size", "a second", 50, func(v *Row) float64 { return v.Mps * 1e6 }))
+			r.bySize("Messages by size", "per second", 50, func(v *Row) float64 { return v.Mps * 1e6 }))
 	}
 	return all
 }
 
-// bySize has a curve of a value for RDMA, and one for TCP.
+// bySize plots a value by size, for RDMA and TCP.
 func (r *Report) bySize(title, name string, most float64, of func(*Row) float64) *plot {
 	all := []values{{name: "RDMA, " + r.Connection}}
 	if r.compared() {
@@ -42,7 +42,7 @@ func (r *Report) bySize(title, name string, most float64, of func(*Row) float64)
 	return r.sized(&plot{Title: title, YName: name}, all, most)
 }
 
-// latencyBySize has a curve for each of some percentiles, and one for TCP.
+// latencyBySize plots percentiles by size, and the median over TCP.
 func (r *Report) latencyBySize() *plot {
 	all := []values{{name: "median"}, {name: "99 %"}, {name: "99.9 %"}}
 	if r.compared() {
@@ -61,11 +61,11 @@ func (r *Report) latencyBySize() *plot {
 	return r.sized(&plot{Title: "Latency by size", YName: "µs"}, all, 10)
 }
 
-// sized puts curves above sizes.
+// sized plots curves by size.
 func (r *Report) sized(p *plot, all []values, most float64) *plot {
 	first, last := r.Rows[0].Size, r.Rows[len(r.Rows)-1].Size
 	x := across(float64(first), float64(last))
-	p.XName = "bytes of a message"
+	p.XName = "message size in bytes"
 	every := 1
 	if len(r.Rows) > 12 {
 		every = 2
@@ -77,13 +77,13 @@ func (r *Report) sized(p *plot, all []values, most float64) *plot {
 	return p
 }
 
-// Shares of the messages that a curve of percentiles has its grid at.
+// Grid positions of a plot of percentiles.
 var shares = []float64{0, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999}
 
-// percentiles has a curve of the latencies for some of the sizes. Each step to the right halves, or divides by ten,
-// what is slower.
+// percentiles plots the latencies of some of the sizes. Each step to the right halves the remaining share, or divides it
+// by ten.
 func (r *Report) percentiles() *plot {
-	p := &plot{Title: "Latency by percentile", XName: "percent of messages that are no slower", YName: "µs"}
+	p := &plot{Title: "Latency by percentile", XName: "percentile", YName: "µs"}
 	var chosen []*Row
 	for n := min(5, len(r.Rows)); n > 0; n-- {
 		chosen = append(chosen, &r.Rows[(len(r.Rows)-1)*(n-1)/max(1, min(5, len(r.Rows))-1)])
@@ -123,12 +123,12 @@ func (r *Report) percentiles() *plot {
 	return p
 }
 
-// columns is how many a histogram has.
+// columns is the number of bars of a histogram.
 const columns = 60
 
-// distribution is a histogram of the latencies, without the slowest hundredth.
+// distribution plots a histogram of the latencies without the slowest hundredth.
 func (r *Report) distribution() *plot {
-	p := &plot{Title: "Distribution of latencies", XName: "µs", YName: "messages"}
+	p := &plot{Title: "Latency distribution", XName: "µs", YName: "messages"}
 	times := r.Rows[0].times
 	if len(times) == 0 {
 		return p

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// live is what a test has done so far, for people who watch. A nil one counts nothing.
+// live counts the progress of a test. A nil live counts nothing.
 type live struct {
 	show  func(line string)
-	sizes int // of the whole test
+	sizes int // of the complete test
 
 	done  atomic.Int64 // messages of this size
 	size  atomic.Int64
 	nth   atomic.Int64
-	began atomic.Int64 // nanoseconds of the wall clock
+	began atomic.Int64 // wall clock in nanoseconds
 }
 
-// pace is how often people see something new.
+// pace is the interval between updates.
 const pace = 200 * time.Millisecond
 
-// watch shows how far a test is until it is stopped. Without show it returns nil.
+// watch shows progress until it is stopped. Without show it returns nil.
 func watch(o *Options) (l *live, stop func()) {
 	if o.Progress == nil || o.Duration == 0 && !o.All {
 		return nil, func() {}
@@ -49,7 +49,7 @@ func watch(o *Options) (l *live, stop func()) {
 	return l, func() { close(end); group.Wait() }
 }
 
-// line is what there is to see.
+// line returns the progress as text.
 func (l *live) line(of time.Duration) string {
 	passed := time.Since(time.Unix(0, l.began.Load()))
 	done := l.done.Load()
@@ -63,7 +63,7 @@ func (l *live) line(of time.Duration) string {
 	return text + fmt.Sprintf("  %d messages, %.0f/s", done, float64(done)/max(passed.Seconds(), 1e-3))
 }
 
-// next says that messages of another size begin.
+// next starts another size.
 func (l *live) next(size int) {
 	if l != nil {
 		l.done.Store(0)
@@ -73,7 +73,7 @@ func (l *live) next(size int) {
 	}
 }
 
-// count says how many messages there were.
+// count adds messages.
 func (l *live) count(messages int) {
 	if l != nil {
 		l.done.Store(int64(messages))

@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/internal/processors"
 )
 
-// Report is what was measured.
+// Report is the result of a test.
 type Report struct {
-	Test        string `json:"test"` // as perftest calls it
+	Test        string `json:"test"` // name of the perftest program
 	Connection  string `json:"connection"`
 	QPs         int    `json:"queue_pairs"`
 	Device      string `json:"device"`
@@ -26,21 +26,21 @@ type Report struct {
 	PeerVersion string `json:"peer_version"`
 	Client      bool   `json:"client"`
 	Latency     bool   `json:"latency"`
-	Both        bool   `json:"both_ways"` // rates are the sums of both ends
+	Both        bool   `json:"both_ways"` // rates are sums of both ends
 	Rows        []Row  `json:"results"`
 
-	// Counters are by how much what the driver and the kernel count at the port has changed; others are left out.
+	// Counters has the changes of the port's counters; unchanged counters are left out.
 	Counters map[string]int64 `json:"counters"`
 
 	PeerIsOurs bool `json:"peer_is_goverbs"`
 
-	NoTCP string `json:"tcp_missing,omitempty"` // why there is no baseline over TCP
+	NoTCP string `json:"tcp_missing,omitempty"` // why the TCP baseline is missing
 
-	// Interrupted says that the test was not to go on: the last row has what was measured until then.
+	// Interrupted reports that the test was interrupted; the last row is incomplete.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// Row is the result of one size. Times are in microseconds; those of a ping-pong are half of the round trip.
+// Row is the result of one size. Times are in microseconds; for a ping-pong they are half the round trip.
 type Row struct {
 	Size     int     `json:"bytes"`
 	Messages int     `json:"messages"`
@@ -54,21 +54,21 @@ type Row struct {
 	P99      float64 `json:"p99_us,omitempty"`
 	P999     float64 `json:"p999_us,omitempty"`
 	Max      float64 `json:"max_us,omitempty"`
-	CPU      float64 `json:"cpu_us_per_message"` // of this process
+	CPU      float64 `json:"cpu_us_per_message"` // used by this process
 
-	TCP   *Row    `json:"tcp,omitempty"`       // the same over TCP
-	Ratio float64 `json:"ratio_tcp,omitempty"` // of MiB/s, or of medians, to that over TCP
+	TCP   *Row    `json:"tcp,omitempty"`       // TCP baseline
+	Ratio float64 `json:"ratio_tcp,omitempty"` // MiB/s, or median, relative to TCP
 
 	began, ended time.Time
-	times        []time.Duration // latencies, the shortest first
+	times        []time.Duration // sorted latencies
 }
 
-// meter takes times.
+// meter takes timestamps.
 type meter struct {
 	start time.Time
 	cpu   time.Duration
 	clock *ticks.Clock // nil: marks are nanoseconds
-	marks []int64      // of clock
+	marks []int64      // timestamps of clock
 }
 
 func begin() *meter {
@@ -86,14 +86,14 @@ func (m *meter) perMessage(messages int) float64 {
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// bandwidth is the result of messages since the beginning.
+// bandwidth returns the result for the messages since the start.
 func (m *meter) bandwidth(size, messages int) *Row {
 	row := &Row{Size: size, Messages: messages, CPU: m.perMessage(messages), began: m.start, ended: time.Now()}
 	row.add(float64(messages) / time.Since(m.start).Seconds())
 	return row
 }
 
-// add counts a rate of messages a second.
+// add adds a rate in messages per second.
 func (r *Row) add(rate float64) {
 	r.Mps += rate / 1e6
 	r.MiBs += rate * float64(r.Size) / (1 << 20)
@@ -104,7 +104,7 @@ func (r *Row) outcome() outcome {
 	return outcome{uint64(r.Size), uint64(r.Messages), r.MiBs, r.MiBs, r.Mps}
 }
 
-// latency is the result of the times between marks, each of which is shared by so many messages.
+// latency returns the result for the intervals between marks; each interval covers a number of messages.
 func (m *meter) latency(size, share int) *Row {
 	row := &Row{Size: size, Messages: max(0, len(m.marks)-1), began: m.start, ended: time.Now()}
 	if row.Messages == 0 {
@@ -123,7 +123,7 @@ func (m *meter) latency(size, share int) *Row {
 	return row
 }
 
-// spread is the mean and the standard deviation, in microseconds.
+// spread returns the mean and the standard deviation in microseconds.
 func spread(all []time.Duration) (mean, stdev float64) {
 	for _, d := range all {
 		mean += micro(d)
@@ -135,8 +135,8 @@ func spread(all []time.Duration) (mean, stdev float64) {
 	return mean, math.Sqrt(stdev / float64(len(all)))
 }
 
-// beside puts what was measured over TCP beside each size.
-func (r *Report) beside(tcp []*Row) {
+// addBaseline adds the TCP baseline to each size.
+func (r *Report) addBaseline(tcp []*Row) {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		for _, other := range tcp {
@@ -147,14 +147,14 @@ func (r *Report) beside(tcp []*Row) {
 			if row.Ratio = row.MiBs / other.MiBs; r.Latency {
 				row.Ratio = row.Median / other.Median
 			}
-			if math.IsNaN(row.Ratio) || math.IsInf(row.Ratio, 0) { // nothing came
+			if math.IsNaN(row.Ratio) || math.IsInf(row.Ratio, 0) { // nothing was received
 				row.Ratio = 0
 			}
 		}
 	}
 }
 
-// compared says if there is a baseline.
+// compared reports whether there is a baseline.
 func (r *Report) compared() bool {
 	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.TCP != nil })
 }
@@ -165,10 +165,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.PeerIsOurs {
 		peer = "goverbs"
 	}
-	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer %s is %s\n\n", r.Test, r.Device, r.Connection, r.MTU,
+	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer %s (%s)\n\n", r.Test, r.Device, r.Connection, r.MTU,
 		r.QPs, r.Peer, peer)
 	if len(r.Rows) == 0 {
-		fmt.Fprintln(w, "the client measured; this end only served")
+		fmt.Fprintln(w, "the client has the results")
 		return r.writeCounters(w)
 	}
 	head, rows := r.table()
@@ -181,13 +181,13 @@ func (r *Report) WriteText(w io.Writer) error {
 	return r.writeCounters(w)
 }
 
-// table is what was measured, with a row for each size.
+// table returns the results, with a row for each size.
 func (r *Report) table() (head []string, rows [][]string) {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-	head = []string{"BYTES", "MESSAGES", "MiB/s", "Gbit/s", "MILLION/s", "CPU µs EACH"}
+	head = []string{"BYTES", "MESSAGES", "MiB/s", "Gbit/s", "MILLION/s", "CPU µs/MSG"}
 	if r.Latency {
 		head = []string{"BYTES", "MESSAGES", "MIN µs", "MEDIAN", "AVERAGE", "STDEV", "99 %", "99.9 %", "MAX",
-			"CPU µs EACH"}
+			"CPU µs/MSG"}
 	}
 	compared := r.compared()
 	if compared && r.Latency {

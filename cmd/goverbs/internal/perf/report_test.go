@@ -26,13 +26,13 @@ import (
 	"golang.org/x/net/html"
 )
 
-// chosen numbers what tests choose for themselves, from a number that differs between processes.
+// chosen numbers the ports and addresses of tests, starting from a number that differs between processes.
 var chosen atomic.Uint32
 
 func init() { chosen.Store(rand.Uint32N(1 << 24)) }
 
-// freePort returns a port that no one listens at. The system never chooses it, for a listener at port 0 or for a
-// connection, so it stays free until the server listens.
+// freePort returns a port without a listener. The system never assigns it to a listener on port 0 or to a connection, so
+// that it stays free until the server listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -42,11 +42,11 @@ func freePort(t *testing.T) int {
 			return port
 		}
 	}
-	t.Fatal("no port is free")
+	t.Fatal("no free port")
 	return 0
 }
 
-// endsOf are what a server and a client are told, with what a test does not say as perftest has it.
+// endsOf returns the options of a server and a client, with perftest's defaults.
 func endsOf(t *testing.T, test Options, size string) (server, client *Options) {
 	test.Port = freePort(t)
 	if test.Device == "" {
@@ -63,7 +63,7 @@ func endsOf(t *testing.T, test Options, size string) (server, client *Options) {
 	return &test, &other
 }
 
-// measured is what both ends of a test report.
+// measured runs a test and returns the reports of both ends.
 func measured(t *testing.T, server, client *Options) (served, asked *Report) {
 	ended := make(chan error, 1)
 	go func() {
@@ -74,7 +74,7 @@ func measured(t *testing.T, server, client *Options) (served, asked *Report) {
 	for {
 		var err error
 		asked, err = Run(t.Context(), client)
-		if err != nil && strings.Contains(err.Error(), "nobody waits") && len(ended) == 0 {
+		if err != nil && strings.Contains(err.Error(), "no server") && len(ended) == 0 {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -85,14 +85,14 @@ func measured(t *testing.T, server, client *Options) (served, asked *Report) {
 	return served, asked
 }
 
-// twoAddresses gives devices that reach each other by packets.
+// twoAddresses returns devices that reach each other over the network.
 func twoAddresses() (a, b string) {
 	n := chosen.Add(1)
 	at := func(last int) string { return fmt.Sprintf("soft@127.%d.%d.%d", 90+n/256%100, n%256, last) }
 	return at(2), at(3)
 }
 
-// TestBaseline: what TCP does between the same ends is beside each size, whatever is measured.
+// TestBaseline checks the TCP baseline of each size for all tests.
 func TestBaseline(t *testing.T) {
 	for _, test := range []Options{
 		{Verb: "send"}, {Verb: "write", QPs: 2}, {Verb: "read"}, {Verb: "atomic"}, {Verb: "write", Both: true},
@@ -107,7 +107,7 @@ func TestBaseline(t *testing.T) {
 				size = ""
 			}
 			server, client := endsOf(t, test, size)
-			client.TCP = true // the server need not ask
+			client.TCP = true // one request is enough
 			_, report := measured(t, server, client)
 			assert.Empty(t, report.NoTCP)
 			assert.True(t, report.PeerIsOurs)
@@ -131,8 +131,8 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestBaselineOfStrangers: the server's TCP port serves nobody but the client, and a peer that is not there or says
-// nonsense ends the baseline alone.
+// TestBaselineOfStrangers checks that the TCP port serves only the client, and that an absent or invalid peer ends only the
+// baseline.
 func TestBaselineOfStrangers(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 3}, "64")
 	a, b := net.Pipe()
@@ -170,7 +170,7 @@ func TestBaselineOfStrangers(t *testing.T) {
 	group.Wait()
 	require.NoError(t, there.Close())
 	_, err = here.rows()
-	assert.ErrorContains(t, err, "TCP, messages of 64 bytes: ")
+	assert.ErrorContains(t, err, "TCP, message size 64: ")
 
 	group.Go(func() {
 		_ = lb.receive(make([]byte, tokenBytes))
@@ -179,11 +179,11 @@ func TestBaselineOfStrangers(t *testing.T) {
 		_ = lb.send([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
 	})
 	_, err = client.meetTCP(t.Context(), la, lo(t))
-	assert.ErrorContains(t, err, "waits for TCP at port 18446744073709551615")
+	assert.ErrorContains(t, err, "invalid TCP port 18446744073709551615")
 	group.Wait()
 }
 
-// TestBrand: perftest's version ends at its NUL; ours goes on.
+// TestBrand checks the extension of the version string.
 func TestBrand(t *testing.T) {
 	with := (&Options{TCP: true}).branded(version)
 	assert.Len(t, with, 16)
@@ -195,7 +195,7 @@ func TestBrand(t *testing.T) {
 	}
 }
 
-// TestCounters: both ends say by how much their device's counters rose.
+// TestCounters checks the counters in the reports of both ends.
 func TestCounters(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Iterations: 100}, "64")
 	server.Device, client.Device = twoAddresses()
@@ -210,7 +210,7 @@ func TestCounters(t *testing.T) {
 	server.Device, client.Device = twoAddresses()
 	client.Peer = strings.TrimPrefix(server.Device, "soft@")
 	served, asked = measured(t, server, client)
-	assert.GreaterOrEqual(t, asked.Counters["rdma_sends"], int64(100), "the exchange has the others")
+	assert.GreaterOrEqual(t, asked.Counters["rdma_sends"], int64(100), "the exchange sends more")
 	assert.GreaterOrEqual(t, served.Counters["rdma_recvs"], int64(100))
 
 	files := fstest.MapFS{}
@@ -224,24 +224,24 @@ func TestCounters(t *testing.T) {
 		map[string]uint64{"up": 3, "down": 0, "same": 7}))
 }
 
-// TestSlowReceiver: a send waits for a receive as long as it takes, as with perftest.
+// TestSlowReceiver checks that a send waits indefinitely for a receive, as with perftest.
 func TestSlowReceiver(t *testing.T) {
 	_, o := endsOf(t, Options{Verb: "send", Iterations: 1}, "64")
 	r, err := open(o)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	all := terms{cycle: 64, mtu: r.mtu}
-	require.NoError(t, r.equip(all))
+	require.NoError(t, r.setup(all))
 	require.NoError(t, r.newEnds(nil))
 	e := r.ends[0]
-	e.peer = e.keys // its own
+	e.peer = e.keys // connect it to itself
 	require.NoError(t, r.connect(all))
 	attr, _, err := e.qp.Query(ibv.QP_RNR_RETRY)
 	require.NoError(t, err)
 	assert.EqualValues(t, rdma.RNRRetryInfinite, attr.RNRRetry)
 }
 
-// TestHistograms: both kinds of file have all latencies.
+// TestHistograms checks both file formats.
 func TestHistograms(t *testing.T) {
 	dir := t.TempDir()
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 200}, "64")
@@ -264,11 +264,11 @@ func TestHistograms(t *testing.T) {
 	assert.Regexp(t, `(?m)^ +[0-9.]+ +1\.0+ +199 `, string(text))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Len(t, left, 2, "temporary files are gone")
+	assert.Len(t, left, 2, "temporary files are removed")
 	assert.Error(t, report.SaveHistograms(filepath.Join(dir, "none", "a.hlog")))
 }
 
-// TestPerftestsFigures: mean and deviation of known latencies are what they are by hand.
+// TestPerftestsFigures checks mean and deviation of known latencies.
 func TestPerftestsFigures(t *testing.T) {
 	m := &meter{start: time.Now(), marks: []int64{0, 4000, 8000, 16000, 32000}}
 	row := m.latency(8, 2) // 2, 2, 4 and 8 µs
@@ -277,12 +277,12 @@ func TestPerftestsFigures(t *testing.T) {
 	assert.Equal(t, []float64{2, 4, 8}, []float64{row.Min, row.Median, row.Max})
 }
 
-// TestProgress: long tests say how far they are, if somebody looks, and clear the line at their end.
+// TestProgress checks that long tests show their progress and clear the line.
 func TestProgress(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "write", Duration: time.Second, Iterations: 1}, "64")
 	var lines []string
 	client.Progress = func(line string) { lines = append(lines, line) }
-	for range 10 { // a busy machine may let nobody see anything for a second
+	for range 10 { // a busy machine may show no progress within a second
 		if measured(t, server, client); len(lines) > 1 {
 			break
 		}
@@ -301,7 +301,7 @@ func TestProgress(t *testing.T) {
 	assert.Regexp(t, `  5 messages, [1-9][0-9]*/s$`, l.line(0))
 }
 
-// TestWebPage: a page has its plots, shows hostile names as text, and asks nobody for anything.
+// TestWebPage checks that a page has its plots, escapes names and loads nothing.
 func TestWebPage(t *testing.T) {
 	evil := `"><script>alert(1)</script><img src=x onerror=alert(2)>`
 	row := func(size int) Row {
@@ -328,7 +328,7 @@ func TestWebPage(t *testing.T) {
 			r.Counters = map[string]int64{evil: 5}
 			if name == "baseline" {
 				other := row(2)
-				r.beside([]*Row{&other, nil})
+				r.addBaseline([]*Row{&other, nil})
 			}
 			file := filepath.Join(t.TempDir(), "page.html")
 			require.NoError(t, r.SaveWebPage(file))
@@ -353,5 +353,5 @@ func TestWebPage(t *testing.T) {
 	}
 }
 
-// lo is the address that tests listen at.
+// lo returns the loopback address.
 func lo(*testing.T) netip.Addr { return netip.MustParseAddr("127.0.0.1") }

@@ -14,55 +14,54 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// qkey is that of perftest's UD queue pairs.
+// qkey is the Q_Key of perftest's UD queue pairs.
 const qkey = 0x11111111
 
-// grh is room in front of a datagram.
+// grh is the room for a GRH before a datagram.
 const grh = rdma.GRHBytes
 
-// usualInline is what perftest's latency tests of a send or write take as inline data on most devices.
+// usualInline is perftest's default inline size for latency tests of send and write on most devices.
 const usualInline = 220
 
-// unchecked are queues whose posts the tests count themselves, as perftest does: the checks of package rdma take longer
-// than what is measured may be off.
+// unchecked disables the checks of posts, which would distort the results. The tests count posts themselves.
 var unchecked = rdma.QueueOptions{Unchecked: true}
 
-// rig is one end's objects.
+// rig holds the objects of one end.
 type rig struct {
 	o       *Options
 	device  *rdma.Device
 	port    uint8
 	gid     *ibv.GIDEntry // nil: the port has LIDs
-	mtu     ibv.MTU       // of the port, or what Options says
+	mtu     ibv.MTU       // of the port, or from Options
 	pd      *rdma.PD
 	channel *rdma.CompChannel
 	sends   *rdma.CQ
 	recvs   *rdma.CQ
 	buffer  *rdma.Buffer
 	mr      *rdma.MR
-	area    int // bytes of a queue pair's part of the buffer: one to send, one to receive
+	area    int // bytes per queue pair and direction in the buffer
 	ends    []*end
 	wcs     []ibv.WC
 	undo    []func() error
 	end     context.CancelCauseFunc // ends the test
-	alike   bool                    // the peer is this program, and was told the same
+	alike   bool                    // the peer is goverbs with the same options
 }
 
-// end is a queue pair, its work requests, and what its peer said of itself.
+// end is a queue pair with its work requests and the peer's keys.
 type end struct {
-	qp     *rdma.QP
-	own    rdma.Endpoint
-	keys   keys // what the peer learns
-	peer   keys
-	heard  uint32 // the number that the peer's queue pair has in its keys
-	ah     *rdma.AH
-	batch  *rdma.SendBatch
-	recv   *rdma.RecvBatch
-	posted int // messages
-	done   int
+	qp      *rdma.QP
+	own     rdma.Endpoint
+	keys    keys // sent to the peer
+	peer    keys
+	peerQPN uint32 // QP number in the peer's keys
+	ah      *rdma.AH
+	batch   *rdma.SendBatch
+	recv    *rdma.RecvBatch
+	posted  int // in messages
+	done    int
 }
 
-// open opens the device and finds the port and the GID. Everything else waits for what both ends agree on.
+// open opens the device and selects the port and the GID. Everything else needs the terms of both ends.
 func open(o *Options) (r *rig, err error) {
 	r = &rig{o: o, wcs: make([]ibv.WC, 16)}
 	defer func() {
@@ -81,14 +80,14 @@ func open(o *Options) (r *rig, err error) {
 	r.mtu = port.ActiveMTU
 	if o.MTU != 0 {
 		if r.mtu = ibvMTU(o.MTU); r.mtu > port.ActiveMTU {
-			return r, fmt.Errorf("the MTU of port %d of %s is %d, so it cannot be %d", r.port, r.device.Name(),
+			return r, fmt.Errorf("port %d of %s has MTU %d, less than %d", r.port, r.device.Name(),
 				rdma.MTUBytes(port.ActiveMTU), o.MTU)
 		}
 	}
 	switch {
 	case o.GIDIndex >= 0:
 		if r.gid, err = r.device.GID(r.port, o.GIDIndex); err != nil {
-			err = fmt.Errorf("-x %d: %w; goverbs gids lists those that there are", o.GIDIndex, err)
+			err = fmt.Errorf("-x %d: %w; list GIDs with goverbs gids", o.GIDIndex, err)
 		}
 	case port.LinkLayer == ibv.LINK_LAYER_ETHERNET:
 		var best ibv.GIDEntry
@@ -98,7 +97,7 @@ func open(o *Options) (r *rig, err error) {
 	return r, err
 }
 
-// Close closes everything, the youngest first.
+// Close closes all objects, the youngest first.
 func (r *rig) Close() (err error) {
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, r.undo[i]())
@@ -107,7 +106,7 @@ func (r *rig) Close() (err error) {
 	return err
 }
 
-// keep has Close close an object.
+// keep registers an object to close.
 func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 	if err == nil {
 		r.undo = append(r.undo, v.Close)
@@ -115,15 +114,15 @@ func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 	return v, err
 }
 
-// equip makes queues and memory for messages up to the largest size.
-func (r *rig) equip(t terms) (err error) {
+// setup creates queues and memory for messages up to the largest size.
+func (r *rig) setup(t terms) (err error) {
 	o, largest := r.o, 0
 	for _, n := range o.Sizes {
 		largest = max(largest, n)
 	}
 	r.area = (max(largest, t.cycle)+grh+63)/64*64 + 64
 	if total := 2 * int64(r.area) * int64(o.QPs); total > math.MaxInt {
-		return fmt.Errorf("%d queue pairs with messages of %d bytes need %d bytes of memory, more than there can be",
+		return fmt.Errorf("%d queue pairs with messages of %d bytes need too much memory, %d bytes",
 			o.QPs, largest, total)
 	}
 	pd, err := r.device.AllocPD()
@@ -159,7 +158,7 @@ func (r *rig) equip(t terms) (err error) {
 	return nil
 }
 
-// newEnds makes the queue pairs. Those of the connection manager are connected then.
+// newEnds creates the queue pairs. With the connection manager they are connected, too.
 func (r *rig) newEnds(l link) error {
 	manager, _ := l.(*connected)
 	create := func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return r.pd.CreateQP(attr, unchecked) }
@@ -188,7 +187,7 @@ func (r *rig) newEnds(l link) error {
 	return sync()
 }
 
-// joined makes a queue pair that is connected by the connection manager.
+// joined creates a queue pair that the connection manager connects.
 func (r *rig) joined(i int, l *connected) error {
 	for tries := 10; ; tries-- {
 		id, err := l.next()
@@ -225,7 +224,7 @@ func (r *rig) attach(l *connected, i int, id *cm.ID) error {
 	return l.join(id)
 }
 
-// inline is up to which size messages are inline.
+// inline returns the maximum size of inline messages.
 func (o *Options) inline() int {
 	switch {
 	case o.Inline >= 0:
@@ -236,7 +235,7 @@ func (o *Options) inline() int {
 	return 0
 }
 
-// newEnd makes the i-th queue pair.
+// newEnd creates the i-th queue pair.
 func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err error) {
 	o := r.o
 	e := &end{}
@@ -244,7 +243,7 @@ func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err
 		Cap: ibv.QPCap{MaxSendWR: uint32(o.TxDepth), MaxRecvWR: uint32(o.RxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
 			MaxInlineData: uint32(o.inline())}}
 	qp, err := create(attr)
-	if err != nil && o.Inline < 0 && attr.Cap.MaxInlineData != 0 { // a device may have less
+	if err != nil && o.Inline < 0 && attr.Cap.MaxInlineData != 0 { // the device may support less
 		attr.Cap.MaxInlineData = 0
 		qp, err = create(attr)
 	}
@@ -273,11 +272,11 @@ func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err
 	return err
 }
 
-// source and target are where a queue pair's parts of the buffer begin: what it sends, and what it receives.
+// source and target return the offsets of a queue pair's send and receive buffers.
 func (r *rig) source(i int) int { return i * r.area }
 func (r *rig) target(i int) int { return (r.o.QPs + i) * r.area }
 
-// connect connects all queue pairs to those of the peer.
+// connect connects all queue pairs to the peer's.
 func (r *rig) connect(t terms) error {
 	for _, e := range r.ends {
 		peer := rdma.Endpoint{QPNum: e.peer.qpn, PSN: e.peer.psn, GID: e.peer.gid, LID: e.peer.lid, MTU: t.mtu,
@@ -339,13 +338,13 @@ func (r *rig) aim(size int) error {
 			return err
 		}
 		e.recv.Reset()
-		// What is posted may be there for messages of the next size.
+		// Some receives are already posted for messages of the next size.
 		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(r.area)))
 	}
 	return nil
 }
 
-// fill posts receives of all queue pairs until there are as many as RxDepth.
+// fill posts receives to all queue pairs up to RxDepth.
 func (r *rig) fill(have []int) error {
 	for i, e := range r.ends {
 		for ; have[i] < r.o.RxDepth; have[i]++ {

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Run measures with a peer, for which the server waits, until ctx ends.
+// Run runs a test with a peer until ctx ends. A server waits for one.
 func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	r, err := open(o)
 	if err != nil {
@@ -34,7 +34,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	}
 	report, err = r.run(ctx, l)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever it made fail
+		err = context.Cause(ctx) // the cause takes precedence over its consequences
 	}
 	err = r.explained(err)
 	if report != nil {
@@ -43,22 +43,22 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	return report, err
 }
 
-// leave closes all that there is, or has another process do it: where a connection of the kernel's connection manager
-// has failed, that may take the kernel long.
+// leave closes everything, or passes descriptors to another process: closing a failed connection of the kernel's
+// connection manager may take long.
 func (r *rig) leave(failed error, l link) error {
 	if failed != nil && r.o.Manager && r.o.Leave != nil {
 		if left, err := r.o.Leave(); left {
 			return err
 		}
 	}
-	err := r.Close() // first: queue pairs may belong to the link
+	err := r.Close() // before the link, which queue pairs may belong to
 	if l != nil {
 		err = errors.Join(err, l.Close())
 	}
 	return err
 }
 
-var errSilent = errors.New("somebody connected, and does not say what it is: it is neither perftest nor goverbs perf")
+var errSilent = errors.New("peer did not identify itself; check that it is perftest or goverbs perf")
 
 func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
@@ -70,7 +70,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 		mtu := rdma.MTUBytes(t.mtu)
 		o.Sizes = slices.DeleteFunc(slices.Clone(o.Sizes), func(n int) bool { return o.All && n > mtu })
 		if o.Sizes[0] > mtu && o.Sizes[0] != defaultBandwidth {
-			return nil, fmt.Errorf("a datagram has at most %d bytes, which is the MTU, not %d", mtu, o.Sizes[0])
+			return nil, fmt.Errorf("message size %d exceeds the MTU, %d bytes", o.Sizes[0], mtu)
 		}
 		o.Sizes[0] = min(o.Sizes[0], mtu)
 	}
@@ -78,7 +78,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.equip(t); err != nil {
+	if err := r.setup(t); err != nil {
 		return nil, err
 	}
 	if err := r.newEnds(l); err != nil {
@@ -95,19 +95,19 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	before := r.counters()
 	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
 	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
-	test.late = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
-	defer test.late.Stop()
+	test.alarm = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
+	defer test.alarm.Stop()
 	err = test.all(report)
-	test.late.Stop()
+	test.alarm.Stop()
 	if err == nil {
 		err = test.end(report)
 	}
 	report.Counters = changes(before, r.counters())
-	report.beside(tcp)
+	report.addBaseline(tcp)
 	return report, err
 }
 
-// introduce has both ends say what they are, and compare what they were told.
+// introduce exchanges terms and compares the options of both ends.
 func (r *rig) introduce(l link) (t terms, err error) {
 	o := r.o
 	return t, r.withinOr(errSilent, o.Silence, func() error {
@@ -120,18 +120,18 @@ func (r *rig) introduce(l link) (t terms, err error) {
 	})
 }
 
-// meetEnds exchanges the keys of all queue pairs and connects them, in the order in which perftest's programs do.
+// meetEnds exchanges the keys of all queue pairs and connects them, in perftest's order.
 func (r *rig) meetEnds(l link, t terms) error {
 	one := func() error { return r.shake(l) }
 	all := func() error {
 		for _, e := range r.ends {
 			known := e.peer
-			err := r.within(r.o.Silence, func() error { return r.hear(l, e, &e.peer) })
+			err := r.within(r.o.Silence, func() error { return r.swapKeys(l, e, &e.peer) })
 			if err != nil {
 				return err
 			}
-			e.heard = e.peer.qpn
-			if e.peer.qkey = qkey; e.ah != nil { // the connection manager has said where it is
+			e.peerQPN = e.peer.qpn
+			if e.peer.qkey = qkey; e.ah != nil { // the connection manager provided the address
 				e.peer.qpn, e.peer.qkey = known.qpn, known.qkey
 			}
 		}
@@ -139,7 +139,7 @@ func (r *rig) meetEnds(l link, t terms) error {
 	}
 	connect := func() error {
 		if r.o.Manager {
-			return nil // they are connected
+			return nil // already connected
 		}
 		return r.connect(t)
 	}
@@ -158,52 +158,52 @@ func (r *rig) meetEnds(l link, t terms) error {
 	return nil
 }
 
-// test is what runs between connected ends.
+// test is a running test between connected ends.
 type test struct {
 	*rig
-	ctx  context.Context
-	l    link
-	have []int // receives that are posted, of each queue pair
-	live *live
-	told bool // the client has said that it is through, and knows that this end has heard it
-	// Waits are over: a loop whose completions never let it wait has no time to ask a context, or a clock.
+	ctx      context.Context
+	l        link
+	have     []int // posted receives of each queue pair
+	live     *live
+	finished bool // the client has reported its end and received the acknowledgement
+	// Flags of deadlines: a loop that never waits must not check a context or a clock each time.
 	stopped, expired atomic.Bool
-	bytes            uint32        // of a message that comes
-	patience         time.Duration // no wait for a completion takes longer
-	late             *time.Timer   // has those end that sleep
+	bytes            uint32        // size of an incoming message
+	timeout          time.Duration // of a wait for a completion
+	alarm            *time.Timer   // wakes sleepers at the deadline
 }
 
-// sync waits for the peer to come as far as this end, and no longer than it may be silent.
+// sync synchronizes with the peer, within the peer timeout.
 func (t *test) sync() error { return t.shake(t.l) }
 
-// shake exchanges keys of the first queue pair, which keeps both ends in step.
+// shake exchanges keys of the first queue pair to synchronize both ends.
 func (r *rig) shake(l link) error { return r.within(r.o.Silence, func() error { return r.wait(l) }) }
 
-// wait is shake for as long as the peer takes.
-func (r *rig) wait(l link) error { return r.hear(l, r.ends[0], &keys{}) }
+// wait is shake without a timeout.
+func (r *rig) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
 
-// hear exchanges keys of a queue pair. Both ends do so several times for each, always with the same ones.
-func (r *rig) hear(l link, e *end, theirs *keys) (err error) {
-	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.heard != 0 && theirs.qpn != e.heard {
+// swapKeys exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
+func (r *rig) swapKeys(l link, e *end, theirs *keys) (err error) {
+	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && theirs.qpn != e.peerQPN {
 		err = errPairs
 	}
 	return err
 }
 
-// all measures messages of each size.
+// all runs all sizes.
 func (t *test) all(report *Report) error {
 	for _, size := range t.o.Sizes {
 		if err := t.aim(size); err != nil {
 			return err
 		}
 		t.live.next(size)
-		t.patience, t.bytes = t.silence(size), uint32(size)
+		t.timeout, t.bytes = t.silence(size), uint32(size)
 		if t.o.Connection == "UD" {
 			t.bytes += uint32(grh)
 		}
 		result, err := t.one(size)
 		if err != nil {
-			return fmt.Errorf("with messages of %d bytes: %w", size, err)
+			return fmt.Errorf("message size %d: %w", size, err)
 		}
 		if result != nil && (result.Messages > 0 || t.ctx.Err() == nil) {
 			report.Rows = append(report.Rows, *result)
@@ -212,13 +212,13 @@ func (t *test) all(report *Report) error {
 			return context.Cause(t.ctx)
 		}
 		if !t.o.client() && t.o.oneSided() && !t.o.Both {
-			break // the peer does all of it
+			break // the peer runs all sizes
 		}
 	}
 	return nil
 }
 
-// one measures messages of a size. It is nil on a server that only serves.
+// one runs one size. It returns nil on a server that only serves.
 func (t *test) one(size int) (*Row, error) {
 	o := t.o
 	if o.Verb == "send" {
@@ -252,7 +252,7 @@ func (t *test) one(size int) (*Row, error) {
 	return t.sink(size)
 }
 
-// end says that this end is through.
+// end reports the end of the test to the peer.
 func (t *test) end(report *Report) error {
 	o := t.o
 	if o.Latency && o.Verb == "write" {
@@ -271,20 +271,20 @@ func (t *test) end(report *Report) error {
 		if n := len(report.Rows); n > 0 {
 			mine = report.Rows[n-1].outcome()
 		}
-		if err := t.tell(mine); err != nil {
+		if err := t.exchangeOutcomes(mine); err != nil {
 			return err
 		}
 	}
-	if !t.told {
+	if !t.finished {
 		if err := sync(); err != nil {
 			return err
 		}
 	}
-	t.l.farewell()
+	t.l.finish()
 	return nil
 }
 
-// post posts the requests of a queue pair, of which each o.Moderate-th has a completion, and the last one.
+// post posts the requests of a queue pair, signaling every o.Moderate-th and the last one.
 func (t *test) post(e *end, last int) error {
 	wrs := e.batch.WRs()
 	for i := range wrs {

@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSave: what is no file stays what it is, and a link leads to its file.
+// TestSave checks that save keeps a pipe or device, and follows a link.
 func TestSave(t *testing.T) {
 	hello := func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
-	require.NoError(t, os.WriteFile(file, []byte("what was there before"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("old contents"), 0o600))
 	require.NoError(t, os.Symlink("file", link))
 	require.NoError(t, save(link, hello))
 	text, err := os.ReadFile(file)
@@ -43,10 +43,10 @@ func TestSave(t *testing.T) {
 	assert.Error(t, save(dir, hello))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Len(t, left, 3, "nothing else stays")
+	assert.Len(t, left, 3, "files left over")
 }
 
-// TestSaveByLink does not follow the link of another user.
+// TestSaveByLink checks that save does not follow a link of another user.
 func TestSaveByLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes links of others")
@@ -63,7 +63,7 @@ func TestSaveByLink(t *testing.T) {
 	assert.Equal(t, "untouched", string(text))
 }
 
-// TestSaveToPipe does not write to the pipe of another user, who would read what was measured, or let it wait.
+// TestSaveToPipe checks that save does not write to a pipe of another user.
 func TestSaveToPipe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes pipes of others")
@@ -78,7 +78,7 @@ func TestSaveToPipe(t *testing.T) {
 		"belongs to another user")
 }
 
-// TestSaveRace: links to a file come and go where another user may create them, and none is followed.
+// TestSaveRace checks that save never follows a link that another user creates and removes repeatedly.
 func TestSaveRace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes links of others")
@@ -106,8 +106,7 @@ func TestSaveRace(t *testing.T) {
 	}
 }
 
-// TestSaveSwappedLink: in a directory that others may write to, a link of another user takes the place of this user's link
-// again and again, and is never followed.
+// TestSaveSwappedLink checks that save never follows another user's link that replaces this user's link repeatedly.
 func TestSaveSwappedLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes links of others")

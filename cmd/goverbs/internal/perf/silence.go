@@ -13,17 +13,16 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// A peer may be silent for Options.Silence where it has something to say. A server waits for a test in which it has
-// nothing to do for as long as that takes; whatever else does not go on is given up.
+// A peer may be silent for Options.Silence when it is its turn; then the test fails. A server with nothing to do waits
+// as long as the client is active.
 
-// slowest is how many bytes a second a link has at least: large messages take their time.
+// slowest is the minimum rate of a link in bytes per second, which extends timeouts for large messages.
 const slowest = 10 << 20
 
-// errQuiet says that the peer is there, and nothing goes on.
-var errQuiet = errors.New("nothing comes from the peer any more, which is still connected: it runs another test, " +
-	"or hangs")
+// errQuiet reports that the peer is connected but silent.
+var errQuiet = errors.New("peer is connected but silent; check that it runs the same test")
 
-// within ends the test if a step takes longer, which only the peer can be the cause of.
+// within ends the test if a step takes too long.
 func (r *rig) within(limit time.Duration, step func() error) error {
 	return r.withinOr(errQuiet, limit, step)
 }
@@ -34,13 +33,13 @@ func (r *rig) withinOr(why error, limit time.Duration, step func() error) error 
 	return step()
 }
 
-// silence is how long no message of a size may complete.
+// silence returns the timeout for a message of a size.
 func (r *rig) silence(size int) time.Duration {
 	round := float64(size) * float64(r.o.QPs) * float64(r.o.Moderate)
 	return r.o.Silence + time.Duration(round/slowest*float64(time.Second))
 }
 
-// explained says what the peer needs to run, where an error may come from its running something else.
+// explained adds the command that the peer needs to run if a different test may be the cause of an error.
 func (r *rig) explained(err error) error {
 	var failed *rdma.CompletionError
 	may := errors.As(err, &failed)
@@ -53,22 +52,22 @@ func (r *rig) explained(err error) error {
 	return err
 }
 
-// errOther says that the peer says or does what does not belong to this test.
-var errOther = errors.New("the peer runs another test, or has other options")
+// errOther reports data that does not belong to this test.
+var errOther = errors.New("peer runs another test or has other options")
 
-// tell exchanges outcomes of a test that a server only serves.
-func (t *test) tell(mine outcome) error {
+// exchangeOutcomes exchanges outcomes of a test that a server only serves.
+func (t *test) exchangeOutcomes(mine outcome) error {
 	return t.within(t.o.Silence, func() error {
-		theirs, err := tell(t.l, t.o.client(), mine)
-		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(theirs.size)) { // servers say no size
-			err = fmt.Errorf("%w: its messages had %d bytes", errOther, theirs.size)
+		theirs, err := swapOutcomes(t.l, t.o.client(), mine)
+		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(theirs.size)) { // servers send no size
+			err = fmt.Errorf("%w: message size %d", errOther, theirs.size)
 		}
 		return err
 	})
 }
 
-// serve waits for as long as the client's test takes, in which this end has nothing to do. What it receives shows that
-// the client runs another test: there is nothing to receive in this one.
+// serve waits for the end of the client's test. This end has nothing to receive, so a receive shows that the client runs
+// another test.
 func (t *test) serve() error {
 	for _, e := range t.ends {
 		if _, err := e.qp.PostRecv(e.recv); err != nil {
@@ -89,8 +88,8 @@ func (t *test) serve() error {
 			}
 			n, _ := t.recvs.Poll(t.wcs)
 			for _, wc := range t.wcs[:n] {
-				if wc.Status != ibv.WC_WR_FLUSH_ERR { // of a peer that is gone
-					t.rig.end(fmt.Errorf("%w: it sends", errOther))
+				if wc.Status != ibv.WC_WR_FLUSH_ERR { // the peer has gone
+					t.rig.end(fmt.Errorf("%w: unexpected send", errOther))
 					return
 				}
 			}
@@ -109,9 +108,9 @@ func (t *test) serve() error {
 	return t.wait(t.l)
 }
 
-// stranger says if a client seems to run a test of another verb. perftest's ask for more than one read or atomic
-// operation at a time if they do any, unless the device or the option -o has no more. Such a client may never say
-// anything: so it is given up when the device counts nothing.
+// stranger reports whether the client seems to run another verb. perftest requests more than one concurrent read or
+// atomic operation if it uses them, unless the device or -o limits it to one. Such a client may never send anything, so
+// the test fails when the device's counters stop.
 func (t *test) stranger() bool {
 	return !t.alike && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
 }

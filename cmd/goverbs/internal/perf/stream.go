@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// stream is one connection of a baseline, for messages of one size.
+// stream is a TCP connection of the baseline, for one message size.
 type stream struct {
 	*baseline
 	c       *net.TCPConn
@@ -19,7 +19,7 @@ type stream struct {
 	message []byte
 }
 
-// measure is the client's part. It does for TCP what the verb does for RDMA.
+// measure runs the client, with the TCP equivalent of the verb.
 func (t *stream) measure() (*Row, error) {
 	switch {
 	case t.Latency && t.Verb == "read":
@@ -36,7 +36,7 @@ func (t *stream) measure() (*Row, error) {
 	return t.upload()
 }
 
-// serve is the server's.
+// serve runs the server.
 func (t *stream) serve() error {
 	switch {
 	case t.Latency && t.Verb == "read":
@@ -59,12 +59,12 @@ func (t *stream) serve() error {
 	return err
 }
 
-// over says if so many messages are enough.
+// over reports whether this number of messages is enough.
 func (t *stream) over(sent int, since time.Time) bool {
 	return t.Duration == 0 && sent == t.Iterations*t.QPs || time.Since(since) > t.limit()
 }
 
-// write writes messages, until they are enough.
+// write writes messages until over.
 func (t *stream) write() error {
 	began := time.Now()
 	for sent := 0; !t.over(sent, began); sent++ {
@@ -75,7 +75,7 @@ func (t *stream) write() error {
 	return nil
 }
 
-// drained is what came until the other end had no more.
+// drained reads until the end of the stream.
 type drained struct {
 	bytes int64
 	err   error
@@ -90,11 +90,11 @@ func (t *stream) drain() chan drained {
 	return done
 }
 
-// onlyReader and onlyWriter hide what would move data without this program's touching them.
+// onlyReader and onlyWriter hide methods that would move data without copying it to this process.
 type onlyReader struct{ io.Reader }
 type onlyWriter struct{ io.Writer }
 
-// upload sends to the server, which says how much came.
+// upload sends to the server, which returns the number of bytes received.
 func (t *stream) upload() (*Row, error) {
 	m := begin()
 	if err := errors.Join(t.write(), t.c.CloseWrite()); err != nil {
@@ -107,14 +107,14 @@ func (t *stream) upload() (*Row, error) {
 	return m.bandwidth(t.size, int(binary.BigEndian.Uint64(got[:])/uint64(t.size))), nil
 }
 
-// download receives what the server sends.
+// download receives from the server.
 func (t *stream) download() (*Row, error) {
 	m := begin()
 	got := <-t.drain()
 	return m.bandwidth(t.size, int(got.bytes/int64(t.size))), got.err
 }
 
-// twoWays sends and receives at the same time. What comes back of atomic operations are their answers.
+// twoWays sends and receives at the same time. For atomic operations, it receives answers.
 func (t *stream) twoWays() (*Row, error) {
 	m := begin()
 	read := t.drain()
@@ -136,7 +136,7 @@ func (t *stream) twoWays() (*Row, error) {
 	return m.bandwidth(t.size, messages), got.err
 }
 
-// trips sends a message and waits for the answer, one after the other.
+// trips sends messages one at a time and waits for each answer.
 func (t *stream) trips(ask []byte, share int) (*Row, error) {
 	m := begin()
 	for n := 0; n == 0 || !(t.Duration == 0 && n == t.Iterations) && time.Since(m.start) < t.limit(); n++ {
@@ -152,13 +152,13 @@ func (t *stream) trips(ask []byte, share int) (*Row, error) {
 	return m.latency(t.size, share), nil
 }
 
-// answer sends a message for each that comes, until none comes.
+// answer sends a message for each one received.
 func (t *stream) answer(ask []byte) error {
 	for {
 		if _, err := io.ReadFull(t.c, ask); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("half a message: %w", err)
+			return fmt.Errorf("incomplete message: %w", err)
 		}
 		if _, err := t.c.Write(t.message); err != nil {
 			return err
@@ -166,7 +166,7 @@ func (t *stream) answer(ask []byte) error {
 	}
 }
 
-// echo sends back what comes.
+// echo returns each message.
 func (t *stream) echo() error {
 	_, err := io.Copy(onlyWriter{t.c}, onlyReader{t.c})
 	return errors.Join(err, t.c.CloseWrite())

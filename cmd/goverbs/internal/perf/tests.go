@@ -38,7 +38,7 @@ func (t *test) stream(size int) (*Row, error) {
 	return m.bandwidth(size, done), nil
 }
 
-// last is how many messages a queue pair sends.
+// last is the number of messages that a queue pair sends.
 func (t *test) last() int {
 	if t.o.Duration != 0 {
 		return math.MaxInt
@@ -48,7 +48,7 @@ func (t *test) last() int {
 
 func (t *test) over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
 
-// postAll posts what the send queues have room for.
+// postAll fills the send queues.
 func (t *test) postAll(last int) error {
 	o := t.o
 	for _, e := range t.ends {
@@ -61,7 +61,7 @@ func (t *test) postAll(last int) error {
 	return nil
 }
 
-// sent counts n completions of sends, and says how many queue pairs are through with them.
+// sent counts n send completions and returns the number of queue pairs that are done.
 func (t *test) sent(n, last int) (through int) {
 	for _, wc := range t.wcs[:n] {
 		e := t.ends[wc.WRID]
@@ -72,7 +72,7 @@ func (t *test) sent(n, last int) (through int) {
 	return through
 }
 
-// received counts n completions of receives, and posts others for them.
+// received counts n receive completions and posts new receives.
 func (t *test) received(n int) error {
 	if err := t.took(n); err != nil {
 		return err
@@ -80,21 +80,21 @@ func (t *test) received(n int) error {
 	return t.fill(t.have)
 }
 
-// took counts n completions of receives.
+// took counts n receive completions.
 func (t *test) took(n int) error {
 	for _, wc := range t.wcs[:n] {
 		t.have[wc.WRID]--
 		if wc.ByteLen != t.bytes {
-			return fmt.Errorf("%w: a message of %d bytes came where %d are due", errOther, wc.ByteLen, t.bytes)
+			return fmt.Errorf("%w: message size %d, want %d", errOther, wc.ByteLen, t.bytes)
 		}
 	}
 	return nil
 }
 
-// quiet is how long a server whose client is through waits for what was sent before and may be lost.
+// quiet bounds the wait for messages sent before the client's end, which may be lost.
 const quiet = 200 * time.Millisecond
 
-// sink receives what the client sends, until all of it has arrived or the client says that it is through.
+// sink receives until all messages have arrived or the client reports its end.
 func (t *test) sink(size int) (*Row, error) {
 	o := t.o
 	through := make(chan error, 1)
@@ -133,7 +133,7 @@ func (t *test) sink(size int) (*Row, error) {
 		case said = <-through:
 			heard = true
 		default:
-			if time.Since(last) > t.patience {
+			if time.Since(last) > t.timeout {
 				return nil, errQuiet
 			}
 		}
@@ -143,7 +143,7 @@ func (t *test) sink(size int) (*Row, error) {
 	}
 	row := m.bandwidth(size, done)
 	if !heard {
-		_ = t.within(t.patience, func() error { said = <-through; return nil })
+		_ = t.within(t.timeout, func() error { said = <-through; return nil })
 	}
 	if said != nil {
 		return nil, said
@@ -153,14 +153,13 @@ func (t *test) sink(size int) (*Row, error) {
 		return nil, err
 	}
 	if done += more; o.Duration == 0 && (done > total || done < total && o.Connection == "RC") {
-		return nil, fmt.Errorf("%w: %d messages came where %d are due", errOther, done, total)
+		return nil, fmt.Errorf("%w: %d messages, want %d", errOther, done, total)
 	}
-	t.told = !o.All // with all sizes, it says so once more at the end
+	t.finished = !o.All // with all sizes, it reports its end again after the last
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
 
-// arrived waits for a message. Receives for others are posted while the peer has its turn, unless this was the only
-// one.
+// arrived waits for a message. It posts further receives while the peer processes this one, unless none is left.
 func (t *test) arrived(until time.Time) error {
 	n, err := t.next(t.recvs, until)
 	if err != nil {
@@ -172,11 +171,11 @@ func (t *test) arrived(until time.Time) error {
 	return t.fill(t.have)
 }
 
-// written returns what waits until the peer has written the next message, whose last byte counts.
+// written returns a function that polls memory until the peer has written the next message, whose last byte changes.
 func (t *test) written(size int) func(until time.Time) error {
 	at := t.target(0) + size - 1
 	b := t.buffer.Bytes()
-	word := (*uint32)(unsafe.Pointer(&b[at&^3])) // a buffer begins at a page
+	word := (*uint32)(unsafe.Pointer(&b[at&^3])) // buffers are page-aligned
 	shift := at & 3 * 8
 	if bigEndian {
 		shift = 24 - shift
@@ -186,10 +185,10 @@ func (t *test) written(size int) func(until time.Time) error {
 		next++
 		var since time.Time
 		for empty := 0; byte(atomic.LoadUint32(word)>>shift) != next; empty++ {
-			if empty&511 != 511 { // what follows takes as long as hundreds of looks
+			if empty&511 != 511 { // the rest takes as long as hundreds of polls
 				continue
 			}
-			// A device in software may need somebody who asks it.
+			// A software device may progress only when polled.
 			if n, err := t.sends.Poll(t.wcs); err != nil || n != 0 {
 				return errors.Join(err, errUnexpected)
 			}
@@ -204,12 +203,12 @@ func (t *test) written(size int) func(until time.Time) error {
 	}
 }
 
-var errUnexpected = errors.New("a completion came that nobody waits for")
+var errUnexpected = errors.New("unexpected completion")
 
-// bigEndian says how a word has its bytes.
+// bigEndian reports the byte order of this machine.
 var bigEndian = func() bool { one := uint16(1); return *(*byte)(unsafe.Pointer(&one)) == 0 }()
 
-// pingPong sends a message, waits for the peer's, and so on. The client begins with sends, the server with writes.
+// pingPong alternates sending and receiving a message. For send, the client begins; for write, the server.
 func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error) {
 	o, e := t.o, t.ends[0]
 	until, first := t.deadline(), o.client() == (o.Verb == "send")
@@ -248,7 +247,7 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 	return m.latency(size, 2), nil
 }
 
-// roundTrips does one operation after the other.
+// roundTrips runs one operation at a time.
 func (t *test) roundTrips(size int) (*Row, error) {
 	o, e := t.o, t.ends[0]
 	until := t.deadline()

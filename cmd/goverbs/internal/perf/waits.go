@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// deadline is when a test by time ends; never, if messages count. Then waits are over.
+// deadline returns the end of a timed test, or never. After it, waits end.
 func (t *test) deadline() time.Time {
 	if t.o.Duration == 0 {
 		return time.Time{}
@@ -20,13 +20,13 @@ func (t *test) deadline() time.Time {
 	return time.Now().Add(t.o.Duration)
 }
 
-// errEnded says that a wait came to its deadline.
-var errEnded = errors.New("the time is over")
+// errEnded reports that the deadline has passed.
+var errEnded = errors.New("deadline reached")
 
-// ended says if what there is until now is the result: the time is over, or the user wants no more.
+// ended reports whether the test is complete so far: the deadline has passed or the user interrupted it.
 func ended(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
 
-// next waits for completions of a queue. They are in t.wcs.
+// next waits for completions of a queue and stores them in t.wcs.
 func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
 	switch {
 	case t.stopped.Load():
@@ -45,7 +45,7 @@ func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
 	return n, err
 }
 
-// look is next without waiting.
+// look polls without waiting.
 func (t *test) look(cq *rdma.CQ) (n int, err error) {
 	if n, err = cq.Poll(t.wcs); err == nil {
 		err = t.check(n)
@@ -53,7 +53,7 @@ func (t *test) look(cq *rdma.CQ) (n int, err error) {
 	return n, err
 }
 
-// check says which of n completions failed.
+// check returns the error of the first failed completion of n.
 func (t *test) check(n int) error {
 	for i := range t.wcs[:n] {
 		if err := rdma.CompletionErr(&t.wcs[i]); err != nil {
@@ -66,7 +66,7 @@ func (t *test) check(n int) error {
 // sleep waits for an event.
 func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
 	ctx := t.ctx
-	t.late.Reset(t.patience)
+	t.alarm.Reset(t.timeout)
 	if !until.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
@@ -96,7 +96,7 @@ func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
 	}
 }
 
-// pause lets other goroutines run, and says if the wait is over, which has no pause before since.
+// pause yields to other goroutines and reports whether the wait has timed out; since is the start of the first pause.
 func (t *test) pause(until time.Time, since *time.Time) error {
 	runtime.Gosched()
 	if t.ctx.Err() != nil {
@@ -108,7 +108,7 @@ func (t *test) pause(until time.Time, since *time.Time) error {
 		return errEnded
 	case since.IsZero():
 		*since = now
-	case now.Sub(*since) > t.patience:
+	case now.Sub(*since) > t.timeout:
 		return errQuiet
 	}
 	return nil

@@ -16,10 +16,10 @@ import (
 //go:embed webpage.css
 var style string
 
-// markup is a page as it grows. It is no template of Go's library, with which the command would be a megabyte larger.
+// markup builds a page. Package html/template would add a megabyte to the command.
 type markup struct{ strings.Builder }
 
-// put appends a format's text, which is trusted, with arguments, which are not: what they say is text.
+// put appends a trusted format with untrusted arguments, which it escapes.
 func (m *markup) put(format string, args ...any) {
 	for i, a := range args {
 		if s, ok := a.(string); ok {
@@ -29,13 +29,13 @@ func (m *markup) put(format string, args ...any) {
 	fmt.Fprintf(m, format, args...)
 }
 
-// fact is a name and what it is.
+// fact is a labeled value.
 type fact struct{ Name, Value string }
 
-// tile is a number that people look for first.
+// tile is a headline number.
 type tile struct{ Name, Value, Unit string }
 
-// SaveWebPage writes a page with plots to a file. It needs nothing else to be shown: no network, no scripts.
+// SaveWebPage writes a self-contained page with plots, without scripts.
 func (r *Report) SaveWebPage(name string) error {
 	return save(name, func(w io.Writer) error {
 		_, err := io.WriteString(w, r.webPage())
@@ -56,7 +56,7 @@ func (r *Report) webPage() string {
 	}
 	m.put("</dl>\n")
 	if len(r.Rows) == 0 {
-		m.put("<p class=\"card\">The client measured; this end only served.</p>\n")
+		m.put("<p class=\"card\">The client has the results.</p>\n")
 	}
 	m.tiles(r.tiles())
 	if r.NoTCP != "" {
@@ -67,7 +67,7 @@ func (r *Report) webPage() string {
 	}
 	m.results(r)
 	m.rises(r.Counters)
-	m.put("<p class=\"soft\">goverbs perf; times of a ping-pong are half of the round trip.</p>\n</main>\n</html>\n")
+	m.put("<p class=\"soft\">goverbs perf; ping-pong times are half the round trip.</p>\n</main>\n</html>\n")
 	return m.String()
 }
 
@@ -83,7 +83,7 @@ func (m *markup) tiles(all []tile) {
 	m.put("</div>\n")
 }
 
-// results are the table that is printed, too.
+// results writes the table of results.
 func (m *markup) results(r *Report) {
 	if len(r.Rows) == 0 {
 		return
@@ -108,7 +108,7 @@ func (m *markup) rises(counters map[string]int64) {
 	if len(counters) == 0 {
 		return
 	}
-	m.put("<section class=\"card\"><h2>Counters of the device meanwhile</h2><div class=\"wide\"><table>\n")
+	m.put("<section class=\"card\"><h2>Device counters during the test</h2><div class=\"wide\"><table>\n")
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
 		m.put("<tr><td class=\"name\">%s</td><td>%+d</td></tr>\n", name, counters[name])
 	}
@@ -128,7 +128,7 @@ func (r *Report) facts() []fact {
 		{"connection", r.Connection}, {"queue pairs", strconv.Itoa(r.QPs)}, {"MTU", strconv.Itoa(r.MTU)}}
 }
 
-// tiles are of the only size, or of what is best of all.
+// tiles returns the headline numbers of the only size, or the best of all sizes.
 func (r *Report) tiles() (all []tile) {
 	if len(r.Rows) == 0 {
 		return nil
@@ -141,10 +141,10 @@ func (r *Report) tiles() (all []tile) {
 	}
 	if r.Latency {
 		all = []tile{{"median", short(best.Median), "µs"}, {"99 %", short(best.P99), "µs"},
-			{"99.9 %", short(best.P999), "µs"}, {"CPU each", short(best.CPU), "µs"}}
+			{"99.9 %", short(best.P999), "µs"}, {"CPU per message", short(best.CPU), "µs"}}
 	} else {
-		all = []tile{{"bandwidth", short(best.Gbits), "Gbit/s"}, {"messages", short(best.Mps * 1e6), "a second"},
-			{"CPU each", short(best.CPU), "µs"}}
+		all = []tile{{"bandwidth", short(best.Gbits), "Gbit/s"}, {"messages", short(best.Mps * 1e6), "per second"},
+			{"CPU per message", short(best.CPU), "µs"}}
 	}
 	if best.Ratio > 0 {
 		all = append(all, tile{"of TCP's", "× " + short(best.Ratio), ""})

@@ -13,34 +13,34 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// depth is how many messages an end can take before it has looked at one.
+// depth is the number of receives that an end keeps posted.
 const depth = 32
 
-// largest message of a reliable connection, and of a peer that may ask for memory.
+// largest is the maximum message size on a reliable connection; it also bounds the memory that a client can request.
 const largest = 1 << 20
 
-// end is one end of a ping by queue pairs: its memory holds what it sends, and behind it what it receives.
+// end is one end of a ping over queue pairs. Its memory holds the message to send, followed by the one received.
 type end struct {
-	qp    *rdma.QP
-	mr    *rdma.MR
-	size  int
-	own   rdma.Endpoint
-	send  *rdma.SendBatch
-	recv  *rdma.RecvBatch
-	ah    *rdma.AH
-	peer  rdma.Endpoint
-	wcs   []ibv.WC
-	grh   int
-	echo  bool // it answers messages
-	sent  bool // the last send has completed
-	heard int  // messages that wait for an answer
-	bytes int  // of the last one
+	qp         *rdma.QP
+	mr         *rdma.MR
+	size       int
+	own        rdma.Endpoint
+	send       *rdma.SendBatch
+	recv       *rdma.RecvBatch
+	ah         *rdma.AH
+	peer       rdma.Endpoint
+	wcs        []ibv.WC
+	grh        int
+	echo       bool // it is the server
+	sent       bool // the last send has completed
+	unanswered int  // messages received but not yet answered
+	bytes      int  // size of the last message
 }
 
-// wr_ids.
+// Work request IDs.
 const (
-	arrived = 1
-	left    = 2
+	recvID = 1
+	sendID = 2
 )
 
 func newEnd(o *Options, kind string, size int) (e *end, err error) {
@@ -52,14 +52,14 @@ func newEnd(o *Options, kind string, size int) (e *end, err error) {
 		}
 	}()
 	if size < 1 || size > largest {
-		return e, fmt.Errorf("a message has 1 to %d bytes, not %d: see -s", largest, size)
+		return e, fmt.Errorf("message size %d is not in 1 to %d; see -s", size, largest)
 	}
 	create := d.NewRC
 	if kind == UD {
 		create, e.grh = d.NewUD, rdma.GRHBytes
 		if _, port, err := d.ActivePort(); err == nil && size > rdma.MTUBytes(port.ActiveMTU) {
-			return e, fmt.Errorf("a datagram on %s has up to %d bytes, which is the MTU, not %d", d.Name(),
-				rdma.MTUBytes(port.ActiveMTU), size)
+			return e, fmt.Errorf("message size %d exceeds the MTU of %s, %d bytes; see -s", size, d.Name(),
+				rdma.MTUBytes(port.ActiveMTU))
 		}
 	}
 	caps := ibv.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1}
@@ -86,11 +86,10 @@ func newEnd(o *Options, kind string, size int) (e *end, err error) {
 	if e.recv, err = rdma.NewRecvBatch(1, 1); err != nil {
 		return e, err
 	}
-	e.recv.Recv(arrived).Add(e.mr.SGE(uint64(size), uint32(e.grh+size)))
+	e.recv.Recv(recvID).Add(e.mr.SGE(uint64(size), uint32(e.grh+size)))
 	return e, nil
 }
 
-// Close closes what the end has.
 func (e *end) Close() (err error) {
 	if e.ah != nil {
 		err = e.ah.Close()
@@ -107,7 +106,7 @@ func (e *end) Close() (err error) {
 	return err
 }
 
-// connect connects to a peer, and posts receives: the peer may send as soon as it hears that.
+// connect connects to the peer and posts receives. The peer may send as soon as it learns that this end is connected.
 func (e *end) connect(peer rdma.Endpoint, mtu ibv.MTU, pingpong bool) error {
 	e.peer = peer
 	if e.qp.Type() == ibv.QPT_UD {
@@ -126,7 +125,7 @@ func (e *end) connect(peer rdma.Endpoint, mtu ibv.MTU, pingpong bool) error {
 		if mtu != 0 {
 			attr.PathMTU = mtu
 		} else if pingpong {
-			attr.PathMTU = min(attr.PathMTU, ibv.MTU_1024) // as its programs have it
+			attr.PathMTU = min(attr.PathMTU, ibv.MTU_1024) // the default of the pingpong programs
 		}
 		if err := e.qp.ConnectWith(attr); err != nil {
 			return err
@@ -140,15 +139,15 @@ func (e *end) connect(peer rdma.Endpoint, mtu ibv.MTU, pingpong bool) error {
 	return nil
 }
 
-// post sends the first n bytes of what this end has to send. Answers have immediate data: those who answer leave them
-// alone, so that two of them that were told of each other do not answer forever.
+// post sends the first n bytes of the outgoing message. A server sends answers with immediate data and ignores messages
+// that have it: two servers connected to each other would otherwise echo forever.
 func (e *end) post(n int) error {
 	e.send.Reset()
 	var w rdma.SendRequest
 	if e.echo {
-		w = e.send.SendImm(left, 0)
+		w = e.send.SendImm(sendID, 0)
 	} else {
-		w = e.send.Send(left)
+		w = e.send.Send(sendID)
 	}
 	w.Add(e.mr.SGE(0, uint32(n))).Signaled()
 	if e.ah != nil {
@@ -164,40 +163,39 @@ func (e *end) post(n int) error {
 func (e *end) out() []byte { return e.mr.Bytes()[:e.size] }
 func (e *end) in() []byte  { return e.mr.Bytes()[e.size+e.grh:] }
 
-// errSilence says that nothing came back.
-var errSilence = errors.New("no answer came")
+// errSilence reports that the peer did not answer.
+var errSilence = errors.New("no answer")
 
-// ping sends a message and waits until it has come back.
-func (e *end) ping(ctx context.Context, patience time.Duration, salt byte) error {
+// ping sends a message and waits for its echo.
+func (e *end) ping(ctx context.Context, timeout time.Duration, salt byte) error {
 	for i := range e.out() {
 		e.out()[i] = byte(i) ^ salt
 	}
-	e.sent, e.heard = false, 0
+	e.sent, e.unanswered = false, 0
 	if err := e.post(e.size); err != nil {
 		return err
 	}
-	for !e.sent || e.heard == 0 {
-		if err := e.wait(ctx, patience); err != nil {
+	for !e.sent || e.unanswered == 0 {
+		if err := e.wait(ctx, timeout); err != nil {
 			return err
 		}
 	}
 	if !bytes.Equal(e.in()[:e.bytes], e.out()) {
-		return fmt.Errorf("%d bytes came back that are not the %d that were sent: is the peer told another size?",
-			e.bytes, e.size)
+		return fmt.Errorf("%d bytes received differ from the %d sent; use the same -s on both ends", e.bytes, e.size)
 	}
 	return nil
 }
 
-// serve answers messages until the context ends, or none comes for a time.
+// serve echoes messages until the context ends or none arrives for idle.
 func (e *end) serve(ctx context.Context, idle time.Duration) error {
 	e.echo = true
 	for e.sent = true; ; {
-		for e.heard == 0 || !e.sent {
+		for e.unanswered == 0 || !e.sent {
 			if err := e.wait(ctx, idle); err != nil {
 				return err
 			}
 		}
-		e.heard--
+		e.unanswered--
 		copy(e.out(), e.in())
 		e.sent = false
 		if err := e.post(e.bytes); err != nil {
@@ -206,14 +204,14 @@ func (e *end) serve(ctx context.Context, idle time.Duration) error {
 	}
 }
 
-// wait waits for completions.
-func (e *end) wait(ctx context.Context, patience time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, patience)
+// wait waits for completions and processes them.
+func (e *end) wait(ctx context.Context, timeout time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	n, err := e.qp.SendCQ().Wait(limited, e.wcs)
 	if err != nil {
 		if ctx.Err() == nil && limited.Err() != nil {
-			return fmt.Errorf("%w within %v", errSilence, patience)
+			return fmt.Errorf("%w within %v", errSilence, timeout)
 		}
 		return err
 	}
@@ -222,12 +220,12 @@ func (e *end) wait(ctx context.Context, patience time.Duration) error {
 		if err := rdma.CompletionErr(wc); err != nil {
 			return err
 		}
-		if wc.WRID == left {
+		if wc.WRID == sendID {
 			e.sent = true
 			continue
 		}
 		if !e.echo || wc.WCFlags&ibv.WC_WITH_IMM == 0 {
-			e.heard, e.bytes = e.heard+1, max(0, int(wc.ByteLen)-e.grh)
+			e.unanswered, e.bytes = e.unanswered+1, max(0, int(wc.ByteLen)-e.grh)
 		}
 		if _, err := e.qp.PostRecv(e.recv); err != nil {
 			return err

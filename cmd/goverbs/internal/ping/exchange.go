@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// message is what two ends say over TCP, a line of JSON each: first the one that pings, then the server.
+// message is a line of JSON in the exchange over TCP. The client sends the first one and the server answers.
 type message struct {
 	Kind     string         `json:"kind,omitempty"`
 	Size     int            `json:"size,omitempty"`
@@ -27,10 +27,10 @@ type message struct {
 	Error    string         `json:"error,omitempty"`
 }
 
-// longest line of a peer's.
+// longest is the maximum length of a line.
 const longest = 8 << 10
 
-func say(w io.Writer, m message) error {
+func writeMessage(w io.Writer, m message) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -39,38 +39,38 @@ func say(w io.Writer, m message) error {
 	return err
 }
 
-func hear(r io.Reader) (m message, err error) {
+func readMessage(r io.Reader) (m message, err error) {
 	line, err := bufio.NewReaderSize(io.LimitReader(r, longest), 512).ReadBytes('\n')
 	if err != nil {
 		if len(line) == 0 {
-			return m, errors.New("the peer closed the connection without a word: it is no goverbs serve")
+			return m, errors.New("peer closed the connection; check that it is goverbs serve")
 		}
-		return m, fmt.Errorf("the peer sent %.40q, which is no line of goverbs serve: %w", line, err)
+		return m, fmt.Errorf("unexpected data from the peer: %.40q: %w", line, err)
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
-		return m, fmt.Errorf("the peer sent %.40q: it is no goverbs serve of this version", line)
+		return m, fmt.Errorf("unexpected data from the peer: %.40q; use the same version of goverbs on both ends", line)
 	}
 	if m.Error != "" {
-		return m, &answer{m.Error}
+		return m, &peerError{m.Error}
 	}
 	for _, key := range m.PKeys {
 		if _, err := strconv.ParseUint(key, 0, 16); err != nil {
-			return m, fmt.Errorf("the peer sent %.40q, which is no P_Key", key)
+			return m, fmt.Errorf("invalid P_Key from the peer: %.40q", key)
 		}
 	}
 	if m.Endpoint == nil {
-		return m, fmt.Errorf("the peer sent %.40q, which has no endpoint", line)
+		return m, fmt.Errorf("message from the peer lacks an endpoint: %.40q", line)
 	}
 	return m, nil
 }
 
-// answer is an error that a server gave in place of an endpoint.
-type answer struct{ what string }
+// peerError is an error that the server reported instead of an endpoint.
+type peerError struct{ text string }
 
-// Error quotes: the words are another host's, and for a terminal.
-func (a *answer) Error() string { return fmt.Sprintf("the peer says: %.400q", a.what) }
+// Error quotes the text: it comes from another host and may be printed on a terminal.
+func (e *peerError) Error() string { return fmt.Sprintf("peer: %.400q", e.text) }
 
-// ask tells the endpoint of this end and hears that of the peer.
+// ask sends the endpoint of this end and receives the peer's.
 func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 	if err := conn.SetDeadline(time.Now().Add(o.Timeout)); err != nil {
 		return message{}, err
@@ -82,13 +82,13 @@ func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 		}
 		return message{Endpoint: &peer}, err
 	}
-	if err := say(conn, message{Kind: kind, Size: e.size, Endpoint: &e.own}); err != nil {
+	if err := writeMessage(conn, message{Kind: kind, Size: e.size, Endpoint: &e.own}); err != nil {
 		return message{}, err
 	}
-	return hear(conn)
+	return readMessage(conn)
 }
 
-// complaint is what a server said after the exchange, if it did: why its end broke.
+// complaint returns the error that the server reported after the exchange, or "".
 func complaint(conn net.Conn) string {
 	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	var m message
@@ -99,10 +99,10 @@ func complaint(conn net.Conn) string {
 	if m.Error == "" {
 		return ""
 	}
-	return fmt.Sprintf("%.400q", m.Error) // of another host, and for a terminal
+	return fmt.Sprintf("%.400q", m.Error) // quoted: it comes from another host
 }
 
-// An endpoint of ibv_rc_pingpong and its like: LID, QP number, PSN and GID in hexadecimal, and a NUL.
+// The endpoint format of the rdma-core pingpong programs: LID, QP number, PSN and GID in hexadecimal, and a NUL.
 const (
 	textForm   = "%04x:%06x:%06x:%x\x00"
 	textLength = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1
@@ -117,22 +117,22 @@ func getText(b []byte) (e rdma.Endpoint, err error) {
 	text, _, _ := strings.Cut(string(b), "\x00")
 	fields := strings.Split(text, ":")
 	if len(fields) != 4 || len(fields[3]) != 32 {
-		return e, fmt.Errorf("the peer sent %q, which is no endpoint of ibv_rc_pingpong or its like", text)
+		return e, fmt.Errorf("invalid pingpong endpoint from the peer: %q", text)
 	}
 	var n [3]uint64
 	for i, bits := range []int{16, 24, 24} {
 		if n[i], err = strconv.ParseUint(fields[i], 16, bits); err != nil {
-			return e, fmt.Errorf("the peer sent %q: %w", text, err)
+			return e, fmt.Errorf("invalid pingpong endpoint from the peer: %q: %w", text, err)
 		}
 	}
 	raw, err := hex.DecodeString(fields[3])
 	if err != nil {
-		return e, fmt.Errorf("the peer sent %q: %w", text, err)
+		return e, fmt.Errorf("invalid pingpong endpoint from the peer: %q: %w", text, err)
 	}
 	e = rdma.Endpoint{LID: uint16(n[0]), QPNum: uint32(n[1]), PSN: uint32(n[2]), QKey: rdma.DefaultQKey}
 	copy(e.GID.Raw()[:], raw)
 	if e.LID == 0 && bytes.Equal(raw, make([]byte, len(raw))) {
-		return e, errors.New("the peer has neither a LID nor a GID: start it with -g and the index of one")
+		return e, errors.New("peer has neither a LID nor a GID; start it with -g INDEX")
 	}
 	return e, nil
 }
@@ -143,8 +143,8 @@ func swapText(conn net.Conn, own rdma.Endpoint) (rdma.Endpoint, error) {
 	}
 	b := make([]byte, textLength)
 	if _, err := io.ReadFull(conn, b); err != nil {
-		return rdma.Endpoint{}, fmt.Errorf("the peer closed the connection early; is it ibv_rc_pingpong or "+
-			"ibv_ud_pingpong, with -g? %w", err)
+		return rdma.Endpoint{}, fmt.Errorf("peer closed the connection early: %w; check that it is ibv_rc_pingpong -g "+
+			"or ibv_ud_pingpong -g", err)
 	}
 	return getText(b)
 }

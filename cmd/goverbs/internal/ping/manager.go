@@ -22,12 +22,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// A ping by the connection manager is rping's: the one that pings says where its data is, the server reads them and
-// says so, hears where they shall be, writes them there, and says so. Each of these messages has an address, a key and
-// a size.
+// A ping over the connection manager follows rping: the client advertises its source buffer, the server reads it and
+// acknowledges, the client advertises its sink buffer, the server writes the data there and acknowledges. Each message
+// has an address, a key and a size.
 const adBytes = 16
 
-// managed is a connection and its memory: a message to send, one to receive, and data twice.
+// managed is a connection with its memory: a message to send, one to receive, a source and a sink buffer.
 type managed struct {
 	id   *cm.ID
 	mr   *rdma.MR
@@ -39,8 +39,8 @@ func (m *managed) in() []byte     { return m.mr.Bytes()[adBytes : 2*adBytes] }
 func (m *managed) source() []byte { return m.mr.Bytes()[2*adBytes:][:m.size] }
 func (m *managed) sink() []byte   { return m.mr.Bytes()[2*adBytes+m.size:][:m.size] }
 
-// equip makes the queue pair and the memory, and posts a receive.
-func (m *managed) equip() error {
+// setup creates the queue pair and the memory, and posts a receive.
+func (m *managed) setup() error {
 	caps := ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}
 	if _, err := m.id.CreateQP(nil, &ibv.QPInitAttr{Cap: caps, SQSigAll: 1}, rdma.QueueOptions{}); err != nil {
 		return err
@@ -53,10 +53,10 @@ func (m *managed) equip() error {
 	if m.mr, err = pd.RegMR(make([]byte, 2*adBytes+2*m.size), access); err != nil {
 		return err
 	}
-	return m.id.PostRecv(arrived, m.in(), m.mr)
+	return m.id.PostRecv(recvID, m.in(), m.mr)
 }
 
-// descriptor is that of the kernel's connection manager.
+// descriptor returns the descriptor of the kernel's connection manager.
 func (m *managed) descriptor() int { return int(m.id.C().Channel.Deref().FD) }
 
 func (m *managed) Close() (err error) {
@@ -66,18 +66,18 @@ func (m *managed) Close() (err error) {
 	return errors.Join(err, m.id.Close())
 }
 
-// tell says where a part of the memory is, which begins so many bytes into it.
-func (m *managed) tell(ctx context.Context, at int) error {
+// advertise sends the address of the memory at an offset.
+func (m *managed) advertise(ctx context.Context, at int) error {
 	b := binary.BigEndian.AppendUint64(m.out()[:0], m.mr.Address()+uint64(at))
 	b = binary.BigEndian.AppendUint32(b, m.mr.RKey())
 	binary.BigEndian.AppendUint32(b, uint32(m.size))
-	if err := m.id.PostSend(left, m.out(), m.mr, ibv.SEND_SIGNALED); err != nil {
+	if err := m.id.PostSend(sendID, m.out(), m.mr, ibv.SEND_SIGNALED); err != nil {
 		return err
 	}
 	return m.sent(ctx)
 }
 
-// sent waits until what was posted has completed.
+// sent waits for the completion of a work request.
 func (m *managed) sent(ctx context.Context) error {
 	wc, err := m.id.GetSendComp(ctx)
 	if err != nil {
@@ -86,8 +86,8 @@ func (m *managed) sent(ctx context.Context) error {
 	return rdma.CompletionErr(&wc)
 }
 
-// hear waits for a message.
-func (m *managed) hear(ctx context.Context) (address uint64, key, size uint32, err error) {
+// receive waits for a message.
+func (m *managed) receive(ctx context.Context) (address uint64, key, size uint32, err error) {
 	wc, err := m.id.GetRecvComp(ctx)
 	if err == nil {
 		err = rdma.CompletionErr(&wc)
@@ -96,23 +96,23 @@ func (m *managed) hear(ctx context.Context) (address uint64, key, size uint32, e
 		return 0, 0, 0, err
 	}
 	if wc.ByteLen != adBytes {
-		return 0, 0, 0, fmt.Errorf("the peer sent %d bytes where rping sends %d: it is neither rping nor goverbs",
+		return 0, 0, 0, fmt.Errorf("unexpected message of %d bytes, want %d; check that the peer is goverbs or rping",
 			wc.ByteLen, adBytes)
 	}
 	b := m.in()
 	address, key, size = binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
-	return address, key, size, m.id.PostRecv(arrived, m.in(), m.mr)
+	return address, key, size, m.id.PostRecv(recvID, m.in(), m.mr)
 }
 
-// manager pings on a connection of the connection manager.
+// manager pings over the connection manager.
 func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	if o.Size < 1 || o.Size > largest/16 {
-		return at("make a queue pair", o.ownDevice.Name(), fmt.Errorf("a message has 1 to %d bytes, not %d: see -s",
-			largest/16, o.Size))
+		return at("create the queue pair", o.ownDevice.Name(), fmt.Errorf("message size %d is not in 1 to %d; see -s",
+			o.Size, largest/16))
 	}
 	own, err := ownGID(o)
 	if err != nil {
-		return at("find the own address", o.ownDevice.Name(), err)
+		return at("find the local address", o.ownDevice.Name(), err)
 	}
 	source := netip.AddrPortFrom(rdma.GIDEntryAddress(own), 0)
 	where := net.JoinHostPort(o.Peer, strconv.Itoa(o.CMPort))
@@ -128,7 +128,7 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	}
 	m := &managed{size: o.Size}
 	if m.id, err = cm.CreateIDOn(o.ownDevice.Info().Backend, rdmacm.PS_TCP); err != nil {
-		return at("use the connection manager", r.Own, err)
+		return at("open the connection manager", r.Own, err)
 	}
 	defer func() {
 		if err != nil && o.Leave != nil && o.ownDevice.Info().Backend == runtime.Native {
@@ -143,7 +143,7 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	}{
 		{"resolve the address", func() error { return m.id.ResolveAddr(ctx, source, peer, o.Timeout) }},
 		{"resolve the route", func() error { return m.id.ResolveRoute(ctx, o.Timeout) }},
-		{"make a queue pair", m.equip},
+		{"create the queue pair", m.setup},
 		{"connect", func() error {
 			param := cm.DefaultConnParam()
 			param.RetryCount, param.RNRRetryCount = 7, 7
@@ -167,33 +167,33 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	_ = m.id.Disconnect(limited) // the peer may have done it
+	_ = m.id.Disconnect(limited) // the peer may have disconnected first
 	return nil
 }
 
-func (m *managed) ping(ctx context.Context, patience time.Duration, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (m *managed) ping(ctx context.Context, timeout time.Duration, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for i := range m.source() { // text that ends with a NUL: rping's server writes no more than that
+	for i := range m.source() { // NUL-terminated text: rping's server writes back no more than that
 		m.source()[i] = 'A' + byte((n+i)%26)
 	}
 	m.source()[m.size-1] = 0
 	clear(m.sink())
 	for _, at := range []int{2 * adBytes, 2*adBytes + m.size} {
-		if err := m.tell(ctx, at); err != nil {
+		if err := m.advertise(ctx, at); err != nil {
 			return err
 		}
-		if _, _, _, err := m.hear(ctx); err != nil {
+		if _, _, _, err := m.receive(ctx); err != nil {
 			return err
 		}
 	}
 	if string(m.sink()) != string(m.source()) {
-		return errors.New("the peer did not write what it had read: is it told another size? rping -S sets it")
+		return errors.New("peer wrote back different data; use the same size on both ends (rping -S)")
 	}
 	return nil
 }
 
-// listenManager listens at all addresses of RDMA devices, also those that come later; with -x, at that GID's alone.
+// listenManager listens on all addresses of RDMA devices, including future ones, or with -x on that GID only.
 func (s *Server) listenManager() (all []*cm.ID, err error) {
 	where := []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}
 	if s.GIDIndex >= 0 {
@@ -203,7 +203,7 @@ func (s *Server) listenManager() (all []*cm.ID, err error) {
 		}
 		where = []netip.Addr{rdma.GIDEntryAddress(own)}
 	}
-	for _, address := range where { // that of IPv6 is usually for both, and then there is no place for the other one
+	for _, address := range where { // binding IPv4 fails if the IPv6 socket accepts both
 		l, bad := s.listenAt(netip.AddrPortFrom(address, uint16(s.CMPort)))
 		if bad != nil {
 			err = cmp.Or(err, bad)
@@ -223,7 +223,7 @@ func (s *Server) listenAt(address netip.AddrPort) (*cm.ID, error) {
 		return nil, err
 	}
 	if err = l.Bind(address); err == nil {
-		err = l.Listen(0) // the most: requests that are taken wait for one of the places
+		err = l.Listen(0) // 0: the maximum backlog
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -243,24 +243,24 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 				continue
 			}
 			if ctx.Err() == nil {
-				s.Said(fmt.Sprintf("pings by the connection manager are no longer served: %v", err))
+				s.Log(fmt.Sprintf("stopped serving connection manager pings: %v", err))
 			}
 			return
 		}
 		failures = 0
 		peer := id.PeerAddr()
 		free.Go(ctx, peer.Addr(), func() {
-			s.Said(fmt.Sprintf("%v: cm", peer))
+			s.Log(fmt.Sprintf("%v: cm", peer))
 			m := &managed{id: id, size: largest / 16}
 			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
-				s.Said(fmt.Sprintf("%v: %v", peer, err))
+				s.Log(fmt.Sprintf("%v: %v", peer, err))
 			}
 			s.end(ctx, m)
-		}, func() { _ = id.Close() }) // which rejects the request
+		}, func() { _ = id.Close() }) // rejects the request
 	}
 }
 
-// end closes a connection. One that the server ends before the peer did may be closed by another process.
+// end closes a connection, or leaves it to another process if the server ends before the peer.
 func (s *Server) end(ctx context.Context, m *managed) {
 	if ctx.Err() == nil || s.Leave == nil || s.device.Info().Backend != runtime.Native {
 		_ = m.Close()
@@ -271,12 +271,12 @@ func (s *Server) end(ctx context.Context, m *managed) {
 	s.left = append(s.left, m.descriptor())
 }
 
-// confirmTimeout is how long a peer may take to confirm an accepted connection.
+// confirmTimeout bounds the wait for the peer to confirm an accepted connection.
 const confirmTimeout = 5 * time.Second
 
-// serve answers until the peer disconnects, or is lost.
+// serve answers until the peer disconnects or sends nothing for lost.
 func (m *managed) serve(ctx context.Context, lost time.Duration) error {
-	if err := m.equip(); err != nil {
+	if err := m.setup(); err != nil {
 		return errors.Join(err, m.id.Reject(nil))
 	}
 	param := cm.DefaultConnParam()
@@ -290,7 +290,7 @@ func (m *managed) serve(ctx context.Context, lost time.Duration) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer gone()
-	watch.Go(func() { // the queue pair does not notice that the peer has disconnected, and the peer waits for this end
+	watch.Go(func() { // the queue pair does not report a disconnect, and the peer waits for ours
 		if e, err := m.id.Event(ctx); err == nil && e.Type == rdmacm.CM_EVENT_DISCONNECTED {
 			limited, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -301,38 +301,38 @@ func (m *managed) serve(ctx context.Context, lost time.Duration) error {
 	silence := time.AfterFunc(lost, gone)
 	defer silence.Stop()
 	for ; ; silence.Reset(lost) {
-		address, key, size, err := m.hear(ctx)
+		address, key, size, err := m.receive(ctx)
 		if failed := new(rdma.CompletionError); ctx.Err() != nil ||
-			errors.As(err, &failed) && failed.Status == ibv.WC_WR_FLUSH_ERR { // the peer has disconnected
+			errors.As(err, &failed) && failed.Status == ibv.WC_WR_FLUSH_ERR { // disconnected
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if uint64(size) > uint64(m.size) {
-			return fmt.Errorf("the peer has %d bytes: %d are the most here", size, m.size)
+			return fmt.Errorf("message size %d of the peer exceeds %d", size, m.size)
 		}
 		data := m.source()[:size]
-		if err := m.id.PostRead(left, data, m.mr, ibv.SEND_SIGNALED, address, key); err != nil {
+		if err := m.id.PostRead(sendID, data, m.mr, ibv.SEND_SIGNALED, address, key); err != nil {
 			return err
 		}
 		if err := m.sent(ctx); err != nil {
 			return err
 		}
-		if err := m.tell(ctx, 0); err != nil {
+		if err := m.advertise(ctx, 0); err != nil {
 			return err
 		}
-		if address, key, size, err = m.hear(ctx); err != nil {
+		if address, key, size, err = m.receive(ctx); err != nil {
 			return err
 		}
-		if err := m.id.PostWrite(left, data[:min(uint64(len(data)), uint64(size))], m.mr, ibv.SEND_SIGNALED, address,
+		if err := m.id.PostWrite(sendID, data[:min(uint64(len(data)), uint64(size))], m.mr, ibv.SEND_SIGNALED, address,
 			key); err != nil {
 			return err
 		}
 		if err := m.sent(ctx); err != nil {
 			return err
 		}
-		if err := m.tell(ctx, 0); err != nil {
+		if err := m.advertise(ctx, 0); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package ping asks a peer for answers, on a reliable connection, by datagrams, and on a connection of the connection
-// manager, and explains what goes wrong. The other end is a [Server]. It may also be a program of rdma-core: rping for
+// Package ping tests whether a peer answers over a reliable connection, datagrams and the connection manager, and
+// explains failures. [Run] is the client and [Server] the other end, which may also be a program of rdma-core: rping for
 // the connection manager, ibv_rc_pingpong and ibv_ud_pingpong for the others.
 package ping
 
@@ -23,41 +23,41 @@ import (
 
 // Kinds of pings.
 const (
-	RC = "rc" // sends on a reliable connection
+	RC = "rc" // sends over a reliable connection
 	UD = "ud" // datagrams
-	CM = "cm" // a connection of the connection manager: a send, a read and a write each time
+	CM = "cm" // a connection by the connection manager; each ping is a send, a read and a write
 )
 
-// Kinds are all of them.
+// Kinds lists all kinds.
 var Kinds = []string{RC, UD, CM}
 
-// Ports that a server listens to unless it is told otherwise.
+// Default ports of a server.
 const (
-	DefaultPort = 18517 // TCP: ends exchange there what queue pairs need
-	DefaultCM   = 7174  // of the connection manager: rping's
+	DefaultPort = 18517 // TCP, for the exchange of endpoints
+	DefaultCM   = 7174  // connection manager; the default of rping
 )
 
 // Options of a ping.
 type Options struct {
 	Device   string
-	GIDIndex int // -1: the best one
+	GIDIndex int // -1: choose automatically
 	Peer     string
 	Port     int
 	CMPort   int
 	Kinds    []string
 	Count    int
 	Size     int
-	MTU      ibv.MTU       // path MTU of rc; 0: the smaller one of both ports
+	MTU      ibv.MTU       // path MTU of rc; 0: the smaller of both ports
 	Timeout  time.Duration // for each answer
 	PingPong bool          // the peer is a program of rdma-core, such as ibv_rc_pingpong
-	// Leave has another process close descriptors that Linux may take long to close, when this one has ended. With nil,
-	// this one closes them and waits.
+	// Leave passes descriptors that Linux may take long to close to another process, which closes them after this one
+	// has ended. If nil, Run closes them and waits.
 	Leave     func(descriptors ...int) error
 	ownDevice *rdma.Device
-	reached   bool // packets of RoCE come through
+	reached   bool // RoCE packets have arrived
 }
 
-// Result is what came of one kind.
+// Result is the result of one kind.
 type Result struct {
 	Kind     string  `json:"kind"`
 	Sent     int     `json:"sent"`
@@ -65,27 +65,27 @@ type Result struct {
 	Min      float64 `json:"min_us,omitempty"`
 	Median   float64 `json:"median_us,omitempty"`
 	Max      float64 `json:"max_us,omitempty"`
-	Own      string  `json:"own,omitempty"`  // endpoint, or address of the connection manager
-	Other    string  `json:"peer,omitempty"` // of the peer
-	// PKeys are those of both ends' ports, as far as they said.
+	Own      string  `json:"own,omitempty"`  // endpoint, or address for the connection manager
+	Other    string  `json:"peer,omitempty"` // the same of the peer
+	// PKeys and PeerPKeys are the P_Keys of the ports, if known.
 	PKeys     []string `json:"pkeys,omitempty"`
 	PeerPKeys []string `json:"peer_pkeys,omitempty"`
-	// Failure is why it ended early, or nil.
+	// Failure explains why the ping ended early, or is nil.
 	Failure *Failure `json:"failure,omitempty"`
 	took    []time.Duration
 }
 
-// Report is what came of a ping.
+// Report is the result of a ping.
 type Report struct {
 	Peer    string   `json:"peer"`
 	Device  string   `json:"device"`
 	GID     string   `json:"gid,omitempty"`
 	Results []Result `json:"results"`
-	// Interrupted says that the user wanted no more: the last kind has the answers until then.
+	// Interrupted reports that the context ended; the last result is incomplete.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// Failed says how many kinds failed.
+// Failed returns the number of failed kinds.
 func (r *Report) Failed() (n int) {
 	for _, one := range r.Results {
 		if one.Failure != nil {
@@ -95,12 +95,12 @@ func (r *Report) Failed() (n int) {
 	return n
 }
 
-// Run pings. The error is nil if pings failed: the report has why.
+// Run pings the peer. If pings fail, the error is nil and the report has the failures.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	d, err := open(o)
 	if err != nil {
-		return nil, &Failure{Step: "open the device", Where: cmp.Or(o.Device, "the first one"), What: err.Error(),
-			Mend: []string{"goverbs devices lists devices, and goverbs doctor says what they lack"}, err: err}
+		return nil, &Failure{Step: "open the device", Where: cmp.Or(o.Device, "the first device"), What: err.Error(),
+			Fixes: []string{"list devices with goverbs devices; diagnose them with goverbs doctor"}, err: err}
 	}
 	defer d.Close()
 	o.ownDevice = d
@@ -139,7 +139,7 @@ func open(o *Options) (*rdma.Device, error) {
 	return d, nil
 }
 
-// pkeys are those of the device's first active port. Few are enough.
+// pkeys returns the first P_Keys of the first active port.
 func pkeys(d *rdma.Device) (all []string) {
 	n, port, err := d.ActivePort()
 	if err != nil {
@@ -153,7 +153,7 @@ func pkeys(d *rdma.Device) (all []string) {
 	return all
 }
 
-// ownGID is the GID that a ping comes from.
+// ownGID returns the local GID.
 func ownGID(o *Options) (ibv.GIDEntry, error) {
 	if o.GIDIndex < 0 {
 		return o.ownDevice.FindGID(rdma.GIDQuery{})
@@ -169,11 +169,11 @@ func ownGID(o *Options) (ibv.GIDEntry, error) {
 	return *e, nil
 }
 
-// pair pings with a queue pair whose peer is found over TCP.
+// pair pings over a queue pair whose endpoint is exchanged over TCP.
 func (r *Result) pair(ctx context.Context, o *Options) error {
 	e, err := newEnd(o, r.Kind, o.Size)
 	if err != nil {
-		return at("make a queue pair", o.ownDevice.Name(), err)
+		return at("create the queue pair", o.ownDevice.Name(), err)
 	}
 	defer e.Close()
 	r.Own = e.own.String()
@@ -181,19 +181,19 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	dialer := net.Dialer{Timeout: o.Timeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return at("meet over TCP", address, err)
+		return at("connect over TCP", address, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	said, err := ask(conn, o, r.Kind, e)
-	if said.Endpoint != nil {
-		r.Other = said.Endpoint.String()
+	reply, err := ask(conn, o, r.Kind, e)
+	if reply.Endpoint != nil {
+		r.Other = reply.Endpoint.String()
 	}
 	if err != nil {
 		return at("exchange endpoints", address, err)
 	}
-	peer := *said.Endpoint
-	r.PKeys, r.PeerPKeys = pkeys(o.ownDevice), said.PKeys
+	peer := *reply.Endpoint
+	r.PKeys, r.PeerPKeys = pkeys(o.ownDevice), reply.PKeys
 	if err := e.connect(peer, o.MTU, o.PingPong); err != nil {
 		return at("connect the queue pair", r.Other, err)
 	}
@@ -201,8 +201,8 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 		r.Sent++
 		start := time.Now()
 		if err := e.ping(ctx, o.Timeout, byte(r.Sent)); err != nil {
-			if said := complaint(conn); said != "" {
-				err = fmt.Errorf("%w; the peer says: %s", err, said)
+			if text := complaint(conn); text != "" {
+				err = fmt.Errorf("%w; peer: %s", err, text)
 			}
 			return at("ping", r.Other, err)
 		}
@@ -211,7 +211,7 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// sum counts answers and their times.
+// sum computes the statistics of the answers.
 func (r *Result) sum() {
 	r.Received = len(r.took)
 	if r.Received == 0 {
@@ -222,7 +222,7 @@ func (r *Result) sum() {
 	r.Min, r.Median, r.Max = us(r.took[0]), us(r.took[len(r.took)/2]), us(r.took[len(r.took)-1])
 }
 
-// WriteText writes a row for each kind, and below what went wrong.
+// WriteText writes a row for each kind, followed by the failures.
 func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "%s, from %s %s\n\n", r.Peer, r.Device, r.GID)
 	var rows [][]string

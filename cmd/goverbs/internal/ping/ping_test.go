@@ -24,10 +24,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// served starts a server, which ends with the test, and gives options that reach it.
+// served starts a server for the duration of the test and returns options that reach it.
 func served(t *testing.T) *Options {
 	t.Helper()
-	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Said: func(string) {}}
+	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Log: func(string) {}}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -55,10 +55,10 @@ func TestPing(t *testing.T) {
 	assert.Contains(t, text.String(), "ud    3     3 ")
 }
 
-// TestFailures has what can go wrong, and what the first advice is.
+// TestFailures checks the failed step and the first fix of failures.
 func TestFailures(t *testing.T) {
 	o := served(t)
-	tcp := func(answer string) int { // a server that says something else
+	tcp := func(answer string) int { // a server that sends answer
 		l, err := net.Listen("tcp", "127.79.0.1:0")
 		require.NoError(t, err)
 		t.Cleanup(func() { l.Close() })
@@ -79,29 +79,29 @@ func TestFailures(t *testing.T) {
 		return `{"endpoint":"qpn=0x1234 mtu=1024 qkey=0x11111111 gid=` + address + "\"}\n"
 	}
 	for name, f := range map[string]struct {
-		change           func(o *Options)
-		kind, step, mend string
+		change          func(o *Options)
+		kind, step, fix string
 	}{
-		"nobody listens": {func(o *Options) { o.Port = 1 }, RC, "meet over TCP", "start goverbs serve there"},
-		"nobody listens, of rdma-core": {func(o *Options) { o.Port, o.PingPong = 1, true }, UD, "meet over TCP",
-			"start ibv_ud_pingpong -g INDEX there"},
+		"no listener": {func(o *Options) { o.Port = 1 }, RC, "connect over TCP", "start goverbs serve on the peer"},
+		"no listener, pingpong": {func(o *Options) { o.Port, o.PingPong = 1, true }, UD, "connect over TCP",
+			"start ibv_ud_pingpong -g INDEX on the peer"},
 		"another server": {func(o *Options) { o.Port = tcp("SSH-2.0\n") }, RC, "exchange endpoints", ""},
-		"a P_Key for a terminal": {func(o *Options) {
+		"a P_Key with control characters": {func(o *Options) {
 			o.Port = tcp(`{"endpoint":"qpn=0x1234","pkeys":["\u001b[2J"]}` + "\n")
 		}, RC, "exchange endpoints", ""},
 		"a hostile server": {func(o *Options) { o.Port = tcp(strings.Repeat("{", 20000)) }, RC, "exchange endpoints",
 			""},
-		"no such host": {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address",
-			"is no name"},
-		"nobody accepts": {func(o *Options) { o.CMPort = 2 }, CM, "connect", "start goverbs serve, or rping -s there"},
-		"no device there": {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping",
+		"unknown host": {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address",
+			"cannot resolve"},
+		"connection refused": {func(o *Options) { o.CMPort = 2 }, CM, "connect", "start goverbs serve, or rping -s on the peer"},
+		"no device at the GID": {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping",
 			roce},
-		"another family":    {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
-		"a datagram's size": {func(o *Options) { o.Size = 5000 }, UD, "make a queue pair", ""},
-		"no such GID": {func(o *Options) { o.GIDIndex = 7 }, RC, "make a queue pair",
-			"-x chooses one of the GIDs that goverbs gids "},
-		"no bytes":          {func(o *Options) { o.Size = 0 }, RC, "make a queue pair", ""},
-		"no bytes, managed": {func(o *Options) { o.Size = 0 }, CM, "make a queue pair", ""},
+		"another address family":       {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
+		"datagram larger than the MTU": {func(o *Options) { o.Size = 5000 }, UD, "create the queue pair", ""},
+		"unknown GID": {func(o *Options) { o.GIDIndex = 7 }, RC, "create the queue pair",
+			"choose an index that goverbs gids "},
+		"size 0":                     {func(o *Options) { o.Size = 0 }, RC, "create the queue pair", ""},
+		"size 0, connection manager": {func(o *Options) { o.Size = 0 }, CM, "create the queue pair", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,39 +113,39 @@ func TestFailures(t *testing.T) {
 			failure := r.Results[0].Failure
 			require.NotNil(t, failure)
 			assert.Contains(t, failure.Step, f.step, failure)
-			if f.mend != "" {
-				require.NotEmpty(t, failure.Mend, failure)
-				assert.Contains(t, failure.Mend[0], f.mend)
+			if f.fix != "" {
+				require.NotEmpty(t, failure.Fixes, failure)
+				assert.Contains(t, failure.Fixes[0], f.fix)
 			}
 			assert.NotEmpty(t, failure.What)
 		})
 	}
 	_, err := Run(t.Context(), &Options{Device: "nothing77"})
-	assert.ErrorContains(t, err, "goverbs devices lists devices")
+	assert.ErrorContains(t, err, "list devices with goverbs devices")
 }
 
-// TestPatience: where nobody is, no kind waits longer than it was told to.
-func TestPatience(t *testing.T) {
-	const patience = 500 * time.Millisecond
+// TestTimeout checks that no kind waits longer than its timeout if nothing answers.
+func TestTimeout(t *testing.T) {
+	const timeout = 500 * time.Millisecond
 	o := &Options{Device: "soft@127.79.0.4", GIDIndex: -1, Peer: "127.79.0.5", Port: 1, CMPort: 17174, Kinds: Kinds,
-		Count: 3, Size: 64, Timeout: patience}
+		Count: 3, Size: 64, Timeout: timeout}
 	start := time.Now()
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Equal(t, len(Kinds), r.Failed(), "%+v", r)
-	assert.Less(t, time.Since(start), time.Duration(len(Kinds)+1)*patience)
+	assert.Less(t, time.Since(start), time.Duration(len(Kinds)+1)*timeout)
 }
 
-// TestHostileClients: a server tells what is wrong, and goes on.
+// TestHostileClients checks that a server reports invalid messages and continues.
 func TestHostileClients(t *testing.T) {
 	o := served(t)
-	for text, says := range map[string]string{
-		`{"kind":"xrc","endpoint":"qpn=0x1"}` + "\n":                "no pings of kind",
-		`{"kind":"rc","size":1e9,"endpoint":"qpn=0x1"}` + "\n":      "it is no goverbs serve",
-		`{"kind":"rc","size":99999999,"endpoint":"qpn=0x1"}` + "\n": "a message has 1 to",
-		`{"kind":"rc","size":64}` + "\n":                            "has no endpoint",
+	for text, want := range map[string]string{
+		`{"kind":"xrc","endpoint":"qpn=0x1"}` + "\n":                "unknown kind",
+		`{"kind":"rc","size":1e9,"endpoint":"qpn=0x1"}` + "\n":      "unexpected data",
+		`{"kind":"rc","size":99999999,"endpoint":"qpn=0x1"}` + "\n": "is not in 1 to",
+		`{"kind":"rc","size":64}` + "\n":                            "lacks an endpoint",
 		"0000:zz:000000:00000000000000000000000000000000\x00AAAAAA": "parsing",
-		"hello" + strings.Repeat(" ", 60):                           "no endpoint of ibv_rc_pingpong",
+		"hello" + strings.Repeat(" ", 60):                           "invalid pingpong endpoint",
 	} {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", o.Port))
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestHostileClients(t *testing.T) {
 		require.NoError(t, err)
 		answer, err := io.ReadAll(c)
 		require.NoError(t, err, text)
-		assert.Contains(t, string(answer), says, text)
+		assert.Contains(t, string(answer), want, text)
 		c.Close()
 	}
 	o.Kinds = []string{RC}
@@ -162,9 +162,9 @@ func TestHostileClients(t *testing.T) {
 	assert.Zero(t, r.Failed())
 }
 
-// TestLostClients: clients that fall silent lose their places, so that others are served.
+// TestLostClients checks that silent clients lose their places, so that others are served.
 func TestLostClients(t *testing.T) {
-	s := &Server{Device: "soft@127.79.0.6", GIDIndex: -1, CMPort: 17177, PingPong: RC, Said: func(string) {},
+	s := &Server{Device: "soft@127.79.0.6", GIDIndex: -1, CMPort: 17177, PingPong: RC, Log: func(string) {},
 		Lost: 300 * time.Millisecond}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +189,7 @@ func TestLostClients(t *testing.T) {
 		to := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
 		require.NoError(t, id.ResolveAddr(ctx, netip.AddrPort{}, to, time.Second))
 		require.NoError(t, id.ResolveRoute(ctx, time.Second))
-		require.NoError(t, m.equip())
+		require.NoError(t, m.setup())
 		param := cm.DefaultConnParam()
 		require.NoError(t, id.Connect(ctx, &param, nil))
 	}
@@ -198,7 +198,7 @@ func TestLostClients(t *testing.T) {
 	assert.Zero(t, r.Failed(), "%+v", r)
 }
 
-// chosenBackend is that of a device.
+// chosenBackend returns the backend of a device.
 func chosenBackend(t *testing.T, device string) runtime.Backend {
 	d, err := rdma.Open(device)
 	require.NoError(t, err)
@@ -206,8 +206,8 @@ func chosenBackend(t *testing.T, device string) runtime.Backend {
 	return d.Info().Backend
 }
 
-// TestUnconfirmedClients: one host that asks for connections and never confirms them, or connects over TCP and says
-// nothing, keeps no other one from being served, also not two clients of one host.
+// TestUnconfirmedClients checks that a host which requests connections and never confirms them, or connects over TCP and
+// sends nothing, does not block other hosts, even two clients of one host.
 func TestUnconfirmedClients(t *testing.T) {
 	o := served(t)
 	peer := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
@@ -231,7 +231,7 @@ func TestUnconfirmedClients(t *testing.T) {
 	both.Wait()
 }
 
-// TestEchoLoop: two ends at servers that were told of each other as their peers do not echo a message forever.
+// TestEchoLoop checks that two servers connected to each other do not echo a message forever.
 func TestEchoLoop(t *testing.T) {
 	device, err := rdma.Open("soft@127.79.0.8")
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestEchoLoop(t *testing.T) {
 		for i, e := range ends {
 			require.NoError(t, e.connect(ends[1-i].own, 0, false))
 		}
-		require.NoError(t, ends[0].post(64)) // somebody forges it
+		require.NoError(t, ends[0].post(64)) // a forged message
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		served := make(chan error, len(ends))

@@ -19,28 +19,28 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// clients is how many clients a server has at once. One host gets at most three quarters of these places.
+// clients is the maximum number of concurrent clients. One host gets at most three quarters.
 const clients = 64
 
-// idleTime is how long a server waits for what a client says over TCP, or for the next message of a program of
-// rdma-core, which does not say that it is through.
+// idleTime bounds the wait for data over TCP, and for the next message of a pingpong program, which does not announce
+// its end.
 const idleTime = 5 * time.Second
 
-// lostTime is how long a server waits for the next message of other clients. There are places for few of them, and one
-// whose host is gone does not say so.
+// lostTime bounds the wait for the next message of other clients: a client whose host is down must not occupy a place
+// forever.
 const lostTime = time.Minute
 
-// Server answers pings of all kinds, many at once.
+// Server answers pings of all kinds, from many clients at once.
 type Server struct {
 	Device   string
-	GIDIndex int    // -1: the best one
+	GIDIndex int    // -1: choose automatically
 	Port     int    // TCP
-	CMPort   int    // of the connection manager; 0: none
-	PingPong string // the kind that programs of rdma-core are served: RC or UD
-	Said     func(string)
-	Lost     time.Duration // a client that sends nothing for so long has lost its place; 0: a minute
-	// Leave has another process close descriptors when this one has ended: see Options. Run then leaves connections of
-	// the connection manager that are not over.
+	CMPort   int    // for the connection manager; 0: disabled
+	PingPong string // kind for pingpong programs of rdma-core: RC or UD
+	Log      func(line string)
+	Lost     time.Duration // timeout for an idle client; 0: one minute
+	// Leave passes descriptors to another process, as in Options. Run then leaves open connections of the connection
+	// manager to it.
 	Leave func(descriptors ...int) error
 
 	mu   sync.Mutex
@@ -50,13 +50,13 @@ type Server struct {
 	tcp    net.Listener
 }
 
-// Listen opens the device and listens. Run then serves.
+// Listen opens the device and listens. Call Run next.
 func (s *Server) Listen() (err error) {
 	if s.device, err = open(&Options{Device: s.Device}); err != nil {
 		return err
 	}
 	if s.tcp, err = net.Listen("tcp", ":"+strconv.Itoa(s.Port)); err != nil {
-		return errors.Join(fmt.Errorf("port %d: %w; -p chooses another", s.Port, err), s.device.Close())
+		return errors.Join(fmt.Errorf("port %d: %w; choose another with -p", s.Port, err), s.device.Close())
 	}
 	return nil
 }
@@ -79,12 +79,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	stop := context.AfterFunc(ctx, func() { _ = s.tcp.Close() })
 	defer stop()
 	if _, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device}); err != nil {
-		s.Said(fmt.Sprintf("pings fail until there is such a GID: %v", err))
+		s.Log(fmt.Sprintf("pings will fail until the GID exists: %v", err))
 	}
 	if s.CMPort != 0 {
 		listeners, err := s.listenManager()
 		if err != nil {
-			s.Said(fmt.Sprintf("pings by the connection manager are not served: %v", err))
+			s.Log(fmt.Sprintf("not serving connection manager pings: %v", err))
 		}
 		for _, l := range listeners {
 			managers.Go(func() { s.serveManager(ctx, l) })
@@ -113,8 +113,8 @@ func hostOf(conn net.Conn) netip.Addr {
 
 func (s *Server) lost() time.Duration { return cmp.Or(s.Lost, lostTime) }
 
-// again waits a moment after something failed that may go by, such as a lack of descriptors. It is false when that was
-// so many times in a row.
+// again waits before a retry of an operation that may fail temporarily, for lack of descriptors for instance. It
+// returns false after too many consecutive failures.
 func again(ctx context.Context, failures int) bool {
 	select {
 	case <-ctx.Done():
@@ -123,7 +123,7 @@ func again(ctx context.Context, failures int) bool {
 	return failures < 100
 }
 
-// one serves a client over TCP.
+// one serves a client that connected over TCP.
 func (s *Server) one(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -132,17 +132,17 @@ func (s *Server) one(ctx context.Context, conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(idleTime))
 	err := s.answer(ctx, cancel, conn)
 	if err != nil && ctx.Err() == nil {
-		s.Said(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
+		s.Log(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
 		_ = conn.SetDeadline(time.Now().Add(idleTime))
 		m := message{Error: err.Error()}
-		if apart := new(unconnected); errors.As(err, &apart) {
-			m.Endpoint = &apart.own
+		if failed := new(unconnected); errors.As(err, &failed) {
+			m.Endpoint = &failed.own
 		}
-		_ = say(conn, m)
+		_ = writeMessage(conn, m)
 	}
 }
 
-// unconnected says why an end could not be connected to its peer's. With both of them, the peer may know better.
+// unconnected reports that connecting the queue pair failed. It has both endpoints, so that the client can explain it.
 type unconnected struct {
 	own, peer rdma.Endpoint
 	err       error
@@ -154,7 +154,7 @@ func (u *unconnected) Error() string {
 
 func (u *unconnected) Unwrap() error { return u.err }
 
-// answer meets a client and serves it. A client of ours begins with a line of JSON.
+// answer exchanges endpoints with a client and serves it. A goverbs client begins with a line of JSON.
 func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	o := &Options{GIDIndex: s.GIDIndex, ownDevice: s.device}
 	reader := bufio.NewReaderSize(io.LimitReader(conn, longest), 512)
@@ -165,12 +165,12 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	if first[0] != '{' {
 		return s.answerText(ctx, o, conn, reader)
 	}
-	m, err := hear(reader)
+	m, err := readMessage(reader)
 	if err != nil {
 		return err
 	}
 	if m.Kind != RC && m.Kind != UD {
-		return fmt.Errorf("there are no pings of kind %q here: rc and ud are served over TCP", m.Kind)
+		return fmt.Errorf("unknown kind %q: rc and ud are served over TCP", m.Kind)
 	}
 	e, err := newEnd(o, m.Kind, m.Size)
 	if err != nil {
@@ -180,19 +180,19 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	if err := e.connect(*m.Endpoint, 0, false); err != nil {
 		return &unconnected{e.own, *m.Endpoint, err}
 	}
-	if err := say(conn, message{Endpoint: &e.own, PKeys: pkeys(s.device)}); err != nil {
+	if err := writeMessage(conn, message{Endpoint: &e.own, PKeys: pkeys(s.device)}); err != nil {
 		return err
 	}
-	s.Said(fmt.Sprintf("%v: %s", conn.RemoteAddr(), m.Kind))
+	s.Log(fmt.Sprintf("%v: %s", conn.RemoteAddr(), m.Kind))
 	_ = conn.SetReadDeadline(time.Time{})
-	go func() { // it ends when the client closes, or at the end of one
+	go func() { // ends when either side closes the connection
 		_, _ = io.Copy(io.Discard, conn)
 		gone()
 	}()
 	return e.serve(ctx, s.lost())
 }
 
-// answerText serves a program of rdma-core.
+// answerText serves a pingpong program of rdma-core.
 func (s *Server) answerText(ctx context.Context, o *Options, conn net.Conn, reader io.Reader) error {
 	b := make([]byte, textLength)
 	if _, err := io.ReadFull(reader, b); err != nil {
@@ -222,7 +222,7 @@ func (s *Server) answerText(ctx context.Context, o *Options, conn net.Conn, read
 	if _, err := io.ReadFull(reader, make([]byte, len(done))); err != nil {
 		return err
 	}
-	s.Said(fmt.Sprintf("%v: %s, a program of rdma-core", conn.RemoteAddr(), s.PingPong))
+	s.Log(fmt.Sprintf("%v: %s, rdma-core pingpong", conn.RemoteAddr(), s.PingPong))
 	if err := e.serve(ctx, idleTime); !errors.Is(err, errSilence) {
 		return err
 	}

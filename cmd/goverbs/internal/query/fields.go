@@ -12,17 +12,17 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Field is a value under the name that C or the kernel has for it.
+// Field is a value with its name in C or the kernel.
 type Field struct {
 	Name  string
-	Value any    // for programs
-	Text  string // for people
+	Value any    // for JSON
+	Text  string // for text
 }
 
-// Fields are values in their order; as JSON they are one object.
+// Fields is an ordered list of values, a JSON object.
 type Fields []Field
 
-// MarshalJSON writes an object whose keys keep their order.
+// MarshalJSON writes an object with ordered keys.
 func (f Fields) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -50,18 +50,18 @@ type integer interface {
 	~int | ~int32 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// number is a value that people read in decimal.
+// number returns a decimal field.
 func number[T integer](name string, v T) Field { return Field{name, uint64(v), fmt.Sprint(uint64(v))} }
 
-// hex is a value that people read in hexadecimal.
+// hex returns a hexadecimal field.
 func hex[T integer](name string, v T) Field {
 	return Field{name, uint64(v), fmt.Sprintf("%#x", uint64(v))}
 }
 
-// text is a value with a name.
+// text returns a field with an enumerator.
 func text(name string, v fmt.Stringer, prefix string) Field { return Field{name, v, short(v, prefix)} }
 
-// flags is a set of bits, which programs get as a number, for there may be bits without a name.
+// flags returns a bit set, a number in JSON since bits may be unknown.
 func flags[T interface {
 	integer
 	fmt.Stringer
@@ -72,7 +72,7 @@ func flags[T interface {
 	return Field{name, uint64(v), fmt.Sprintf("%#x %v", uint64(v), v)}
 }
 
-// attributes are those of ibv_query_device.
+// attributes returns the attributes of ibv_query_device.
 func attributes(a *ibv.DeviceAttr) Fields {
 	version := string(bytes.TrimRight(a.FWVer[:], "\x00"))
 	return Fields{
@@ -96,7 +96,7 @@ func attributes(a *ibv.DeviceAttr) Fields {
 	}
 }
 
-// extended are those that ibv_query_device_ex adds.
+// extended returns the additional attributes of ibv_query_device_ex.
 func extended(a *ibv.DeviceAttrEx) Fields {
 	p, q := a.ODPCaps.PerTransportCaps, a.PacketPacingCaps
 	return Fields{
@@ -127,7 +127,7 @@ func extended(a *ibv.DeviceAttrEx) Fields {
 	}
 }
 
-// widths and speeds are what the codes of a port stand for.
+// widths and speeds name the codes of a port.
 var (
 	widths = map[ibv.LinkWidth]string{ibv.IB_WIDTH_1X: "1X", ibv.IB_WIDTH_2X: "2X", ibv.IB_WIDTH_4X: "4X",
 		ibv.IB_WIDTH_8X: "8X", ibv.IB_WIDTH_12X: "12X"}
@@ -137,7 +137,7 @@ var (
 		ibv.IB_SPEED_XDR: "200 Gbit/s"}
 )
 
-// coded is a number for programs and its meaning for people.
+// coded returns a number with the name of its code.
 func coded[T integer](name string, v T, names map[T]string) Field {
 	if s, ok := names[v]; ok {
 		return Field{name, uint64(v), s}
@@ -145,10 +145,10 @@ func coded[T integer](name string, v T, names map[T]string) Field {
 	return number(name, v)
 }
 
-// mtu is a code for people and programs as bytes.
+// mtu returns an MTU code, in bytes as text.
 func mtu(name string, m ibv.MTU) Field { return number(name, rdma.MTUBytes(m)) }
 
-// portAttributes are those of ibv_query_port.
+// portAttributes returns the attributes of ibv_query_port.
 func portAttributes(a *ibv.PortAttr) Fields {
 	return Fields{
 		text("state", a.State, "IBV_"), mtu("max_mtu", a.MaxMTU), mtu("active_mtu", a.ActiveMTU),

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// interfaceName is the name of a network interface of this namespace, or empty.
+// interfaceName returns the name of a network interface of this namespace, or "".
 func interfaceName(index uint32) string {
 	i, err := net.InterfaceByIndex(int(index))
 	if err != nil {
@@ -21,7 +21,7 @@ func interfaceName(index uint32) string {
 	return i.Name
 }
 
-// kernel is what sysfs says of a device and its slot.
+// kernel returns the attributes of a device and its slot from sysfs.
 func kernel(device string) (f Fields) {
 	dir := filepath.Join("/sys/class/infiniband", device)
 	for _, name := range []string{"board_id", "hca_type", "hw_rev", "node_desc", "parent", "device/numa_node",
@@ -37,11 +37,11 @@ func kernel(device string) (f Fields) {
 	return f
 }
 
-// resources counts objects of a device, as the kernel does.
+// resources returns the kernel's object counts of a device.
 func resources(device string) (f Fields) {
 	all, err := netlink.RdmaResourceList()
 	if err != nil {
-		return nil // an old kernel, or one that may not be asked
+		return nil // an old kernel, or no permission
 	}
 	for _, one := range all {
 		if one.Name != device {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package query tells everything that a device says of itself: attributes under the names that C has for them, ports
-// with their GIDs, what sysfs knows, and how many objects programs have.
+// Package query reports all attributes of a device: verbs attributes under their C names, ports with GIDs, sysfs attributes,
+// and object counts.
 package query
 
 import (
@@ -20,32 +20,32 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Report is what a device says of itself.
+// Report has the attributes of a device.
 type Report struct {
 	Device     string            `json:"device"`
-	Software   bool              `json:"software"` // it is one of this program, not of the kernel
-	Index      int               `json:"index"`    // the kernel's number, or -1
+	Software   bool              `json:"software"` // software device of this process
+	Index      int               `json:"index"`    // kernel index, or -1
 	NodeType   ibv.NodeType      `json:"node_type"`
 	Transport  ibv.TransportType `json:"transport"`
 	Attributes Fields            `json:"attributes"`
-	Extended   Fields            `json:"extended,omitempty"` // of ibv_query_device_ex; a device may lack them
+	Extended   Fields            `json:"extended,omitempty"` // from ibv_query_device_ex, if supported
 	Ports      []Port            `json:"ports"`
-	Kernel     Fields            `json:"kernel,omitempty"`    // of sysfs
-	Resources  Fields            `json:"resources,omitempty"` // objects of all programs, by kind
-	Error      string            `json:"error,omitempty"`     // why it cannot be opened: the kernel says the rest
+	Kernel     Fields            `json:"kernel,omitempty"`    // from sysfs
+	Resources  Fields            `json:"resources,omitempty"` // object counts of all programs
+	Error      string            `json:"error,omitempty"`     // why opening it failed; the other attributes are from the kernel
 }
 
-// Port is a port, with the GIDs that are in use.
+// Port is a port with its GIDs.
 type Port struct {
 	Number     uint8          `json:"port"`
 	Attributes Fields         `json:"attributes"`
-	Keys       []string       `json:"pkeys"` // those that are in use
+	Keys       []string       `json:"pkeys"` // in use
 	NetDevice  string         `json:"netdev,omitempty"`
 	GIDs       inventory.GIDs `json:"gids"`
 	Counters   Fields         `json:"hw_counters,omitempty"`
 }
 
-// Of asks a device.
+// Of queries a device.
 func Of(name string) (r *Report, err error) {
 	d, err := rdma.Open(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func Of(name string) (r *Report, err error) {
 	return r, nil
 }
 
-// fromKernel is what the kernel says of a device that cannot be opened.
+// fromKernel queries a kernel device that cannot be opened.
 func fromKernel(d *sysfs.Device, why error) *Report {
 	r := &Report{Device: d.Name, Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
 		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
@@ -105,7 +105,7 @@ func fromKernel(d *sysfs.Device, why error) *Report {
 	return r
 }
 
-// port asks a port.
+// port queries a port.
 func port(d *rdma.Device, n uint8, gids inventory.GIDs) (*Port, error) {
 	attr, err := d.Port(n)
 	if err != nil {
@@ -118,7 +118,7 @@ func port(d *rdma.Device, n uint8, gids inventory.GIDs) (*Port, error) {
 	for i := range int(attr.PKeyTblLen) {
 		key, err := d.PKey(n, i)
 		if err != nil {
-			break // an adapter may have fewer than it says
+			break // an adapter may have fewer than it reports
 		}
 		if key != 0 {
 			p.Keys = append(p.Keys, fmt.Sprintf("%#04x", key.Host()))
@@ -139,15 +139,15 @@ func port(d *rdma.Device, n uint8, gids inventory.GIDs) (*Port, error) {
 	return p, nil
 }
 
-// WriteText writes a value a line, what belongs together below its heading.
+// WriteText writes one value per line, in sections.
 func (r *Report) WriteText(w io.Writer) error {
-	of := "of the kernel"
+	of := "kernel device"
 	if r.Software {
-		of = "in software, of this program"
+		of = "software device (this process)"
 	}
-	fmt.Fprintf(w, "%s: a device %s\n", r.Device, of)
+	fmt.Fprintf(w, "%s: %s\n", r.Device, of)
 	if r.Error != "" {
-		if err := page.Paragraph(w, "  it cannot be opened:", r.Error, 23); err != nil {
+		if err := page.Paragraph(w, "  open failed:", r.Error, 15); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		part.write(w, "  ")
 	}
 	if len(r.Resources) > 0 {
-		fmt.Fprintln(w, "  objects of all programs")
+		fmt.Fprintln(w, "  objects (all programs)")
 		r.Resources.write(w, "    ")
 	}
 	for _, p := range r.Ports {
@@ -184,7 +184,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return nil
 }
 
-// short is a name without the prefix that all of its kind have.
+// short returns a name without its prefix.
 func short(name fmt.Stringer, prefix string) string { return strings.TrimPrefix(name.String(), prefix) }
 
 var _ page.Text = (*Report)(nil)

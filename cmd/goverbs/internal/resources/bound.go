@@ -2,23 +2,23 @@
 
 package resources
 
-// Bound is a set of counters of the hardware that queue pairs are bound to: by hand, or each program's by themselves
-// (rdma statistic qp). Few drivers have them.
+// Bound is a set of hardware counters that queue pairs are bound to, manually or automatically per program (rdma statistic
+// qp). Few drivers support them.
 type Bound struct {
 	Device   string            `json:"device"`
 	Port     uint32            `json:"port"`
 	ID       uint32            `json:"id"`
 	Mode     string            `json:"mode,omitempty"` // auto, manual
-	QPs      []uint32          `json:"qps"`            // their numbers
-	PID      uint32            `json:"pid,omitempty"`  // of the program whose they are, or 0
-	Owner    string            `json:"owner"`          // its name, or Several
+	QPs      []uint32          `json:"qps"`            // QP numbers
+	PID      uint32            `json:"pid,omitempty"`  // of their program, or 0
+	Owner    string            `json:"owner"`          // program name, or Several
 	Hardware map[string]uint64 `json:"hw_counters"`
 }
 
-// Several is the owner of counters that queue pairs of several programs are bound to.
+// Several is the owner if the queue pairs belong to several programs.
 const Several = "(several)"
 
-// whose finds out whose queue pairs counters count.
+// whose finds the owner of the queue pairs of a counter.
 func (s *Snapshot) whose() {
 	owners := map[thing]*Object{}
 	for i := range s.Objects {

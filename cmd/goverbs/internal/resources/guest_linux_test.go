@@ -14,11 +14,11 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// TestGuestBound: the kernel takes our request for counters of queue pairs, and gives as many as it gives rdma of
-// iproute2: none, since Soft-RoCE has none.
+// TestGuestBound checks that the kernel accepts our request for QP counters and returns as many as to iproute2's rdma: none
+// on Soft-RoCE.
 func TestGuestBound(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("this is no guest: make vm, or go run ./conformance/vm/cmd/vmtest")
+		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest")
 	}
 	out, err := exec.Command("rdma", "statistic", "qp", "show", "-j").Output()
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestGuestBound(t *testing.T) {
 	require.NoError(t, err)
 	messages, err := h.Ask(uapi.RDMA_NLDEV_CMD_STAT_GET,
 		attributes(devices[0]).number32(uapi.RDMA_NLDEV_ATTR_DEV_INDEX), 0, uint32(uapi.RDMA_NLDEV_ATTR_RES_QP))
-	t.Logf("the kernel's answer to us: %d messages, %v", len(messages), err)
+	t.Logf("answer of the kernel: %d messages, %v", len(messages), err)
 	assert.NoError(t, err)
 	assert.Len(t, h.Read().Bound, len(all))
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// Here is this host.
+// Here returns this host.
 func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: ask} }
 
-// about are the attributes that say what a request is about.
+// about lists the attributes that identify the object of a request.
 var about = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX,
 	uapi.RDMA_NLDEV_ATTR_STAT_RES}
 
-// ask is the Ask of this host's kernel. What names no port is a list, which the kernel gives in several messages.
+// ask queries this host's kernel. A request without a port is a dump, answered in several messages.
 func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
 	flags := unix.NLM_F_DUMP
 	if len(of) == 2 {

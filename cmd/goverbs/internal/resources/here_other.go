@@ -6,7 +6,7 @@ package resources
 
 import "os"
 
-// Here is this host, which has neither netlink nor Linux's files.
+// Here returns this host, without netlink or files.
 func Here() *Host { return &Host{FS: os.DirFS("/")} }
 
 func (h *Host) objects(*Snapshot) {}

@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// attributes are what a netlink message, or a nest in one, holds.
+// attributes are the attributes in a netlink message or a nested attribute.
 type attributes []byte
 
-// kindMask has the bits of an attribute's number; the others say how it is stored.
+// kindMask selects the type of an attribute without its flags.
 const kindMask = 0x3fff
 
-// each calls do with the attributes of a number. Of what cannot be read there are none.
+// each calls do with all attributes of a type. It skips malformed data.
 func (a attributes) each(number uapi.RDMANLDevAttr, do func(value attributes)) {
 	all, err := nl.ParseRouteAttr(a)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a attributes) each(number uapi.RDMANLDevAttr, do func(value attributes)) {
 	}
 }
 
-// find gives the first attribute of a number, or nil.
+// find returns the first attribute of a type, or nil.
 func (a attributes) find(number uapi.RDMANLDevAttr) (found attributes) {
 	a.each(number, func(value attributes) {
 		if found == nil {
@@ -42,7 +42,7 @@ func (a attributes) find(number uapi.RDMANLDevAttr) (found attributes) {
 	return found
 }
 
-// number is an attribute of 1, 4 or 8 bytes, or 0 if it is not there.
+// number returns an attribute of 1, 4 or 8 bytes, or 0.
 func (a attributes) number(number uapi.RDMANLDevAttr) uint64 {
 	switch v := a.find(number); len(v) {
 	case 1:
@@ -57,13 +57,13 @@ func (a attributes) number(number uapi.RDMANLDevAttr) uint64 {
 
 func (a attributes) number32(number uapi.RDMANLDevAttr) uint32 { return uint32(a.number(number)) }
 
-// text is an attribute that ends with a zero.
+// text returns a NUL-terminated attribute.
 func (a attributes) text(number uapi.RDMANLDevAttr) string {
 	text, _, _ := bytes.Cut(a.find(number), []byte{0})
 	return printable(string(text))
 }
 
-// address is a socket's address, or empty.
+// address returns a socket address, or "".
 func (a attributes) address(number uapi.RDMANLDevAttr) string {
 	v := a.find(number)
 	if len(v) < 8 {

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// listing is how the kernel lists one kind: the request, the attributes that hold the list and an entry of it, and the
-// number of an object.
+// listing describes how the kernel lists one kind: the request, the attributes of the list and of an entry, and that of an
+// object's number.
 type listing struct {
 	kind                string
 	command             uapi.RDMANLDevCommand
@@ -36,7 +36,7 @@ var listings = []listing{
 		uapi.RDMA_NLDEV_ATTR_RES_CTXN},
 }
 
-// objects adds what netlink knows: more about devices, and the objects.
+// objects adds the objects, and device attributes from netlink.
 func (h *Host) objects(s *Snapshot) {
 	if h.Ask == nil {
 		return
@@ -44,7 +44,7 @@ func (h *Host) objects(s *Snapshot) {
 	devices, err := h.Ask(uapi.RDMA_NLDEV_CMD_GET)
 	if err != nil {
 		if len(s.Devices) > 0 {
-			s.note("the kernel does not say which objects programs have: %v; ib_core has to be loaded, and newer than "+
+			s.note("no RDMA objects from the kernel: %v; it needs ib_core, newer than "+
 				"Linux 4.17", err)
 		}
 		return
@@ -59,7 +59,7 @@ func (h *Host) objects(s *Snapshot) {
 	}
 	summaries, err := h.Ask(uapi.RDMA_NLDEV_CMD_RES_GET)
 	if err != nil {
-		s.note("the kernel does not count objects: %v", err)
+		s.note("no object counts from the kernel: %v", err)
 	}
 	for _, message := range summaries {
 		a := attributes(message)
@@ -78,7 +78,7 @@ func (h *Host) objects(s *Snapshot) {
 			case err == nil:
 				d.listed[l.kind] = 0
 			case !unknown(err):
-				s.note("the kernel does not list objects of kind %s on %s: %v", l.kind, d.Name, err)
+				s.note("no list of %s objects on %s from the kernel: %v", l.kind, d.Name, err)
 			}
 			for _, message := range messages {
 				attributes(message).find(l.list).each(l.entry, func(e attributes) {
@@ -92,18 +92,18 @@ func (h *Host) objects(s *Snapshot) {
 	}
 }
 
-// unknown says if an error is that of a kernel which has not heard of a kind.
+// unknown reports whether an error means that the kernel does not support a kind.
 func unknown(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// statistics adds what drivers count, which files of ports that this namespace may not see do not have, for example.
+// statistics adds driver counters, also for ports whose files this namespace cannot read.
 func (h *Host) statistics(d *Device) {
 	for i := range d.Ports {
 		p := &d.Ports[i]
 		messages, err := h.Ask(uapi.RDMA_NLDEV_CMD_STAT_GET, d.index, uint32(p.Port))
 		if err != nil {
-			continue // most drivers have none
+			continue // few drivers have them
 		}
 		for _, message := range messages {
 			attributes(message).counted(p.Hardware)
@@ -111,7 +111,7 @@ func (h *Host) statistics(d *Device) {
 	}
 }
 
-// counted takes counters with their names.
+// counted returns counters by name.
 func (a attributes) counted(to map[string]uint64) {
 	a.find(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).each(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, func(e attributes) {
 		if name := e.text(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME); name != "" {
@@ -120,15 +120,15 @@ func (a attributes) counted(to map[string]uint64) {
 	})
 }
 
-// modes are how queue pairs come to counters.
+// modes names the modes of bound counters.
 var modes = map[uint32]string{uint32(uapi.RDMA_COUNTER_MODE_AUTO): "auto",
 	uint32(uapi.RDMA_COUNTER_MODE_MANUAL): "manual"}
 
-// bound adds counters that queue pairs are bound to.
+// bound adds counters bound to queue pairs.
 func (h *Host) bound(s *Snapshot, d *Device) {
 	messages, err := h.Ask(uapi.RDMA_NLDEV_CMD_STAT_GET, d.index, 0, uint32(uapi.RDMA_NLDEV_ATTR_RES_QP))
 	if err != nil {
-		return // most drivers have none
+		return // few drivers have them
 	}
 	for _, message := range messages {
 		all := attributes(message).find(uapi.RDMA_NLDEV_ATTR_STAT_COUNTER)
@@ -146,7 +146,7 @@ func (h *Host) bound(s *Snapshot, d *Device) {
 	}
 }
 
-// Names that no header has: queue pairs of the kernel alone, and states of CM identifiers.
+// Names without a constant in a header: kernel queue pair types and states of CM IDs.
 var (
 	kernelTypes = map[uint32]string{0: "SMI", 1: "GSI"}
 	cmStates    = []string{"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED", "CONNECT",
@@ -160,7 +160,7 @@ func typeName(n uint32) string {
 	return strings.TrimPrefix(uapi.IBUverbsQPType(n).String(), "IB_UVERBS_QPT_")
 }
 
-// object reads an entry of a list.
+// object decodes an entry of a list.
 func object(l listing, device string, e attributes) Object {
 	o := Object{
 		Kind: l.kind, Device: device,

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// owners finds out which programs objects belong to. The kernel says which thread created an object, or nothing if that
-// has ended: then it belongs to the program that has the same device open, as the number of the context says.
+// owners finds the programs of objects. The kernel reports the thread that created an object, unless it has ended; then the
+// program is the one that owns the same context.
 func (s *Snapshot) owners(f fs.FS) {
-	programs := map[uint32]uint32{} // of threads
+	programs := map[uint32]uint32{} // process of a thread
 	for i := range s.Objects {
 		if o := &s.Objects[i]; o.Thread != 0 {
 			if _, ok := programs[o.Thread]; !ok {
@@ -36,13 +36,13 @@ func (s *Snapshot) owners(f fs.FS) {
 	}
 }
 
-// thing is an object that others name.
+// thing is an object that others refer to.
 type thing struct {
 	device string
 	number uint32
 }
 
-// byContext gives objects without a thread the program of their context.
+// byContext assigns objects without a thread to the program of their context.
 func (s *Snapshot) byContext() {
 	domains, programs := map[thing]uint32{}, map[thing]uint32{}
 	for _, o := range s.Objects {
@@ -66,7 +66,7 @@ func (s *Snapshot) byContext() {
 	}
 }
 
-// program is the one that a thread belongs to, or the thread's own number if that cannot be read.
+// program returns the process of a thread, or the thread's ID if that cannot be read.
 func program(f fs.FS, thread uint32) uint32 {
 	for line := range strings.Lines(sysfs.Text(f, fmt.Sprintf("proc/%d/status", thread))) {
 		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {
@@ -78,12 +78,12 @@ func program(f fs.FS, thread uint32) uint32 {
 	return thread
 }
 
-// command is what a program is called, or empty.
+// command returns the name of a program, or "".
 func command(f fs.FS, pid uint32) string {
 	return printable(sysfs.Text(f, fmt.Sprintf("proc/%d/comm", pid)))
 }
 
-// printable replaces what a terminal would obey: programs choose what they are called.
+// printable replaces control characters, since programs choose their names.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// lifespan is a file beside counters that is none: for how many milliseconds the kernel keeps what it has read.
+// lifespan is a file among the counters that is not one: the cache time in milliseconds.
 const lifespan = "lifespan"
 
 func port(f fs.FS, p *sysfs.Port) Port {
@@ -20,7 +20,7 @@ func port(f fs.FS, p *sysfs.Port) Port {
 		Hardware: counters(f, p.Dir+"/hw_counters")}
 }
 
-// counters are the numbers in the files of a directory.
+// counters returns the numbers in the files of a directory.
 func counters(f fs.FS, dir string) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, name := range sysfs.List(f, dir) {
@@ -31,7 +31,7 @@ func counters(f fs.FS, dir string) map[string]uint64 {
 	return all
 }
 
-// rate reads what sysfs says of a link, 2.5 Gb/sec (1X SDR), as bits in a second; 0 if that means nothing.
+// rate parses a rate such as 2.5 Gb/sec (1X SDR) to bits per second. It returns 0 if invalid.
 func rate(text string) uint64 {
 	number, _, ok := strings.Cut(text, " Gb/sec")
 	gigabits, err := strconv.ParseFloat(number, 64)

@@ -10,24 +10,24 @@ import (
 	"github.com/goverbs/goverbs/internal/stats"
 )
 
-// Program is what a program says that it counts: one that uses this library, and was started with GOVERBS_STATS.
+// Program has the statistics that a goverbs program publishes if started with GOVERBS_STATS.
 type Program struct {
-	PID   uint32 `json:"pid,omitempty"` // that the kernel says, or 0
+	PID   uint32 `json:"pid,omitempty"` // from the kernel, or 0
 	Owner string `json:"owner"`
 	*stats.Report
 }
 
-// Publishing gives what programs say, and why one says nothing.
+// Publishing returns the statistics of programs, and the errors of programs without them.
 type Publishing func() ([]stats.Answer, []error)
 
-// Publish has the host's programs asked that publish in a directory; "": none.
+// Publish sets the directory in which programs publish statistics. If it is empty, there are none.
 func (h *Host) Publish(dir string) {
 	if dir != "" {
 		h.Publishing = func() ([]stats.Answer, []error) { return stats.Ask(dir) }
 	}
 }
 
-// programs asks programs that publish.
+// programs reads the published statistics.
 func (s *Snapshot) programs(f fs.FS, ask Publishing) {
 	if ask == nil {
 		return
@@ -49,9 +49,9 @@ func (s *Snapshot) programs(f fs.FS, ask Publishing) {
 	const most = 5
 	for i, problem := range problems {
 		if i == most {
-			s.note("%d more programs do not say what they count", len(problems)-most)
+			s.note("no statistics from %d more programs", len(problems)-most)
 			break
 		}
-		s.note("a program does not say what it counts: %s", printable(problem.Error()))
+		s.note("no statistics from a program: %s", printable(problem.Error()))
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package resources reads which objects the programs of a host have on RDMA devices, and what ports count: from the
-// kernel's netlink, and from files below a root that tests replace.
+// Package resources reads RDMA objects of programs and port counters: from the kernel's RDMA netlink, and from files below a
+// root that tests replace. [Host.Read] takes a [Snapshot].
 package resources
 
 import (
@@ -15,49 +15,49 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// Kinds are what the kernel calls kinds of objects.
+// Kinds lists the kernel's names of object kinds.
 var Kinds = []string{"qp", "mr", "cq", "pd", "cm_id", "srq", "ctx"}
 
-// Object is an object of a device.
+// Object is an RDMA object.
 type Object struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
 	Port   uint32 `json:"port,omitempty"`
-	Number uint32 `json:"number"`           // of its kind on its device: the number of a queue pair
-	PID    uint32 `json:"pid,omitempty"`    // of a program, or 0
-	Thread uint32 `json:"thread,omitempty"` // that created it, which the kernel and rdma(8) call its PID
+	Number uint32 `json:"number"`           // per kind and device, such as a QP number
+	PID    uint32 `json:"pid,omitempty"`    // of the program, or 0
+	Thread uint32 `json:"thread,omitempty"` // that created it; rdma(8) prints it as PID
 	Owner  string `json:"owner"`            // name of the program, [name] of a module, or Elsewhere
 	Type   string `json:"type,omitempty"`
 	State  string `json:"state,omitempty"`
 	Peer   uint32 `json:"peer_qpn,omitempty"`
 	RQPSN  uint32 `json:"rq_psn,omitempty"`
 	SQPSN  uint32 `json:"sq_psn,omitempty"`
-	QPN    uint32 `json:"qpn,omitempty"`   // of a CM identifier
+	QPN    uint32 `json:"qpn,omitempty"`   // of a CM ID
 	Bytes  uint64 `json:"bytes,omitempty"` // of a memory region
-	Room   uint32 `json:"cqe,omitempty"`   // for completions
-	Users  uint64 `json:"users,omitempty"` // objects that use this one
+	Room   uint32 `json:"cqe,omitempty"`   // for a completion queue
+	Users  uint64 `json:"users,omitempty"` // number of objects that use this one
 	PD     uint32 `json:"pd,omitempty"`
-	Ctx    uint32 `json:"ctx,omitempty"` // the open device that it was created on
+	Ctx    uint32 `json:"ctx,omitempty"` // its context (open device)
 	Local  string `json:"local,omitempty"`
 	Remote string `json:"remote,omitempty"`
 }
 
-// Elsewhere is the owner of what the kernel names no program of: of one in another PID namespace, as containers have,
-// or of one whose thread has ended.
+// Elsewhere is the owner if the kernel reports no program: it is in another PID namespace, such as a container's, or its
+// thread has ended.
 const Elsewhere = "(elsewhere)"
 
-// Port is a port with what it counts.
+// Port is a port with its counters.
 type Port struct {
 	Port     int               `json:"port"`
 	State    string            `json:"state"`      // ACTIVE
 	Physical string            `json:"phys_state"` // LinkUp
 	Link     string            `json:"link_layer"`
-	Rate     uint64            `json:"rate"`        // bits in a second, 0 if it is not known
+	Rate     uint64            `json:"rate"`        // bits per second; 0: unknown
 	Counters map[string]uint64 `json:"counters"`    // of the port; port_rcv_data and port_xmit_data in units of 4 bytes
 	Hardware map[string]uint64 `json:"hw_counters"` // of the driver
 }
 
-// Device is a device of the kernel.
+// Device is a kernel device.
 type Device struct {
 	Name     string            `json:"device"`
 	Driver   string            `json:"driver,omitempty"`
@@ -66,12 +66,12 @@ type Device struct {
 	GUID     string            `json:"node_guid,omitempty"`
 	Ports    []Port            `json:"ports"`
 	Objects  map[string]uint64 `json:"objects"`          // of all programs, by kind
-	Hidden   map[string]uint64 `json:"hidden,omitempty"` // those of them that the kernel did not list
+	Hidden   map[string]uint64 `json:"hidden,omitempty"` // not listed by the kernel
 	index    uint32
-	listed   map[string]uint64 // how many objects, of each kind that the kernel lists
+	listed   map[string]uint64 // number of listed objects by kind
 }
 
-// Snapshot is what there was at one time.
+// Snapshot is the state at one time.
 type Snapshot struct {
 	Time     time.Time
 	Devices  []Device
@@ -79,19 +79,19 @@ type Snapshot struct {
 	Bound    []Bound
 	Software []Software
 	Programs []Program
-	Notes    []string // why something is missing
+	Notes    []string // reasons for missing data
 }
 
-// Host is what a snapshot is read from.
+// Host is the source of snapshots.
 type Host struct {
-	FS  fs.FS // with sys and proc
-	Ask Ask   // nil where there is no netlink
+	FS  fs.FS // contains sys and proc
+	Ask Ask   // nil without netlink
 
-	Publishing Publishing // nil where no directory is named
+	Publishing Publishing // nil without a directory
 }
 
-// Ask sends a request to the kernel's RDMA netlink, about all devices, one, one of its ports, or with port 0 a kind of
-// its objects, and gives what the messages of its answer hold.
+// Ask sends an RDMA netlink request about all devices, a device, a port, or with port 0 a kind of object, and returns the
+// attributes of each message of the answer.
 type Ask func(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error)
 
 // Read takes a snapshot.
@@ -114,7 +114,7 @@ func (h *Host) Read() *Snapshot {
 	return s
 }
 
-// unseen counts objects that are there and were not listed, and says why.
+// unseen counts objects that were not listed and adds notes with the reasons.
 func (s *Snapshot) unseen() {
 	var nameless []string
 	elsewhere := false
@@ -137,16 +137,16 @@ func (s *Snapshot) unseen() {
 		elsewhere = elsewhere || len(d.Hidden) > 0
 	}
 	if elsewhere {
-		s.note("some objects belong to programs that cannot be seen from here, those of other PID namespaces, or " +
-			"were created by threads that have ended; in the host's namespace this sees programs in containers, too")
+		s.note("some objects belong to programs in other PID namespaces or to threads that have ended; run in the host's " +
+			"namespace to see programs in containers")
 	}
 	if len(nameless) > 0 {
-		s.note("processes without a name here (%s) have ended since, or /proc hides them from this user: run this as "+
-			"root", strings.Join(nameless, ", "))
+		s.note("no name for some processes (%s): they have ended or /proc hides them; run as root",
+			strings.Join(nameless, ", "))
 	}
 }
 
-// device finds a device, or adds it: files may not have it.
+// device returns a device, adding it if there are no files of it.
 func (s *Snapshot) device(name string) *Device {
 	for i := range s.Devices {
 		if s.Devices[i].Name == name {

@@ -15,22 +15,22 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// Software is a device in software that is on the wire: its socket. What a program has on it, and devices that are not
-// on the wire, are in the program's memory alone.
+// Software is the socket of a software device with an address. The objects of software devices are only in the memory of
+// their programs.
 type Software struct {
 	Address string `json:"address"`       // of the device, with the port
-	PID     uint32 `json:"pid,omitempty"` // 0 if this user may not see whose socket it is
+	PID     uint32 `json:"pid,omitempty"` // 0 if this user may not see the owner
 	Owner   string `json:"owner"`
-	Waiting uint64 `json:"receive_queue_bytes"` // of packets that the program has not read
-	Drops   uint64 `json:"drops"`               // packets that found no room there
+	Waiting uint64 `json:"receive_queue_bytes"` // packets not yet read
+	Drops   uint64 `json:"drops"`               // packets dropped for lack of room
 }
 
-// named is how the names of Unix sockets begin that members of an address have: rdma/soft/internal/udp gives them.
+// named is the prefix of the Unix socket names that rdma/soft/internal/udp uses.
 const named = "@goverbs-udp/"
 
-// software lists the sockets of devices in software of this network namespace.
+// software lists the sockets of software devices in this network namespace.
 func software(f fs.FS) []Software {
-	names := map[string]netip.AddrPort{} // by the number of the Unix socket
+	names := map[string]netip.AddrPort{} // by inode of the Unix socket
 	for line := range strings.Lines(sysfs.Text(f, "proc/net/unix")) {
 		words := strings.Fields(line)
 		if len(words) < 8 || !strings.HasPrefix(words[7], named) {
@@ -60,7 +60,7 @@ func software(f fs.FS) []Software {
 			}
 			delete(names, number)
 			one := Software{Address: address.String(), PID: uint32(pid), Owner: command(f, uint32(pid))}
-			// Members hold sockets of those before them: of several, which one is its own is not to be seen.
+			// Members hold the sockets of earlier members, too, so that the owner of several is ambiguous.
 			for _, p := range packets {
 				if p.at == address && slices.Contains(own, p.number) {
 					one.Waiting, one.Drops = max(one.Waiting, p.waiting), max(one.Drops, p.drops)
@@ -78,7 +78,7 @@ func software(f fs.FS) []Software {
 	return all
 }
 
-// sockets are the numbers of a process's sockets.
+// sockets returns the inodes of a process's sockets.
 func sockets(f fs.FS, dir string) (numbers []string) {
 	for _, name := range sysfs.List(f, dir) {
 		if to, err := fs.ReadLink(f, dir+"/"+name); err == nil {
@@ -116,10 +116,10 @@ func datagrams(f fs.FS) (all []datagram) {
 	return all
 }
 
-// littleEndian says how this processor stores words.
+// littleEndian reports the byte order of this CPU.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// address reads an address as those tables have it: 32-bit words as the processor stores them, in hexadecimal.
+// address parses an address of those tables: 32-bit words in the CPU's byte order, in hexadecimal.
 func address(text string) (at netip.AddrPort, ok bool) {
 	host, port, _ := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(host)

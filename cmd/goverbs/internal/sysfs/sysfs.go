@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package sysfs reads what Linux says of RDMA devices in files, which needs no library. The files are below a root that
-// tests replace.
+// Package sysfs reads attributes of RDMA devices from Linux's sysfs, without libraries. Files are below a root that tests
+// replace.
 package sysfs
 
 import (
@@ -18,12 +18,12 @@ import (
 // Dir has a directory for each device.
 const Dir = "sys/class/infiniband"
 
-// Device is a device of the kernel.
+// Device is a kernel device.
 type Device struct {
 	Name, Dir string
 	GUID      ibv.GUID
-	Driver    string // of the kernel: mlx5_core; rdma_rxe for Soft-RoCE
-	Provider  string // of rdma-core: mlx5
+	Driver    string // kernel driver: mlx5_core; rdma_rxe for Soft-RoCE
+	Provider  string // rdma-core provider: mlx5
 	Ports     []*Port
 }
 
@@ -35,25 +35,25 @@ type Port struct {
 	State, Phys string // ACTIVE, LinkUp
 	Link        string // Ethernet, InfiniBand
 	GIDs        []GID
-	Netdevs     []string // of its GIDs, or of its function
+	Netdevs     []string // interfaces of its GIDs, or of its PCI function
 }
 
 func (p *Port) String() string { return p.Of.Name + " port " + strconv.Itoa(p.Number) }
 
-// Ethernet and InfiniBand say what the link is; EFA's is neither.
+// Ethernet and InfiniBand report the link layer; EFA has neither.
 func (p *Port) Ethernet() bool   { return p.Link == "Ethernet" }
 func (p *Port) InfiniBand() bool { return p.Link == "InfiniBand" }
 
-// GID is an entry of a port's table that is in use.
+// GID is a used entry of a port's GID table.
 type GID struct {
 	Index   int
 	GID     ibv.GID
 	Address netip.Addr
-	V2      bool // of RoCE v2
+	V2      bool // RoCE v2
 	Netdev  string
 }
 
-// Text is a file without the white space around it, or empty.
+// Text returns the contents of a file without surrounding white space, or "".
 func Text(f fs.FS, name string) string {
 	b, err := fs.ReadFile(f, name)
 	if err != nil {
@@ -62,7 +62,7 @@ func Text(f fs.FS, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// List names what is in a directory, in order.
+// List returns the sorted names in a directory.
 func List(f fs.FS, dir string) (names []string) {
 	all, _ := fs.ReadDir(f, dir)
 	for _, one := range all {
@@ -71,7 +71,7 @@ func List(f fs.FS, dir string) (names []string) {
 	return names
 }
 
-// Target is the last part of where a link leads, or empty.
+// Target returns the last element of a link's target, or "".
 func Target(f fs.FS, name string) string {
 	to, err := fs.ReadLink(f, name)
 	if err != nil {
@@ -80,7 +80,7 @@ func Target(f fs.FS, name string) string {
 	return path.Base(to)
 }
 
-// providers are names of rdma-core for drivers that have another one.
+// providers maps drivers to rdma-core names where they differ.
 var providers = map[string]string{"mlx5_core": "mlx5", "mlx4_core": "mlx4", "rdma_rxe": "rxe", "bnxt_en": "bnxt_re",
 	"ice": "irdma", "i40e": "irdma", "hns3": "hns"}
 
@@ -132,7 +132,7 @@ func port(f fs.FS, d *Device, number int) *Port {
 	return p
 }
 
-// on notes an interface of a port.
+// on records an interface of a port.
 func (p *Port) on(netdev string) {
 	if netdev != "" && !slices.Contains(p.Netdevs, netdev) {
 		p.Netdevs = append(p.Netdevs, netdev)

@@ -2,7 +2,7 @@
 
 package ticks
 
-// source is what Linux calls the counter.
+// source is Linux's name of the counter.
 const source = "tsc"
 
 // count reads the time stamp counter.

@@ -2,7 +2,7 @@
 
 package ticks
 
-// source is what Linux calls the counter.
+// source is Linux's name of the counter.
 const source = "arch_sys_counter"
 
 // count reads the virtual counter.

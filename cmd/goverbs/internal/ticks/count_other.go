@@ -4,7 +4,7 @@
 
 package ticks
 
-// source is that of no kernel: there is no counter here.
+// source is empty: there is no counter.
 const source = ""
 
 func count() int64 { return 0 }

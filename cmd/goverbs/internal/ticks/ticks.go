@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package ticks takes times in a loop whose turns take a microsecond: it reads the processor's counter, where the
-// kernel trusts that, too, and asks for the time at the beginning and the end alone.
+// Package ticks takes timestamps in microsecond loops from the CPU's counter, if the kernel uses that as its clock source.
+// It reads the clock only at the start and the end.
 package ticks
 
 import (
@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Clock is a time that began with Start.
+// Clock measures time since Start.
 type Clock struct {
 	counts bool
 	began  reading
 }
 
-// reading is a count and the time of it.
+// reading is a counter value and the time of it.
 type reading struct {
 	count int64
 	time  time.Time
 }
 
-// trusted says whether the kernel takes its time from the counter: it runs at one pace, on all processors alike.
+// trusted reports whether the kernel uses the counter, so that it runs at a constant rate and equally on all CPUs.
 var trusted = sourceIs("/sys/devices/system/clocksource/clocksource0/current_clocksource", source)
 
 func sourceIs(file, name string) bool {
@@ -35,7 +35,7 @@ func Start() *Clock { return start(trusted) }
 
 func start(counts bool) *Clock { return &Clock{counts, read()} }
 
-// Now is a count since some time.
+// Now returns the counter.
 func (c *Clock) Now() int64 {
 	if c.counts {
 		return count()
@@ -43,7 +43,7 @@ func (c *Clock) Now() int64 {
 	return int64(time.Since(c.began.time))
 }
 
-// read takes a count and the time of it. It does so again where something came in between.
+// read reads counter and time together, and repeats if interrupted in between.
 func read() (best reading) {
 	for i, least := 0, int64(0); i < 5; i++ {
 		before := count()
@@ -56,8 +56,8 @@ func read() (best reading) {
 	return best
 }
 
-// Durations makes durations of differences of counts; without a Clock, they are nanoseconds. It is for the end: the
-// longer ago the beginning is, the better it knows the counter's pace.
+// Durations converts differences of counts to durations; without a Clock they are nanoseconds. Call it last: the counter's
+// rate is measured since Start.
 func (c *Clock) Durations() func(counts int64) time.Duration {
 	if c == nil || !c.counts {
 		return func(n int64) time.Duration { return time.Duration(n) }

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClock: both clocks agree with the time.
+// TestClock compares both clocks with the time.
 func TestClock(t *testing.T) {
 	for _, counts := range []bool{false, true}[:1+min(1, len(source))] {
 		var all []float64
-		for range 5 { // the machine may be busy between two readings
+		for range 5 { // the machine may be busy
 			c, before := start(counts), time.Now()
 			from := c.Now()
 			time.Sleep(20 * time.Millisecond)
@@ -27,7 +27,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// closest is the ratio nearest to 1.
+// closest returns the ratio nearest to 1.
 func closest(all []float64) (best float64) {
 	for _, v := range all {
 		if abs := max(v-1, 1-v); best == 0 || abs < max(best-1, 1-best) {
@@ -37,7 +37,7 @@ func closest(all []float64) (best float64) {
 	return best
 }
 
-// TestTrusted: a counter that the kernel does not go by is not used.
+// TestTrusted checks that a counter which the kernel does not use is not used.
 func TestTrusted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "clocksource")
 	assert.False(t, sourceIs(file, "tsc"))

@@ -15,22 +15,22 @@ import (
 	"github.com/goverbs/goverbs/internal/stats"
 )
 
-// Program is what a program says that it counts.
+// Program has the statistics of a program that publishes them.
 type Program struct {
 	resources.Program
-	// What was posted in each second since the report before, by device and kind of queue: "soft0 send".
+	// Requests posted per second since the previous report, by device and kind of queue: "soft0 send".
 	Rates map[string]float64 `json:"posts_per_second,omitempty"`
 }
 
-// kinds are those of queues, as they are shown.
+// kinds maps kinds of queues to their labels.
 var kinds = []string{stats.Send, stats.Receive, stats.SharedReceive}
 
-// uses says whether a program has had a device open.
+// uses reports whether a program has opened a device.
 func uses(p resources.Program, device string) bool {
 	return slices.ContainsFunc(p.Devices, func(d stats.Device) bool { return d.Name == device })
 }
 
-// counts takes what programs count.
+// counts adds the statistics of programs.
 func (r *Report) counts(all []resources.Program, before *resources.Snapshot, o *Options) {
 	then := map[string]resources.Program{}
 	if before != nil {
@@ -50,7 +50,7 @@ func (r *Report) counts(all []resources.Program, before *resources.Snapshot, o *
 	}
 }
 
-// posting is what a program has posted in a second.
+// posting returns the requests that a program posted per second.
 func posting(now, was resources.Program, seconds float64) map[string]float64 {
 	rates, then := map[string]float64{}, map[string]uint64{}
 	for _, d := range was.Devices {
@@ -68,7 +68,7 @@ func posting(now, was resources.Program, seconds float64) map[string]float64 {
 	return rates
 }
 
-// writeCounts writes a row for each kind of queue that a program has on a device.
+// writeCounts writes a row for each kind of queue of a program and device.
 func (r *Report) writeCounts(w io.Writer) error {
 	var rows [][]string
 	for _, p := range r.Programs {
@@ -96,7 +96,7 @@ func (r *Report) writeCounts(w io.Writer) error {
 		"SLOTS", "PER SECOND"}, rows)
 }
 
-// writeBound writes a row for each counter that queue pairs are bound to.
+// writeBound writes a row for each counter bound to queue pairs.
 func (r *Report) writeBound(w io.Writer) error {
 	var rows [][]string
 	for _, b := range r.Bound {

@@ -26,7 +26,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// holds is the variable with which this test's program holds objects, and leaks when it is told to.
+// holds is an environment variable that makes the test binary hold objects, and leak some on request.
 const holds = "GOVERBS_TEST_HOLDS"
 
 func TestMain(m *testing.M) {
@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// leaked is how many bytes each leaked region has.
+// leaked is the size of each leaked region.
 const leaked = 12288
 
-// hold holds three queue pairs, of which two are connected, with all that they need, regions, a shared receive queue
-// and a listener. For each number that it reads it leaks as many regions, and answers with a line.
+// hold creates three queue pairs, two of them connected, regions, a shared receive queue and a listener. For each number
+// that it reads, it leaks that many regions and prints a line.
 func hold() error {
 	d, err := rdma.Open(os.Getenv("GOVERBS_DEVICE"))
 	if err != nil {
@@ -101,7 +101,7 @@ func hold() error {
 	return nil
 }
 
-// holder is a program that holds objects.
+// holder is a process that holds objects.
 type holder struct {
 	*exec.Cmd
 	in  io.Writer
@@ -140,7 +140,7 @@ func (h *holder) leak(t *testing.T, n int) {
 	h.says(t, "leaked\n")
 }
 
-// report is what the command prints as JSON.
+// report returns the JSON output of the command.
 func report(t *testing.T, args ...string) *Report {
 	out, err := exec.Command("goverbs", append([]string{"--json", "top"}, args...)...).Output()
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func report(t *testing.T, args ...string) *Report {
 	return &r
 }
 
-// judge is what rdma of iproute2 prints as JSON.
+// judge returns the JSON output of iproute2's rdma.
 func judge(t *testing.T, args ...string) (all []map[string]any) {
 	out, err := exec.Command("rdma", append(args, "-j")...).Output()
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func judge(t *testing.T, args ...string) (all []map[string]any) {
 	return all
 }
 
-// theirs are rdma's names of what an object has under another one here. What has no name here is not shown.
+// theirs maps this package's names to rdma's where they differ.
 var theirs = map[string]map[string]string{
 	"qp": {"lqpn": "number", "rqpn": "peer_qpn", "rq-psn": "rq_psn", "sq-psn": "sq_psn", "pdn": "pd", "type": "type",
 		"state": "state", "port": "port"},
@@ -172,15 +172,15 @@ var theirs = map[string]map[string]string{
 	"ctx": {"ctxn": "number"},
 }
 
-// notShown is what top leaves out.
+// notShown lists values that top omits.
 var notShown = map[string]bool{"ifindex": true, "path-mig-state": true, "poll-ctx": true, "adaptive-moderation": true,
 	"local_dma_lkey": true, "qp-type": true, "port": true, "lqpn": true, "cqn": true, "min-range": true, "rkey": true,
 	"lkey": true, "iova": true}
 
-// TestGuest: what the kernel says of a program's objects is what rdma of iproute2 says, value by value.
+// TestGuest compares all values of a program's objects with iproute2's rdma.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("this is no guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
+		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
 	}
 	h := startHolder(t)
 	r := report(t, "-1", "-o")
@@ -250,19 +250,19 @@ func compareObjects(t *testing.T, r *Report) {
 				case name == "ifname":
 					mine = "device"
 				case name == "pid":
-					mine = "thread" // it is the number of a thread
+					mine = "thread" // rdma prints the thread
 				case name == "comm":
 					mine = "owner"
 					if want["pid"] == nil {
 						value = fmt.Sprintf("[%v]", value)
 					}
 				case mine == "":
-					assert.True(t, notShown[name], "%s has %s=%v, which nothing here is", kind, name, value)
+					assert.True(t, notShown[name], "%s has unknown value %s=%v", kind, name, value)
 					continue
 				}
 				got := o[mine]
 				if got == nil && (fmt.Sprint(value) == "0") {
-					ok = true // JSON leaves it out
+					ok = true // omitted in JSON
 				}
 				assert.True(t, ok || fmt.Sprint(value) == fmt.Sprint(got), "%s %v: %s is %v, not %v", kind, number,
 					name, value, got)
@@ -270,11 +270,11 @@ func compareObjects(t *testing.T, r *Report) {
 			}
 		}
 	}
-	assert.Equal(t, len(r.Objects), seen, "both list the same objects")
+	assert.Equal(t, len(r.Objects), seen, "number of objects")
 	t.Logf("%d values of %d objects agree", values, seen)
 }
 
-// compareCounters: counters are read before and after rdma reads them, for packets may travel.
+// compareCounters reads counters before and after rdma does, since packets may arrive.
 func compareCounters(t *testing.T) {
 	before := report(t, "-1").Devices[0].Ports[0].Hardware
 	all := judge(t, "statistic", "show")
@@ -293,13 +293,13 @@ func compareCounters(t *testing.T) {
 	assert.Len(t, before, len(all[0])-2)
 }
 
-// seeLeak: what a program leaks is in what has grown, since a file was written, and from refresh to refresh.
+// seeLeak checks that a leak appears as growth, relative to a file and between updates.
 func seeLeak(t *testing.T, h *holder) {
 	out, err := exec.Command("goverbs", "--json", "top", "-1").Output()
 	require.NoError(t, err)
 	before := t.TempDir() + "/before"
 	require.NoError(t, os.WriteFile(before, out, 0o600))
-	assert.Empty(t, report(t, "-1", "-g", "--since", before).Processes, "nothing has grown yet")
+	assert.Empty(t, report(t, "-1", "-g", "--since", before).Processes, "nothing has grown")
 	live := exec.Command("goverbs", "--json", "top", "-i", "100ms", "-g", "-p", strconv.Itoa(h.Process.Pid))
 	live.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	pipe, err := live.StdoutPipe()
@@ -307,7 +307,7 @@ func seeLeak(t *testing.T, h *holder) {
 	require.NoError(t, live.Start())
 	defer func() {
 		assert.NoError(t, live.Process.Signal(syscall.SIGINT))
-		assert.NoError(t, live.Wait(), "an interrupt is no failure")
+		assert.NoError(t, live.Wait(), "interrupting is not an error")
 	}()
 	lines := json.NewDecoder(pipe)
 	var first Report
@@ -331,7 +331,7 @@ func seeLeak(t *testing.T, h *holder) {
 	t.Logf("%s", text)
 }
 
-// seeNamespace: a program in a PID namespace of its own may not see those outside, and is told so.
+// seeNamespace checks that in another PID namespace, objects of other programs are hidden and a note explains it.
 func seeNamespace(t *testing.T, outside *Report) {
 	cmd := exec.Command("goverbs", "--json", "top", "-1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
@@ -342,7 +342,7 @@ func seeNamespace(t *testing.T, outside *Report) {
 	for _, p := range r.Processes {
 		assert.Zero(t, p.PID)
 	}
-	if hidden := r.Devices[0].Hidden["qp"]; hidden == 0 { // older kernels list them, without a program
+	if hidden := r.Devices[0].Hidden["qp"]; hidden == 0 { // older kernels list them without a program
 		assert.Equal(t, resources.Elsewhere, r.Processes[0].Name)
 		assert.EqualValues(t, 3, r.Processes[0].Objects["qp"])
 	}

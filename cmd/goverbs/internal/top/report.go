@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package top shows which objects each program has on RDMA devices, what has grown since it began to look, and what
-// ports count in a second.
+// Package top shows the RDMA objects of each program, their growth, and port counters per second.
 package top
 
 import (
@@ -15,66 +14,66 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
 
-// Report is what there is at one time.
+// Report is the state at one time.
 type Report struct {
 	Time      time.Time            `json:"time"`
-	Interval  float64              `json:"interval_seconds,omitempty"` // what rates are of
+	Interval  float64              `json:"interval_seconds,omitempty"` // period of the rates
 	Devices   []Device             `json:"devices"`
 	Processes []Process            `json:"processes"`
 	Objects   []resources.Object   `json:"objects,omitempty"`
 	Software  []resources.Software `json:"software"`
-	Programs  []Program            `json:"programs,omitempty"`    // that say what they count
-	Bound     []resources.Bound    `json:"qp_counters,omitempty"` // counters that queue pairs are bound to
+	Programs  []Program            `json:"programs,omitempty"`    // that publish statistics
+	Bound     []resources.Bound    `json:"qp_counters,omitempty"` // counters bound to queue pairs
 	Notes     []string             `json:"notes,omitempty"`
 
-	counters bool // all of them are for people, too
+	counters bool // print all counters as text, too
 }
 
-// Device is a device of the kernel.
+// Device is a kernel device.
 type Device struct {
 	resources.Device
 	Ports []Port `json:"ports"`
 }
 
-// Port is a port with what it counted in each second since the report before.
+// Port is a port with its counter rates since the previous report.
 type Port struct {
 	resources.Port
 	Rates map[string]float64 `json:"rates,omitempty"`
 }
 
-// Process is a program on a device, or a module of the kernel.
+// Process is a program on a device, or a kernel module.
 type Process struct {
 	PID      uint32            `json:"pid"` // or 0
 	Name     string            `json:"name"`
 	Device   string            `json:"device"`
 	Objects  map[string]uint64 `json:"objects"`            // by kind
 	MRBytes  uint64            `json:"mr_bytes,omitempty"` // of all its memory regions
-	Grown    map[string]int64  `json:"grown,omitempty"`    // more than at the beginning, by kind and mr_bytes
+	Grown    map[string]int64  `json:"grown,omitempty"`    // growth since the start, by kind and mr_bytes
 	total    uint64
 	grownAll int64
 }
 
 func (p *Process) key() string { return fmt.Sprint(p.PID, " ", p.Device, " ", p.Name) }
 
-// Names of what grows and sorts beside kinds.
+// Sort and growth keys other than kinds.
 const (
 	mrBytes = "mr_bytes"
 	objects = "objects"
 	grown   = "grown"
 )
 
-// SortKeys are what processes can be sorted by; numbers with the largest first.
+// SortKeys lists the sort keys. Numbers sort in descending order.
 var SortKeys = append([]string{objects, grown, mrBytes, "pid", "name"}, resources.Kinds...)
 
-// Options say what to look at.
+// Options select what to show.
 type Options struct {
 	Device   string
 	PIDs     []uint32
-	Name     string // part of a program's
+	Name     string // part of a program's name
 	Sort     string // one of SortKeys
-	Growing  bool   // only programs that have more than at the beginning
-	Listed   bool   // with every object
-	Counters bool   // with every counter
+	Growing  bool   // only programs that have grown
+	Listed   bool   // list every object
+	Counters bool   // show every counter
 }
 
 func (o *Options) wanted(device string, pid uint32, name string) bool {
@@ -82,10 +81,10 @@ func (o *Options) wanted(device string, pid uint32, name string) bool {
 		strings.Contains(name, o.Name)
 }
 
-// Baseline is what programs had at the beginning.
+// Baseline has the object counts at the start.
 type Baseline map[string]Process
 
-// BaselineOf is what programs have in a snapshot.
+// BaselineOf returns the object counts of a snapshot.
 func BaselineOf(s *resources.Snapshot) Baseline {
 	b := Baseline{}
 	for key, p := range sum(s.Objects, s.Programs) {
@@ -94,7 +93,7 @@ func BaselineOf(s *resources.Snapshot) Baseline {
 	return b
 }
 
-// New makes a report of a snapshot; before is the one before, or nil; without a baseline nothing has grown.
+// New returns the report of a snapshot. before is the previous snapshot, or nil; without a baseline there is no growth.
 func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, error) {
 	r := &Report{Time: now.Time, Devices: []Device{}, Processes: []Process{}, Software: []resources.Software{},
 		Notes: now.Notes, counters: o.Counters}
@@ -117,11 +116,11 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 		return o.Device != "" && uses(p, o.Device)
 	}):
 	case len(r.Devices) == 0 && o.Device != "" && len(names) > 0:
-		return nil, fmt.Errorf("the kernel has no device %s, but %s", o.Device, strings.Join(names, ", "))
+		return nil, fmt.Errorf("unknown kernel device %s; use %s", o.Device, strings.Join(names, ", "))
 	case len(r.Devices) == 0 && o.Device != "":
-		return nil, fmt.Errorf("the kernel has no device %s, nor any other: %s", o.Device, none)
+		return nil, fmt.Errorf("unknown kernel device %s: the kernel has no RDMA devices; %s", o.Device, none)
 	case len(r.Devices) == 0:
-		r.Notes = append(r.Notes, "the kernel has no RDMA devices here: "+none)
+		r.Notes = append(r.Notes, "the kernel has no RDMA devices; "+none)
 	}
 	wanted := slices.DeleteFunc(slices.Clone(now.Programs), func(p resources.Program) bool {
 		return !o.wanted(o.Device, p.PID, p.Owner)
@@ -141,12 +140,11 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 	return r, nil
 }
 
-// none says what to do where the kernel has no device.
-const none = "goverbs doctor says what keeps an adapter from being there; Soft-RoCE needs none (rdma link add rxe0 " +
-	"type rxe netdev eth0); devices in software (soft0) are in the memory of their programs, of which only sockets " +
-	"can be seen"
+// none is the hint if the kernel has no device.
+const none = "diagnose adapters with goverbs doctor, or add Soft-RoCE (rdma link add rxe0 type rxe netdev eth0); objects " +
+	"of software devices (soft0) are in the memory of their programs, and only sockets are shown"
 
-// programs takes the objects that are wanted, by program and device.
+// programs returns the selected objects by program and device.
 func (r *Report) programs(all []resources.Object, counting []resources.Program, base Baseline, o *Options) {
 	wanted := slices.DeleteFunc(slices.Clone(all), func(one resources.Object) bool {
 		return !o.wanted(one.Device, one.PID, one.Owner)
@@ -175,8 +173,8 @@ func (r *Report) programs(all []resources.Object, counting []resources.Program, 
 	})
 }
 
-// sum adds up objects by program and device: those of the kernel's devices, and of devices in software those that
-// programs say.
+// sum sums objects by program and device: those of kernel devices, and those of software devices whose programs publish
+// statistics.
 func sum(all []resources.Object, counting []resources.Program) map[string]*Process {
 	sums := map[string]*Process{}
 	for _, c := range counting {
@@ -206,7 +204,7 @@ func sum(all []resources.Object, counting []resources.Program) map[string]*Proce
 	return sums
 }
 
-// since notes what is more than it was. What has become less is no growth, but shows.
+// since records changes since the baseline. A decrease is shown but is not growth.
 func (p *Process) since(was Process) {
 	p.Grown = map[string]int64{}
 	for _, kind := range resources.Kinds {
@@ -236,7 +234,7 @@ func (o *Options) compare(a, b *Process) int {
 	return cmp.Compare(b.Objects[o.Sort], a.Objects[o.Sort])
 }
 
-// rates are what a port counted in a second. A counter that became less began anew.
+// rates returns a port's counter changes per second. A counter that decreased was reset.
 func rates(p resources.Port, device string, before *resources.Snapshot, seconds float64) map[string]float64 {
 	if before == nil || seconds <= 0 {
 		return nil
@@ -261,7 +259,7 @@ func rates(p resources.Port, device string, before *resources.Snapshot, seconds 
 	return all
 }
 
-// each calls do with the counters of a port in the order of their names, those of the port first.
+// each calls do with the counters of a port by name, the port's own counters first.
 func (p *Port) each(do func(name string, value uint64)) {
 	for _, all := range []map[string]uint64{p.Counters, p.Hardware} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {

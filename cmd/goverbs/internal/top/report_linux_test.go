@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// of is a report of the host with an adapter.
+// of returns a report of the simulated host with an adapter.
 func of(t *testing.T, now, before *resources.Snapshot, base Baseline, o Options) *Report {
 	r, err := New(now, before, base, &o)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func snapshot(t *testing.T) *resources.Snapshot {
 	return h.Read()
 }
 
-// TestText: what people see of an adapter, with every object.
+// TestText compares the complete text report.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, of(t, snapshot(t), nil, nil, Options{Listed: true}).WriteText(&b))
@@ -48,10 +48,10 @@ func TestText(t *testing.T) {
 	want, err := os.ReadFile("testdata/mlx5.txt")
 	require.NoError(t, err)
 	assert.Equal(t, string(want), b.String(), "go test ./cmd/goverbs/internal/top -run TestText -update writes it")
-	assert.NotContains(t, b.String(), "\x1b", "no program's name reaches the terminal as it is")
+	assert.NotContains(t, b.String(), "\x1b", "control characters in names must be removed")
 }
 
-// TestGrown: what programs have more and less than before, and rates of counters.
+// TestGrown checks growth and counter rates.
 func TestGrown(t *testing.T) {
 	first, then := snapshot(t), snapshot(t)
 	then.Time = first.Time.Add(2 * time.Second)
@@ -63,7 +63,7 @@ func TestGrown(t *testing.T) {
 	}
 	then.Objects = then.Objects[1:] // the kernel's queue pair
 	then.Devices[0].Ports[0].Counters["port_rcv_packets"] += 500
-	then.Devices[0].Ports[0].Counters["port_rcv_errors"] = 0 // it began anew
+	then.Devices[0].Ports[0].Counters["port_rcv_errors"] = 0 // it was reset
 	then.Devices[0].Ports[0].Hardware["np_cnp_sent"]++
 	base := BaselineOf(first)
 	r := of(t, then, first, base, Options{})
@@ -82,7 +82,7 @@ func TestGrown(t *testing.T) {
 	require.NoError(t, r.WriteText(&b))
 	assert.Contains(t, b.String(), "mr +2, mr_bytes +2097152")
 	assert.Regexp(t, `port_rcv_packets +4500 +250\.0`, b.String())
-	assert.NotContains(t, b.String(), "symbol_error", "it did not rise")
+	assert.NotContains(t, b.String(), "symbol_error", "it did not increase")
 	b.Reset()
 	require.NoError(t, of(t, then, first, base, Options{Counters: true}).WriteText(&b))
 	assert.Contains(t, b.String(), "symbol_error")
@@ -105,23 +105,23 @@ func TestSortAndFilter(t *testing.T) {
 	assert.Equal(t, []string{"storage", evil}, names(Options{Sort: "ctx"})[:2])
 	assert.Equal(t, []string{"storage"}, names(Options{PIDs: []uint32{812}}))
 	assert.Equal(t, []string{"storage"}, names(Options{Name: "stor"}))
-	assert.Empty(t, of(t, s, nil, nil, Options{Device: "mlx5_0"}).Software, "it is of no device of the kernel")
+	assert.Empty(t, of(t, s, nil, nil, Options{Device: "mlx5_0"}).Software, "not a kernel device")
 	_, err := New(s, nil, nil, &Options{Device: "mlx5_9"})
-	assert.EqualError(t, err, "the kernel has no device mlx5_9, but mlx5_0")
+	assert.EqualError(t, err, "unknown kernel device mlx5_9; use mlx5_0")
 }
 
-// TestNone: without a device, people are told what to do.
+// TestNone checks the hint if there is no device.
 func TestNone(t *testing.T) {
 	h, err := fixture.None()
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, of(t, h.Read(), nil, nil, Options{}).WriteText(&b))
-	assert.Contains(t, b.String(), "note  the kernel has no RDMA devices here: goverbs doctor")
+	assert.Contains(t, b.String(), "note  the kernel has no RDMA devices; diagnose adapters")
 	_, err = New(h.Read(), nil, nil, &Options{Device: "mlx5_0"})
-	assert.ErrorContains(t, err, "nor any other: goverbs doctor")
+	assert.ErrorContains(t, err, "the kernel has no RDMA devices; diagnose adapters")
 }
 
-// TestLoop: reports as JSON are a line each, and the last one ends the loop; a file is the beginning.
+// TestLoop checks JSON reports, the end of the loop, and a saved report as the baseline.
 func TestLoop(t *testing.T) {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)
@@ -147,9 +147,9 @@ func TestLoop(t *testing.T) {
 	b.Reset()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, (&Loop{Interval: time.Hour}).Run(ctx, h, &b), "an interrupt is no failure")
+	require.NoError(t, (&Loop{Interval: time.Hour}).Run(ctx, h, &b), "interrupting is not an error")
 	require.NoError(t, os.WriteFile(name, []byte("{}"), 0o600))
-	assert.ErrorContains(t, (&Loop{Since: name}).Run(t.Context(), h, io.Discard), "is no report of goverbs")
+	assert.ErrorContains(t, (&Loop{Since: name}).Run(t.Context(), h, io.Discard), "not a report of goverbs")
 }
 
 func TestScreen(t *testing.T) {
@@ -157,7 +157,7 @@ func TestScreen(t *testing.T) {
 	assert.Equal(t, "\x1b[H1\x1b[K\n… 3 more lines\x1b[K\n\x1b[J", screen("1\n2\n3\n4\n", 20, 3))
 }
 
-// TestHostileSince: a file of another user does not fill memory, and an interrupt ends the wait for one.
+// TestHostileSince checks that an invalid file cannot exhaust memory, and that waiting for a pipe can be interrupted.
 func TestHostileSince(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "since")
 	for _, element := range []string{"0,", "null,", `"",`, "{},"} {
@@ -167,7 +167,7 @@ func TestHostileSince(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := (&Loop{Since: name}).baseline(t.Context())
 		runtime.ReadMemStats(&after)
-		assert.ErrorContains(t, err, "is no report of goverbs", element)
+		assert.ErrorContains(t, err, "not a report of goverbs", element)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), element)
 	}
 	require.NoError(t, os.WriteFile(name, []byte(`{"processes":[]}`), 0o600))
@@ -183,9 +183,9 @@ func TestHostileSince(t *testing.T) {
 	case err := <-ended:
 		assert.NoError(t, err)
 	case <-time.After(20 * time.Second):
-		t.Error("an interrupt does not end it")
+		t.Error("still running after the interrupt")
 	}
-	if f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil { // what still opens it goes on
+	if f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil { // unblock the reader
 		f.Close()
 	}
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/untrusted"
 )
 
-// Loop says how often to look.
+// Loop configures the updates.
 type Loop struct {
 	Options
 	Once     bool
 	Interval time.Duration
-	Count    int    // of reports, or 0 for no end
-	Since    string // file with a report: what has grown since then
+	Count    int    // number of reports; 0: unlimited
+	Since    string // file with an earlier report to compare with
 	JSON     bool
 }
 
-// Run prints reports until the context ends: on a terminal each in the place of the one before, otherwise one behind
-// the other, and as JSON each on a line of its own. One report alone is one document.
+// Run prints reports until the context ends: on a terminal in place, otherwise one after the other, as JSON one per line.
+// A single report is one document.
 func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error {
 	base, err := l.baseline(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -67,7 +67,7 @@ func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error
 	}
 }
 
-// baseline reads the file of Since, until the context ends: it may be a pipe.
+// baseline reads the Since file. It may be a pipe, so reading ends with the context.
 func (l *Loop) baseline(ctx context.Context) (Baseline, error) {
 	if l.Since == "" {
 		return nil, nil
@@ -87,10 +87,10 @@ func (l *Loop) baseline(ctx context.Context) (Baseline, error) {
 	}
 }
 
-// Limits of a report that is read.
+// Limits of a report file.
 const (
 	mostBytes   = 16 << 20
-	mostObjects = 1 << 18 // of JSON: a process has two
+	mostObjects = 1 << 18 // JSON objects: two per process
 )
 
 func read(name string) (Baseline, error) {
@@ -105,12 +105,12 @@ func read(name string) (Baseline, error) {
 	}
 	var r struct{ Processes untrusted.List[Process] }
 	if bytes.Count(text, []byte{'{'}) > mostObjects {
-		err = fmt.Errorf("it has more than %d objects", mostObjects)
+		err = fmt.Errorf("more than %d objects", mostObjects)
 	} else {
 		err = json.NewDecoder(bytes.NewReader(text)).Decode(&r)
 	}
 	if err != nil || r.Processes == nil {
-		return nil, fmt.Errorf("%q is no report of goverbs --json top --once: %v", name, err)
+		return nil, fmt.Errorf("%q: not a report of goverbs --json top --once: %v", name, err)
 	}
 	b := Baseline{}
 	for _, p := range r.Processes {
@@ -142,7 +142,7 @@ func (l *Loop) print(w io.Writer, r *Report, more bool) error {
 	return err
 }
 
-// screen is text in the place of what is on a terminal, cut to its size.
+// screen returns text that replaces the contents of the terminal, cut to its size.
 func screen(text string, width, height int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if most := max(height-1, 1); len(lines) > most {

@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// cause is why something failed, and what to do.
+// cause is the reason of a failure with its fix.
 type cause struct{ name, why, fix string }
 
-// why finds the cause of a status, from the attributes of both ends. peer may be nil.
+// why finds the cause of a status from the attributes of both ends. peer may be nil.
 func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) cause {
 	switch status {
 	case "LOC_PROT_ERR":
@@ -23,19 +23,19 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 		if receive {
 			return tooSmall(q, r)
 		}
-		return cause{"message-too-long", fmt.Sprintf("the message has %d bytes", r.bytes()),
-			"send no more than the path's MTU over UD, and no more than max_msg_sz of the port otherwise"}
+		return cause{"message-too-long", fmt.Sprintf("message size %d is too large", r.bytes()),
+			"send at most the path MTU over UD, or max_msg_sz of the port otherwise"}
 	case "LOC_QP_OP_ERR", "LOC_ACCESS_ERR":
 		if q.RdAtomic != nil && *q.RdAtomic == 0 && (r.Op == "RDMA_READ" || strings.HasPrefix(r.Op, "ATOMIC")) {
-			return cause{"no-reads-allowed", "max_rd_atomic of this end is 0, so it may have no read or atomic under " +
+			return cause{"no-reads-allowed", "max_rd_atomic of this end is 0: no read or atomic may be in " +
 				"way",
 				"set max_rd_atomic in the change to RTS"}
 		}
-		if c, ok := j.ownMistake(q, r, receive); ok { // Soft-RoCE says so of keys
+		if c, ok := j.ownMistake(q, r, receive); ok { // Soft-RoCE reports invalid keys with this status
 			return c
 		}
-		return cause{"operation-refused", "the device refused the request before it sent anything",
-			"goverbs explain " + r.Op + " " + q.Type + " says what is allowed"}
+		return cause{"operation-refused", "the local device rejected the request",
+			"goverbs explain " + r.Op + " " + q.Type + " lists the allowed operations"}
 	case "REM_ACCESS_ERR":
 		return j.remoteMemory(q, peer, r)
 	case "REM_INV_REQ_ERR":
@@ -48,10 +48,10 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 			}
 			return j.localMemory(peer, into, true)
 		}
-		return cause{"peer-failed", "the other end could not carry out the request", "trace the other end as well"}
+		return cause{"peer-failed", "the peer could not complete the request", "trace the peer, too"}
 	case "RNR_RETRY_EXC_ERR":
-		return cause{"no-receive", "the other end had no receive posted, and rnr_retry ran out",
-			"post receives before the other end sends; rnr_retry 7 waits without end"}
+		return cause{"no-receive", "the peer had no receive posted until rnr_retry ran out",
+			"post receives before the peer sends; rnr_retry 7 retries forever"}
 	case "RETRY_EXC_ERR":
 		return j.unanswered(q, peer)
 	case "WR_FLUSH_ERR":
@@ -62,7 +62,7 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 	return cause{"status-" + strings.ToLower(status), "", "goverbs explain " + status}
 }
 
-// localMemory judges the memory of a request.
+// localMemory checks the local memory of a request.
 func (j *judge) localMemory(q *queuePair, r *posted, writes bool) cause {
 	writes = writes || r.Op == "RDMA_READ" || strings.HasPrefix(r.Op, "ATOMIC")
 	for _, s := range r.SGEs {
@@ -70,27 +70,27 @@ func (j *judge) localMemory(q *queuePair, r *posted, writes bool) cause {
 		at := fmt.Sprintf("%d bytes at 0x%x with lkey %#x of QP %#x", s.Bytes, uint64(s.At), s.LKey, q.num)
 		switch {
 		case m == nil:
-			return cause{"lkey-unknown", at + ": no region has the key", "use the LKey of a registered region"}
+			return cause{"lkey-unknown", at + ": no region has this key", "use the LKey of a registered region"}
 		case !m.alive(r.t):
-			return cause{"lkey-deregistered", at + ": the region was deregistered before",
+			return cause{"lkey-deregistered", at + ": the region was deregistered earlier",
 				"close a region only when all its requests have completed"}
 		case m.pd != q.PD:
-			return cause{"lkey-other-pd", at + ": the region is of another protection domain than the queue pair",
-				"register the memory in the queue pair's domain"}
+			return cause{"lkey-other-pd", at + ": region and queue pair have different protection domains",
+				"register the memory in the protection domain of the queue pair"}
 		case s.At < m.at || uint64(s.At)+s.Bytes > uint64(m.at)+m.bytes:
 			return cause{"local-range", fmt.Sprintf("%s: the region has %d bytes at 0x%x", at, m.bytes, uint64(m.at)),
 				"stay within the region"}
 		case writes && !has(m.access, "LOCAL_WRITE"):
-			return cause{"local-write-missing", at + ": the device has to write there, and the region lacks " +
+			return cause{"local-write-missing", at + ": the operation writes to this memory, but the region lacks " +
 				"LOCAL_WRITE",
 				"register memory for receives, reads and atomics with LOCAL_WRITE"}
 		}
 	}
-	return cause{"memory-gone", "the regions fit: the memory below them is not mapped any more, or may not be written",
+	return cause{"memory-gone", "the memory of a valid region is no longer mapped or is read-only",
 		"keep memory mapped as long as it is registered"}
 }
 
-// rights are the access flags that operations need at the other end.
+// rights are the access flags that operations need at the peer.
 func rights(op string) string {
 	switch {
 	case strings.HasPrefix(op, "RDMA_WRITE"):
@@ -103,12 +103,12 @@ func rights(op string) string {
 	return ""
 }
 
-// remoteMemory judges what a request names at the other end.
+// remoteMemory checks the remote memory of a request.
 func (j *judge) remoteMemory(q, peer *queuePair, r *posted) cause {
 	need := rights(r.Op)
 	if peer == nil {
-		return cause{"remote-access", "the other end refused access, and it is not in the trace",
-			"check rkey, range, REMOTE_ rights of region and queue pair there; goverbs trace explain takes both " +
+		return cause{"remote-access", "the peer denied access; it has no trace",
+			"check rkey, range and REMOTE_ access of region and queue pair there; goverbs trace explain reads both " +
 				"ends' files"}
 	}
 	m := j.region(func(m *region) bool { return m.trace == peer.trace && m.device == peer.Device && m.rkey == r.RKey },
@@ -120,18 +120,18 @@ func (j *judge) remoteMemory(q, peer *queuePair, r *posted) cause {
 	at := fmt.Sprintf("%d bytes at 0x%x with rkey %#x", size, uint64(r.Remote), r.RKey)
 	switch {
 	case need != "" && peer.Access != "" && !has(peer.Access, need), need != "" && peer.Access == "":
-		return cause{"qp-lacks-" + dashed(need), fmt.Sprintf("QP %#x of the other end was not given %s", peer.num,
+		return cause{"qp-lacks-" + dashed(need), fmt.Sprintf("QP %#x of the peer lacks %s", peer.num,
 			need),
-			"set qp_access_flags in its change to INIT"}
+			"set it in qp_access_flags when moving it to INIT"}
 	case m == nil:
-		return cause{"rkey-unknown", at + ": the other end has no region with the key",
-			"send the RKey of a region that lives; keys change with every registration"}
+		return cause{"rkey-unknown", at + ": no region of the peer has this key",
+			"use the RKey of a current region; keys change with every registration"}
 	case !m.alive(r.t):
-		return cause{"rkey-deregistered", at + ": the other end has deregistered the region",
-			"keep the region until the last access has completed"}
+		return cause{"rkey-deregistered", at + ": the peer has deregistered the region",
+			"deregister it after the last access has completed"}
 	case m.pd != peer.PD:
-		return cause{"rkey-other-pd", at + ": the region is of another protection domain than QP " +
-			fmt.Sprintf("%#x", peer.num), "register the memory in the domain of the queue pair"}
+		return cause{"rkey-other-pd", at + ": the region has another protection domain than QP " +
+			fmt.Sprintf("%#x", peer.num), "register the memory in the protection domain of the queue pair"}
 	case uint64(r.Remote) < uint64(m.at) || uint64(r.Remote)+size > uint64(m.at)+m.bytes:
 		return cause{"remote-range", fmt.Sprintf("%s: the region there has %d bytes at 0x%x", at, m.bytes,
 			uint64(m.at)),
@@ -140,13 +140,13 @@ func (j *judge) remoteMemory(q, peer *queuePair, r *posted) cause {
 		return cause{"mr-lacks-" + dashed(need), at + ": the region was registered without " + need,
 			"register it with " + need}
 	}
-	return cause{"memory-gone", at + ": the region fits, and the memory below it may be unmapped",
+	return cause{"memory-gone", at + ": the region is valid, but its memory may be unmapped",
 		"keep memory mapped as long as it is registered"}
 }
 
 func dashed(flag string) string { return strings.ToLower(strings.ReplaceAll(flag, "_", "-")) }
 
-// invalidRequest judges a request that the other end called invalid.
+// invalidRequest explains a request that the peer rejected as invalid.
 func (j *judge) invalidRequest(q, peer *queuePair, r *posted) cause {
 	atomic := strings.HasPrefix(r.Op, "ATOMIC")
 	switch {
@@ -154,76 +154,76 @@ func (j *judge) invalidRequest(q, peer *queuePair, r *posted) cause {
 		return misaligned(&r.WR)
 	case peer != nil && peer.DestRdAtomc != nil && *peer.DestRdAtomc == 0 && (atomic || r.Op == "RDMA_READ"):
 		return cause{"peer-takes-no-reads", fmt.Sprintf("max_dest_rd_atomic of QP %#x is 0", peer.num),
-			"set it in the change to RTR of the other end"}
+			"set it when moving the peer to RTR"}
 	case strings.HasPrefix(r.Op, "SEND"):
 		return tooSmall(q, r)
 	case peer != nil:
 		return j.remoteMemory(q, peer, r)
 	}
-	return cause{"invalid-request", "the other end does not take the operation", "compare both ends' attributes"}
+	return cause{"invalid-request", "the peer does not support the operation", "compare the attributes of both ends"}
 }
 
 func misaligned(wr *WR) cause {
-	return cause{"atomic-misaligned", fmt.Sprintf("0x%x is no multiple of 8", uint64(wr.Remote)),
-		"atomics work on 8 bytes at a multiple of 8"}
+	return cause{"atomic-misaligned", fmt.Sprintf("0x%x is not a multiple of 8", uint64(wr.Remote)),
+		"align the targets of atomics to 8 bytes"}
 }
 
-// tooSmall is the cause of a message without room.
+// tooSmall explains a message that exceeds the receive.
 func tooSmall(q *queuePair, r *posted) cause {
-	why := fmt.Sprintf("the receive has less room than the message; this request has %d bytes", r.bytes())
+	why := fmt.Sprintf("the receive is smaller than the message; this request has %d bytes", r.bytes())
 	if q.Type == "UD" {
-		return cause{"grh-room", why + ", and of a receive of datagrams the first 40 are for the GRH",
-			"post receives with 40 bytes more than the datagram"}
+		return cause{"grh-room", why + ", and a datagram receive needs 40 more for the GRH",
+			"post receives 40 bytes larger than the datagram"}
 	}
 	return cause{"receive-too-small", why, "post receives as large as the largest message"}
 }
 
-// unanswered judges why the other end has not answered.
+// unanswered explains a missing acknowledgement.
 func (j *judge) unanswered(q, peer *queuePair) cause {
 	if q.DestQP == nil {
-		return cause{"path-lost", "the other end does not answer", "goverbs ping tries the path"}
+		return cause{"path-lost", "no answer from the peer", "test the path with goverbs ping"}
 	}
-	to := fmt.Sprintf("QP %#x, where the requests went,", *q.DestQP)
+	to := fmt.Sprintf("QP %#x, the destination,", *q.DestQP)
 	different := func(a, b *uint32) bool { return a != nil && b != nil && *a != *b }
 	switch {
 	case peer == nil:
-		return cause{"peer-unknown", to + " is in no trace: the number is wrong, or of a program that was not traced",
-			"exchange the number of the queue pair; trace the other end as well"}
+		return cause{"peer-unknown", to + " is in no trace: its number is wrong, or the peer was not traced",
+			"check the exchanged QP number; trace the peer, too"}
 	case peer.gone != 0:
-		return cause{"peer-destroyed", to + " was destroyed", "end connections at both ends together"}
+		return cause{"peer-destroyed", to + " was destroyed", "close connections on both ends together"}
 	case j.elsewhere(q, peer):
-		return cause{"wrong-gid", "no port of the other end's device has GID " + q.DGID,
-			"goverbs gids lists them; exchange the GID"}
+		return cause{"wrong-gid", "no port of the peer's device has GID " + q.DGID,
+			"check the exchanged GID; list GIDs with goverbs gids"}
 	case peer.Type != q.Type:
-		return cause{"type-mismatch", fmt.Sprintf("%s is of type %s, and this one of %s", to, peer.Type, q.Type),
-			"create both of the same type"}
+		return cause{"type-mismatch", fmt.Sprintf("%s has type %s, this one %s", to, peer.Type, q.Type),
+			"use the same type on both ends"}
 	case peer.State == "ERR" || peer.State == "SQE":
-		return cause{"peer-in-error", to + " is in state " + peer.State, "look for what failed there first"}
+		return cause{"peer-in-error", to + " is in state " + peer.State, "check its first failure"}
 	case peer.State != "RTR" && peer.State != "RTS" && peer.State != "SQD":
 		return cause{"peer-not-ready", fmt.Sprintf("%s is in state %s", to, cmp.Or(peer.State, "RESET")),
-			"move it to RTR before this end sends"}
+			"move it to RTR before sending"}
 	case different(peer.DestQP, &q.num):
 		return cause{"peer-connected-elsewhere", fmt.Sprintf("%s is connected to QP %#x", to, *peer.DestQP),
-			"exchange numbers in pairs"}
+			"connect queue pairs in pairs"}
 	case different(q.SQPSN, peer.RQPSN):
-		return cause{"psn-mismatch", fmt.Sprintf("this end's sq_psn is %d, and the other end's rq_psn %d", *q.SQPSN,
-			*peer.RQPSN), "give each end the other one's sq_psn as rq_psn"}
+		return cause{"psn-mismatch", fmt.Sprintf("sq_psn is %d, but rq_psn of the peer %d", *q.SQPSN,
+			*peer.RQPSN), "set rq_psn to the sq_psn of the other end"}
 	case q.MTU != nil && peer.MTU != nil && *q.MTU > *peer.MTU:
-		return cause{"mtu-mismatch", fmt.Sprintf("path_mtu is %d here and %d there", *q.MTU, *peer.MTU),
-			"use the smaller one at both ends"}
+		return cause{"mtu-mismatch", fmt.Sprintf("path_mtu is %d here, %d on the peer", *q.MTU, *peer.MTU),
+			"use the smaller one on both ends"}
 	}
-	return cause{"path-lost", "both ends fit: packets or answers are lost on the way, or the link is down",
-		"goverbs ping tries the path; look at the ports (goverbs devices), at UDP 4791 in firewalls, and at the " +
+	return cause{"path-lost", "the attributes match: packets are lost, or the link is down",
+		"test the path with goverbs ping; check the ports (goverbs devices), firewalls for UDP port 4791, and the " +
 			"counters"}
 }
 
-// elsewhere says that a connection's GID is not one of the other end's device, as far as that is known.
+// elsewhere reports whether a connection's GID is known not to belong to the peer's device.
 func (j *judge) elsewhere(q, peer *queuePair) bool {
 	known := j.gids[peer.Device]
 	return q.DGID != "" && len(known) > 0 && !slices.Contains(known, q.DGID)
 }
 
-// nobodys says that no device whose GIDs are known has one.
+// nobodys reports whether no known device has a GID.
 func (j *judge) nobodys(gid string) bool {
 	for _, known := range j.gids {
 		if slices.Contains(known, gid) {
@@ -233,10 +233,10 @@ func (j *judge) nobodys(gid string) bool {
 	return len(j.gids) > 0
 }
 
-var withoutDevices = cause{"no-devices", "the kernel has no RDMA, and the program has opened no other device",
-	"goverbs doctor says what is missing; GOVERBS_DEVICE=soft0 is a device in software"}
+var withoutDevices = cause{"no-devices", "the kernel has no RDMA support and the program opened no other device",
+	"run goverbs doctor, or use a software device: GOVERBS_DEVICE=soft0"}
 
-// refused judges a call or a post that failed.
+// refused explains a failed call or post.
 func (j *judge) refused(t *Trace, e *Event) {
 	var q *queuePair
 	if e.QP != nil {
@@ -250,49 +250,49 @@ func (j *judge) refused(t *Trace, e *Event) {
 		enosys = 38
 	)
 	if e.Verb == "ibv_get_device_list" && e.Errno == enosys {
-		if j.lacking[t] == nil { // programs ask again and again
+		if j.lacking[t] == nil { // once per trace: programs retry
 			j.lacking[t] = j.add(e, nil, what, withoutDevices)
 		}
 		return
 	}
-	c := cause{"call-failed", e.Error, "the error of the call says more"}
+	c := cause{"call-failed", e.Error, "see the error of the call"}
 	switch {
-	case e.Object != "": // a check of the library, which says what was wrong
-		what, c = e.Verb+" of "+e.Object+" was refused", checked(e)
+	case e.Object != "": // a check of this library
+		what, c = e.Verb+" of "+e.Object+" was rejected", checked(e)
 	case strings.HasPrefix(e.Verb, "ibv_post_"), strings.HasPrefix(e.Verb, "ibv_wr_"),
 		e.Verb == "ibv_bind_mw" && e.N == 0:
 		c = refusedPost(q, e, e.Errno == enomem)
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
 		switch remote := has(e.Access, "REMOTE_WRITE") || has(e.Access, "REMOTE_ATOMIC"); {
 		case remote && !has(e.Access, "LOCAL_WRITE"):
-			c = cause{"remote-without-local-write", "what others may write, the device must be allowed to write",
+			c = cause{"remote-without-local-write", "remote write access requires LOCAL_WRITE",
 				"add LOCAL_WRITE"}
 		case e.Errno == efault:
-			c = cause{"memory-not-mapped", fmt.Sprintf("%d bytes at 0x%x are not all mapped, or may not be written",
-				e.Bytes, uint64(e.At)), "register memory that is mapped, with rights that fit"}
+			c = cause{"memory-not-mapped", fmt.Sprintf("%d bytes at 0x%x are not fully mapped, or are read-only",
+				e.Bytes, uint64(e.At)), "register mapped memory, with matching access"}
 		case e.Errno == enomem:
-			c = cause{"memlock-limit", "the process may not pin so much memory", "raise ulimit -l"}
+			c = cause{"memlock-limit", "the process exceeds its limit of locked memory", "raise ulimit -l"}
 		}
 	case e.Verb == "ibv_modify_qp" && q != nil:
 		if c = refusedChange(q, e); c.name == "attribute-value" && e.DGID != "" && j.nobodys(e.DGID) {
 			c = cause{"wrong-gid", "no device of the trace has GID " + e.DGID,
-				"goverbs gids lists them; exchange the GID"}
+				"check the exchanged GID; list GIDs with goverbs gids"}
 		}
 	case strings.HasPrefix(e.Verb, "rdma_"):
 		c = refusedID(e)
 	case e.Errno == ebusy:
-		c = cause{"still-in-use", "other objects need it", "close its children first"}
+		c = cause{"still-in-use", "other objects use it", "close its children first"}
 	case strings.Contains(e.Verb, "_create_"):
-		c = cause{"capacity", "the device does not have so much", "goverbs query tells the device's limits"}
+		c = cause{"capacity", "the request exceeds a limit of the device", "see the limits with goverbs query"}
 	}
 	j.add(e, q, what, c)
 }
 
-// checked sorts the reasons of checks, which say all that a person needs, for programs.
+// checked classifies the errors of checks.
 func checked(e *Event) cause {
 	for _, sort := range []struct{ verb, says, name, fix string }{
-		{"ibv_modify_qp", "is not a valid state transition", "transition-invalid", "go RESET, INIT, RTR, RTS"},
-		{"ibv_modify_qp", " needs ", "attributes-missing", "set them, and their bits of the mask"},
+		{"ibv_modify_qp", "is not a valid state transition", "transition-invalid", "use RESET, INIT, RTR, RTS"},
+		{"ibv_modify_qp", " needs ", "attributes-missing", "set them and their mask bits"},
 		{"ibv_modify_qp", " does not take ", "attributes-too-many", "leave them out of the mask"},
 		{"ibv_reg_", "LOCAL_WRITE", "remote-without-local-write", "add LOCAL_WRITE"},
 	} {
@@ -300,39 +300,39 @@ func checked(e *Event) cause {
 			return cause{sort.name, e.Error, sort.fix}
 		}
 	}
-	return cause{"call-refused", e.Error, "the reason says what would be valid"}
+	return cause{"call-refused", e.Error, "correct the argument named in the reason"}
 }
 
-// refusedPost judges a post that was not taken.
+// refusedPost explains a rejected post.
 func refusedPost(q *queuePair, e *Event, full bool) cause {
 	state := ""
 	if q != nil {
 		state = cmp.Or(q.State, "RESET")
 	}
 	recv := strings.Contains(e.Verb, "recv")
-	// A check tells what it minds; a device only that it does.
+	// The error of a check has a reason, that of a device does not.
 	said := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
 	const eopnotsupp = 95
 	switch {
 	case said && e.Errno == eopnotsupp:
-		return cause{"not-supported", e.Error, "goverbs query tells what the device has"}
+		return cause{"not-supported", e.Error, "see the capabilities with goverbs query"}
 	case said && !full:
 	case recv && state == "RESET", !recv && (state == "RESET" || state == "INIT" || state == "RTR"):
 		return cause{"wrong-state", "the queue pair is in state " + state,
-			"sends need RTS, receives INIT: change the state first"}
+			"sends need RTS, receives INIT: move the queue pair first"}
 	case full:
-		return cause{"queue-full", "the queue has as many requests as it takes; " + e.Error,
-			"poll completions, which free places, or create it deeper; some of the sends must be signalled"}
+		return cause{"queue-full", "the queue is full; " + e.Error,
+			"poll completions, signal some sends, or create a deeper queue"}
 	}
 	for i := range e.WRs {
 		if wr := &e.WRs[i]; strings.HasPrefix(wr.Op, "ATOMIC") && wr.Remote%8 != 0 {
 			return misaligned(wr)
 		}
 	}
-	return cause{"invalid-request", e.Error, "the reason says what would be valid"}
+	return cause{"invalid-request", e.Error, "correct the request"}
 }
 
-// refusedChange judges a change of state by the table of the man page.
+// refusedChange checks a state change against the table of the man page.
 func refusedChange(q *queuePair, e *Event) cause {
 	var kind ibv.QPType
 	var from, to ibv.QPState
@@ -342,9 +342,9 @@ func refusedChange(q *queuePair, e *Event) cause {
 	}
 	rule := ibv.ModifyQP(kind, from, to)
 	if rule.Answer == ibv.AnswerNo {
-		return cause{"transition-invalid", fmt.Sprintf("a queue pair of type %s does not go from %s to %s", q.Type,
+		return cause{"transition-invalid", fmt.Sprintf("a %s queue pair cannot move from %s to %s", q.Type,
 			e.From,
-			e.State), "go RESET, INIT, RTR, RTS; goverbs explain " + e.From + " " + e.State}
+			e.State), "use RESET, INIT, RTR, RTS; see goverbs explain " + e.From + " " + e.State}
 	}
 	var missing []string
 	for _, a := range attributes {
@@ -353,14 +353,14 @@ func refusedChange(q *queuePair, e *Event) cause {
 		}
 	}
 	if missing != nil {
-		return cause{"attributes-missing", "the change needs " + strings.Join(missing, ", "),
-			"set them, and their bits of the mask"}
+		return cause{"attributes-missing", "missing attributes: " + strings.Join(missing, ", "),
+			"set them and their mask bits"}
 	}
-	return cause{"attribute-value", "all attributes are there, so one of them has a value that the device refuses",
-		"goverbs query tells the device's limits, and goverbs gids its GIDs"}
+	return cause{"attribute-value", "all attributes are set; the device rejected a value",
+		"check the values with goverbs query and goverbs gids"}
 }
 
-// attributes are those that events have.
+// attributes returns the attributes of an event.
 var attributes = []struct {
 	mask ibv.QPAttrMask
 	has  func(*Event) bool

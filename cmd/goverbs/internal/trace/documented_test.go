@@ -21,9 +21,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// documented are programs with one fault each, for Soft-RoCE: one or more for what ibv_poll_cq(3), ibv_post_send(3),
-// ibv_post_recv(3), ibv_reg_mr(3), ibv_get_async_event(3) and rdma_get_cm_event(3) list, as far as it can be had there.
-// Where the manual page has a name for it, that is the first word of the fault's name.
+// documented are programs with one fault each, for Soft-RoCE: the errors of ibv_poll_cq(3), ibv_post_send(3),
+// ibv_post_recv(3), ibv_reg_mr(3), ibv_get_async_event(3) and rdma_get_cm_event(3) that Soft-RoCE can produce. The name of
+// a fault begins with that of the error in the man page, if any.
 var documented = []fault{
 	rc("LOC_LEN_ERR: a receive that is too short", "receive-too-small", nil, func(r *rig) {
 		r.b.receive(16)
@@ -150,7 +150,7 @@ var documented = []fault{
 		r.b.receive(512)
 		r.datagram(ah, r.b.qp.Num(), 0x4321, 8)
 	}),
-	ud("no status: a datagram for a number that nobody has", "peer-unknown", func(r *rig, ah *rdma.AH) {
+	ud("no status: a datagram for a number that does not exist", "peer-unknown", func(r *rig, ah *rdma.AH) {
 		r.b.receive(512)
 		r.datagram(ah, r.b.qp.Num()^0x3c00, qkey(r.b), 8)
 	}),
@@ -184,8 +184,8 @@ var documented = []fault{
 	}},
 	{"ADDR_ERROR: no route to the address", "address-unresolved", dials("192.0.2.1:4711")},
 	{"no event: an address that no host has", "connect-timeout", dials("10.77.0.99:4711")},
-	{"REJECTED: nobody listens", "rejected", dials("")},
-	{"REJECTED: the program says no", "rejected", func(t *testing.T) {
+	{"REJECTED: no listener", "rejected", dials("")},
+	{"REJECTED: by the program", "rejected", func(t *testing.T) {
 		require.Error(t, meets(t, func(server *cm.ID) { require.NoError(t, server.Reject(nil)) }, nil))
 	}},
 	{"DISCONNECTED: the other end has ended the connection", "disconnected", func(t *testing.T) {
@@ -213,8 +213,8 @@ func managedQueues() *ibv.QPInitAttr {
 	return &ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// meets connects to a listener of this program, which answers as it is told, and then does what the client does; nil:
-// nothing. A receive is posted, whose completion may be waited for. The error is that of connecting.
+// meets connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A receive is
+// posted on the client. It returns the error of the connect.
 func meets(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp *rdma.QP)) error {
 	at := netip.AddrPortFrom(netip.MustParseAddr(os.Getenv("GOVERBS_ADDRESS")), 4712)
 	l := must(cm.CreateID(rdmacm.PS_TCP))(t)
@@ -245,7 +245,7 @@ func meets(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp
 	return nil
 }
 
-// dials is a program that connects, by default to a port of this host where nobody listens.
+// dials is a program that connects, by default to a local port without a listener.
 func dials(at string) func(t *testing.T) {
 	return func(t *testing.T) {
 		if at == "" {
@@ -256,7 +256,7 @@ func dials(at string) func(t *testing.T) {
 	}
 }
 
-// from writes 8 bytes to the other end.
+// from writes 8 bytes to the peer.
 func (r *rig) from(at uint64, key uint32) {
 	r.a.batch.Write(1, r.b.mr.Address(), r.b.mr.RKey()).SGE(at, 8, key).Signaled()
 	r.a.post()

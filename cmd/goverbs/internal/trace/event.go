@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package trace reads what programs record where GOVERBS_TRACE is set, and says what went wrong in them.
+// Package trace reads traces that programs write if GOVERBS_TRACE is set. [Read] parses a file into events, and [Explain]
+// replays the events of one or several programs to find the cause of each failure.
 package trace
 
 import (
@@ -17,11 +18,11 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/untrusted"
 )
 
-// Event is a line of a trace: a call, a post, or completions. Members that it has no use for are zero.
+// Event is a line of a trace: a call, a post, or completions. Unused members are zero.
 type Event struct {
-	T     uint64 `json:"t"`           // nanoseconds since the trace began
-	D     uint64 `json:"d,omitempty"` // that it took
-	N     uint64 `json:"n,omitempty"` // number of a call, by which its failure names it
+	T     uint64 `json:"t"`           // nanoseconds since the start of the trace
+	D     uint64 `json:"d,omitempty"` // duration in nanoseconds
+	N     uint64 `json:"n,omitempty"` // number of a call; its failure refers to it
 	Verb  string `json:"verb,omitempty"`
 	Errno int    `json:"errno,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -32,7 +33,7 @@ type Event struct {
 	WCs     untrusted.List[Completion] `json:"wcs,omitempty"`
 	Counted untrusted.List[Counter]    `json:"counters,omitempty"`
 
-	Object  string  `json:"object,omitempty"` // that a check was about: "QP 0x12 (RC)"
+	Object  string  `json:"object,omitempty"` // object of a failed check: "QP 0x12 (RC)"
 	Device  string  `json:"device,omitempty"`
 	Type    string  `json:"type,omitempty"`
 	State   string  `json:"state,omitempty"`
@@ -51,15 +52,15 @@ type Event struct {
 	RecvCQ  Address `json:"recv_cq,omitempty"`
 	AH      Address `json:"ah,omitempty"`
 	CMID    Address `json:"cm_id,omitempty"`
-	Peer    string  `json:"address,omitempty"`     // that an ID is to reach, or is bound to
-	Alone   int     `json:"synchronous,omitempty"` // the ID has no channel, so no event of it is in the trace
+	Peer    string  `json:"address,omitempty"`     // destination or local address of an ID
+	Alone   int     `json:"synchronous,omitempty"` // the ID has no event channel, so that its events are not traced
 	SRQ     *uint32 `json:"srq,omitempty"`
 	Depth   uint64  `json:"depth,omitempty"`
 	Sends   uint64  `json:"sends,omitempty"`
 	Recvs   uint64  `json:"recvs,omitempty"`
 	All     uint64  `json:"signal_all,omitempty"`
 
-	GIDs string `json:"gids,omitempty"` // with spaces between them
+	GIDs string `json:"gids,omitempty"` // separated by spaces
 
 	DestQP      *uint32 `json:"dest_qp_num,omitempty"`
 	DGID        string  `json:"dgid,omitempty"`
@@ -75,16 +76,16 @@ type Event struct {
 	RdAtomic    *uint32 `json:"max_rd_atomic,omitempty"`
 	DestRdAtomc *uint32 `json:"max_dest_rd_atomic,omitempty"`
 
-	Trace   int    `json:"trace,omitempty"` // of the first line
+	Trace   int    `json:"trace,omitempty"` // format version; first line only
 	Program string `json:"program,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Time    string `json:"time,omitempty"`
 }
 
-// WR is a request of a post.
+// WR is a work request.
 type WR struct {
 	ID     uint64              `json:"id"`
-	Op     string              `json:"op,omitempty"` // of sends
+	Op     string              `json:"op,omitempty"` // sends only
 	Flags  string              `json:"flags,omitempty"`
 	SGEs   untrusted.List[SGE] `json:"sges,omitempty"`
 	Remote Address             `json:"remote,omitempty"`
@@ -94,7 +95,7 @@ type WR struct {
 	AH     Address             `json:"ah,omitempty"`
 }
 
-// bytes is the size of the message.
+// bytes returns the size of the message.
 func (w *WR) bytes() (n uint64) {
 	for _, s := range w.SGEs {
 		n += s.Bytes
@@ -102,10 +103,10 @@ func (w *WR) bytes() (n uint64) {
 	return n
 }
 
-// has says whether a flag is set.
+// has reports whether a flag is set.
 func (w *WR) has(flag string) bool { return has(w.Flags, flag) }
 
-// has says whether a flag is among those of a list.
+// has reports whether a flag is in a list.
 func has(flags, flag string) bool {
 	for f := range strings.SplitSeq(flags, "|") {
 		if strings.TrimSpace(f) == flag {
@@ -115,14 +116,13 @@ func has(flags, flag string) bool {
 	return false
 }
 
-// SGE is memory of a request.
+// SGE is a scatter/gather element.
 type SGE struct {
 	At    Address `json:"at"`
 	Bytes uint64  `json:"bytes"`
 	LKey  uint32  `json:"lkey"`
 }
 
-// Completion is a completion.
 type Completion struct {
 	ID     uint64 `json:"id"`
 	Status string `json:"status"`
@@ -132,13 +132,13 @@ type Completion struct {
 	Vendor uint64 `json:"vendor,omitempty"`
 }
 
-// Counter is what a device has counted.
+// Counter is a device counter.
 type Counter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
 }
 
-// Address is a number of 64 bits, which is text in JSON.
+// Address is a 64-bit number, a string in JSON.
 type Address uint64
 
 func (a Address) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "0x%x", uint64(a)), nil }
@@ -149,7 +149,7 @@ func (a *Address) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Trace is a file: the events of a program, each with how it ended.
+// Trace is a file: the events of a program, each with its result.
 type Trace struct {
 	Name   string   `json:"file"`
 	Head   Event    `json:"head"`
@@ -171,14 +171,14 @@ func Read(name string) (*Trace, error) {
 	return t, nil
 }
 
-// Limits of what is read. The longest line that programs write is a post of 65,535 requests.
+// Limits of a trace. The longest valid line is a post of 65,535 requests.
 const (
 	mostLine    = 16 << 20 // bytes
 	mostEvents  = 1 << 20
-	mostObjects = 4 << 20 // events, requests, completions and their parts: each takes more memory than it has bytes
+	mostObjects = 4 << 20 // events, requests, completions and their parts, which take more memory than text
 )
 
-// wholeLines splits into lines that have an end.
+// wholeLines is a bufio.SplitFunc for terminated lines.
 func wholeLines(data []byte, end bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -189,11 +189,10 @@ func wholeLines(data []byte, end bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// errNoTrace says what a trace is.
-var errNoTrace = errors.New("the first line is not that of a trace: run the program with GOVERBS_TRACE=FILE, or by " +
-	"goverbs trace record")
+// errNoTrace reports a file in another format.
+var errNoTrace = errors.New("not a trace; run the program with goverbs trace record or GOVERBS_TRACE=FILE")
 
-// parse reads lines. The last one of a program that died may lack its end.
+// parse parses the lines. The last one is ignored if incomplete, since the program may have died.
 func parse(from io.Reader) (*Trace, error) {
 	t := &Trace{}
 	calls := map[uint64]*Event{}
@@ -203,7 +202,7 @@ func parse(from io.Reader) (*Trace, error) {
 	n, objects := 1, 0
 	for ; lines.Scan(); n++ {
 		if objects += bytes.Count(lines.Bytes(), []byte{'{'}); objects > mostObjects {
-			return nil, fmt.Errorf("line %d: a trace has %d requests and completions at most: cut it, or record less", n,
+			return nil, fmt.Errorf("line %d: more than %d requests and completions; shorten the trace", n,
 				mostObjects)
 		}
 		e := new(Event)
@@ -214,13 +213,13 @@ func parse(from io.Reader) (*Trace, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(t.Events) == mostEvents {
-			return nil, fmt.Errorf("line %d: a trace has %d events at most: cut it, or record less", n, mostEvents)
+			return nil, fmt.Errorf("line %d: more than %d events; shorten the trace", n, mostEvents)
 		}
 		if n == 1 {
 			t.Head = *e
 			continue
 		}
-		if call := calls[e.N]; e.N != 0 && e.Verb == "" && call != nil { // it failed
+		if call := calls[e.N]; e.N != 0 && e.Verb == "" && call != nil { // failure of an earlier call
 			call.Errno, call.Error = e.Errno, e.Error
 			continue
 		}
@@ -231,7 +230,7 @@ func parse(from io.Reader) (*Trace, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("line %d has more than %d bytes: this is no trace", n, mostLine)
+		return nil, fmt.Errorf("line %d has more than %d bytes: not a trace", n, mostLine)
 	case err != nil:
 		return nil, err
 	}

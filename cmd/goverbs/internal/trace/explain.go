@@ -11,26 +11,26 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 )
 
-// Finding is something that went wrong, with its likely cause.
+// Finding is a failure with its likely cause.
 type Finding struct {
-	T      uint64  `json:"t"` // nanoseconds since the trace began
+	T      uint64  `json:"t"` // nanoseconds since the start of the trace
 	Where  string  `json:"where"`
 	What   string  `json:"what"`  // the status, or the error
-	Cause  string  `json:"cause"` // a word that does not change: "rkey-unknown"
+	Cause  string  `json:"cause"` // a stable identifier: "rkey-unknown"
 	Why    string  `json:"why"`
 	Fix    string  `json:"fix"`
 	Counts string  `json:"counters,omitempty"`
 	qp     *uint32 // or nil
 }
 
-// Findings are all that went wrong, in the order of time; causes come before their consequences, which are left out.
+// Findings lists all failures by time. Consequences of an earlier failure are left out.
 type Findings []*Finding
 
-// WriteText writes a paragraph for each.
+// WriteText writes a paragraph for each finding.
 func (all Findings) WriteText(w io.Writer) error {
 	w = plain{w}
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(w, "nothing went wrong that the trace shows")
+		_, err := fmt.Fprintln(w, "no errors in the trace")
 		return err
 	}
 	for i, f := range all {
@@ -38,7 +38,7 @@ func (all Findings) WriteText(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%.3f ms, %s: %s\n", float64(f.T)/1e6, f.Where, f.What)
-		for _, part := range [][2]string{{"cause", f.Cause}, {"because", f.Why}, {"to do", f.Fix}, {"counters",
+		for _, part := range [][2]string{{"cause", f.Cause}, {"reason", f.Why}, {"fix", f.Fix}, {"counters",
 			f.Counts}} {
 			if part[1] != "" {
 				if err := page.Paragraph(w, "  "+part[0], part[1], 12); err != nil {
@@ -50,14 +50,14 @@ func (all Findings) WriteText(w io.Writer) error {
 	return nil
 }
 
-// judge goes through traces.
+// judge replays traces.
 type judge struct {
 	*world
 	all Findings
 	ids map[idKey]*question
-	// lacking says of a trace that the kernel has no RDMA. That is nothing wrong if the program opens another device.
+	// lacking holds a pending finding of a trace: the kernel has no RDMA. It is dropped if the program opens another device.
 	lacking map[*Trace]*Finding
-	counted map[counterKey]string // the evidence of what was counted last
+	counted map[counterKey]string // the latest evidence of each counter
 }
 
 type counterKey struct {
@@ -65,7 +65,7 @@ type counterKey struct {
 	device string
 }
 
-// Explain says what went wrong in traces, of one program or of those at both ends.
+// Explain returns the failures in the traces of one program, or of the programs on both ends.
 func Explain(traces ...*Trace) Findings {
 	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}}, all: Findings{},
 		ids: map[idKey]*question{}, lacking: map[*Trace]*Finding{}, counted: map[counterKey]string{}}
@@ -82,7 +82,7 @@ func Explain(traces ...*Trace) Findings {
 	if len(traces) == 1 {
 		slices.SortStableFunc(items, func(a, b item) int { return compare(a.T, b.T) })
 	}
-	for pass := range 2 { // what another program's trace has is known to those before it
+	for pass := range 2 { // the first pass collects the objects of all programs
 		for _, i := range items {
 			if pass == 0 && len(traces) > 1 && i.WRs == nil && i.WCs == nil {
 				j.take(i.Trace, i.Event)
@@ -107,7 +107,7 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// event judges an event, and learns from it.
+// event processes an event.
 func (j *judge) event(t *Trace, e *Event, learn bool) {
 	if learn || e.WRs != nil {
 		j.take(t, e)
@@ -118,7 +118,7 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 		j.ended(j.find(t, *e.QP))
 	case e.Verb == "ibv_open_device" && e.Errno == 0:
 		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == j.lacking[t] })
-		j.lacking[t] = &Finding{} // nor is it wrong later
+		j.lacking[t] = &Finding{} // not reported later
 	case e.Verb == "counters":
 		j.counts(t, e)
 	case e.Event != "":
@@ -131,7 +131,7 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 	}
 }
 
-// add adds a finding about a queue pair, or nil.
+// add adds a finding about a queue pair, which may be nil.
 func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
 	f := &Finding{T: e.T, Where: e.Verb, What: what, Cause: c.name, Why: c.why, Fix: c.fix}
 	if q != nil {
@@ -141,7 +141,7 @@ func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
 	return f
 }
 
-// completion judges a completion: the first that failed of a connection has the cause, and others follow from it.
+// completion processes a completion: the first failure on a connection has a cause, the others follow from it.
 func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 	q := j.find(t, wc.QP)
 	if q == nil {
@@ -167,7 +167,7 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 		what += ", " + request.Op
 	}
 	if peer != nil && peer.failed != nil && peer.failed.Cause == c.name {
-		q.failed = peer.failed // the same at both ends
+		q.failed = peer.failed // the same failure on both ends
 		return
 	}
 	q.failed = j.add(e, q, what, c)
@@ -175,14 +175,14 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 	q.State = "ERR"
 }
 
-// ended forgets that a queue pair was moved to ERR: this is how connections are drained before they end.
+// ended forgets that a queue pair was moved to ERR, which is how connections are drained before they are closed.
 func (j *judge) ended(q *queuePair) {
 	if q != nil && q.failed != nil && q.failed.Cause == "moved-to-error" {
 		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == q.failed })
 	}
 }
 
-// counts learns what a device has counted. That comes behind a completion that failed, but once a second at most.
+// counts records device counters. A trace has them after a failed completion, at most once per second.
 func (j *judge) counts(t *Trace, e *Event) {
 	of, text := counterKey{t, e.Device}, evidence(e.Counted)
 	j.counted[of] = text
@@ -194,7 +194,7 @@ func (j *judge) counts(t *Trace, e *Event) {
 	}
 }
 
-// evidence are counters of a device that tell of trouble.
+// evidence lists counters that indicate a problem.
 func evidence(counted []Counter) string {
 	var all []string
 	for _, c := range counted {

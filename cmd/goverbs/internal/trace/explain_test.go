@@ -21,10 +21,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// faultVariable names the fault that this process is the program of.
+// faultVariable is the name of the fault that this process runs.
 const faultVariable = "GOVERBS_TRACE_TEST_FAULT"
 
-// TestFaultProgram is a program with a fault, in a process of its own.
+// TestFaultProgram runs a program with a fault, as a process.
 func TestFaultProgram(t *testing.T) {
 	all := slices.Concat(documented, quiet, faults, []fault{wide})
 	for _, f := range refusals {
@@ -37,11 +37,11 @@ func TestFaultProgram(t *testing.T) {
 		}
 	}
 	if os.Getenv(faultVariable) != "" {
-		t.Fatal("there is no such fault")
+		t.Fatal("unknown fault")
 	}
 }
 
-// traced runs the program of a fault, and reads its trace.
+// traced runs the program of a fault and returns its trace.
 func traced(t *testing.T, name string) *Trace {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
@@ -57,8 +57,8 @@ func traced(t *testing.T, name string) *Trace {
 // guest is the name of the guest's kernel, or "".
 func guest() string { return os.Getenv("GOVERBS_GUEST") }
 
-// quiet are programs in which nothing goes wrong.
-var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
+// quiet are programs without errors.
+var quiet = []fault{{"a stream that is closed normally", "", func(t *testing.T) {
 	config, at := stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
 	if guest() == "" {
 		config.Backend, at = must(soft.New(soft.Options{}))(t), "127.0.0.1:4713"
@@ -83,7 +83,7 @@ var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
 	require.NoError(t, l.Close())
 }}}
 
-// TestQuiet: of a program in which nothing goes wrong, nothing is said.
+// TestQuiet checks that programs without errors yield no findings.
 func TestQuiet(t *testing.T) {
 	for _, f := range quiet {
 		found := Explain(traced(t, f.name))
@@ -93,7 +93,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestExplain: of at least 90 % of the faults, the first finding names the cause.
+// TestExplain checks that for at least 90 % of the faults, the first finding is the cause.
 func TestExplain(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests the software device alone")
@@ -107,22 +107,22 @@ func TestExplain(t *testing.T) {
 		}
 		var text bytes.Buffer
 		require.NoError(t, found.WriteText(&text))
-		t.Logf("%s: %s is not named: %s", f.name, f.cause, &text)
+		t.Logf("%s: %s not found: %s", f.name, f.cause, &text)
 	}
-	t.Logf("causes named right: %d of %d, %d %%", right, len(faults), right*100/len(faults))
+	t.Logf("causes found: %d of %d, %d %%", right, len(faults), right*100/len(faults))
 	assert.GreaterOrEqual(t, len(faults), 30)
 	assert.GreaterOrEqual(t, right*100, len(faults)*90)
 }
 
-// TestEvidence: a finding has what the device of its own program counted, which the trace says behind the completion.
+// TestEvidence checks that a finding includes the counters of its program's device.
 func TestEvidence(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests the software device alone")
 	}
-	found := Explain(traced(t, "a remote key that nobody has"))
+	found := Explain(traced(t, "a remote key that does not exist"))
 	require.NotEmpty(t, found)
 	assert.Equal(t, "req_remote_access_errors 1", found[0].Counts)
-	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that nobody has"))
+	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that does not exist"))
 	counts := map[string]string{}
 	for _, f := range found {
 		counts[f.Cause] += f.Counts
@@ -131,7 +131,7 @@ func TestEvidence(t *testing.T) {
 	assert.Contains(t, counts["path-lost"], "retry_exceeded_err 1")
 }
 
-// TestForms: what stands in a trace comes out in each form.
+// TestForms checks the output formats.
 func TestForms(t *testing.T) {
 	trace := traced(t, "no receive")
 	var text, lines, chrome bytes.Buffer

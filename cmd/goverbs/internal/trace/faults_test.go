@@ -18,7 +18,7 @@ import (
 
 const all = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
 
-// end is one end of a connection in a program with a fault.
+// end is one end of a connection.
 type end struct {
 	t      *testing.T
 	device *rdma.Device
@@ -31,8 +31,8 @@ type end struct {
 	recv   *rdma.RecvBatch
 }
 
-// rig is a fabric with a virtual clock and two ends on its devices, which are not connected yet. In a guest it is
-// Soft-RoCE's device with both ends, and there is no fabric.
+// rig is a fabric with a virtual clock and two unconnected ends on its devices. In a guest, both ends are on the Soft-RoCE
+// device and fabric is nil.
 type rig struct {
 	*testing.T
 	fabric *soft.Fabric
@@ -72,7 +72,7 @@ func (e *end) create(kind ibv.QPType) *rdma.QP {
 	return must(e.pd.CreateQP(attr, rdma.QueueOptions{Unchecked: true}))(e.t)
 }
 
-// connect connects both ends, with attributes that change may change.
+// connect connects both ends; change may modify the attributes.
 func (r *rig) connect(change func(a, b *ibv.QPAttr)) *rig {
 	a := must(r.a.qp.ConnectAttr(must(r.b.qp.Endpoint())(r.T)))(r.T)
 	b := must(r.b.qp.ConnectAttr(must(r.a.qp.Endpoint())(r.T)))(r.T)
@@ -86,7 +86,7 @@ func (r *rig) connect(change func(a, b *ibv.QPAttr)) *rig {
 	return r
 }
 
-// settle polls both ends until nothing more comes.
+// settle polls both ends until nothing more completes.
 func (r *rig) settle() {
 	var wcs [8]ibv.WC
 	for quiet := 0; quiet < 20; {
@@ -104,28 +104,28 @@ func (r *rig) settle() {
 	}
 }
 
-// post posts what is in the batch of an end; that it is refused may be the fault.
+// post posts the batch of an end. It ignores errors, since a rejected post may be the fault.
 func (e *end) post() { e.qp.PostSend(e.batch) }
 
-// receive posts a receive of a size.
+// receive posts a receive of the given size.
 func (e *end) receive(size uint32) {
 	e.recv.Reset()
 	e.recv.Recv(77).SGE(e.mr.Address(), size, e.mr.LKey())
 	e.qp.PostRecv(e.recv)
 }
 
-// write has an end write 8 bytes to the other one.
+// write posts an RDMA write of 8 bytes to the peer.
 func (e *end) write(at uint64, key uint32) rdma.SendRequest {
 	return e.batch.Write(1, at, key).SGE(e.mr.Address(), 8, e.mr.LKey()).Signaled()
 }
 
-// fault is a program that goes wrong in one way, and the cause that has to be named.
+// fault is a program with a fault and the expected cause.
 type fault struct {
 	name, cause string
 	run         func(t *testing.T)
 }
 
-// rc is a fault between connected ends, whose attributes change may change.
+// rc is a fault between connected ends; change may modify the attributes.
 func rc(name, cause string, change func(a, b *ibv.QPAttr), run func(r *rig)) fault {
 	return fault{name, cause, func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC).connect(change)
@@ -134,7 +134,7 @@ func rc(name, cause string, change func(a, b *ibv.QPAttr), run func(r *rig)) fau
 	}}
 }
 
-// write is a fault of a write of the first end.
+// write is a fault in an RDMA write of the first end.
 func write(name, cause string, run func(r *rig) (at uint64, key uint32)) fault {
 	return rc(name, cause, nil, func(r *rig) {
 		at, key := run(r)
@@ -143,7 +143,7 @@ func write(name, cause string, run func(r *rig) (at uint64, key uint32)) fault {
 	})
 }
 
-// local is a fault of the memory that the first end sends from.
+// local is a fault in the local memory of the first end.
 func local(name, cause string, sge func(r *rig) (at uint64, size, key uint32)) fault {
 	return rc(name, cause, nil, func(r *rig) {
 		at, size, key := sge(r)
@@ -152,7 +152,7 @@ func local(name, cause string, sge func(r *rig) (at uint64, size, key uint32)) f
 	})
 }
 
-// ud is a fault of a datagram, of which nobody hears.
+// ud is a fault of a datagram, which no status reports.
 func ud(name, cause string, run func(r *rig, ah *rdma.AH)) fault {
 	return fault{name, cause, func(t *testing.T) {
 		r := newRig(t, ibv.QPT_UD).connect(nil)
@@ -162,7 +162,7 @@ func ud(name, cause string, run func(r *rig, ah *rdma.AH)) fault {
 	}}
 }
 
-// with registers memory of an end with other rights.
+// with registers memory of an end with other access flags.
 func (e *end) with(access ibv.AccessFlags) *rdma.MR {
 	return must(e.pd.RegMR(make([]byte, 4096), access))(e.t)
 }
@@ -183,7 +183,7 @@ func (r *rig) send(size uint32) {
 }
 
 var faults = []fault{
-	local("a local key that nobody has", "lkey-unknown", func(r *rig) (uint64, uint32, uint32) {
+	local("a local key that does not exist", "lkey-unknown", func(r *rig) (uint64, uint32, uint32) {
 		return r.a.mr.Address(), 8, r.a.mr.LKey() ^ 0x5a5a00
 	}),
 	local("memory behind the end of the region", "local-range", func(r *rig) (uint64, uint32, uint32) {
@@ -209,12 +209,12 @@ var faults = []fault{
 		r.b.qp.PostRecv(r.b.recv)
 		r.send(8)
 	}),
-	rc("a receive with a key that nobody has", "lkey-unknown", nil, func(r *rig) {
+	rc("a receive with a key that does not exist", "lkey-unknown", nil, func(r *rig) {
 		r.b.recv.Recv(77).SGE(r.b.mr.Address(), 64, r.b.mr.LKey()^0x5a5a00)
 		r.b.qp.PostRecv(r.b.recv)
 		r.send(8)
 	}),
-	write("a remote key that nobody has", "rkey-unknown", func(r *rig) (uint64, uint32) {
+	write("a remote key that does not exist", "rkey-unknown", func(r *rig) (uint64, uint32) {
 		return r.b.mr.Address(), r.b.mr.RKey() ^ 0x5a5a00
 	}),
 	write("remote memory behind the end", "remote-range", func(r *rig) (uint64, uint32) {
@@ -293,7 +293,7 @@ var faults = []fault{
 			r.b.receive(64)
 			r.send(8)
 		}),
-	{"a GID that nobody has", "wrong-gid", func(t *testing.T) {
+	{"a GID that does not exist", "wrong-gid", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		a := must(r.a.qp.ConnectAttr(must(r.b.qp.Endpoint())(t)))(t)
 		a.AHAttr.GRH.DGID.Raw()[15] ^= 0x70
@@ -313,7 +313,7 @@ var faults = []fault{
 		r.a.batch.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey())
 		r.a.post()
 	}),
-	{"a queue that nobody polls", "not-polled", func(t *testing.T) {
+	{"a queue that is not polled", "not-polled", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC).connect(nil)
 		r.b.receive(64)
 		r.send(8)
@@ -368,7 +368,7 @@ var faults = []fault{
 		r := newRig(t, ibv.QPT_RC)
 		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	}},
-	{"a connection that nobody waits for", "rejected", func(t *testing.T) {
+	{"a connection without a listener", "rejected", func(t *testing.T) {
 		config := stream.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
 		_, err := (&stream.Dialer{Config: config}).Dial(t.Context(), "127.0.0.1:4711")
 		require.Error(t, err)
@@ -385,7 +385,7 @@ var faults = []fault{
 	}},
 }
 
-// qkey is the key that an end takes datagrams with.
+// qkey is the Q_Key of the ends.
 func qkey(e *end) uint32 {
 	attr, _, err := e.qp.Query(ibv.QP_QKEY)
 	require.NoError(e.t, err)

@@ -7,28 +7,28 @@ import (
 	"slices"
 )
 
-// flushed judges a queue pair that is in ERR without a request of its own that failed.
+// flushed explains a queue pair in ERR none of whose requests failed.
 func (j *judge) flushed(q, peer *queuePair, r *posted, receive bool) cause {
 	own, wrong := j.ownMistake(q, r, receive)
 	switch {
 	case q.byProgram:
-		return cause{"moved-to-error", "the program moved the queue pair to ERR, which ends all requests",
-			"this is how a connection is drained; otherwise do not move it"}
+		return cause{"moved-to-error", "the program moved the queue pair to ERR",
+			"none if this drains a connection"}
 	case q.parted:
-		return cause{"disconnected", "the connection was ended", "nothing, where that was meant"}
-	case wrong: // newer kernels' Soft-RoCE flushes what it does not take
+		return cause{"disconnected", "the connection was closed", "none if intended"}
+	case wrong: // Soft-RoCE of newer kernels flushes requests that it rejects
 		return own
 	case r.Op == "BIND_MW":
 		return windowRefused
 	case peer != nil && peer.gone != 0:
-		return cause{"peer-destroyed", fmt.Sprintf("QP %#x of the other end was destroyed", peer.num),
-			"end connections at both ends together"}
+		return cause{"peer-destroyed", fmt.Sprintf("QP %#x of the peer was destroyed", peer.num),
+			"close connections on both ends together"}
 	}
-	return cause{"flushed", "the queue pair is in ERR: a request of the other end failed here",
-		"trace the other end as well"}
+	return cause{"flushed", "the queue pair is in ERR: a request of the peer failed here",
+		"trace the peer, too"}
 }
 
-// ownMistake finds what is wrong with the memory of a request whose status does not speak of memory.
+// ownMistake checks the memory of a request whose status does not indicate a memory error.
 func (j *judge) ownMistake(q *queuePair, r *posted, receive bool) (c cause, ok bool) {
 	if r.has("INLINE") {
 		return c, false

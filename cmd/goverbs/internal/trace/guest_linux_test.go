@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuest: what Soft-RoCE makes of what the manual pages list, and the cause that is named for it.
+// TestGuest checks the causes found for documented errors on Soft-RoCE.
 func TestGuest(t *testing.T) {
 	if guest() == "" {
 		t.Skip("runs on a real kernel with Soft-RoCE: make vm, or go run ./conformance/vm/cmd/vmtest -- " +
@@ -30,10 +30,10 @@ func TestGuest(t *testing.T) {
 		if named == f.cause {
 			right++
 		} else {
-			t.Logf("%s: the cause is %s, and %s is named, of %s", f.name, f.cause, named, shown)
+			t.Logf("%s: want cause %s, got %s of %s", f.name, f.cause, named, shown)
 		}
 	}
-	t.Logf("causes named right: %d of %d, %d %%", right, len(documented), right*100/len(documented))
+	t.Logf("causes found: %d of %d, %d %%", right, len(documented), right*100/len(documented))
 	assert.GreaterOrEqual(t, right*100, len(documented)*90)
 	if out := os.Getenv("GOVERBS_OUT"); out != "" {
 		file, err := os.Create(filepath.Join(out, "explained-"+guest()+".csv"))

@@ -16,7 +16,7 @@ import (
 
 const head = `{"t":0,"trace":1,"program":"p"}` + "\n"
 
-// endless gives a byte again and again.
+// endless returns a repeated byte.
 type endless byte
 
 func (e endless) Read(b []byte) (int, error) {
@@ -26,13 +26,13 @@ func (e endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestHostileFiles: what is no trace is refused with its place, and does not fill memory.
+// TestHostileFiles checks that invalid files are rejected with a line number, within limited memory.
 func TestHostileFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "not that of a trace",
-		"\n":                     "not that of a trace",
-		"\x7fELF\n":              "not that of a trace",
-		"{}\n":                   "not that of a trace",
+		"":                       "not a trace",
+		"\n":                     "not a trace",
+		"\x7fELF\n":              "not a trace",
+		"{}\n":                   "not a trace",
 		head + "[]\n":            "line 2: json",
 		head + `{"t":-1}` + "\n": "line 2: json",
 	} {
@@ -55,10 +55,10 @@ func TestHostileFiles(t *testing.T) {
 	}
 	many := `{"wrs":[` + strings.Repeat("{},", 1<<20) + "{}]}\n"
 	_, err = parse(io.MultiReader(strings.NewReader(head), strings.NewReader(strings.Repeat(many, 5))))
-	assert.ErrorContains(t, err, "line 5: a trace has")
+	assert.ErrorContains(t, err, "line 5: more than")
 	got, err := parse(strings.NewReader(head + `{"verb":"a"}` + "\n" + `{"verb":"cut o`))
 	require.NoError(t, err)
-	assert.Len(t, got.Events, 1, "of a program that died")
+	assert.Len(t, got.Events, 1, "the program died")
 	got, err = parse(strings.NewReader(head + `{"verb":"a\u001b[2Jb","error":"c\u009bd","errno":1}` + "\n"))
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -69,7 +69,7 @@ func TestHostileFiles(t *testing.T) {
 	assert.NotContains(t, out.String(), "\a")
 }
 
-// FuzzExplain: no file makes show or explain panic.
+// FuzzExplain checks that no file makes show or explain panic.
 func FuzzExplain(f *testing.F) {
 	f.Add([]byte(head))
 	for _, name := range []string{"testdata/receive.trace", "testdata/stream.trace"} {

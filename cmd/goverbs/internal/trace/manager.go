@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// idKey names an ID of the connection manager.
+// idKey identifies an ID of the connection manager.
 type idKey struct {
 	trace *Trace
 	at    Address
 }
 
-// question is what an ID has asked last. Its answer is an event.
+// question is the latest request of an ID, which an event answers.
 type question struct {
-	asks *Event // or nil: nothing is open
+	asks *Event // nil: none is pending
 	peer string
 }
 
-// asked follows the questions of IDs whose events are in the trace. The kernel sends a message of the connection
-// manager again for about a minute before it says UNREACHABLE; a program that gives up earlier ends the ID, and there
-// is no event at all.
+// asked tracks requests of IDs whose events are traced. The kernel retransmits for about a minute before it reports
+// UNREACHABLE; if the program destroys the ID earlier, there is no event.
 func (j *judge) asked(t *Trace, e *Event) {
 	key := idKey{t, e.CMID}
 	q := j.ids[key]
@@ -32,7 +31,7 @@ func (j *judge) asked(t *Trace, e *Event) {
 	case e.Alone != 0:
 		delete(j.ids, key)
 	case q == nil && (e.Verb == "rdma_create_id" || e.Verb == "rdma_migrate_id" || e.Event != ""):
-		// Of a request, the ID comes with the event.
+		// The event of a connection request carries the new ID.
 		j.ids[key] = &question{}
 	case q == nil:
 	case e.Event != "", e.Verb == "rdma_reject", e.Verb == "rdma_disconnect":
@@ -47,30 +46,30 @@ func (j *judge) asked(t *Trace, e *Event) {
 	}
 }
 
-// unheard judges the questions that are open when the traces end.
+// unheard explains requests that are pending at the end of the traces.
 func (j *judge) unheard() {
 	for key, q := range j.ids {
 		j.unanswering(q, key.trace.end())
 	}
 }
 
-// unanswering judges a question to which there was no answer at a time.
+// unanswering explains a request without an answer.
 func (j *judge) unanswering(q *question, at uint64) {
 	if q.asks == nil {
 		return
 	}
-	const check = "see that the address is right, that a device for RDMA has it there (goverbs gids), and that " +
-		"firewalls let UDP 4791 through; goverbs ping tries the path"
+	const check = "check the address, that an RDMA device there has it (goverbs gids), and that firewalls allow UDP port " +
+		"4791; test the path with goverbs ping"
 	c := map[string]cause{
-		"rdma_resolve_addr": {"address-timeout", "no answer came to who has the address: perhaps no host has it, or " +
-			"it is down", "see that the address is right and the host is up: ping, and ip neighbour"},
-		"rdma_resolve_route": {"route-timeout", "the way to the address was not found: perhaps there is no subnet " +
+		"rdma_resolve_addr": {"address-timeout", "no answer to address resolution: the address is unused or its host down",
+			"check the address and the host: ping, and ip neighbour"},
+		"rdma_resolve_route": {"route-timeout", "no route to the address: perhaps there is no subnet " +
 			"manager, or the host is down", check},
-		"rdma_connect": {"connect-timeout", "nothing has come back, not even that nobody listens: perhaps no host " +
-			"has the address, it has no device for RDMA, packets are lost, or the program there takes the connection " +
+		"rdma_connect": {"connect-timeout", "no answer, not even a rejection: perhaps no host has the address, it has no RDMA " +
+			"device, packets are lost, or the program there takes the connection " +
 			"late", check},
-		"rdma_accept": {"accept-timeout", "the other end has not confirmed the connection: perhaps it has given up, " +
-			"or packets are lost", "look at the other end, and trace it as well"},
+		"rdma_accept": {"accept-timeout", "the peer has not confirmed the connection: perhaps it has timed out, " +
+			"or packets are lost", "check the peer, and trace it, too"},
 	}[q.asks.Verb]
 	waited := time.Duration(max(at, q.asks.T) - q.asks.T).Round(time.Millisecond)
 	what := fmt.Sprintf("no answer in %v", waited)
@@ -80,29 +79,29 @@ func (j *judge) unanswering(q *question, at uint64) {
 	j.add(q.asks, nil, what, c)
 }
 
-// refusedID judges a call of the connection manager that failed, by the numbers of Linux.
+// refusedID explains a failed call of the connection manager by Linux's errno.
 func refusedID(e *Event) cause {
 	const enodev, eaddrinuse, eaddrnotavail, enetunreach, etimedout, ehostunreach = 19, 98, 99, 101, 110, 113
 	switch e.Errno {
 	case enetunreach, ehostunreach:
-		return cause{"address-unresolved", "this host knows no way to " + cmp.Or(e.Peer, "the address"),
-			"see that the address is right, and ip route"}
+		return cause{"address-unresolved", "this host has no route to " + cmp.Or(e.Peer, "the address"),
+			"check the address, and ip route"}
 	case enodev, eaddrnotavail:
-		return cause{"address-without-device", "no device for RDMA of this host has the address, or leads to it",
-			"goverbs gids lists the addresses of devices"}
+		return cause{"address-without-device", "no RDMA device of this host has the address or a route to it",
+			"list the addresses of devices with goverbs gids"}
 	case eaddrinuse:
-		return cause{"address-in-use", "another ID, perhaps of another program, has the port",
-			"rdma resource show cm_id tells whose; take another port, or 0 for a free one"}
+		return cause{"address-in-use", "another ID, perhaps of another program, uses the port",
+			"find it with rdma resource show cm_id; use another port, or 0 for a free one"}
 	case etimedout:
-		return cause{"unreachable", "the other host does not answer", "goverbs ping tries the path"}
+		return cause{"unreachable", "no answer from the peer", "test the path with goverbs ping"}
 	}
 	if strings.HasPrefix(e.Verb, "rdma_create_qp") {
-		return cause{"capacity", "the device does not have so much", "goverbs query tells the device's limits"}
+		return cause{"capacity", "the request exceeds a limit of the device", "see the limits with goverbs query"}
 	}
-	return cause{"call-failed", e.Error, "the error of the call says more"}
+	return cause{"call-failed", e.Error, "see the error of the call"}
 }
 
-// end is when the last event began.
+// end returns the start of the last event.
 func (t *Trace) end() (at uint64) {
 	for _, e := range t.Events {
 		at = max(at, e.T)
@@ -110,17 +109,17 @@ func (t *Trace) end() (at uint64) {
 	return at
 }
 
-// happened judges an event of a device or of the connection manager.
+// happened explains an event of a device or of the connection manager.
 func (j *judge) happened(t *Trace, e *Event) {
 	var q *queuePair
 	if e.QP != nil {
 		q = j.find(t, *e.QP)
 	}
 	causes := map[string]cause{
-		"CQ_ERR": {"cq-overrun", "a completion queue had no room",
-			"make it as deep as all queues that complete there"},
-		"PORT_ERR":     {"link-down", "a port went down", "look at the link"},
-		"DEVICE_FATAL": {"device-gone", "the device failed, or was unplugged", "close everything, and open it again"},
+		"CQ_ERR": {"cq-overrun", "a completion queue overflowed",
+			"make it at least as deep as all queues that use it"},
+		"PORT_ERR":     {"link-down", "a port went down", "check the link"},
+		"DEVICE_FATAL": {"device-gone", "the device failed or was removed", "close all objects and reopen the device"},
 	}
 	if e.Event == "DISCONNECTED" && q != nil {
 		q.parted = true
@@ -138,43 +137,43 @@ func (j *judge) happened(t *Trace, e *Event) {
 }
 
 var (
-	noListener = cause{"rejected", "nobody listens at the port there",
-		"start the listener, and see that the port is the same"}
-	saidNo = cause{"rejected", "the program that listens there said no", "look at its log"}
+	noListener = cause{"rejected", "no listener on the port",
+		"start the listener, and check the port"}
+	saidNo = cause{"rejected", "the listening program rejected the connection", "check its log"}
 )
 
-// managed are the causes of events of the connection manager.
+// managed explains events of the connection manager.
 func managed(e *Event) (c cause, ok bool) {
 	host := strings.HasPrefix(e.Status, "-110") // ETIMEDOUT
 	switch e.Event {
 	case "ADDR_ERROR":
-		c = cause{"address-unresolved", "no device of this host leads to the address",
-			"see that the address is right; goverbs gids lists this host's"}
+		c = cause{"address-unresolved", "no RDMA device of this host has a route to the address",
+			"check the address; list this host's with goverbs gids"}
 		if host {
-			c.why, c.fix = "no host has answered for the address", "see that the address is right and the host is up"
+			c.why, c.fix = "no answer to address resolution", "check the address and the host"
 		}
 	case "ROUTE_ERROR":
-		c = cause{"route-unresolved", "the way to the address is not known", "goverbs ping tries it"}
+		c = cause{"route-unresolved", "no route to the address", "test it with goverbs ping"}
 	case "UNREACHABLE":
-		c = cause{"unreachable", "the other host does not answer: it is down, has no device for RDMA at the address, " +
-			"or packets are lost", "let UDP 4791 through firewalls; goverbs ping tries the path"}
-		switch e.Status { // the answers to a lookup of datagrams
+		c = cause{"unreachable", "no answer from the peer: it is down, has no RDMA device with the address, or packets are " +
+			"lost", "allow UDP port 4791 in firewalls; test the path with goverbs ping"}
+		switch e.Status { // status of a SIDR reply
 		case "1":
 			c = noListener
 		case "2":
 			c = saidNo
 		}
 	case "REJECTED":
-		c = cause{"rejected", "the other end refused: nobody listens at the port, or the program there said no",
+		c = cause{"rejected", "the peer rejected: no listener on the port, or the program rejected",
 			"start it"}
-		switch e.Status { // the reasons of InfiniBand's connection manager
+		switch e.Status { // reject reasons of the InfiniBand connection manager
 		case "8":
 			c = noListener
 		case "28":
 			c = saidNo
 		}
 	case "CONNECT_ERROR":
-		c = cause{"connect-failed", "the connection could not be made", "look at the other end"}
+		c = cause{"connect-failed", "the connection failed", "check the peer"}
 	default:
 		return c, false
 	}

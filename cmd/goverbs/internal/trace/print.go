@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// plain keeps texts of a file from steering a terminal: it writes no control characters but ends of lines.
+// plain removes control characters other than newlines, so that a file cannot control the terminal.
 type plain struct{ w io.Writer }
 
 func (p plain) Write(b []byte) (int, error) {
@@ -30,7 +30,7 @@ func (p plain) Write(b []byte) (int, error) {
 
 // WriteText writes a line for each event.
 func (t *Trace) WriteText(w io.Writer) error {
-	b := bufio.NewWriter(w) // a trace may have millions of lines
+	b := bufio.NewWriter(w) // traces can be large
 	p := plain{b}
 	fmt.Fprintf(p, "%s, process %d, %s\n", t.Head.Program, t.Head.PID, t.Head.Time)
 	for _, e := range t.Events {
@@ -41,7 +41,7 @@ func (t *Trace) WriteText(w io.Writer) error {
 	return b.Flush()
 }
 
-// String is the event in a line.
+// String formats the event as a line.
 func (e *Event) String() string {
 	var b strings.Builder
 	b.WriteString(e.Verb)
@@ -72,7 +72,7 @@ func (e *Event) String() string {
 	return b.String()
 }
 
-// facts are the members of an event that have no place of their own in its line, as name=value.
+// facts formats the remaining members of an event as name=value.
 func (e *Event) facts() (all []string) {
 	own := *e
 	own.T, own.D, own.N, own.Verb, own.Errno, own.Error, own.QP, own.WRs, own.WCs = 0, 0, 0, "", 0, "", nil, nil, nil
@@ -102,7 +102,7 @@ func (e *Event) facts() (all []string) {
 	}
 }
 
-// WriteLines writes the events as JSON lines, each complete: the failure of a call is in it.
+// WriteLines writes the events as JSON lines, with failures merged into their calls.
 func (t *Trace) WriteLines(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	e := json.NewEncoder(b)
@@ -114,7 +114,7 @@ func (t *Trace) WriteLines(w io.Writer) error {
 	return b.Flush()
 }
 
-// chromeEvent is an event of the Trace Event Format, which Chrome's about:tracing and Perfetto read.
+// chromeEvent is an event of the Trace Event Format, which about:tracing and Perfetto read.
 type chromeEvent struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat"`
@@ -127,8 +127,8 @@ type chromeEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// WriteChrome writes the trace for about:tracing: a row for each queue pair, and a span from each signalled request to
-// its completion.
+// WriteChrome writes the trace for about:tracing: a row per queue pair, and a span from each signaled request to its
+// completion.
 func (t *Trace) WriteChrome(w io.Writer) error {
 	var all []chromeEvent
 	for _, e := range t.Events {

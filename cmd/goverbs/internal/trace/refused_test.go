@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// extended makes checked, connected queue pairs that take programs of sends and writes.
+// extended creates checked, connected queue pairs that support programs of sends and writes.
 func (r *rig) extended() (a, b *rdma.QP) {
 	create := func(e *end) *rdma.QP {
 		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),
@@ -27,7 +27,7 @@ func (r *rig) extended() (a, b *rdma.QP) {
 	return a, b
 }
 
-// refused is a post that the library's checks refuse, and a part of what is said of it.
+// refused is a post that the library's checks reject, with a part of the reason.
 type refused struct {
 	fault
 	because string
@@ -66,7 +66,7 @@ var refusals = []refused{
 	}}, "the batch is empty"},
 }
 
-// refusal is a program of requests that a check refuses.
+// refusal returns a fault with a program of requests that a check rejects.
 func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, a, b *rdma.QP)) refused {
 	return refused{fault{name, cause, func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
@@ -77,10 +77,10 @@ func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, 
 	}}, because}
 }
 
-// TestRefusals: what a check refuses before the device is asked stands in the trace, and is explained.
+// TestRefusals checks that rejected posts are traced and explained.
 func TestRefusals(t *testing.T) {
 	if guest() != "" {
-		t.Skip("tests checks, which are the same on every device")
+		t.Skip("checks are independent of the device")
 	}
 	for _, f := range refusals {
 		found := Explain(traced(t, f.name))
@@ -91,13 +91,13 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// wide is a region at addresses that 32-bit machines do not have.
+// wide is a region above 4 GiB.
 var wide = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, uint32) {
 	mr := must(r.b.pd.RegAddress(uintptr(r.b.mr.Address()), 4096, 0x1234_5678_9000, all))(r.T)
 	return mr.Address() + 4090, mr.RKey()
 })
 
-// TestWide: addresses of regions are whole, also on 32-bit machines.
+// TestWide checks 64-bit addresses on 32-bit machines, too.
 func TestWide(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests the software device alone")
@@ -108,8 +108,8 @@ func TestWide(t *testing.T) {
 	assert.Contains(t, found[0].Why, "4096 bytes at 0x123456789000")
 }
 
-// TestOwnDisconnect: rdma_disconnect moves the queue pair to ERR, before it returns and before anything else does, and
-// requests that come back for it are not told of when the queue pair has ended.
+// TestOwnDisconnect checks that rdma_disconnect counts as the reason of ERR and of the requests flushed afterwards, and
+// that nothing is reported for them.
 func TestOwnDisconnect(t *testing.T) {
 	qp := uint32(17)
 	of := func(at uint64, e Event) *Event { e.T = at; return &e }
@@ -125,10 +125,10 @@ func TestOwnDisconnect(t *testing.T) {
 	assert.Equal(t, "moved-to-error", found[0].Cause)
 	found = Explain(&Trace{Events: []*Event{create, back(3), leave, destroy}})
 	require.Len(t, found, 1)
-	assert.Equal(t, "flushed", found[0].Cause, "before it left")
+	assert.Equal(t, "flushed", found[0].Cause, "before the disconnect")
 }
 
-// TestNoDevices: that the kernel has no RDMA is said once, and only of a program that opens no other device.
+// TestNoDevices checks that missing kernel support is reported once, and only if the program opens no other device.
 func TestNoDevices(t *testing.T) {
 	list := &Event{Verb: "ibv_get_device_list", Errno: 38, Error: "function not implemented"}
 	open := &Event{Verb: "ibv_open_device", Device: "soft0"}

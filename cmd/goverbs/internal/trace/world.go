@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// world is what programs had when an event came: several programs, where both ends of connections were recorded.
+// world is the state of all programs at an event.
 type world struct {
 	mrs  []*region
 	qps  []*queuePair
-	ahs  map[ahKey]string // where they lead
+	ahs  map[ahKey]string // destination GIDs
 	gids map[string][]string
 }
 
@@ -20,46 +20,45 @@ type ahKey struct {
 	at    Address
 }
 
-// region is a memory region.
 type region struct {
-	trace        *Trace
-	device       string
-	pd, at       Address
-	bytes        uint64
-	lkey, rkey   uint32
-	access       string
-	born, closed uint64 // 0: it lives
+	trace           *Trace
+	device          string
+	pd, at          Address
+	bytes           uint64
+	lkey, rkey      uint32
+	access          string
+	created, closed uint64 // closed is 0 if it exists
 }
 
-// alive says whether the region was there at a time.
-func (r *region) alive(t uint64) bool { return r.born <= t && (r.closed == 0 || r.closed > t) }
+// alive reports whether the region existed at a time.
+func (r *region) alive(t uint64) bool { return r.created <= t && (r.closed == 0 || r.closed > t) }
 
-// queuePair is a queue pair, with the attributes that it was given last.
+// queuePair is a queue pair with its latest attributes.
 type queuePair struct {
-	Event // of its creation, with the attributes of later changes
+	Event // its creation, updated by later changes
 	trace *Trace
 	num   uint32
 	gone  uint64
-	// requests without a completion, the eldest first
+	// requests without a completion, the oldest first
 	sends, recvs []*posted
 	sent         []*WR // datagrams, completed or not
 	srq          []*posted
-	count        int // of sends
+	count        int // number of sends
 	signaled     int
-	arrived      int // receives that completed
+	arrived      int // completed receives
 	byProgram    bool
 	parted       bool
-	left         uint64 // when the program disconnected it, or 0
+	left         uint64 // time of rdma_disconnect, or 0
 	failed       *Finding
 }
 
-// posted is a request under way.
+// posted is a pending request.
 type posted struct {
 	WR
 	t uint64
 }
 
-// set takes over the attributes of a change.
+// set applies the attributes of a change.
 func (q *queuePair) set(e *Event) {
 	if e.Errno != 0 {
 		return
@@ -86,7 +85,7 @@ func (q *queuePair) set(e *Event) {
 	}
 }
 
-// find is the youngest queue pair with a number: that of the same program, or where it has none, another's.
+// find returns the youngest queue pair with a number, preferably of the same program.
 func (w *world) find(t *Trace, num uint32) (found *queuePair) {
 	for _, q := range w.qps {
 		if q.num == num && (found == nil || q.trace == t || found.trace != t) {
@@ -96,7 +95,7 @@ func (w *world) find(t *Trace, num uint32) (found *queuePair) {
 	return found
 }
 
-// findID is the youngest queue pair of an ID of the connection manager, or nil.
+// findID returns the youngest queue pair of a connection manager ID, or nil.
 func (w *world) findID(t *Trace, id Address) *queuePair {
 	for _, q := range slices.Backward(w.qps) {
 		if q.trace == t && id != 0 && q.CMID == id {
@@ -106,7 +105,7 @@ func (w *world) findID(t *Trace, id Address) *queuePair {
 	return nil
 }
 
-// peer is the other end of a connection, or nil.
+// peer returns the peer of a queue pair, or nil.
 func (w *world) peer(q *queuePair) *queuePair {
 	if q.DestQP == nil {
 		return nil
@@ -114,12 +113,12 @@ func (w *world) peer(q *queuePair) *queuePair {
 	return w.find(q.trace, *q.DestQP)
 }
 
-// local finds a region by a key that its owner uses. Devices count their keys for themselves.
+// local returns a region by its owner's key. Keys are per device.
 func (w *world) local(t *Trace, device string, lkey uint32, at uint64) *region {
 	return w.region(func(r *region) bool { return r.trace == t && r.device == device && r.lkey == lkey }, at)
 }
 
-// region is the one of the matching ones that lives at a time, or the last that has lived.
+// region returns the matching region that exists at a time, or the latest one.
 func (w *world) region(is func(*region) bool, at uint64) (last *region) {
 	for _, r := range w.mrs {
 		if is(r) && (last == nil || !last.alive(at)) {
@@ -129,10 +128,10 @@ func (w *world) region(is func(*region) bool, at uint64) (last *region) {
 	return last
 }
 
-// take learns from an event. Completions are for the caller.
+// take updates the state. The caller handles completions.
 func (w *world) take(t *Trace, e *Event) {
 	switch {
-	case e.Verb == "rdma_disconnect": // it moves the queue pair to ERR first, also where the peer is gone, which fails
+	case e.Verb == "rdma_disconnect": // it moves the queue pair to ERR first, even if the call fails
 		if q := w.findID(t, e.CMID); q != nil && q.left == 0 {
 			q.left = e.T
 		}
@@ -140,7 +139,7 @@ func (w *world) take(t *Trace, e *Event) {
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
 		w.mrs = append(w.mrs, &region{trace: t, device: e.Device, pd: e.PD, at: e.At, bytes: e.Bytes, lkey: e.LKey,
 			rkey:   e.RKey,
-			access: e.Access, born: e.T})
+			access: e.Access, created: e.T})
 	case e.Verb == "ibv_dereg_mr":
 		if r := w.local(t, e.Device, e.LKey, e.T); r != nil && r.closed == 0 {
 			r.closed = e.T
@@ -164,7 +163,7 @@ func (w *world) take(t *Trace, e *Event) {
 	w.post(t, e)
 }
 
-// post notes requests.
+// post records requests.
 func (w *world) post(t *Trace, e *Event) {
 	if e.QP == nil || e.WRs == nil || e.Errno != 0 {
 		return
@@ -199,7 +198,7 @@ func (w *world) post(t *Trace, e *Event) {
 	}
 }
 
-// complete gives the request of a completion, which is done with all before it, and whether it is a receive.
+// complete returns the request of a completion and whether it is a receive. It completes all earlier requests, too.
 func (q *queuePair) complete(wc *Completion) (request *posted, receive bool) {
 	is := func(p *posted) bool { return p.ID == wc.ID }
 	recv := strings.HasPrefix(wc.Op, "RECV")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package untrusted decodes JSON that others may have written.
+// Package untrusted decodes untrusted JSON.
 package untrusted
 
 import (
@@ -9,11 +9,11 @@ import (
 	"errors"
 )
 
-// List is an array of objects. encoding/json alone makes an element of each value, whatever it is: an array of zeros
-// takes a hundred times its bytes. Count the braces of a text to limit the elements of its lists.
+// List is an array of objects. encoding/json accepts any value as an element, so that an array of zeros takes a hundred
+// times its size. The number of elements is at most the number of braces in the text.
 type List[T any] []T
 
-// UnmarshalJSON ends at the first element that is not an object.
+// UnmarshalJSON stops at the first element that is not an object.
 func (l *List[T]) UnmarshalJSON(text []byte) error {
 	*l = nil
 	d := json.NewDecoder(bytes.NewReader(text))
