@@ -346,7 +346,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.wc.ByteLen = 8
 		}
-		e.sender, e.receiver, e.position = q, nil, q.next
+		e.sender, e.receiver, e.position = &q.retired, nil, q.next
 		q.sendCQ.publish(e, false)
 	}
 	q.count(counters.OfRequest(r.opcode))

@@ -329,7 +329,7 @@ type completion struct {
 
 // whose says which slot a completion gives back when it is polled.
 type whose struct {
-	sender   *qp // of a send
+	sender   *atomic.Uint32 // of a send: the end of the free slots of its queue
 	receiver *recvQueue
 	position uint32 // behind the request in its queue
 }
@@ -343,7 +343,7 @@ func (w *whose) isOf(other *completion) bool {
 func (w *whose) retire(n uint32) {
 	switch {
 	case w.sender != nil:
-		w.sender.retire(w.position)
+		freeUpTo(w.sender, w.position)
 	case w.receiver != nil:
 		w.receiver.retire(w.position, n)
 	}

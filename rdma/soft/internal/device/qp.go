@@ -185,9 +185,6 @@ func (q *qp) fabric() *Fabric { return q.on }
 
 func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 
-// retire gives back the slots up to a position: the completion before it was polled.
-func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
-
 // refused reports whether a table says no.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 

@@ -28,7 +28,7 @@ func TestPolledDuringReset(t *testing.T) {
 		defer close(done)
 		for i := uint32(1); !last.Load(); i++ {
 			until(2*i - 1)
-			q.retire(8*i - 4)
+			(&whose{sender: &q.retired, position: 8*i - 4}).retire(1)
 			recvs.retire(8*i-4, 1)
 			turn.Store(2 * i)
 		}
