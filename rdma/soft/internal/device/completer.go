@@ -263,7 +263,7 @@ func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv
 		if s.Length == 0 {
 			continue
 		}
-		segment, ok := q.device.keys.local(q.protects, s, access)
+		segment, ok := q.device.keys.Local(q.protects, s, access)
 		if !ok || f.careful && !mem.Touch(segment, access != 0) {
 			return nil, 0, ibv.WC_LOC_PROT_ERR
 		}

@@ -219,7 +219,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	}
 	f := q.fabric()
 	defer f.unlock()
-	busy := func() bool { return q.windows > 0 || q.groups > 0 }
+	busy := func() bool { return q.user.Windows > 0 || q.groups > 0 }
 	if errno := mayGo(f, of, q, busy); errno != 0 {
 		return errno
 	}

@@ -14,13 +14,13 @@ func (q *qp) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)
 	}
-	w := q.boundWindow(uint32(m.Imm))
+	w := q.device.keys.Bound(uint32(m.Imm), &q.user)
 	if w == nil {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	s := q.matched(m)
 	if s == message.Ack {
-		w.unbind()
+		w.Unbind()
 	}
 	return s
 }

@@ -196,7 +196,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 // bindMW is the slot bind_mw, for windows of type 1.
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := findQP(address), find[mw](window)
-	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
+	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.Kind, ibv.BindMWVerb, q.kind)) {
 		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind
@@ -210,19 +210,17 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errno), 0
 	}
 	r.start(b.WRID, ibv.WR_BIND_MW, b.SendFlags)
-	r.window = w
-	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length,
-		access: b.BindInfo.MWAccessFlags}
+	m := find[region](uint64(b.BindInfo.MR))
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
-	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
+	if b.BindInfo.MR != 0 && m == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
-	r.bind.key = key
+	r.binds(w, m, &b.BindInfo, key)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
 		return uint64(syscall.EINVAL), 0

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
@@ -31,7 +32,7 @@ type qp struct {
 	reliable  bool       // it answers, or is answered
 	expectsOf ibv.QPType // kind of the senders that it expects
 	owner     *pd
-	protects  *pd // the domain that its own keys have to be of: the owner, or what the owner is a part of
+	protects  *resource.Domain // the one that its own keys have to be of: the owner, or what the owner is a part of
 	sendCQ    *cq
 	recvCQ    *cq
 	srq       *srq
@@ -41,7 +42,7 @@ type qp struct {
 	closed    bool        // its own handle was destroyed, and others are open
 	handles   []*openedQP // of XRC_RECV, that ibv_open_qp gave
 	asyncs    reports
-	windows   int // of type 2 that are bound to it
+	user      resource.User // of windows of type 2
 
 	state       ibv.QPState
 	attr        ibv.QPAttr // what ibv_modify_qp set
@@ -147,8 +148,8 @@ type request struct {
 	ah      *ah
 	number  uint32 // of the datagram's queue pair, or of the shared receive queue
 	qkey    uint32
-	window  *mw
-	bind    binding
+	window  *resource.Window
+	bind    resource.Binding
 }
 
 // start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,7 +18,7 @@ import (
 // 2³². A slot is free again when the completion of its receive is polled, as on devices whose queues the program's
 // library keeps.
 type recvQueue struct {
-	pd       *pd
+	pd       *resource.Domain
 	ring     []receive
 	sges     []ibv.SGE // maxSGE for each place of the ring
 	mask     uint32
@@ -34,7 +35,7 @@ type receive struct {
 	sges int32
 }
 
-func newRecvQueue(p *pd, capacity, sges uint32, shared bool) *recvQueue {
+func newRecvQueue(p *resource.Domain, capacity, sges uint32, shared bool) *recvQueue {
 	r := &recvQueue{pd: p, maxSGE: sges, shared: shared}
 	r.resize(capacity)
 	return r

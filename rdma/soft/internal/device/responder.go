@@ -400,9 +400,8 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 	if !q.allows(access) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	k := q.device.keys.get(m.RKey)
-	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.pd) && (k.bound == nil || k.bound == q) &&
-		k.access&access == access
+	k := q.device.keys.Get(m.RKey)
+	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.Domain) && k.IsFor(&q.user) && k.Access&access == access
 	if level != ibv.FLUSH_MR {
 		_, ok = q.remote(m, m.Length, access)
 	}
@@ -436,7 +435,7 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	}
 	id, sges := recvs.first()
 	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.device.keys.Bound(uint32(m.Imm), &q.user) != nil {
 		status = q.place(recvs.pd, sges, m.Payload, m.Length)
 	}
 	take(recvs, s)
@@ -468,7 +467,7 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	n, status := sum(m.Payload), ibv.WC_SUCCESS
-	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.boundWindow(uint32(m.Imm)) == nil {
+	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.device.keys.Bound(uint32(m.Imm), &q.user) == nil {
 		status = ibv.WC_REM_INV_REQ_ERR
 	} else if n > 0 {
 		status = q.placeAt(p.recvs.pd, p.sges, p.done, m.Payload, n)
