@@ -231,7 +231,7 @@ func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 // placeData copies data behind the first bytes of a message's memory. It panics where memory is gone.
 func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
 	if b.step == readStep {
-		return q.placeAt(q.srq.recvs.pd, q.rendezvous.first().tag.sges, skip, data, sum(data))
+		return q.placeAt(q.srq.recvs.Domain, q.rendezvous.first().tag.sges, skip, data, sum(data))
 	}
 	f := q.on
 	local := f.from[:] // of a request that was sent just now
@@ -346,7 +346,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.wc.ByteLen = 8
 		}
-		e.sender, e.receiver, e.position = &q.retired, nil, q.next
+		e.Sends, e.Receives, e.Position = &q.retired, nil, q.next
 		q.sendCQ.publish(e, false)
 	}
 	q.count(counters.OfRequest(r.opcode))

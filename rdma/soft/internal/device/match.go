@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
 // tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
@@ -45,16 +46,16 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
 		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
-		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
+		status := q.place(s.recvs.Domain, e.sges, mem.Skip(payload, tmhSize), n)
 		s.tags.take(i)
 		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
 		s.tags.recycle(e)
 		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
-	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
+	if uint64(n) > resource.Room(e.sges) { // the program has to go on: it finds both headers in the buffer
 		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
+		status := q.place(s.recvs.Domain, e.sges, []segment{headers}, headers.Length)
 		s.tags.take(i)
 		if status != ibv.WC_SUCCESS {
 			q.told(&r, status, ibv.WC_TM_MATCH, 0)
@@ -92,13 +93,13 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	if recvs == nil {
 		return answer
 	}
-	id, sges := recvs.first()
-	status := q.place(recvs.pd, sges, m.Payload, m.Length)
+	id, sges := recvs.First()
+	status := q.place(recvs.Domain, sges, m.Payload, m.Length)
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.nextOf(recvs, recvs.taken)
+	e := c.nextOf(recvs, recvs.Taken)
 	*e = completion{wc: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
-		SrcQP: m.SourceQP}, whose: e.whose}
+		SrcQP: m.SourceQP}, Slot: e.Slot}
 	describeSend(m, e)
 	if opcode == ibv.WC_TM_RECV {
 		s.tags.unexpected++

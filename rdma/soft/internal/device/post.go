@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -27,7 +28,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	if !q.publish(n) && first != 0 {
 		errno, wr = syscall.EINVAL, first
 	}
-	return tellBad(errno, bad, wr), 0
+	return resource.TellBad(errno, bad, wr), 0
 }
 
 // fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
@@ -100,7 +101,7 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		}
 	} else if w.NumSGE > 0 {
 		r.sges = w.NumSGE
-		copySGEs(q.entries(position), uint64(w.SGList), w.NumSGE)
+		resource.CopySGEs(q.entries(position), uint64(w.SGList), w.NumSGE)
 	}
 	switch w.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
@@ -184,9 +185,9 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
-		return tellBad(syscall.EINVAL, bad, wr), 0
+		return resource.TellBad(syscall.EINVAL, bad, wr), 0
 	}
-	errno := q.recvs.post(wr, bad)
+	errno := q.recvs.Post(wr, bad)
 	if q.state == ibv.QPS_ERR {
 		q.flushRecvs()
 	}

@@ -45,11 +45,11 @@ type qp struct {
 	user      resource.User // of windows of type 2
 
 	state       ibv.QPState
-	attr        ibv.QPAttr // what ibv_modify_qp set
-	recvs       *recvQueue // nil with a shared one, and for XRC
-	established bool       // the first message came
-	groups      int        // of multicast that it is in
-	unheard     bool       // by itself, of what it sends to groups
+	attr        ibv.QPAttr          // what ibv_modify_qp set
+	recvs       *resource.RecvQueue // nil with a shared one, and for XRC
+	established bool                // the first message came
+	groups      int                 // of multicast that it is in
+	unheard     bool                // by itself, of what it sends to groups
 
 	// The requester and the completer.
 	out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
@@ -238,7 +238,7 @@ type part struct {
 	whole  []byte // of a send that is matched by its tag, which needs all of it
 
 	held     bool // a receive is taken for the message; it stays for the next one of an unreliable connection
-	recvs    *recvQueue
+	recvs    *resource.RecvQueue
 	srq      *srq
 	position uint32
 	id       uint64
@@ -251,7 +251,7 @@ func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index
 // giveBack frees the slot of the receive that was taken. Nobody hears of it.
 func (p *part) giveBack() {
 	if p.held && p.srq != nil && !p.orphaned() {
-		p.recvs.retire(p.position, 1)
+		p.recvs.Retire(p.position, 1)
 	}
 	p.held = false
 }

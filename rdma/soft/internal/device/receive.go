@@ -12,7 +12,7 @@ import (
 
 // recvQueueOf is the queue that a message takes a receive of, or nil with the answer to it: there is no receive, or no
 // such queue.
-func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
+func (q *qp) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().srqOf(m.SRQ)
 		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
@@ -24,7 +24,7 @@ func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer m
 	if recvs = q.recvs; s != nil {
 		recvs = s.recvs
 	}
-	if recvs.empty() {
+	if recvs.Empty() {
 		if m.IsReliable() {
 			q.count(counters.TellsNotReady)
 		} else {
@@ -36,8 +36,8 @@ func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer m
 }
 
 // take takes the first receive of a queue, which may be shared.
-func take(recvs *recvQueue, s *srq) {
-	if recvs.take(); s != nil {
+func take(recvs *resource.RecvQueue, s *srq) {
+	if recvs.Take(); s != nil {
 		s.took()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,11 +18,11 @@ type tags struct {
 	entries    []*tag // in the order in which they match
 	free       []*tag // that are to be used again
 	most       int
-	last       uint32     // handle
-	ops        recvQueue  // counts operations whose completions were not polled
-	unexpected uint32     // messages that matched no tag
-	told       uint32     // of those, what the program last said that it has seen
-	headers    tagHeaders // of the message that is carried out
+	last       uint32             // handle
+	ops        resource.RecvQueue // counts operations whose completions were not polled
+	unexpected uint32             // messages that matched no tag
+	told       uint32             // of those, what the program last said that it has seen
+	headers    tagHeaders         // of the message that is carried out
 }
 
 // tag is an entry of the list.
@@ -48,7 +49,7 @@ func checkTags(c *ibv.TMCap) runtime.Errno {
 }
 
 func newTags(c *ibv.TMCap) *tags {
-	return &tags{most: int(c.MaxNumTags), ops: recvQueue{capacity: c.MaxOps, shared: true}}
+	return &tags{most: int(c.MaxNumTags), ops: resource.RecvQueue{Capacity: c.MaxOps, Shared: true}}
 }
 
 // inStep reports whether the program has seen every unexpected message.
@@ -105,7 +106,7 @@ func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	n := uint32(0)
 	for op := first; op != 0; n++ {
 		w, errno := at[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
-		if s.tags == nil || n < s.tags.ops.capacity {
+		if s.tags == nil || n < s.tags.ops.Capacity {
 			errno = s.operate(w)
 		}
 		if errno != 0 {
@@ -127,7 +128,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		return syscall.EOPNOTSUPP
 	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
 		return syscall.EINVAL
-	case t.ops.posted-t.ops.freed.Load() >= t.ops.capacity:
+	case t.ops.Posted-t.ops.Freed.Load() >= t.ops.Capacity:
 		return syscall.ENOMEM
 	}
 	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
@@ -171,18 +172,18 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	}
 	e := s.cq.next()
 	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
-		whose: whose{receiver: &t.ops}}
+		Slot: resource.Slot{Receives: &t.ops}}
 	if !t.inStep() {
 		e.wc.WCFlags = ibv.WC_TM_SYNC_REQ
 	}
-	t.ops.posted++
+	t.ops.Posted++
 	s.cq.publish(e, false)
 	return 0
 }
 
 func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	switch {
-	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.maxSGE || add.NumSGE > 0 && add.SGList == 0:
+	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.MaxSGE || add.NumSGE > 0 && add.SGList == 0:
 		return syscall.EINVAL
 	case len(s.tags.entries) >= s.tags.most:
 		return syscall.ENOMEM
@@ -210,19 +211,7 @@ type tagHeaders struct {
 // greatest is how many bytes the greatest message has that finds room now, with its header.
 func (s *srq) greatest() (n uint64) {
 	for _, e := range s.tags.entries {
-		n = max(n, room(e.sges)+tmhSize)
+		n = max(n, resource.Room(e.sges)+tmhSize)
 	}
-	r := s.recvs
-	for i := r.taken; i != r.posted; i++ {
-		n = max(n, room(r.sges[(i&r.mask)*r.maxSGE:][:r.ring[i&r.mask].sges]))
-	}
-	return n
-}
-
-// room is how many bytes entries have.
-func room(sges []ibv.SGE) (n uint64) {
-	for i := range sges {
-		n += uint64(sges[i].Length)
-	}
-	return n
+	return max(n, s.recvs.Room())
 }
