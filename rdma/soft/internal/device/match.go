@@ -27,7 +27,7 @@ func (q *qp) tagged(m *message.Request) message.Syndrome {
 }
 
 func (q *qp) matched(m *message.Request) message.Syndrome {
-	s, h := q.srq, &q.srq.tags.headers
+	s, h := q.srq, &q.srq.headers
 	*h = tagHeaders{}
 	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
 	op := h.tmh.Opcode
@@ -37,36 +37,36 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
 		return q.untagged(m, ibv.WC_TM_NO_TAG)
 	}
-	i := s.tags.match(h.tmh.Tag.Host())
+	i := s.tags.Match(h.tmh.Tag.Host())
 	if i < 0 {
 		return q.untagged(m, ibv.WC_TM_RECV)
 	}
-	e := s.tags.entries[i]
+	e := s.tags.Entries[i]
 	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
 		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
-		status := q.place(s.recvs.Domain, e.sges, mem.Skip(payload, tmhSize), n)
-		s.tags.take(i)
+		status := q.place(s.recvs.Domain, e.SGEs, mem.Skip(payload, tmhSize), n)
+		s.tags.Take(i)
 		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
-		s.tags.recycle(e)
+		s.tags.Recycle(e)
 		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
-	if uint64(n) > resource.Room(e.sges) { // the program has to go on: it finds both headers in the buffer
+	if uint64(n) > resource.Room(e.SGEs) { // the program has to go on: it finds both headers in the buffer
 		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.Domain, e.sges, []segment{headers}, headers.Length)
-		s.tags.take(i)
+		status := q.place(s.recvs.Domain, e.SGEs, []segment{headers}, headers.Length)
+		s.tags.Take(i)
 		if status != ibv.WC_SUCCESS {
 			q.told(&r, status, ibv.WC_TM_MATCH, 0)
-			s.tags.recycle(e)
+			s.tags.Recycle(e)
 			return q.answerOf(status)
 		}
 		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
-		s.tags.recycle(e)
+		s.tags.Recycle(e)
 		return message.Ack
 	}
-	s.tags.take(i)
+	s.tags.Take(i)
 	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
 	q.rendezvous.add(r) // its data is read behind the answer to this message
 	q.on.ready = append(q.on.ready, q)
@@ -78,7 +78,7 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.srq.cq.next()
 	*c = completion{
-		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
+		wc: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
 			WCFlags: flags},
 	}
 	if flags&ibv.WC_TM_MATCH != 0 {
@@ -102,8 +102,8 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 		SrcQP: m.SourceQP}, Slot: e.Slot}
 	describeSend(m, e)
 	if opcode == ibv.WC_TM_RECV {
-		s.tags.unexpected++
-		if s.tags.holds() {
+		s.tags.Unexpected++
+		if s.tags.Holds() {
 			e.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}

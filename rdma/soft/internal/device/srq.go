@@ -19,18 +19,19 @@ type srqRecord struct {
 // srq is a shared receive queue: plain, of an XRC domain, or one that matches tags.
 type srq struct {
 	*context
-	record *srqRecord
-	index  uint32
-	number uint32
-	kind   ibv.SRQType
-	recvs  *resource.RecvQueue
-	owner  *pd
-	domain *domain // of XRC
-	cq     *cq     // of XRC and tag matching
-	tags   *tags   // of tag matching
-	limit  uint32
-	uses   int
-	asyncs reports
+	record  *srqRecord
+	index   uint32
+	number  uint32
+	kind    ibv.SRQType
+	recvs   *resource.RecvQueue
+	owner   *pd
+	domain  *domain        // of XRC
+	cq      *cq            // of XRC and tag matching
+	tags    *resource.Tags // of tag matching
+	headers tagHeaders     // of the message that matches tags and is carried out
+	limit   uint32
+	uses    int
+	asyncs  reports
 }
 
 func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
@@ -124,7 +125,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 		return nil, syscall.ENOMEM
 	}
 	if s.kind == ibv.SRQT_TM {
-		s.tags = newTags(&attr.TMCap)
+		s.tags = resource.NewTags(&attr.TMCap)
 	}
 	s.number, s.recvs = number, resource.NewRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
 	s.index = all.srqs.add(s)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package resource is what the queues and keys of a software device are, without the objects that programs know them
-// by: the memory that a key lets in, windows, and receives that were posted. It knows no device and no queue pair.
+// by: the memory that a key lets in, windows, receives that were posted, and lists of tags. It knows no device and no
+// queue pair.
 // Whoever uses it holds the fabric's lock, except where a comment says otherwise.
 package resource
 
