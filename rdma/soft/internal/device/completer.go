@@ -231,7 +231,7 @@ func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 // placeData copies data behind the first bytes of a message's memory. It panics where memory is gone.
 func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
 	if b.step == readStep {
-		return q.placeAt(q.srq.recvs.pd, q.rendezvous.first().tag.sges, skip, data, sum(data))
+		return q.placeAt(q.srq.recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
 	}
 	f := q.on
 	local := f.from[:] // of a request that was sent just now
@@ -263,7 +263,7 @@ func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv
 		if s.Length == 0 {
 			continue
 		}
-		segment, ok := q.device.keys.local(q.protects, s, access)
+		segment, ok := q.device.keys.Local(q.protects, s, access)
 		if !ok || f.careful && !mem.Touch(segment, access != 0) {
 			return nil, 0, ibv.WC_LOC_PROT_ERR
 		}
@@ -311,7 +311,7 @@ func (q *qp) endMessage(b pending, status ibv.WCStatus) {
 	r := q.rendezvous.first()
 	if b.step == readStep {
 		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
-		q.srq.tags.recycle(r.tag)
+		q.srq.tags.Recycle(r.tag)
 		r.isRead = true
 	}
 	if b.step == finStep || status != ibv.WC_SUCCESS {
@@ -327,7 +327,7 @@ func (q *qp) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {
 			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
-			q.srq.tags.recycle(r.tag)
+			q.srq.tags.Recycle(r.tag)
 		}
 		q.rendezvous.drop()
 	}
@@ -346,7 +346,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.wc.ByteLen = 8
 		}
-		e.sender, e.receiver, e.position = q, nil, q.next
+		e.Sends, e.Receives, e.Position = &q.retired, nil, q.next
 		q.sendCQ.publish(e, false)
 	}
 	q.count(counters.OfRequest(r.opcode))

@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -163,7 +164,7 @@ func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.channel.record.Refcnt--
 	}
 	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
-		c.entries[i&c.mask].retire(1)
+		c.entries[i&c.mask].Retire(1)
 	}
 	if c.parent != nil {
 		c.parent.hold(-1)
@@ -189,15 +190,15 @@ func (c *cq) next() *completion {
 }
 
 // nextOf is next for the completion of a receive, which is the one before a position.
-func (c *cq) nextOf(recvs *recvQueue, position uint32) *completion {
+func (c *cq) nextOf(recvs *resource.RecvQueue, position uint32) *completion {
 	e := c.next()
-	e.sender, e.receiver, e.position = nil, recvs, position
+	e.Sends, e.Receives, e.Position = nil, recvs, position
 	return e
 }
 
 func (c *cq) publish(e *completion, solicited bool) {
 	if e == &c.spare {
-		e.retire(1)
+		e.Retire(1)
 		return
 	}
 	if c.stamps {
@@ -263,12 +264,12 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 func (c *cq) free(from, to uint32) {
 	for n := uint32(1); from != to; n++ {
 		e := &c.entries[from&c.mask]
-		if from++; from != to && c.entries[from&c.mask].isOf(e) {
+		if from++; from != to && e.IsOf(&c.entries[from&c.mask].Slot) {
 			continue
 		}
-		last := whose{e.sender, e.receiver, e.position}
+		last := e.Slot
 		lock.StoreRelease32(&c.head, from) // first, or a request in such a slot could find the completion queue full
-		last.retire(n)
+		last.Retire(n)
 		n = 0
 	}
 }
@@ -322,31 +323,9 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 // completion is one entry.
 type completion struct {
 	wc ibv.WC
-	whose
+	resource.Slot
 	priv uint32 // of a message with a tag, its context
 	tag  uint64
-}
-
-// whose says which slot a completion gives back when it is polled.
-type whose struct {
-	sender   *qp // of a send
-	receiver *recvQueue
-	position uint32 // behind the request in its queue
-}
-
-// isOf reports whether two completions are of one queue.
-func (w *whose) isOf(other *completion) bool {
-	return w.sender == other.sender && w.receiver == other.receiver
-}
-
-// retire gives back the slots of n completions of one queue, of which this is the last one.
-func (w *whose) retire(n uint32) {
-	switch {
-	case w.sender != nil:
-		w.sender.retire(w.position)
-	case w.receiver != nil:
-		w.receiver.retire(w.position, n)
-	}
 }
 
 // stamp is when a completion was made, for extended completion queues that tell it.

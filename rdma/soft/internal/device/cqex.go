@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -93,7 +94,7 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c == nil || c.current == nil {
 		return 0, syscall.EINVAL
 	}
-	c.current, c.shown.whose = nil, whose{}
+	c.current, c.shown.Slot = nil, resource.Slot{}
 	c.mu.Unlock()
 	return 0, 0
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -99,7 +100,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	q.ring, q.mask = make([]request, size), size-1
 	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)
 	if q.srq == nil && q.kind != ibv.QPT_XRC_RECV && q.kind != ibv.QPT_XRC_SEND {
-		q.recvs = newRecvQueue(q.protects, q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
+		q.recvs = resource.NewRecvQueue(q.protects, q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
 	}
 	q.retry.fire = q.timeout
 	q.index = all.qps.add(q)
@@ -219,7 +220,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	}
 	f := q.fabric()
 	defer f.unlock()
-	busy := func() bool { return q.windows > 0 || q.groups > 0 }
+	busy := func() bool { return q.user.Windows > 0 || q.groups > 0 }
 	if errno := mayGo(f, of, q, busy); errno != 0 {
 		return errno
 	}

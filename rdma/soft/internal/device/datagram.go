@@ -171,19 +171,19 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 		return nil
 	}
 	q.receiver.Expects = (m.PSN + 1) & psnMask
-	id, sges := recvs.first()
+	id, sges := recvs.First()
 	status := ibv.WC_REM_INV_REQ_ERR
 	if m.Length+grhSize <= total(sges) {
 		f.header = grhOf(m)
 		copy(f.framed[1:], m.Payload)
 		f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
-		status = q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+		status = q.place(recvs.Domain, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
 	} else if q.count(counters.TooLong); s == nil {
 		return nil
 	}
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.nextOf(recvs, recvs.taken)
+	e := c.nextOf(recvs, recvs.Taken)
 	e.wc = ibv.WC{
 		WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number,
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -35,7 +36,7 @@ type device struct {
 	joined     map[[16]byte]*roce.Link // groups of multicast that its queue pairs are in, then
 	contexts   []*context
 	lists      int // that ibv_get_device_list gave, and that it is in
-	keys       keys
+	keys       resource.Keys
 	inodes     map[string]*domain // XRC domains that files name
 	handles    uint32             // last one given
 	dmUsed     uint64             // bytes of it that are given out
@@ -93,7 +94,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	binary.BigEndian.PutUint64(local[8:], d.guid)
 	gids := [][16]byte{local, o.Address.As16()}
 	if d.wired = o.Wire; d.wired {
-		d.keys.hide()
+		d.keys.Hide()
 		d.joined = map[[16]byte]*roce.Link{}
 		gids = gids[1:] // others reach it by its address alone
 	}

@@ -69,12 +69,12 @@ func TestRegionsOfAFile(t *testing.T) {
 	assert.Equal(t, "last", string(bytes[offset+length-4:offset+length]))
 
 	for _, outside := range []uint64{iova - 1, iova + length - 3, offset, 0} {
-		place, ok := find[region](addressOf(mr)).locate(outside, 4, 0)
+		place, ok := find[region](addressOf(mr)).Locate(outside, 4, 0)
 		assert.False(t, ok, "%#x is at %v", outside, place)
 	}
 	code, err := verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.EINVAL, "%v", code)
-	at := find[region](addressOf(mr)).base
+	at := find[region](addressOf(mr)).Base
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeregMR(extended))
 	assert.ErrorIs(t, unix.Madvise(unsafe.Slice((*byte)(pointer(at&^4095)), os.Getpagesize()), unix.MADV_NORMAL),

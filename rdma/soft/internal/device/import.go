@@ -113,7 +113,7 @@ func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	*record = ibv.MR{Context: p.address(), PD: of, Length: from.length, Handle: number, LKey: from.key,
+	*record = ibv.MR{Context: p.address(), PD: of, Length: from.Length, Handle: number, LKey: from.Key,
 		RKey: from.record.RKey}
 	i := &importedMR{context: p.context, record: record, of: from}
 	from.handles = append(from.handles, i)

@@ -134,7 +134,7 @@ func TestDestroyedByAnyHandle(t *testing.T) {
 		assert.ErrorIs(t, verbs.DeallocPD(keepPD[0]), syscall.EBUSY)
 		require.NoError(t, verbs.DeregMR(keep[0]))
 		r.fabric.mu.Lock()
-		assert.Nil(t, r.fabric.devices[0].keys.get(key))
+		assert.Nil(t, r.fabric.devices[0].keys.Get(key))
 		r.fabric.mu.Unlock()
 		through, err := verbs.RegMR(pd2, pointerTo(&memory[0]), 64, everything)
 		require.NoError(t, err)

@@ -66,7 +66,7 @@ func (d *device) full(record any) bool {
 func count(record, object any, change int) {
 	if change < 0 {
 		delete(all.made, object)
-	} else if _, of := resource(object); of != nil && of.traced {
+	} else if _, of := kindOf(object); of != nil && of.traced {
 		all.made[object] = made.Here()
 	}
 	if _, handle := object.(*openedQP); handle {
@@ -89,7 +89,7 @@ func (f *Fabric) Resources() map[string]int {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, object := range all.objects {
-		if kind, of := resource(object); of == f {
+		if kind, of := kindOf(object); of == f {
 			counts[kind]++
 		}
 	}
@@ -103,7 +103,7 @@ func (f *Fabric) Held() []string {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, object := range all.objects {
-		kind, of := resource(object)
+		kind, of := kindOf(object)
 		if of != f {
 			continue
 		}
@@ -134,7 +134,7 @@ func (f *Fabric) Held() []string {
 	return texts
 }
 
-func resource(object any) (kind string, of *Fabric) {
+func kindOf(object any) (kind string, of *Fabric) {
 	switch o := object.(type) {
 	case *context:
 		if o.kept.Load() {

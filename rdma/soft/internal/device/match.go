@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
 // tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
@@ -14,19 +15,19 @@ func (q *qp) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)
 	}
-	w := q.boundWindow(uint32(m.Imm))
+	w := q.device.keys.Bound(uint32(m.Imm), &q.user)
 	if w == nil {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	s := q.matched(m)
 	if s == message.Ack {
-		w.unbind()
+		w.Unbind()
 	}
 	return s
 }
 
 func (q *qp) matched(m *message.Request) message.Syndrome {
-	s, h := q.srq, &q.srq.tags.headers
+	s, h := q.srq, &q.srq.headers
 	*h = tagHeaders{}
 	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
 	op := h.tmh.Opcode
@@ -36,36 +37,36 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
 		return q.untagged(m, ibv.WC_TM_NO_TAG)
 	}
-	i := s.tags.match(h.tmh.Tag.Host())
+	i := s.tags.Match(h.tmh.Tag.Host())
 	if i < 0 {
 		return q.untagged(m, ibv.WC_TM_RECV)
 	}
-	e := s.tags.entries[i]
+	e := s.tags.Entries[i]
 	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
 		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
-		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
-		s.tags.take(i)
+		status := q.place(s.recvs.Domain, e.SGEs, mem.Skip(payload, tmhSize), n)
+		s.tags.Take(i)
 		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
-		s.tags.recycle(e)
+		s.tags.Recycle(e)
 		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
-	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
+	if uint64(n) > resource.Room(e.SGEs) { // the program has to go on: it finds both headers in the buffer
 		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
-		s.tags.take(i)
+		status := q.place(s.recvs.Domain, e.SGEs, []segment{headers}, headers.Length)
+		s.tags.Take(i)
 		if status != ibv.WC_SUCCESS {
 			q.told(&r, status, ibv.WC_TM_MATCH, 0)
-			s.tags.recycle(e)
+			s.tags.Recycle(e)
 			return q.answerOf(status)
 		}
 		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
-		s.tags.recycle(e)
+		s.tags.Recycle(e)
 		return message.Ack
 	}
-	s.tags.take(i)
+	s.tags.Take(i)
 	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
 	q.rendezvous.add(r) // its data is read behind the answer to this message
 	q.on.ready = append(q.on.ready, q)
@@ -77,7 +78,7 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.srq.cq.next()
 	*c = completion{
-		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
+		wc: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
 			WCFlags: flags},
 	}
 	if flags&ibv.WC_TM_MATCH != 0 {
@@ -92,17 +93,17 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	if recvs == nil {
 		return answer
 	}
-	id, sges := recvs.first()
-	status := q.place(recvs.pd, sges, m.Payload, m.Length)
+	id, sges := recvs.First()
+	status := q.place(recvs.Domain, sges, m.Payload, m.Length)
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.nextOf(recvs, recvs.taken)
+	e := c.nextOf(recvs, recvs.Taken)
 	*e = completion{wc: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
-		SrcQP: m.SourceQP}, whose: e.whose}
+		SrcQP: m.SourceQP}, Slot: e.Slot}
 	describeSend(m, e)
 	if opcode == ibv.WC_TM_RECV {
-		s.tags.unexpected++
-		if s.tags.holds() {
+		s.tags.Unexpected++
+		if s.tags.Holds() {
 			e.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -290,7 +291,7 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	r, errno := p.newRegion(memory{length: length, base: m.base() + offset, access: access}, 0)
+	r, errno := p.newRegion(resource.Memory{Length: length, Base: m.base() + offset, Access: access}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -359,20 +360,20 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 
 // prefetch brings in a part of a region, unless only what is there already counts.
 func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
-	m := p.device.keys.get(s.LKey)
+	m := p.device.keys.Get(s.LKey)
 	switch {
 	case m == nil:
 		return syscall.EFAULT
-	case m.window != nil:
+	case m.Window != nil:
 		return syscall.EINVAL
-	case m.pd != p.protects():
+	case m.Domain != p.protects():
 		return syscall.EPERM
 	}
-	place, ok := m.locate(s.Addr, uint64(s.Length), 0)
+	place, ok := m.Locate(s.Addr, uint64(s.Length), 0)
 	switch {
-	case !ok, m.access&ibv.ACCESS_ON_DEMAND == 0:
+	case !ok, m.Access&ibv.ACCESS_ON_DEMAND == 0:
 		return syscall.EFAULT
-	case writes && m.access&ibv.ACCESS_LOCAL_WRITE == 0:
+	case writes && m.Access&ibv.ACCESS_LOCAL_WRITE == 0:
 		return syscall.EPERM
 	case there, s.Length == 0:
 		return 0

@@ -3,38 +3,24 @@
 package device
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// memory is what a key lets in: a region, or a window into one.
-type memory struct {
-	key    uint32
-	pd     *pd // that protects
-	start  uint64
-	length uint64
-	base   uint64 // where start is in the process; 0 for a null region, of zeros that nothing changes, or everywhere
-	access ibv.AccessFlags
-	window *mw // nil for a region
-	bound  *qp // of a window of type 2: the queue pair that alone may use it
-}
 
 // region is registered memory.
 type region struct {
 	*context
-	memory
+	resource.Region
 	record *ibv.MR
 	owner  *pd
 	backing
-	windows int // bound to it
-	gone    atomic.Bool
+	gone atomic.Bool
 	imports[importedMR]
 }
 
@@ -45,83 +31,6 @@ type backing struct {
 	mapped *fd.Memory // of a file, from an offset
 	offset uint64
 	hints  *dmah
-}
-
-// keys are those of a device. A key is drawn until its place in the table is free, so that one look finds what it lets
-// in. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of 0, so
-// that key 0 never means anything.
-type keys struct {
-	entries []*memory // by the low bits of the upper 24; a power of two, and half of them are free
-	used    int
-	last    uint32 // key that was drawn
-	hidden  bool   // keys are random, because strangers may try some
-}
-
-// hide lets nobody guess keys, whatever other ones are known: those that are drawn from now on are random. The others
-// tell that their places are not free, which leaves at least half of all keys.
-func (k *keys) hide() { k.hidden = true }
-
-// draw draws a key. Those that are not random come back late, so that the key of what is gone means nothing.
-func (k *keys) draw() uint32 {
-	if !k.hidden {
-		k.last += 1<<8 + 7
-		return k.last
-	}
-	var b [4]byte
-	rand.Read(b[:])
-	return binary.NativeEndian.Uint32(b[:])
-}
-
-func (k *keys) add(m *memory) {
-	if 2*k.used >= len(k.entries) {
-		k.grow()
-	}
-	for m.key = k.draw(); m.key>>8 == 0 || *k.at(m.key) != nil; {
-		m.key = k.draw()
-	}
-	*k.at(m.key) = m
-	k.used++
-}
-
-// at is the place of a key. The table is not empty.
-func (k *keys) at(key uint32) **memory { return &k.entries[key>>8&uint32(len(k.entries)-1)] }
-
-// grow makes the table twice as large. What had different places has different ones again.
-func (k *keys) grow() {
-	old := k.entries
-	k.entries = make([]*memory, max(2*len(old), 16))
-	for _, m := range old {
-		if m != nil {
-			*k.at(m.key) = m
-		}
-	}
-}
-
-func (k *keys) remove(m *memory) {
-	*k.at(m.key) = nil
-	k.used--
-}
-
-// get is what a key lets in, or nil.
-func (k *keys) get(key uint32) *memory {
-	if n := uint32(len(k.entries)); n > 0 {
-		if m := k.entries[key>>8&(n-1)]; m != nil && m.key == key {
-			return m
-		}
-	}
-	return nil
-}
-
-// locate says where a range is that a key is used for, if the memory has all of it and allows it.
-func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment, bool) {
-	offset := address - m.start
-	if offset > m.length || length > m.length-offset || m.access&access != access {
-		return segment{}, false
-	}
-	if m.base == 0 {
-		return segment{Length: length}, true
-	}
-	return segment{Base: m.base + offset, Length: length}, true
 }
 
 // mrAccess are the flags that regions can have. Memory on demand has to be mapped, and is not touched before a message
@@ -146,11 +55,7 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
-// everywhere is the base, and the start, of a region on demand that has all memory of the process, also what is mapped
-// later: what a message needs of it and is not there is found as memory is that has gone since. At 0 nobody has any.
-const everywhere = 1
-
-// registerAll makes such a region.
+// registerAll makes a region on demand of all memory of the process.
 func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint64, runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
@@ -163,7 +68,8 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 	}
 	defer p.fabric().unlock()
 	most := uint64(^uintptr(0)) // of addresses of this machine; the record says what was asked for
-	r, errno := p.newRegion(memory{start: everywhere, length: most, base: everywhere, access: access}, 0)
+	r, errno := p.newRegion(resource.Memory{Start: resource.Everywhere, Length: most, Base: resource.Everywhere,
+		Access: access}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -207,7 +113,7 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
 	}
-	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, shown)
+	r, errno := p.newRegion(resource.Memory{Start: iova, Length: length, Base: address, Access: access}, shown)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -235,16 +141,17 @@ func accessible(address, length uint64, write bool) runtime.Errno {
 }
 
 // newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
-func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
+func (p *pd) newRegion(of resource.Memory, address uint64) (*region, runtime.Errno) {
 	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
 		return nil, errno
 	}
-	r := &region{context: p.context, record: record, owner: p, memory: of}
-	r.pd = p.protects()
-	p.device.keys.add(&r.memory)
-	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length,
-		Handle: p.device.handle(), LKey: r.key, RKey: r.key}
+	r := &region{context: p.context, record: record, owner: p}
+	r.Memory = of
+	r.Domain = p.protects()
+	p.device.keys.Add(&r.Memory)
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.Length,
+		Handle: p.device.handle(), LKey: r.Key, RKey: r.Key}
 	p.hold(1)
 	p.context.uses++
 	enter(record, r)
@@ -259,7 +166,7 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
-	r, errno := p.newRegion(memory{length: ^uint64(0), access: ibv.ACCESS_LOCAL_WRITE}, 0)
+	r, errno := p.newRegion(resource.Memory{Length: ^uint64(0), Access: ibv.ACCESS_LOCAL_WRITE}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -286,7 +193,7 @@ func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.Acce
 func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	if r := locked[region](of); r != nil {
 		defer r.fabric().unlock()
-		errno := mayGo(r.fabric(), of, r, func() bool { return r.windows > 0 })
+		errno := mayGo(r.fabric(), of, r, func() bool { return r.Windows > 0 })
 		if errno == 0 {
 			r.end(nil)
 		}
@@ -297,7 +204,7 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 		return syscall.EINVAL
 	}
 	defer i.fabric().unlock()
-	errno := mayGo(i.fabric(), of, i, func() bool { return i.of.windows > 0 })
+	errno := mayGo(i.fabric(), of, i, func() bool { return i.of.Windows > 0 })
 	if errno == 0 {
 		i.of.end(i)
 	}
@@ -307,7 +214,7 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 // end is the end of a region that has no windows, by an import of it or, with nil, by the handle that it was made with.
 // The caller holds Fabric.mu.
 func (r *region) end(by *importedMR) {
-	r.device.keys.remove(&r.memory)
+	r.device.keys.Remove(&r.Memory)
 	if r.dm != nil {
 		r.dm.uses--
 	}
@@ -352,11 +259,11 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	defer r.fabric().unlock()
-	if r.dm != nil || r.mapped != nil || r.base <= everywhere || flags == 0 ||
+	if r.dm != nil || r.mapped != nil || r.Base <= resource.Everywhere || flags == 0 ||
 		flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
-	to, owner := r.memory, r.owner
+	to, owner := r.Memory, r.owner
 	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
@@ -364,33 +271,33 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		if owner = find[pd](domain); owner == nil || owner.device != r.device {
 			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
-		to.pd = owner.protects()
+		to.Domain = owner.protects()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
 		if r.device.checkAccess(access) != 0 {
 			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
-		to.access = access
+		to.Access = access
 	}
 	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
 		if address == 0 || length == 0 || address+length < address {
 			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
-		to.base, to.start, to.length = address, address, length
+		to.Base, to.Start, to.Length = address, address, length
 	}
-	if to.access&ibv.ACCESS_ZERO_BASED != 0 {
-		to.start = 0
+	if to.Access&ibv.ACCESS_ZERO_BASED != 0 {
+		to.Start = 0
 	}
-	if errno := accessible(to.base, to.length, to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	if errno := accessible(to.Base, to.Length, to.Access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return ibv.REREG_MR_ERR_CMD, errno
 	}
-	if r.windows > 0 {
+	if r.Windows > 0 {
 		return ibv.REREG_MR_ERR_CMD, syscall.EBUSY
 	}
 	r.owner.hold(-1)
 	owner.hold(1)
-	r.owner, r.memory = owner, to
+	r.owner, r.Memory = owner, to
 	r.record.PD = ibv.PtrTo(owner.record)
-	r.record.Addr, r.record.Length = uintptr(to.base), to.length
+	r.record.Addr, r.record.Length = uintptr(to.Base), to.Length
 	return 0, 0
 }

@@ -6,17 +6,19 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // pd is a protection domain, or a parent domain, which protects as the one it was made of.
 type pd struct {
 	*context
-	record *ibv.PD
-	uses   int // of the domain that was made, by all of its handles
-	parent *pd // what a parent domain was made of
-	td     *td
-	of     *pd // of an import: the domain that was made
+	resource.Domain // whose keys count, of the one that was made
+	record          *ibv.PD
+	uses            int // of the domain that was made, by all of its handles
+	parent          *pd // what a parent domain was made of
+	td              *td
+	of              *pd // of an import: the domain that was made
 	imports[pd]
 }
 
@@ -84,11 +86,11 @@ func (p *pd) dealloc() runtime.Errno {
 }
 
 // protects is the domain whose keys count.
-func (p *pd) protects() *pd {
+func (p *pd) protects() *resource.Domain {
 	if p.parent != nil {
-		return p.parent.made()
+		return &p.parent.made().Domain
 	}
-	return p.made()
+	return &p.made().Domain
 }
 
 // td is a thread domain: a promise of the program's that this device has no use for.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -27,7 +28,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	if !q.publish(n) && first != 0 {
 		errno, wr = syscall.EINVAL, first
 	}
-	return tellBad(errno, bad, wr), 0
+	return resource.TellBad(errno, bad, wr), 0
 }
 
 // fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
@@ -100,7 +101,7 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		}
 	} else if w.NumSGE > 0 {
 		r.sges = w.NumSGE
-		copySGEs(q.entries(position), uint64(w.SGList), w.NumSGE)
+		resource.CopySGEs(q.entries(position), uint64(w.SGList), w.NumSGE)
 	}
 	switch w.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
@@ -184,9 +185,9 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
-		return tellBad(syscall.EINVAL, bad, wr), 0
+		return resource.TellBad(syscall.EINVAL, bad, wr), 0
 	}
-	errno := q.recvs.post(wr, bad)
+	errno := q.recvs.Post(wr, bad)
 	if q.state == ibv.QPS_ERR {
 		q.flushRecvs()
 	}
@@ -196,7 +197,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 // bindMW is the slot bind_mw, for windows of type 1.
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := findQP(address), find[mw](window)
-	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
+	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.Kind, ibv.BindMWVerb, q.kind)) {
 		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind
@@ -210,19 +211,17 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errno), 0
 	}
 	r.start(b.WRID, ibv.WR_BIND_MW, b.SendFlags)
-	r.window = w
-	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length,
-		access: b.BindInfo.MWAccessFlags}
+	m := find[region](uint64(b.BindInfo.MR))
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
-	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
+	if b.BindInfo.MR != 0 && m == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
-	r.bind.key = key
+	r.binds(w, m, &b.BindInfo, key)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
 		return uint64(syscall.EINVAL), 0

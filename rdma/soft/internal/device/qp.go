@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
@@ -31,7 +32,7 @@ type qp struct {
 	reliable  bool       // it answers, or is answered
 	expectsOf ibv.QPType // kind of the senders that it expects
 	owner     *pd
-	protects  *pd // the domain that its own keys have to be of: the owner, or what the owner is a part of
+	protects  *resource.Domain // the one that its own keys have to be of: the owner, or what the owner is a part of
 	sendCQ    *cq
 	recvCQ    *cq
 	srq       *srq
@@ -41,14 +42,14 @@ type qp struct {
 	closed    bool        // its own handle was destroyed, and others are open
 	handles   []*openedQP // of XRC_RECV, that ibv_open_qp gave
 	asyncs    reports
-	windows   int // of type 2 that are bound to it
+	user      resource.User // of windows of type 2
 
 	state       ibv.QPState
-	attr        ibv.QPAttr // what ibv_modify_qp set
-	recvs       *recvQueue // nil with a shared one, and for XRC
-	established bool       // the first message came
-	groups      int        // of multicast that it is in
-	unheard     bool       // by itself, of what it sends to groups
+	attr        ibv.QPAttr          // what ibv_modify_qp set
+	recvs       *resource.RecvQueue // nil with a shared one, and for XRC
+	established bool                // the first message came
+	groups      int                 // of multicast that it is in
+	unheard     bool                // by itself, of what it sends to groups
 
 	// The requester and the completer.
 	out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
@@ -147,8 +148,8 @@ type request struct {
 	ah      *ah
 	number  uint32 // of the datagram's queue pair, or of the shared receive queue
 	qkey    uint32
-	window  *mw
-	bind    binding
+	window  *resource.Window
+	bind    resource.Binding
 }
 
 // start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal
@@ -184,9 +185,6 @@ func lockedQP[A abi.Address](address A) *qp {
 func (q *qp) fabric() *Fabric { return q.on }
 
 func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
-
-// retire gives back the slots up to a position: the completion before it was polled.
-func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
 
 // refused reports whether a table says no.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
@@ -240,7 +238,7 @@ type part struct {
 	whole  []byte // of a send that is matched by its tag, which needs all of it
 
 	held     bool // a receive is taken for the message; it stays for the next one of an unreliable connection
-	recvs    *recvQueue
+	recvs    *resource.RecvQueue
 	srq      *srq
 	position uint32
 	id       uint64
@@ -253,7 +251,7 @@ func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index
 // giveBack frees the slot of the receive that was taken. Nobody hears of it.
 func (p *part) giveBack() {
 	if p.held && p.srq != nil && !p.orphaned() {
-		p.recvs.retire(p.position, 1)
+		p.recvs.Retire(p.position, 1)
 	}
 	p.held = false
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
 // renew forgets what the queue pair knows of its peer, and of its messages.
@@ -34,7 +35,7 @@ func (q *qp) setState(to ibv.QPState) {
 		q.rendezvous.reset()
 		q.retired.Store(q.posted)
 		if q.recvs != nil {
-			q.recvs.reset()
+			q.recvs.Reset()
 		}
 		q.attr, q.established = ibv.QPAttr{}, false
 		q.renew()
@@ -89,14 +90,14 @@ func (q *qp) flushRecvs() {
 		}
 		q.part = part{}
 	}
-	for q.recvs != nil && !q.recvs.empty() {
-		id, _ := q.recvs.first()
-		q.recvs.take()
-		q.flushRecv(q.recvCQ, q.recvs, q.recvs.taken, id)
+	for q.recvs != nil && !q.recvs.Empty() {
+		id, _ := q.recvs.First()
+		q.recvs.Take()
+		q.flushRecv(q.recvCQ, q.recvs, q.recvs.Taken, id)
 	}
 }
 
-func (q *qp) flushRecv(c *cq, recvs *recvQueue, position uint32, id uint64) {
+func (q *qp) flushRecv(c *cq, recvs *resource.RecvQueue, position uint32, id uint64) {
 	e := c.nextOf(recvs, position)
 	e.wc = ibv.WC{WRID: id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
 	c.publish(e, false)

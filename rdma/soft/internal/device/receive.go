@@ -7,11 +7,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
 // recvQueueOf is the queue that a message takes a receive of, or nil with the answer to it: there is no receive, or no
 // such queue.
-func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
+func (q *qp) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().srqOf(m.SRQ)
 		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
@@ -23,7 +24,7 @@ func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer m
 	if recvs = q.recvs; s != nil {
 		recvs = s.recvs
 	}
-	if recvs.empty() {
+	if recvs.Empty() {
 		if m.IsReliable() {
 			q.count(counters.TellsNotReady)
 		} else {
@@ -35,8 +36,8 @@ func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer m
 }
 
 // take takes the first receive of a queue, which may be shared.
-func take(recvs *recvQueue, s *srq) {
-	if recvs.take(); s != nil {
+func take(recvs *resource.RecvQueue, s *srq) {
+	if recvs.Take(); s != nil {
 		s.took()
 	}
 }
@@ -46,7 +47,7 @@ func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *complet
 	if status == ibv.WC_SUCCESS {
 		describeSend(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
-			q.boundWindow(uint32(m.Imm)).unbind()
+			q.device.keys.Bound(uint32(m.Imm), &q.user).Unbind()
 		}
 	}
 	c.publish(e, m.Solicited)
@@ -88,10 +89,10 @@ func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
 // anything is changed that the message changes: when the memory is gone, the message comes once more.
-func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
+func (q *qp) place(d *resource.Domain, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are
-		to, ok := q.device.keys.local(p, sges[0], ibv.ACCESS_LOCAL_WRITE)
+		to, ok := q.device.keys.Local(d, sges[0], ibv.ACCESS_LOCAL_WRITE)
 		switch {
 		case sges[0].Length == 0:
 			return ibv.WC_LOC_LEN_ERR
@@ -103,11 +104,11 @@ func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCS
 		mem.Move(to.Base, from[0].Base, length)
 		return ibv.WC_SUCCESS
 	}
-	return q.placeAt(p, sges, 0, from, length)
+	return q.placeAt(d, sges, 0, from, length)
 }
 
 // placeAt is place, and leaves out the first bytes of the entries.
-func (q *qp) placeAt(p *pd, sges []ibv.SGE, skip uint64, from []segment, length uint64) ibv.WCStatus {
+func (q *qp) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []segment, length uint64) ibv.WCStatus {
 	f := q.on
 	n, rest := 0, length
 	for _, s := range sges {
@@ -121,7 +122,7 @@ func (q *qp) placeAt(p *pd, sges []ibv.SGE, skip uint64, from []segment, length 
 		s.Addr += skip
 		s.Length -= uint32(skip)
 		skip = 0
-		to, ok := q.device.keys.local(p, s, ibv.ACCESS_LOCAL_WRITE)
+		to, ok := q.device.keys.Local(d, s, ibv.ACCESS_LOCAL_WRITE)
 		if !ok || f.careful && !mem.Touch(to, true) {
 			return ibv.WC_LOC_PROT_ERR
 		}
@@ -136,22 +137,13 @@ func (q *qp) placeAt(p *pd, sges []ibv.SGE, skip uint64, from []segment, length 
 	return ibv.WC_SUCCESS
 }
 
-// local is where an entry of the owner's own is: of a region of the domain.
-func (k *keys) local(p *pd, s ibv.SGE, access ibv.AccessFlags) (segment, bool) {
-	m := k.get(s.LKey)
-	if m == nil || m.pd != p || m.window != nil {
-		return segment{}, false
-	}
-	return m.locate(s.Addr, uint64(s.Length), access)
-}
-
 // remote is where a range is that a message is about, by a key.
 func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
-	k := q.device.keys.get(m.RKey)
-	if k == nil || !q.takesKeysOf(k.pd) || k.bound != nil && k.bound != q {
+	k := q.device.keys.Get(m.RKey)
+	if k == nil || !q.takesKeysOf(k.Domain) || !k.IsFor(&q.user) {
 		return segment{}, false
 	}
-	s, ok := k.locate(m.Remote, length, access)
+	s, ok := k.Locate(m.Remote, length, access)
 	if q.on.careful && ok {
 		ok = mem.Touch(s, access&(ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_ATOMIC) != 0)
 	}
@@ -160,9 +152,9 @@ func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 
 // takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
 // takes those of its domain's shared receive queues.
-func (q *qp) takesKeysOf(p *pd) bool {
+func (q *qp) takesKeysOf(d *resource.Domain) bool {
 	if q.owner == nil {
-		return q.domain.pds[p] > 0
+		return q.domain.pds[d] > 0
 	}
-	return q.protects == p
+	return q.protects == d
 }

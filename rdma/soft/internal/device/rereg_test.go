@@ -47,7 +47,7 @@ func TestRegisteredAgainByMany(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).length)
+	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).Length)
 }
 
 // TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets

@@ -323,10 +323,10 @@ func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 		return answer
 	}
 	scatterTo(to, m.Payload)
-	id, _ := recvs.first()
+	id, _ := recvs.First()
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.nextOf(recvs, recvs.taken)
+	e := c.nextOf(recvs, recvs.Taken)
 	e.wc = ibv.WC{WRID: id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.number,
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
 	*e.wc.ImmData() = m.Imm
@@ -400,9 +400,8 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 	if !q.allows(access) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	k := q.device.keys.get(m.RKey)
-	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.pd) && (k.bound == nil || k.bound == q) &&
-		k.access&access == access
+	k := q.device.keys.Get(m.RKey)
+	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.Domain) && k.IsFor(&q.user) && k.Access&access == access
 	if level != ibv.FLUSH_MR {
 		_, ok = q.remote(m, m.Length, access)
 	}
@@ -434,14 +433,14 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	if recvs == nil {
 		return answer
 	}
-	id, sges := recvs.first()
+	id, sges := recvs.First()
 	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
-		status = q.place(recvs.pd, sges, m.Payload, m.Length)
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.device.keys.Bound(uint32(m.Imm), &q.user) != nil {
+		status = q.place(recvs.Domain, sges, m.Payload, m.Length)
 	}
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.nextOf(recvs, recvs.taken)
+	e := c.nextOf(recvs, recvs.Taken)
 	e.wc = ibv.WC{WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
 		SrcQP: m.SourceQP}
 	return q.received(m, status, c, e)
@@ -456,11 +455,11 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 			if recvs == nil {
 				return answer
 			}
-			id, sges := recvs.first()
+			id, sges := recvs.First()
 			p.held, p.recvs, p.srq, p.id = true, recvs, s, id
 			p.sges = append(p.sges[:0], sges...)
 			take(recvs, s)
-			p.position = recvs.taken
+			p.position = recvs.Taken
 		}
 	}
 	if p.orphaned() {
@@ -468,10 +467,10 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	n, status := sum(m.Payload), ibv.WC_SUCCESS
-	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.boundWindow(uint32(m.Imm)) == nil {
+	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.device.keys.Bound(uint32(m.Imm), &q.user) == nil {
 		status = ibv.WC_REM_INV_REQ_ERR
 	} else if n > 0 {
-		status = q.placeAt(p.recvs.pd, p.sges, p.done, m.Payload, n)
+		status = q.placeAt(p.recvs.Domain, p.sges, p.done, m.Payload, n)
 	}
 	if m.More && status == ibv.WC_SUCCESS {
 		return message.Ack

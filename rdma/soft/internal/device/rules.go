@@ -18,11 +18,6 @@ var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
 	ibv.SEND_IP_CSUM}
 
-// regionAccess are flags of regions that mean nothing for a queue pair or a window, and that programs give them, as
-// Soft-RoCE allows: they ask for the access that the region has.
-const regionAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_DEMAND |
-	ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
-
 // opcodeRule is what the generated tables say of an operation on a type of queue pair.
 type opcodeRule struct {
 	posts, builds bool          // by ibv_post_send; by ibv_wr_*

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -18,18 +19,19 @@ type srqRecord struct {
 // srq is a shared receive queue: plain, of an XRC domain, or one that matches tags.
 type srq struct {
 	*context
-	record *srqRecord
-	index  uint32
-	number uint32
-	kind   ibv.SRQType
-	recvs  *recvQueue
-	owner  *pd
-	domain *domain // of XRC
-	cq     *cq     // of XRC and tag matching
-	tags   *tags   // of tag matching
-	limit  uint32
-	uses   int
-	asyncs reports
+	record  *srqRecord
+	index   uint32
+	number  uint32
+	kind    ibv.SRQType
+	recvs   *resource.RecvQueue
+	owner   *pd
+	domain  *domain        // of XRC
+	cq      *cq            // of XRC and tag matching
+	tags    *resource.Tags // of tag matching
+	headers tagHeaders     // of the message that matches tags and is carried out
+	limit   uint32
+	uses    int
+	asyncs  reports
 }
 
 func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
@@ -46,7 +48,7 @@ func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runti
 	if errno != 0 {
 		return 0, errno
 	}
-	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.capacity, s.recvs.maxSGE
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
 	return addressOf(s.record), 0
 }
 
@@ -102,7 +104,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.capacity, s.recvs.maxSGE
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
 	return addressOf(s.record), 0
 }
 
@@ -123,9 +125,9 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 		return nil, syscall.ENOMEM
 	}
 	if s.kind == ibv.SRQT_TM {
-		s.tags = newTags(&attr.TMCap)
+		s.tags = resource.NewTags(&attr.TMCap)
 	}
-	s.number, s.recvs = number, newRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
+	s.number, s.recvs = number, resource.NewRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
 	s.index = all.srqs.add(s)
 	record.index, record.Handle = s.index, number
 	record.Context, record.SRQContext, record.PD = c.address(), attr.SRQContext, ibv.PtrTo(p.record)
@@ -159,8 +161,8 @@ func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	s.context.leave()
 	if s.domain != nil {
 		s.domain.uses--
-		if s.domain.pds[s.recvs.pd]--; s.domain.pds[s.recvs.pd] == 0 {
-			delete(s.domain.pds, s.recvs.pd)
+		if s.domain.pds[s.recvs.Domain]--; s.domain.pds[s.recvs.Domain] == 0 {
+			delete(s.domain.pds, s.recvs.Domain)
 		}
 	}
 	if s.cq != nil {
@@ -180,18 +182,18 @@ func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMas
 		return syscall.EINVAL
 	}
 	defer s.fabric().unlock()
-	capacity := s.recvs.capacity
+	capacity := s.recvs.Capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
-			s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
+			s.recvs.Posted-s.recvs.Freed.Load() > capacity || s.limit > capacity {
 			return syscall.EINVAL
 		}
 	}
 	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > capacity {
 		return syscall.EINVAL
 	}
-	if capacity != s.recvs.capacity {
-		s.recvs.resize(capacity)
+	if capacity != s.recvs.Capacity {
+		s.recvs.Resize(capacity)
 	}
 	if mask&ibv.SRQ_LIMIT != 0 {
 		s.limit = attr.SRQLimit
@@ -208,7 +210,7 @@ func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 		return syscall.EINVAL
 	}
 	defer s.fabric().unlock()
-	*to.Deref() = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
+	*to.Deref() = ibv.SRQAttr{MaxWR: s.recvs.Capacity, MaxSGE: s.recvs.MaxSGE, SRQLimit: s.limit}
 	return 0
 }
 
@@ -229,7 +231,7 @@ func (s *srq) reported() *reports { return &s.asyncs }
 
 // took looks at the limit after a receive was taken.
 func (s *srq) took() {
-	if s.limit > 0 && s.recvs.posted-s.recvs.taken < s.limit {
+	if s.limit > 0 && s.recvs.Posted-s.recvs.Taken < s.limit {
 		s.limit = 0
 		s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, addressOf(s.record), &s.asyncs)
 	}
@@ -244,5 +246,5 @@ func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	f := s.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	return s.recvs.post(wr, bad), 0
+	return s.recvs.Post(wr, bad), 0
 }

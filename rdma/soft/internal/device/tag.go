@@ -9,29 +9,9 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// tags are the tag list of a shared receive queue that matches tags.
-type tags struct {
-	entries    []*tag // in the order in which they match
-	free       []*tag // that are to be used again
-	most       int
-	last       uint32     // handle
-	ops        recvQueue  // counts operations whose completions were not polled
-	unexpected uint32     // messages that matched no tag
-	told       uint32     // of those, what the program last said that it has seen
-	headers    tagHeaders // of the message that is carried out
-}
-
-// tag is an entry of the list.
-type tag struct {
-	handle    uint32
-	id        uint64 // recv_wr_id
-	tag, mask uint64
-	sges      []ibv.SGE
-	held      bool // added when the program had not seen every unexpected message, and so matches none before it has
-}
 
 const (
 	tmhSize   = uint64(unsafe.Sizeof(ibv.TMH{}))
@@ -47,53 +27,6 @@ func checkTags(c *ibv.TMCap) runtime.Errno {
 	return 0
 }
 
-func newTags(c *ibv.TMCap) *tags {
-	return &tags{most: int(c.MaxNumTags), ops: recvQueue{capacity: c.MaxOps, shared: true}}
-}
-
-// inStep reports whether the program has seen every unexpected message.
-func (t *tags) inStep() bool { return t.told == t.unexpected }
-
-// tell takes the program's count of unexpected messages.
-func (t *tags) tell(count uint32) {
-	t.told = count
-	if t.inStep() {
-		for _, e := range t.entries {
-			e.held = false
-		}
-	}
-}
-
-// holds reports whether a tag is held back.
-func (t *tags) holds() bool {
-	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
-}
-
-// match is the place of the first entry that a tag matches, or −1; take takes it out of the list. An entry whose tag
-// has a bit that its mask lacks matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
-func (t *tags) match(of uint64) int {
-	return slices.IndexFunc(t.entries, func(e *tag) bool { return !e.held && of&e.mask == e.tag })
-}
-
-func (t *tags) take(i int) { t.entries = slices.Delete(t.entries, i, i+1) }
-
-// add adds an entry with so many buffers behind the others.
-func (t *tags) add(sges []ibv.SGE) *tag {
-	var e *tag
-	if n := len(t.free); n > 0 {
-		e, t.free = t.free[n-1], t.free[:n-1]
-	} else {
-		e = &tag{}
-	}
-	t.last++
-	*e = tag{handle: t.last, sges: append(e.sges[:0], sges...)}
-	t.entries = append(t.entries, e)
-	return e
-}
-
-// recycle gives back an entry that was taken, and that nobody needs any more.
-func (t *tags) recycle(e *tag) { t.free = append(t.free, e) }
-
 // postSRQOps is the operation post_srq_ops.
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := locked[srq](address)
@@ -105,7 +38,7 @@ func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	n := uint32(0)
 	for op := first; op != 0; n++ {
 		w, errno := at[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
-		if s.tags == nil || n < s.tags.ops.capacity {
+		if s.tags == nil || n < s.tags.Ops.Capacity {
 			errno = s.operate(w)
 		}
 		if errno != 0 {
@@ -127,7 +60,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		return syscall.EOPNOTSUPP
 	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
 		return syscall.EINVAL
-	case t.ops.posted-t.ops.freed.Load() >= t.ops.capacity:
+	case t.Ops.Posted-t.Ops.Freed.Load() >= t.Ops.Capacity:
 		return syscall.ENOMEM
 	}
 	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
@@ -144,7 +77,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		return syscall.EINVAL
 	}
 	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
-		t.tell(w.TM.UnexpectedCnt)
+		t.Tell(w.TM.UnexpectedCnt)
 	}
 	switch w.Opcode {
 	case ibv.WR_TAG_ADD:
@@ -153,17 +86,17 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		if add.NumSGE > 0 {
 			sges = list[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
 		}
-		e := t.add(sges)
-		e.id, e.tag, e.mask, e.held = add.RecvWRID, add.Tag, add.Mask, !t.inStep()
-		w.TM.Handle = e.handle
+		e := t.Add(sges)
+		e.ID, e.Tag, e.Mask, e.Held = add.RecvWRID, add.Tag, add.Mask, !t.InStep()
+		w.TM.Handle = e.Handle
 	case ibv.WR_TAG_DEL:
-		i := slices.IndexFunc(t.entries, func(e *tag) bool { return e.handle == w.TM.Handle })
+		i := slices.IndexFunc(t.Entries, func(e *resource.Tag) bool { return e.Handle == w.TM.Handle })
 		if i < 0 { // a message took it
 			status = ibv.WC_TM_ERR
 		} else {
-			e := t.entries[i]
-			t.take(i)
-			t.recycle(e)
+			e := t.Entries[i]
+			t.Take(i)
+			t.Recycle(e)
 		}
 	}
 	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
@@ -171,20 +104,20 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	}
 	e := s.cq.next()
 	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
-		whose: whose{receiver: &t.ops}}
-	if !t.inStep() {
+		Slot: resource.Slot{Receives: &t.Ops}}
+	if !t.InStep() {
 		e.wc.WCFlags = ibv.WC_TM_SYNC_REQ
 	}
-	t.ops.posted++
+	t.Ops.Posted++
 	s.cq.publish(e, false)
 	return 0
 }
 
 func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	switch {
-	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.maxSGE || add.NumSGE > 0 && add.SGList == 0:
+	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.MaxSGE || add.NumSGE > 0 && add.SGList == 0:
 		return syscall.EINVAL
-	case len(s.tags.entries) >= s.tags.most:
+	case s.tags.IsFull():
 		return syscall.ENOMEM
 	}
 	return 0
@@ -194,7 +127,7 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 // the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it describes the
 // completion.
 type rendezvous struct {
-	tag       *tag
+	tag       *resource.Tag
 	headers   tagHeaders
 	source    uint32 // number of the sender
 	solicited bool
@@ -209,20 +142,8 @@ type tagHeaders struct {
 
 // greatest is how many bytes the greatest message has that finds room now, with its header.
 func (s *srq) greatest() (n uint64) {
-	for _, e := range s.tags.entries {
-		n = max(n, room(e.sges)+tmhSize)
+	for _, e := range s.tags.Entries {
+		n = max(n, resource.Room(e.SGEs)+tmhSize)
 	}
-	r := s.recvs
-	for i := r.taken; i != r.posted; i++ {
-		n = max(n, room(r.sges[(i&r.mask)*r.maxSGE:][:r.ring[i&r.mask].sges]))
-	}
-	return n
-}
-
-// room is how many bytes entries have.
-func room(sges []ibv.SGE) (n uint64) {
-	for i := range sges {
-		n += uint64(sges[i].Length)
-	}
-	return n
+	return max(n, s.recvs.Room())
 }

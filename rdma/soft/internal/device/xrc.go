@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -14,8 +15,8 @@ import (
 type domain struct {
 	uses    int // queue pairs and shared receive queues
 	handles int
-	pds     map[*pd]int // of the shared receive queues: whose keys the queue pairs take
-	file    string      // that names it, or ""
+	pds     map[*resource.Domain]int // of the shared receive queues: whose keys the queue pairs take
+	file    string                   // that names it, or ""
 }
 
 // xrcd is a handle of an XRC domain.
@@ -55,7 +56,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	if d == nil {
-		d = &domain{file: file, pds: map[*pd]int{}}
+		d = &domain{file: file, pds: map[*resource.Domain]int{}}
 		if file != "" {
 			c.device.inodes[file] = d
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package device
+package resource
 
 import (
 	"runtime"
@@ -14,7 +14,9 @@ import (
 // TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET gives back no more than its
 // slot; what RESET gave back stays free. It is a race of a few instructions, which is tried for a second.
 func TestPolledDuringReset(t *testing.T) {
-	q, recvs, turn := new(qp), newRecvQueue(nil, 8, 1, false), atomic.Uint32{}
+	var posted uint32
+	var retired, turn atomic.Uint32
+	recvs := NewRecvQueue(nil, 8, 1, false)
 	until := func(v uint32) {
 		for spins := 1; turn.Load() != v; spins++ {
 			if spins%1000 == 0 {
@@ -28,25 +30,25 @@ func TestPolledDuringReset(t *testing.T) {
 		defer close(done)
 		for i := uint32(1); !last.Load(); i++ {
 			until(2*i - 1)
-			q.retire(8*i - 4)
-			recvs.retire(8*i-4, 1)
+			(&Slot{Sends: &retired, Position: 8*i - 4}).Retire(1)
+			recvs.Retire(8*i-4, 1)
 			turn.Store(2 * i)
 		}
 	}()
 	start := time.Now()
 	for i := uint32(1); !last.Load(); i++ {
-		q.posted, recvs.posted = 8*i, 8*i
+		posted, recvs.Posted = 8*i, 8*i
 		last.Store(time.Since(start) > time.Second)
 		turn.Store(2*i - 1)
-		q.retired.Store(q.posted)
-		recvs.reset()
+		retired.Store(posted)
+		recvs.Reset()
 		until(2 * i)
-		if q.retired.Load() != q.posted || recvs.freed.Load() != recvs.posted {
+		if retired.Load() != posted || recvs.Freed.Load() != recvs.Posted {
 			last.Store(true)
 			turn.Store(2*i + 1)
 		}
 	}
 	<-done
-	require.Equal(t, q.posted, q.retired.Load())
-	require.Equal(t, recvs.posted, recvs.freed.Load())
+	require.Equal(t, posted, retired.Load())
+	require.Equal(t, recvs.Posted, recvs.Freed.Load())
 }

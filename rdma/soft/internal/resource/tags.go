@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resource
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Tags are the tag list of a shared receive queue that matches tags.
+type Tags struct {
+	Entries    []*Tag    // in the order in which they match
+	Ops        RecvQueue // counts operations whose completions were not polled
+	Unexpected uint32    // messages that matched no tag
+
+	free []*Tag // that are to be used again
+	most int
+	last uint32 // handle
+	told uint32 // of the unexpected messages, what the program last said that it has seen
+}
+
+// Tag is an entry of the list.
+type Tag struct {
+	Handle    uint32
+	ID        uint64 // recv_wr_id
+	Tag, Mask uint64
+	SGEs      []ibv.SGE
+	Held      bool // added when the program had not seen every unexpected message, and so matches none before it has
+}
+
+// NewTags makes a list with room for as many tags and operations as are asked for.
+func NewTags(c *ibv.TMCap) *Tags {
+	return &Tags{most: int(c.MaxNumTags), Ops: RecvQueue{Capacity: c.MaxOps, Shared: true}}
+}
+
+// InStep reports whether the program has seen every unexpected message.
+func (t *Tags) InStep() bool { return t.told == t.Unexpected }
+
+// Tell takes the program's count of unexpected messages.
+func (t *Tags) Tell(count uint32) {
+	t.told = count
+	if t.InStep() {
+		for _, e := range t.Entries {
+			e.Held = false
+		}
+	}
+}
+
+// Holds reports whether a tag is held back.
+func (t *Tags) Holds() bool {
+	return !t.InStep() && slices.ContainsFunc(t.Entries, func(e *Tag) bool { return e.Held })
+}
+
+// Match is the place of the first entry that a tag matches, or −1; Take takes it out of the list. An entry whose tag
+// has a bit that its mask lacks matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
+func (t *Tags) Match(of uint64) int {
+	return slices.IndexFunc(t.Entries, func(e *Tag) bool { return !e.Held && of&e.Mask == e.Tag })
+}
+
+// Take takes an entry out of the list.
+func (t *Tags) Take(i int) { t.Entries = slices.Delete(t.Entries, i, i+1) }
+
+// IsFull reports whether the list has no room.
+func (t *Tags) IsFull() bool { return len(t.Entries) >= t.most }
+
+// Add adds an entry with so many buffers behind the others.
+func (t *Tags) Add(sges []ibv.SGE) *Tag {
+	var e *Tag
+	if n := len(t.free); n > 0 {
+		e, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		e = &Tag{}
+	}
+	t.last++
+	*e = Tag{Handle: t.last, SGEs: append(e.SGEs[:0], sges...)}
+	t.Entries = append(t.Entries, e)
+	return e
+}
+
+// Recycle gives back an entry that was taken, and that nobody needs any more.
+func (t *Tags) Recycle(e *Tag) { t.free = append(t.free, e) }
