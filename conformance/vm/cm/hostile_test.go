@@ -94,19 +94,19 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 		do  func(*hostile)
 		err syscall.Errno
 	}{
-		"says that it wrote more than the ring has room for": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) },
+		"claims to have written more than the ring holds": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) },
 			syscall.EPROTO},
 		"overruns the ring in small pieces": {func(h *hostile) {
 			for range 9 {
 				h.write(h.ring, 8, 1<<10)
 			}
 		}, syscall.EPROTO},
-		"has read what was never sent":     {func(h *hostile) { h.control(0, 1<<40, 0) }, syscall.EPROTO},
-		"has received what was never sent": {func(h *hostile) { h.control(0, 0, 100) }, syscall.EPROTO},
-		"sends a short message":            {func(h *hostile) { h.send([]byte("hello")) }, syscall.EPROTO},
-		"sends a message that is too long": {func(h *hostile) { h.send(make([]byte, 100)) }, 0},
-		"knows other flags":                {func(h *hostile) { h.control(0x80, 0, 0) }, syscall.EPROTO},
-		"writes after it said that it won't": {func(h *hostile) {
+		"has read unsent data":         {func(h *hostile) { h.control(0, 1<<40, 0) }, syscall.EPROTO},
+		"has received unsent messages": {func(h *hostile) { h.control(0, 0, 100) }, syscall.EPROTO},
+		"sends a short message":        {func(h *hostile) { h.send([]byte("hello")) }, syscall.EPROTO},
+		"sends an oversized message":   {func(h *hostile) { h.send(make([]byte, 100)) }, 0},
+		"uses unknown flags":           {func(h *hostile) { h.control(0x80, 0, 0) }, syscall.EPROTO},
+		"writes after half-closing": {func(h *hostile) {
 			h.control(1, 0, 0)
 			h.write(h.ring, 8, 8)
 		}, syscall.EPROTO},
@@ -118,7 +118,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 			c.do(h)
 			time.Sleep(50 * time.Millisecond)
 			_, err := io.Copy(io.Discard, conn)
-			if name != "writes after it said that it won't" { // a reader sees this as the end
+			if name != "writes after half-closing" { // a reader sees this as the end
 				assert.Error(t, err)
 				if c.err != 0 {
 					assert.ErrorIs(t, err, c.err)

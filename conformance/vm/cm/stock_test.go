@@ -45,7 +45,7 @@ func run(t *testing.T, name string, args ...string) *program {
 func (p *program) ended(t *testing.T) string {
 	t.Helper()
 	err := <-p.done
-	require.NoError(t, err, "%s said:\n%s", p.cmd, p.out.String())
+	require.NoError(t, err, "output of %s:\n%s", p.cmd, p.out.String())
 	return p.out.String()
 }
 

@@ -135,7 +135,7 @@ func TestStreamDelivers(t *testing.T) {
 			}
 			assert.Len(t, count, 2)
 			for _, n := range count {
-				assert.Equal(t, 2, n, "what was read is what was written")
+				assert.Equal(t, 2, n, "data differs")
 			}
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
