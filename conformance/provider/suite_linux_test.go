@@ -30,10 +30,10 @@ var notHere = []struct {
 	{"TestGIDsOfVLANs", "the adapter has no network device", false},
 	{"TestGIDsOfNamespaces", "the adapter has no network device", false},
 	{"TestMulticast", "the adapter has no network device", false},
-	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, regardless of SYSFS_PATH", false},
+	{"TestGIDsAndGUIDsAsInSysfs", "it reads /sys, regardless of SYSFS_PATH", false},
 	{"TestResizedSRQ", "mlx5 does not resize shared receive queues", false},
 	{"TestManyQueuePairs", "a queue pair is closed while the device still works on its request", false},
-	{"TestWhatTheDeviceLacks", "it lists what Soft-RoCE lacks", false},
+	{"TestUnsupportedObjects", "it lists what Soft-RoCE lacks", false},
 	{"TestCacheOfChangedMemory", "registration does not pin memory here: the device uses current mappings", false},
 	{"TestCacheOfGoMemory", "registration does not pin memory here: the device uses current mappings", false},
 	{"TestRegistrationSpeed", "it would measure this emulation", false},
@@ -43,7 +43,7 @@ var notHere = []struct {
 // notOnERDMA are additional ones for liberdma.
 var notOnERDMA = []struct{ test, why string }{
 	{"TestCloseWithSharedReceives", "shared receive queues are not supported"},
-	{"TestRoomIsCountedAsAskedFor", "shared receive queues are not supported"},
+	{"TestCapacityIsRequestedSize", "shared receive queues are not supported"},
 	{"TestConnectAgain", "a queue pair does not go back to RESET"},
 	{"TestDrain.*", "they drain queue pairs that do not count requests, or of other types"},
 	{"TestWindows", "windows are not supported"},

@@ -122,7 +122,7 @@ func TestEventsWithoutAQueuePair(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestEventOfAQueuePairThatIsBroken(t *testing.T) {
+func TestEventOfBrokenQueuePair(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7484)
 	s.listen(rdmacm.PS_TCP, at)

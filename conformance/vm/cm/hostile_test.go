@@ -311,8 +311,8 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForWhoCopies checks that the rings stay mapped while a Read or Write copies.
-func TestCloseWaitsForWhoCopies(t *testing.T) {
+// TestCloseWaitsForCopies checks that the rings stay mapped while a Read or Write copies.
+func TestCloseWaitsForCopies(t *testing.T) {
 	const size = 32 << 20
 	a, b := pipe(t, stream.Config{Buffer: size, Linger: time.Millisecond})
 	sent := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -362,8 +362,8 @@ func TestDisconnectAfterThePeer(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestAClosedID checks that every method of a closed ID reports that it is closed.
-func TestAClosedID(t *testing.T) {
+// TestClosedID checks that every method of a closed ID reports that it is closed.
+func TestClosedID(t *testing.T) {
 	rig.Kernel(t)
 	id, err := createID(rdmacm.PS_TCP)
 	require.NoError(t, err)

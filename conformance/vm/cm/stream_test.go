@@ -65,7 +65,7 @@ func TestStreamIsANetConn(t *testing.T) {
 	})
 }
 
-func TestStreamSaysHelloBothWays(t *testing.T) {
+func TestStreamHandshakeBothWays(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol})
 		for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {

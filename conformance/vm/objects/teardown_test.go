@@ -126,7 +126,7 @@ func TestQueuesShareAChannel(t *testing.T) {
 	all.Wait()
 }
 
-func TestCloseWakesWhoWaits(t *testing.T) {
+func TestCloseWakesWaiters(t *testing.T) {
 	d := open(t)
 	for range 50 {
 		channel, err := d.CreateCompChannel()
