@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestAbandonedCallKeepsItsMemory: a receive that nobody waits for any more keeps its memory until a message has come,
-// which is written there; then the memory goes back, and to the garbage collector.
+// TestAbandonedCallKeepsItsMemory: the memory of an abandoned receive is kept until a message has been written to it.
+// Then it is released and can be collected.
 func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 	for _, wire := range []string{"", "delayed"} {
 		t.Run("wire "+wire, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 			}
 			select {
 			case <-released:
-				t.Fatal("the memory was given back while the device may write to it")
+				t.Fatal("the memory was released while the device may write to it")
 			case <-freed:
 				t.Fatal("the memory was collected while the device may write to it")
 			default:
@@ -54,7 +54,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 			case got := <-released:
 				assert.Equal(t, "hello", got)
 			case <-soon(t).Done():
-				t.Fatal("the memory was not given back")
+				t.Fatal("the memory was not released")
 			}
 			collected := func() bool {
 				goruntime.GC()
@@ -70,7 +70,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 	}
 }
 
-// abandonReceive posts a receive into memory that nothing else refers to, and abandons it.
+// abandonReceive posts a receive into memory without other references, and abandons it.
 func abandonReceive(t *testing.T, e *end, calls *Calls, released chan<- string, freed chan struct{}) {
 	t.Helper()
 	memory := new([4096]byte)
@@ -93,8 +93,8 @@ func abandonReceive(t *testing.T, e *end, calls *Calls, released chan<- string, 
 	})
 }
 
-// TestAbandonedCallsEnd: closing a queue pair ends its abandoned calls, and then Calls can be closed; a call that has
-// ended gives its memory back at once.
+// TestAbandonedCallsEnd: closing a queue pair ends its abandoned calls, after which Calls can be closed. Abandoning a
+// call that has ended releases its memory at once.
 func TestAbandonedCallsEnd(t *testing.T) {
 	for _, channel := range []bool{true, false} {
 		pd := softPD(t)
@@ -119,7 +119,7 @@ func TestAbandonedCallsEnd(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, released)
 		require.NoError(t, qp.Close())
-		require.NoError(t, calls.Close(), "the completions of closing the queue pair end them")
+		require.NoError(t, calls.Close(), "the completions of closing the queue pair end the calls")
 		ended, err := NewCalls(e.cq, 1, nil)
 		require.NoError(t, err)
 		call, err := ended.Begin()

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-// A target of dynamic connections has its number only once it can receive: its completions bear that one.
-func TestNumberThatComesWithTheStateRTR(t *testing.T) {
+// A target of dynamic connections gets its number in RTR. Its completions carry that number.
+func TestQPNumAssignedInRTR(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{Unchecked: true})
@@ -41,8 +41,8 @@ func TestNumberThatComesWithTheStateRTR(t *testing.T) {
 	require.NoError(t, target.Close())
 }
 
-// A queue pair of a provider's own kind need not have completion queues: then nothing can be posted to it, whatever its
-// capacities are.
+// A driver queue pair need not have completion queues. Nothing can be posted to such a queue pair, whatever its
+// capacities.
 func TestDriverQueuePairWithoutCompletionQueues(t *testing.T) {
 	f, d, pd := fakePD(t)
 	create := func(*ibv.QPInitAttrEx) (*ibv.QP, error) {

@@ -69,7 +69,7 @@ func (d *Device) AHAttrFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*ibv.AHAttr
 
 func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 	a := &AH{}
-	err := birth(p.device, &a.object, &a.c, a, verb, create, libibverbs.DestroyAH,
+	err := createObject(p.device, &a.object, &a.c, a, verb, create, libibverbs.DestroyAH,
 		func(c *ibv.AH) string { return fmt.Sprintf("AH %d on %s", c.Handle, p.device.name) }, &p.object)
 	return made(a, err)
 }

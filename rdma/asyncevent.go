@@ -30,7 +30,7 @@ type AsyncEvent struct {
 	SRQ  *SRQ
 	WQ   *WQ
 	Port uint8 // number of the port, from 1; 0 if the event is not about a port
-	Lost int   // number of older events that were dropped because nobody took them
+	Lost int   // number of older events that were dropped because no goroutine read them
 }
 
 // String returns the type of the event and its object.
@@ -54,11 +54,11 @@ func (e AsyncEvent) String() string {
 // LogValue is String, for package log/slog.
 func (e AsyncEvent) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
-// asyncBacklog is how many events wait for a reader.
+// asyncBacklog is the number of events kept for a reader.
 const asyncBacklog = 1024
 
-// asyncEvents reads a device's events as they come, acknowledges them, tells the objects, and keeps them for
-// Device.Event.
+// asyncEvents reads a device's events as they arrive, acknowledges them, notifies the objects they concern, and keeps
+// them for Device.Event.
 type asyncEvents struct {
 	fd    *readiness.FD
 	ended chan struct{}
@@ -132,7 +132,7 @@ func (a *asyncEvents) read(d *Device) {
 		}
 		e := d.asyncEvent(event)
 		libibverbs.AckAsyncEvent(event)
-		d.tell(e)
+		d.notify(e)
 		a.add(e)
 		if gone := d.Err(); gone != nil {
 			a.end(gone) // waiting goroutines stop, although some kernels report more events
@@ -186,8 +186,8 @@ func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 	return e
 }
 
-// tell reports the event to objects that wait for it.
-func (d *Device) tell(e AsyncEvent) {
+// notify passes the event to the object that waits for it.
+func (d *Device) notify(e AsyncEvent) {
 	switch {
 	case e.Type == ibv.EVENT_DEVICE_FATAL:
 		d.fail(&VerbError{Object: d.Name(), Errno: syscall.EIO,
@@ -280,8 +280,8 @@ func (d *Device) Event(ctx context.Context) (AsyncEvent, error) {
 	}
 }
 
-// Events waits for events, one after the other, until there is an error, which it gives, too; see [Device.Event]. The
-// loop may end at any time.
+// Events returns an iterator over the device's events. It yields the first error and ends; see [Device.Event]. The loop
+// may end at any time.
 func (d *Device) Events(ctx context.Context) iter.Seq2[AsyncEvent, error] {
 	return each(func() (AsyncEvent, error) { return d.Event(ctx) })
 }

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
@@ -45,25 +44,27 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// mapBatch maps the memory of a batch of n requests of a size, with their entries and inline bytes. It returns the address
-// of the requests and of the inline bytes.
-func (b *batch) mapBatch(n, sges, inline int, size uintptr) (requests, bytes unsafe.Pointer, err error) {
+// mapBatch maps the memory of a batch of n requests, with their entries and inline bytes. It returns the requests, one
+// more than n, and the address of the inline bytes.
+func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes unsafe.Pointer, err error) {
+	if n <= 0 || sges < 0 || inline < 0 {
+		return nil, nil, invalid(verb, "", "a batch of %d requests with %d entries and %d inline bytes each: it needs at "+
+			"least one request, and no negative number", n, sges, inline)
+	}
 	var l layout
-	wrs, entries := l.add(n+1, 1, size), l.add(n+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	b.size = unsafe.Sizeof(*new(W))
+	requests, entries := l.add(n+1, 1, b.size), l.add(n+1, sges, unsafe.Sizeof(ibv.SGE{}))
 	data, bad := l.add(n+1, inline, 1), l.add(1, 1, unsafe.Sizeof(uintptr(0)))
 	if b.mapping, err = l.mapMemory(); err != nil {
 		return nil, nil, err
 	}
 	base := unsafe.Pointer(unsafe.SliceData(b.mapping.Bytes()))
-	requests = unsafe.Add(base, wrs)
-	b.first, b.bad, b.size = uintptr(requests), (*uintptr)(unsafe.Add(base, bad)), size
+	first := (*W)(unsafe.Add(base, requests))
+	b.first, b.bad, b.entries = uintptr(unsafe.Pointer(first)), (*uintptr)(unsafe.Add(base, bad)), unsafe.Add(base, entries)
 	b.places, b.sges, b.linked, b.end = n+1, sges, nowhere, nowhere
-	b.entries = unsafe.Add(base, entries)
-	return requests, unsafe.Add(base, data), nil
+	b.self, b.home = address(b), address(b)
+	return unsafe.Slice(first, n+1), unsafe.Add(base, data), nil
 }
-
-// settle is called when the batch is complete, and stays where it is.
-func (b *batch) settle() { b.self, b.home = address(b), address(b) }
 
 // own returns an error if the batch is a copy, or a zero value.
 func (b *batch) own() error {
@@ -140,7 +141,7 @@ func (b *batch) Err() error {
 	}
 	switch {
 	case b.n > b.Cap():
-		return &verberr.VerbError{Errno: syscall.ENOMEM,
+		return &VerbError{Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
 	case b.lacks&lackEntry != 0:
 		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
@@ -205,8 +206,8 @@ func (l *layout) add(n, each int, size uintptr) (offset int) {
 
 func (l *layout) mapMemory() (*offheap.Mapping, error) {
 	if l.tooMuch {
-		return nil, &verberr.VerbError{Errno: syscall.ENOMEM, Reason: "so much memory cannot be had"}
+		return nil, &VerbError{Errno: syscall.ENOMEM, Reason: "so much memory cannot be had"}
 	}
 	m, err := offheap.Map(l.size, offheap.Options{})
-	return m, verberr.Wrap("", "", err)
+	return m, wrap("", "", err)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// polling is a path that finds nothing, and tells of each poll.
+// polling is a path without completions that calls a function at each poll.
 type polling func()
 
 func (p polling) Poll(*ibv.CQ, []ibv.WC) int32 { p(); return 0 }
@@ -39,7 +39,7 @@ func recvBatch(t testing.TB, requests, sges int) *RecvBatch {
 	return b
 }
 
-// TestUnsignalledSendsThatFillTheQueue: what docs/guide-libibverbs.md says to do.
+// TestUnsignalledSendsThatFillTheQueue follows the advice in docs/guide-libibverbs.md.
 func TestUnsignalledSendsThatFillTheQueue(t *testing.T) {
 	const n = 4
 	post := func(slots uint32, o QueueOptions, last func(SendRequest) SendRequest) error {
@@ -72,7 +72,7 @@ func TestUnsignalledSendsThatFillTheQueue(t *testing.T) {
 	assert.NoError(t, post(n, QueueOptions{Unchecked: true}, silent))
 }
 
-// TestWaitForUnsignalled: the error of a wait for a request that was not signalled says so, and no other wait does.
+// TestWaitForUnsignalled: only the error of a wait for an unsignaled request mentions that it was not signaled.
 func TestWaitForUnsignalled(t *testing.T) {
 	cq, qp := ownPeer(t)
 	b := sendBatch(t, 2, 1, 0)
@@ -108,7 +108,7 @@ func TestWaitForUnsignalled(t *testing.T) {
 	}
 }
 
-// ownPeer is a queue pair that is its own peer, with a queue that can be waited for.
+// ownPeer returns a queue pair connected to itself and a completion queue with a channel.
 func ownPeer(t *testing.T) (*CQ, *QP) {
 	pd := softPD(t)
 	channel, err := pd.Device().CreateCompChannel()

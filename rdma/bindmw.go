@@ -7,8 +7,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
-	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,8 +44,8 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 
 // bind has C post its request, or posts that to a queue that C does not touch.
 func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
-	own, ok := trace.Under(q.path).(datapath.Own)
-	if !ok || mw == nil || bind == nil {
+	own := queueOf(q.path)
+	if own == nil || mw == nil || bind == nil {
 		return libibverbs.BindMW(q.qp, mw, bind)
 	}
 	if errno := unbindable(mw, &bind.BindInfo); errno != 0 {
@@ -56,8 +54,8 @@ func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	wr := &ibv.SendWR{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}
 	key := libibverbs.IncRKey(mw.RKey)
 	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: bind.BindInfo}
-	if r := own.PostSend(q.qp, wr, new(ibv.Ptr[ibv.SendWR])); r != 0 {
-		return &runtime.CallError{Function: "ibv_bind_mw", Errno: runtime.Errno(r)}
+	if err := callError("ibv_bind_mw", own.PostSend(q.qp, wr, new(ibv.Ptr[ibv.SendWR]))); err != nil {
+		return err
 	}
 	mw.RKey = key
 	return nil

@@ -41,7 +41,7 @@ func (p *PD) AllocBuf(size int) (*Buf, error) {
 		b.bytes = unsafe.Slice(ibv.Ptr[byte](at).Deref(), size)
 		return handle.Deref(), nil
 	}
-	err := birth(p.device, &b.object, &b.c, b, verb, create, libibverbs.FreeBuf,
+	err := createObject(p.device, &b.object, &b.c, b, verb, create, libibverbs.FreeBuf,
 		func(*ibv.Buf) string { return fmt.Sprintf("buffer of %d bytes of %s", size, p.name) }, &p.object)
 	return made(b, err)
 }

@@ -20,8 +20,8 @@ import (
 //	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
 //	wc, err := call.Wait(ctx)
 //
-// It has no goroutine of its own: one of the waiting goroutines polls for all. Nothing else may poll the queue, and
-// [CQ.Poll] and its waits refuse to. One goroutine at a time waits for a [Call].
+// Calls starts no goroutine: one of the waiting goroutines polls for all. Nothing else may poll the queue: [CQ.Poll]
+// and its waits return an error. One goroutine at a time waits for a [Call].
 type Calls struct {
 	poller *Poller[*callSlot]
 	turn   chan struct{} // holds a token while a goroutine polls
@@ -32,13 +32,13 @@ type Calls struct {
 	other func(ibv.WC)
 
 	settling  atomic.Bool          // Close wants the turn
-	abandoned map[uint64]*callSlot // by id: calls that nobody waits for, and that the device may still carry out
+	abandoned map[uint64]*callSlot // by id: calls without a waiter, which the device may still execute
 	waits     sync.WaitGroup       // of goroutines for abandoned calls
 	over      bool                 // closed, or being closed: no call is abandoned any more
 }
 
-// ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: the
-// request was not signalled, or its queue pair was moved to RESET or closed before it completed.
+// ErrNoCompletion matches, with errors.Is, the error of a call whose request has no completion: the request was not
+// signalled, or its queue pair was moved to RESET or closed before it completed.
 var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair " +
 	"was reset or closed")
 
@@ -50,8 +50,8 @@ type Call struct {
 	id    uint64
 }
 
-// callSlot is what goroutines share of a call. It serves one call after another, until one is canceled; waiting for one
-// that has ended finds another id here.
+// callSlot is the state of a call that goroutines share. It is reused by one call after another until one is canceled;
+// a waiter of a call that has ended finds another id in it.
 type callSlot struct {
 	done chan struct{} // holds a token if there may be something new to see
 
@@ -158,10 +158,9 @@ func (c Call) Cancel() {
 	}
 }
 
-// Abandon gives the call up, after its context has ended for example: nobody waits for it any more. The memory of its
-// request belongs to the device until the request has completed, or its queue pair is closed. Then release is called,
-// in a goroutine of its own: it returns the memory to where it came from. What release refers to is kept until then. If
-// the call has ended already, release is called at once.
+// Abandon ends the wait for the call, for example after its context has ended. The memory of its request belongs to the
+// device until the request has completed or its queue pair is closed. Then release is called in a new goroutine, so
+// that it can free or reuse the memory. If the call has already ended, release is called at once.
 //
 // Calls cannot be closed before that.
 func (c Call) Abandon(release func()) {
@@ -175,10 +174,10 @@ func (c Call) Abandon(release func()) {
 	}()
 }
 
-// Wait waits for the call's completion; [CompletionErr] says whether it succeeded. If ctx ends, or the queue can no
-// longer be polled, Wait returns the error and the call goes on: its memory belongs to the device. Then wait again, or
-// call Abandon. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a call that
-// has ended fails with [ErrClosed].
+// Wait waits for the call's completion; [CompletionErr] returns the error of a failed one. If ctx ends, or the queue
+// can no longer be polled, Wait returns the error and the call goes on: its memory belongs to the device. Then wait
+// again, or call Abandon. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a
+// call that has ended fails with [ErrClosed].
 func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 	if c.calls == nil {
 		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: syscall.EINVAL, Reason: "it was never begun",
@@ -202,7 +201,7 @@ func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 	}
 }
 
-// outlives notes that a call is abandoned, or says that it has ended.
+// outlives records that a call is abandoned. It returns false if the call has ended.
 func (c *Calls) outlives(call Call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +310,7 @@ func (c *Calls) settle() error {
 	if n > 0 {
 		c.settling.Store(true)
 		c.poller.cq.wake()
-		c.turn <- struct{}{} // whoever polled has handed out what it found
+		c.turn <- struct{}{} // the polling goroutine has delivered its completions
 		for n, err := c.poller.Poll(c.got); n > 0 && err == nil; n, err = c.poller.Poll(c.got) {
 			c.dispatch(c.got[:n])
 		}

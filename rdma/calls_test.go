@@ -17,11 +17,11 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions,
-// in any order.
+// Many goroutines wait for their requests on several queue pairs that are created and closed. Each gets its own
+// completions, in any order.
 func TestCallsOfManyGoroutines(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
-	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("nobody's:", wc) })
+	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("completion of no call:", wc) })
 	closeAtEnd(t, calls, err)
 	ctx := soon(t)
 	var all sync.WaitGroup
@@ -42,7 +42,7 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				if (g+i)%7 == 0 { // given up, and waited for again
+				if (g+i)%7 == 0 { // canceled by its context, then waited for again
 					short, cancel := context.WithTimeout(ctx, time.Nanosecond)
 					wc, err := call.Wait(short)
 					cancel()
@@ -69,7 +69,7 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 	assert.Zero(t, calls.poller.Out())
 }
 
-// Nobody waits for ever for a request that has no completion: whoever polls for all looks at its own call, too.
+// A wait for a request without a completion ends: the polling goroutine also checks its own call.
 func TestCallsWithoutCompletion(t *testing.T) {
 	e, _ := stuck(t)
 	e.cq.SetBusyPoll(0)
@@ -97,7 +97,7 @@ func TestCallsWithoutCompletion(t *testing.T) {
 		assert.ErrorIs(t, requireEnd(t, lost), ErrNoCompletion)
 	}
 	assert.Zero(t, calls.poller.Out())
-	call, err := calls.Begin() // one of those
+	call, err := calls.Begin() // reuses one of their slots
 	require.NoError(t, err)
 	loop(t, e.qp)
 	e.write(call.ID(), 1)
@@ -106,8 +106,8 @@ func TestCallsWithoutCompletion(t *testing.T) {
 	assert.Equal(t, call.ID(), wc.WRID)
 }
 
-// A call that has ended has no completion to wait for, and its place may be another call's by then.
-func TestACallEndsOnce(t *testing.T) {
+// A second wait for a call that has ended fails, even after its slot was reused by another call.
+func TestCallEndsOnce(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 4, nil)
 	closeAtEnd(t, calls, err)
@@ -153,7 +153,7 @@ func TestACallEndsOnce(t *testing.T) {
 	assert.ErrorIs(t, <-waits, ErrClosed)
 }
 
-// A goroutine that waits for a call wakes when another one cancels the call, also if the next call begins at once.
+// Canceling a call wakes the goroutine that waits for it, even if its slot is reused at once.
 func TestCancelWhileWaiting(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	e.cq.SetBusyPoll(0)

@@ -22,9 +22,9 @@ import (
 var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
 	ibv.QPT_DRIVER}
 
-// A checked queue takes an operation with a flag where the tables say so or leave it open and the headers have both, on
-// every type of queue pair.
-func TestChecksAreTheTables(t *testing.T) {
+// A checked queue accepts an operation with a flag if the man page's table allows it, or leaves it open and the headers
+// define both, on every type of queue pair.
+func TestChecksMatchTheTables(t *testing.T) {
 	taken, refusals := 0, 0
 	for _, qpt := range qpTypes {
 		d := newDevice(t, qpt)
@@ -51,7 +51,7 @@ func TestChecksAreTheTables(t *testing.T) {
 				}
 				_, err := q.Post(b)
 				var e *PostError
-				// one unsignalled request fills this queue: the rules passed it
+				// the rules accepted it, but an unsignaled request would fill this queue of one slot
 				if errors.As(err, &e) && e.Errno == syscall.ENOMEM {
 					err = nil
 				}
@@ -138,9 +138,9 @@ func TestCheckMessages(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.EINVAL)
 		assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR 1 (id 0x2a): %s: invalid argument",
 			refusal.ShortName(c.qpt), c.want))
-		assert.Empty(t, d.sends, "refused before the call")
+		assert.Empty(t, d.sends, "rejected before the call")
 
-		d.fail = 1 // what the checks refuse, an unchecked queue leaves to the provider
+		d.fail = 1 // an unchecked queue leaves errors to the provider
 		q = sendQueue(t, d, QueueOptions{Unchecked: true})
 		posted, err = q.Post(b)
 		assert.Equal(t, 1, posted)
@@ -205,7 +205,7 @@ func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 	}
 }
 
-// TestChecksAreShared: queues that know the same have one copy of the rules, and nothing is kept that no queue has.
+// TestChecksAreShared: queues of equal configuration share one copy of the rules, which is freed with the last of them.
 func TestChecksAreShared(t *testing.T) {
 	count := func() int {
 		sameChecks.Lock()
@@ -217,9 +217,9 @@ func TestChecksAreShared(t *testing.T) {
 	for i := range uint32(100) {
 		o := options(1, 1, 0)
 		o.MaxMessage = 1000 + i
-		all = append(all, sendChecksOf(ibv.QPT_RC, &o))
-		assert.Same(t, all[i], sendChecksOf(ibv.QPT_RC, &o))
-		assert.NotSame(t, all[0], sendChecksOf(ibv.QPT_UC, &o))
+		all = append(all, sendChecksOf(limitsOf(ibv.QPT_RC, &o)))
+		assert.Same(t, all[i], sendChecksOf(limitsOf(ibv.QPT_RC, &o)))
+		assert.NotSame(t, all[0], sendChecksOf(limitsOf(ibv.QPT_UC, &o)))
 	}
 	assert.GreaterOrEqual(t, count(), 100)
 	goruntime.KeepAlive(all)
@@ -227,12 +227,12 @@ func TestChecksAreShared(t *testing.T) {
 	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
 }
 
-// TestPass: a list passes exactly if no request of it would be refused, and its wr_ids and signals are noted.
+// TestPass: a list passes if and only if no request of it would be rejected. Its wr_ids and signals are recorded.
 func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options(1, 2, 16)
 		o.MaxMessage = 100
-		c := newSendChecks(ibv.QPT_RC, &o)
+		c := newSendChecks(limitsOf(ibv.QPT_RC, &o))
 		n := rapid.IntRange(1, 64).Draw(t, "length")
 		b, err := NewSendBatch(n, 2, 0)
 		require.NoError(t, err)

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	goruntime "runtime"
@@ -21,9 +22,40 @@ type sendChecks struct {
 	rules     [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
 	states    uint32                     // bit set of ibv.QPState
 	datagrams bool                       // each has an address
-	mostQPN   uint32                     // in it
-	options   QueueOptions
-	qpt       ibv.QPType
+	sendLimits
+}
+
+// sendLimits are the properties of a send queue that its rules depend on.
+type sendLimits struct {
+	qpt          ibv.QPType
+	sges, inline uint32
+	longest      uint32 // message, in bytes
+	mostQPN      uint32 // in an address
+	noIPChecksum bool
+	noReads      bool   // max_rd_atomic is 0
+	unasked      uint16 // ibv.QPCreateSendOpsFlags of the operations that the queue pair was created without
+}
+
+func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
+	l := sendLimits{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, cmp.Or(o.MaxMessage, largestMessage), 1<<24 - 1,
+		o.NoIPChecksum, false, o.unasked}
+	if o.narrow {
+		l.mostQPN = 1<<16 - 1
+	}
+	return l
+}
+
+// notAsked reports whether the queue pair was created without an operation.
+func (l *sendLimits) notAsked(op ibv.WROpcode) bool {
+	return l.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
+}
+
+// most is the longest message of an operation. IBV_WR_TSO sends many messages.
+func (l *sendLimits) most(op ibv.WROpcode) uint32 {
+	if op == ibv.WR_TSO {
+		return largestMessage
+	}
+	return l.longest
 }
 
 // sendRule is what holds for one opcode.
@@ -55,66 +87,46 @@ const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED |
 // in the cache, not one of each queue.
 var sameChecks = struct {
 	sync.Mutex
-	all map[checksFor]weak.Pointer[sendChecks]
-}{all: map[checksFor]weak.Pointer[sendChecks]{}}
+	all map[sendLimits]weak.Pointer[sendChecks]
+}{all: map[sendLimits]weak.Pointer[sendChecks]{}}
 
-// checksFor has the properties of a send queue that its rules depend on.
-type checksFor struct {
-	qpt                ibv.QPType
-	sges, inline, most uint32
-	noIPChecksum       bool
-	noReads            bool
-	unasked            uint16
-	narrow             bool
-}
-
-func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum, o.noReads, o.unasked,
-		o.narrow}
+func sendChecksOf(l sendLimits) *sendChecks {
 	sameChecks.Lock()
 	defer sameChecks.Unlock()
-	if c := sameChecks.all[key].Value(); c != nil {
+	if c := sameChecks.all[l].Value(); c != nil {
 		return c
 	}
-	c := newSendChecks(qpt, &QueueOptions{
-		Cap:        ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline},
-		MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads, unasked: key.unasked,
-		narrow: key.narrow,
-	})
+	c := newSendChecks(l)
 	is := weak.Make(c)
-	sameChecks.all[key] = is
-	goruntime.AddCleanup(c, func(key checksFor) {
+	sameChecks.all[l] = is
+	goruntime.AddCleanup(c, func(l sendLimits) {
 		sameChecks.Lock()
 		defer sameChecks.Unlock()
-		if sameChecks.all[key] == is { // others may be in use by now
-			delete(sameChecks.all, key)
+		if sameChecks.all[l] == is { // others may be in use by now
+			delete(sameChecks.all, l)
 		}
-	}, key)
+	}, l)
 	return c
 }
 
-func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend),
-		mostQPN: o.mostQPN()}
+func newSendChecks(l sendLimits) *sendChecks {
+	c, qpt := &sendChecks{sendLimits: l, states: statesFor(ibv.WorkQueueSend)}, l.qpt
 	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || o.noReads && reads(op) ||
-			o.notAsked(op) {
+		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && reads(op) ||
+			l.notAsked(op) {
 			continue
 		}
-		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}
+		rule := sendRule{denied: unknownFlags, sges: uint16(min(l.sges, 1<<16-2) + 1), most: l.most(op)}
 		rule.look = isAtomic(op) || op == ibv.WR_BIND_MW || c.datagrams && op != ibv.WR_DRIVER1
-		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
-			rule.most = o.MaxMessage
-		}
 		for _, flag := range sendFlags {
-			if refusal.Refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && o.NoIPChecksum {
+			if refusal.Refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && l.noIPChecksum {
 				rule.denied |= flag
 			}
 		}
 		inline := rule
-		inline.most = min(rule.most, o.Cap.MaxInlineData)
+		inline.most = min(rule.most, l.inline)
 		if rule.sges > 1 && !rule.look {
 			rule.alone, inline.alone = max(rule.most, rule.most+1), inline.most+1
 		}
@@ -276,10 +288,10 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
 	}
 	rule := c.rule(w)
-	if c.options.noReads && reads(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
+	if c.noReads && reads(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
 		return fmt.Sprintf(noReadsReason, op)
 	}
-	if c.options.notAsked(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
+	if c.notAsked(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
 		return fmt.Sprintf("%v was not asked for when the queue pair was made, and its library may have no room for "+
 			"it: add %v to SendOpsFlags (asked for: %s)", op, ibv.WRBuilder(op).SendOps, c.opcodes(0))
 	}
@@ -294,23 +306,32 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		if unknown := denied & unknownFlags; unknown != 0 {
 			return fmt.Sprintf("%#x is no send flag that is known (valid flags: %v)", uint32(unknown), allowed)
 		}
-		if denied == ibv.SEND_IP_CSUM && c.options.NoIPChecksum {
+		if denied == ibv.SEND_IP_CSUM && c.noIPChecksum {
 			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
 		}
 		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied,
 			op, on, allowed, c.opcodes(denied))
 	}
 	if uint32(w.NumSGE) >= uint32(rule.sges) {
-		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
+		return c.entriesReason(w)
 	}
-	bytes := total(w)
-	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > uint64(rule.most) {
-		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most)
+	return cmp.Or(c.sizeReason(w, w.SendFlags&ibv.SEND_INLINE != 0), c.look(w))
+}
+
+func (c *sendChecks) entriesReason(w *ibv.SendWR) string {
+	return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.sges)
+}
+
+// sizeReason returns why a message is too long, or "".
+func (c *sendChecks) sizeReason(w *ibv.SendWR, inline bool) string {
+	bytes, most := total(w), c.most(w.Opcode)
+	switch {
+	case inline && bytes > uint64(min(c.inline, most)):
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, min(c.inline, most))
+	case bytes > uint64(most):
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, most)
 	}
-	if bytes > uint64(rule.most) {
-		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
-	}
-	return c.look(w)
+	return ""
 }
 
 func atomicReason(bytes, remote uint64) string {
@@ -327,29 +348,21 @@ func atomicReason(bytes, remote uint64) string {
 // programReason returns what is wrong with a request of a [WRProgram] for this queue, which alone knows its capacities,
 // or "".
 func (c *sendChecks) programReason(w *ibv.SendWR, s *wrInfo) string {
-	op, flags, most := w.Opcode, w.SendFlags, uint64(largestMessage)
-	if c.options.MaxMessage != 0 && op != ibv.WR_TSO {
-		most = uint64(c.options.MaxMessage)
-	}
-	switch o := &c.options.Cap; {
-	case c.options.noReads && reads(op):
+	switch op, unknown := w.Opcode, w.SendFlags&unknownFlags; {
+	case c.noReads && reads(op):
 		return fmt.Sprintf(noReadsReason, op)
-	case flags&unknownFlags != 0:
-		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
+	case unknown != 0:
+		return fmt.Sprintf("%#x is no send flag that is known", uint32(unknown))
 	case s.toQPN > c.mostQPN:
 		return c.qpnReason(s.toQPN)
-	case s.sges > int(o.MaxSendSGE):
-		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", s.sges, o.MaxSendSGE)
-	case s.inline && s.bytes > uint64(o.MaxInlineData):
-		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", s.bytes, o.MaxInlineData)
-	case s.bytes > most:
-		return fmt.Sprintf("a message of %d bytes, and the most is %d", s.bytes, most)
-	case isAtomic(op):
-		return atomicReason(s.bytes, s.remote)
+	case !s.inline && w.NumSGE > int32(c.sges):
+		return c.entriesReason(w)
 	case op == ibv.WR_ATOMIC_WRITE: // of 8 bytes always
-		return atomicReason(atomicSize, s.remote)
+		return atomicReason(atomicSize, w.WR.RDMA().RemoteAddr)
+	case isAtomic(op):
+		return cmp.Or(c.sizeReason(w, s.inline), operandReason(w))
 	}
-	return ""
+	return c.sizeReason(w, s.inline)
 }
 
 // opcodes are the names of the operations that are valid on the queue pair, with flags.

@@ -62,7 +62,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil
 	}
 	ch.life.Wake = func() { ch.ready.Poke() }
-	return made(ch, birth(d, &ch.object, &ch.c, ch, "ibv_create_comp_channel", create, destroy,
+	return made(ch, createObject(d, &ch.object, &ch.c, ch, "ibv_create_comp_channel", create, destroy,
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d on %s", c.FD, d.name) }))
 }
 
@@ -148,8 +148,8 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
-// Events waits for events, one after the other, until there is an error, which it gives, too; see [CompChannel.Wait].
-// The loop may end at any time.
+// Events returns an iterator over the queues of the channel's events. It yields the first error and ends; see
+// [CompChannel.Wait]. The loop may end at any time.
 func (ch *CompChannel) Events(ctx context.Context) iter.Seq2[*CQ, error] {
 	return each(func() (*CQ, error) { return ch.Wait(ctx) })
 }
@@ -164,7 +164,7 @@ func (ch *CompChannel) Close() error { return ch.end() }
 // ackBatch is how many events are acknowledged at once, because C takes a lock for it.
 const ackBatch = 64
 
-// readLeft reads the event that the last wait has left: it is none of those that the caller asks for.
+// readLeft reads the event that the last wait left unread, so that the caller does not take it for the one it requests.
 func (q *CQ) readLeft() error {
 	if !q.left.Load() || !q.channel.alone() {
 		return nil
@@ -190,9 +190,9 @@ func (q *CQ) tookEvent() error {
 	return err
 }
 
-// countsEvents says whether a request for an event bears the number of events that were read, as those of mlx5 and EFA
-// do: the device takes an event that nobody here asked for, because C has, or that it has sent by itself, for the
-// answer to the next request, and sends no other until that one is read.
+// countsEvents reports whether an event request carries the number of events read so far, as on mlx5 and EFA. Such a
+// device sends no further event until every earlier one was read, including events that C requested or that the device
+// sent by itself.
 func (q *CQ) countsEvents() bool {
 	switch q.queue.Provider() {
 	case "rxe", "siw":
@@ -205,7 +205,9 @@ func (q *CQ) countsEvents() bool {
 
 // acknowledge counts an event, and acknowledges many to C at once.
 func (q *CQ) acknowledge() {
-	q.native.Took()
+	if q.native != nil {
+		q.native.Event()
+	}
 	q.room.Lock()
 	defer q.room.Unlock()
 	if q.unacked++; q.unacked >= ackBatch || q.flushing {

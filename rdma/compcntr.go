@@ -39,7 +39,7 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 		return nil, noAttributes("ibv_create_comp_cntr", d.name)
 	}
 	n := &CompCntr{}
-	err := birth(d, &n.object, &n.c, n, "ibv_create_comp_cntr",
+	err := createObject(d, &n.object, &n.c, n, "ibv_create_comp_cntr",
 		func() (*ibv.CompCntr, error) { return libibverbs.CreateCompCntr(d.c, attr) }, libibverbs.DestroyCompCntr,
 		func(c *ibv.CompCntr) string { return fmt.Sprintf("completion counter %d on %s", c.Handle, d.name) })
 	return made(n, err)

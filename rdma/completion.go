@@ -41,13 +41,13 @@ func (c Completion) String() string {
 	return s.String()
 }
 
-// String says how full the batch is: "batch of 2 sends, with room for 4".
+// String describes the batch: "batch of 2 sends, with room for 4".
 func (b *SendBatch) String() string { return b.text("sends") }
 
-// String says how full the batch is: "batch of 2 receives, with room for 4".
+// String describes the batch: "batch of 2 receives, with room for 4".
 func (b *RecvBatch) String() string { return b.text("receives") }
 
-// String says how full the batch is: "batch of 2 operations, with room for 4".
+// String describes the batch: "batch of 2 operations, with room for 4".
 func (b *TagBatch) String() string { return b.text("operations") }
 
 func (b *batch) text(kind string) string {
@@ -66,7 +66,7 @@ func (p *WRProgram) String() string {
 		refusal.ShortName(p.qp.QPBase.QPType), p.Len())
 }
 
-// String says how much a poll takes: "program that polls up to 32 completions".
+// String describes the program: "program that polls up to 32 completions".
 func (p *PollProgram) String() string {
 	return fmt.Sprintf("program that polls up to %d completions", len(p.all))
 }
@@ -80,7 +80,7 @@ type completionJSON struct {
 	Opcode      *ibv.WCOpcode `json:"opcode,omitempty"`
 	ByteLen     uint32        `json:"byte_len,omitempty"`
 	Flags       ibv.WCFlags   `json:"wc_flags,omitempty"`
-	Imm         *ibv.BE32     `json:"imm_data,omitempty"`
+	Imm         ibv.BE32      `json:"imm_data,omitempty"`
 	Invalidated uint32        `json:"invalidated_rkey,omitempty"`
 	SrcQP       uint32        `json:"src_qp,omitempty"`
 	SLID        uint32        `json:"slid,omitempty"`
@@ -90,15 +90,13 @@ type completionJSON struct {
 	FlowTag     uint32        `json:"flow_tag,omitempty"`
 	Timestamp   uint64        `json:"completion_ts,omitempty"`
 	Wallclock   uint64        `json:"completion_wallclock_ns,omitempty"`
-	TM          *tagInfo      `json:"tm_info,omitempty"`
+	TM          struct {
+		Tag  uint64 `json:"tag"`
+		Priv uint32 `json:"priv"`
+	} `json:"tm_info,omitzero"`
 }
 
-type tagInfo struct {
-	Tag  uint64 `json:"tag"`
-	Priv uint32 `json:"priv"`
-}
-
-// MarshalJSON is an object like that of ibv.WC, without what was not asked for, and without what is 0.
+// MarshalJSON returns an object like that of ibv.WC, without what was not asked for, and without what is 0.
 func (c Completion) MarshalJSON() ([]byte, error) {
 	out := completionJSON{WRID: c.WRID, Status: c.Status, QPNum: c.QPNum}
 	if c.Status != ibv.WC_SUCCESS {
@@ -107,41 +105,27 @@ func (c Completion) MarshalJSON() ([]byte, error) {
 	}
 	out.Opcode, out.ByteLen, out.Flags, out.SrcQP, out.SLID = &c.Opcode, c.ByteLen, c.Flags, c.SrcQP, c.SLID
 	out.SL, out.PathBits, out.CVLAN, out.FlowTag = c.SL, c.PathBits, c.CVLAN, c.FlowTag
-	out.Timestamp, out.Wallclock = c.Timestamp, c.Wallclock
+	out.Timestamp, out.Wallclock, out.TM.Tag, out.TM.Priv = c.Timestamp, c.Wallclock, c.TM.Tag, c.TM.Priv
 	switch {
-	case c.Imm == 0: // or the program does not read it
 	case c.Flags&ibv.WC_WITH_IMM != 0:
-		out.Imm = &c.Imm
+		out.Imm = c.Imm
 	case c.Flags&ibv.WC_WITH_INV != 0:
 		out.Invalidated = uint32(c.Imm)
-	}
-	if c.TM != (ibv.WCTMInfo{}) {
-		out.TM = &tagInfo{c.TM.Tag, c.TM.Priv}
 	}
 	return json.Marshal(out)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. A member that is missing becomes 0.
 func (c *Completion) UnmarshalJSON(text []byte) error {
-	var in completionJSON
+	var out Completion
+	in := completionJSON{VendorErr: &out.VendorErr, Opcode: &out.Opcode}
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	*c = Completion{WRID: in.WRID, Status: in.Status, QPNum: in.QPNum, ByteLen: in.ByteLen, Flags: in.Flags,
-		SrcQP: in.SrcQP, SLID: in.SLID, SL: in.SL, PathBits: in.PathBits, CVLAN: in.CVLAN, FlowTag: in.FlowTag,
-		Timestamp: in.Timestamp, Wallclock: in.Wallclock}
-	if in.VendorErr != nil {
-		c.VendorErr = *in.VendorErr
-	}
-	if in.Opcode != nil {
-		c.Opcode = *in.Opcode
-	}
-	if c.Imm = ibv.BE32(in.Invalidated); in.Imm != nil {
-		c.Imm = *in.Imm
-	}
-	if in.TM != nil {
-		c.TM.Tag, c.TM.Priv = in.TM.Tag, in.TM.Priv
-	}
+	*c = Completion{WRID: in.WRID, Status: in.Status, VendorErr: out.VendorErr, Opcode: out.Opcode, QPNum: in.QPNum,
+		ByteLen: in.ByteLen, Flags: in.Flags, Imm: in.Imm | ibv.BE32(in.Invalidated), SrcQP: in.SrcQP, SLID: in.SLID,
+		SL: in.SL, PathBits: in.PathBits, CVLAN: in.CVLAN, FlowTag: in.FlowTag, Timestamp: in.Timestamp,
+		Wallclock: in.Wallclock, TM: ibv.WCTMInfo{Tag: in.TM.Tag, Priv: in.TM.Priv}}
 	return nil
 }
 
@@ -151,7 +135,7 @@ const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
 
 // Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
 // byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
-// if the completion says that there is none; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
+// if the completion has no WC_GRH; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
 // header in the last 20 of those 40 bytes, and the fields of grh mean nothing. Neither is a copy.
 //
 // Man: ibv_poll_cq(3)

@@ -47,7 +47,7 @@ type CompletionQueue struct {
 	given    func(id uint64) // of a Poller; or nil
 	refusal  error           // why nothing can be polled any more
 	programs error           // why programs alone can poll, or nil
-	aside    []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
+	aside    []ibv.WC        // what was polled while queue pairs were drained, for the next poll
 	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	srq     *RecvQueue
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
@@ -92,8 +92,8 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
-	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
-	_, own := q.path.(datapath.Own)
+	// Other paths may panic, and mu has to be released.
+	_, own := q.path.(datapath.Queue)
 	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
@@ -106,7 +106,7 @@ func (q *CompletionQueue) Provider() string { return q.provider }
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
 // that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
 //
-// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ:
+// A failed completion does not distinguish sends from receives, so the wr_ids of the two queues of a queue pair should differ:
 // where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or
 // failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
@@ -118,12 +118,12 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	defer q.mu.Unlock()
 	q.tracked.set(qpNum, t)
 	q.tracks.Store(true)
-	t.tell(q.given)
+	t.observe(q.given)
 }
 
-// tell sets the function that is called for requests that complete without a completion of their own. The caller holds
+// observe sets the function that is called for requests that complete without a completion of their own. The caller holds
 // CompletionQueue.mu.
-func (t *trackedQueues) tell(given func(id uint64)) {
+func (t *trackedQueues) observe(given func(id uint64)) {
 	if t.Send != nil {
 		t.Send.given = given
 	}
@@ -132,13 +132,13 @@ func (t *trackedQueues) tell(given func(id uint64)) {
 	}
 }
 
-// tellAll is tell for all tracked queues, present and future.
-func (q *CompletionQueue) tellAll(given func(id uint64)) {
+// observeAll is observe for all tracked queues, present and future.
+func (q *CompletionQueue) observeAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.given = given
 	for t := range q.tracked.all() {
-		t.tell(given)
+		t.observe(given)
 	}
 }
 
@@ -175,7 +175,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if tracks {
 		q.mu.Lock()
 		if !q.plain {
-			return q.pollHeld(q.path, dst[:len(dst):len(dst)], 1)
+			return q.pollHeld(dst[:len(dst):len(dst)], 1)
 		}
 	}
 	if q.direct {
@@ -207,12 +207,12 @@ func (q *CompletionQueue) pollEnds(result int, held bool) (n int, err error) {
 // pollOften polls up to so many times, until there is something.
 func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) {
 	q.mu.Lock()
-	return q.pollHeld(q.path, dst, times)
+	return q.pollHeld(dst, times)
 }
 
-// pollHeld polls by a path, up to so many times until there is something, and gives back slots. The caller holds
+// pollHeld polls up to so many times until there is something, and gives back slots. The caller holds
 // CompletionQueue.mu; pollHeld releases it.
-func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err error) {
+func (q *CompletionQueue) pollHeld(dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
 	if q.refusal != nil || q.programs != nil || len(dst) == 0 {
 		return 0, cmp.Or(q.refusal, q.programs)
@@ -223,17 +223,17 @@ func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err 
 		q.usual()
 		return n, nil
 	}
-	return q.take(p, dst, times)
+	return q.take(dst, times)
 }
 
 // take polls, and gives back slots. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err error) {
-	r := p.Poll(q.c, dst)
+func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
+	r := q.path.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
-		r = p.Poll(q.c, dst)
+		r = q.path.Poll(q.c, dst)
 	}
 	if uint(r) > uint(len(dst)) {
-		return 0, pollFailed(p, q.c, int(r))
+		return 0, pollFailed(q.path, q.c, int(r))
 	}
 	return q.retire(dst[:r]), nil
 }
@@ -345,7 +345,7 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 	}
 }
 
-// quiet calls f while nobody retires completions.
+// quiet calls f while no completions are retired.
 func (q *CompletionQueue) quiet(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -405,11 +405,11 @@ func (q *CompletionQueue) collect() error {
 	if q.programs != nil {
 		return q.programs
 	}
-	some := 1 // mostly there is none
+	some := 1 // the queue is mostly empty
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)
-		n, err := q.take(q.path, q.aside[at:], 1)
+		n, err := q.take(q.aside[at:], 1)
 		q.aside = q.aside[:at+n]
 		if most -= n; err != nil || n == 0 || most < 0 {
 			return err
@@ -420,21 +420,18 @@ func (q *CompletionQueue) collect() error {
 // ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards:
 // what was there before makes no event.
 func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
-	return q.reqNotify(q.arm, solicitedOnly)
-}
-
-func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
+	const verb = "ibv_req_notify_cq"
 	if q.notify != nil {
 		return q.notify
 	}
 	q.armed.Store(true)
-	if r := p.Arm(q.c, solicitedOnly); r != 0 {
-		if reason := misused(p, false); reason != "" {
-			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: syscall.EBUSY, Reason: reason}
+	r := q.arm.Arm(q.c, solicitedOnly)
+	if r != 0 {
+		if reason := misused(q.arm, false); reason != "" {
+			return &VerbError{Verb: verb, Errno: syscall.EBUSY, Reason: reason}
 		}
-		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
 	}
-	return nil
+	return callError(verb, r)
 }
 
 // pollFailed returns the error for a result that is not a number of completions. For a provider without ibv_poll_cq,
@@ -444,13 +441,13 @@ func pollFailed(p Path, c *ibv.CQ, result int) error {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
 	}
 	if reason := misused(p, false); reason != "" {
-		return &verberr.VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: syscall.EBUSY,
+		return &VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: syscall.EBUSY,
 			Reason: reason}
 	}
 	return errPoll
 }
 
-var errPoll = error(&verberr.VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
+var errPoll = error(&VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
 	Reason: "the completion queue is broken, or the call failed without a reason"})
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
@@ -459,13 +456,6 @@ func (q *CompletionQueue) refuse(err error) {
 	defer q.mu.Unlock()
 	q.refusal = err
 	q.usual()
-}
-
-// Refused is why polls fail, or nil.
-func (q *CompletionQueue) refused() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.refusal
 }
 
 // trackedQueues is the queues that complete in a completion queue under the number of a queue pair; either may be nil.

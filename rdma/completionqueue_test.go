@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// C writes completions that nobody reads into memory that is still theirs.
+// The memory that C writes completions to stays reachable, even if the caller does not read it.
 func TestPollKeepsItsMemory(t *testing.T) {
 	for _, tracked := range []bool{false, true} {
 		d := newDevice(t, ibv.QPT_RC)
@@ -52,9 +52,8 @@ func poll(cq *CompletionQueue, collected *atomic.Bool) {
 
 func flushed(id uint64) ibv.WC { return ibv.WC{WRID: id, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR} }
 
-// A failed completion gives back a slot of the queue that its work request was posted to, and none of the other's.
-// While queues are tracked one goroutine polls at a time: completions are retired in the order in which they came.
-func TestTrackedPollsTakeTurns(t *testing.T) {
+// Polls of tracked queues exclude each other, so that completions are retired in order.
+func TestTrackedPollsExcludeEachOther(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	var inside, overlaps atomic.Int32
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -83,7 +82,9 @@ func TestTrackedPollsTakeTurns(t *testing.T) {
 	assert.Zero(t, overlaps.Load())
 }
 
-func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
+// A failed completion releases a slot of the queue that its work request was posted to, not of the queue pair's other
+// queue.
+func TestFailedCompletionReleasesOneSlot(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		d := newDevice(t, ibv.QPT_RC)
 		send := sendQueue(t, d, options(16, 1, 0))
@@ -111,7 +112,7 @@ func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 8, send.Free(), "shared: %v", shared)
 		assert.Equal(t, 2, recv.Free(), "shared: %v", shared)
-		if shared { // whose completions come from any queue pair
+		if shared { // its completions carry the number of any queue pair
 			continue
 		}
 		others := []ibv.WC{flushed(110), flushed(10), {WRID: 110, Opcode: ibv.WC_RECV}, {WRID: 16}}
@@ -130,7 +131,7 @@ func TestCompletionsByOpcode(t *testing.T) {
 		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0},
 		ibv.WC_DRIVER3: {1, 0},
 		ibv.WC_RECV:    {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
-		ibv.WC_TM_RECV: {0, 1}, // without IBV_WC_TM_MATCH it matched no tag
+		ibv.WC_TM_RECV: {0, 1}, // no tag matched without IBV_WC_TM_MATCH
 		ibv.WC_TM_ADD:  {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {},
 	} {
 		d := newDevice(t, ibv.QPT_RC)
@@ -150,9 +151,8 @@ func TestCompletionsByOpcode(t *testing.T) {
 	}
 }
 
-// The number of a queue pair that is gone may be another's soon: its completions give back the slots of the new one's
-// queues.
-func TestQPNumberIsUsedAgain(t *testing.T) {
+// A queue pair number is reused soon after Close. Completions then release slots of the new queue pair's queues.
+func TestQPNumReuse(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestQPNumberIsUsedAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	for _, late := range []bool{false, true} {
+	for _, delayed := range []bool{false, true} {
 		for range 3 {
 			send := sendQueue(t, d, options(4, 1, 0))
 			cq.Track(0x12, send, nil)
@@ -173,16 +173,16 @@ func TestQPNumberIsUsedAgain(t *testing.T) {
 			assert.Equal(t, 3, send.Free())
 			cq.Untrack(0x12)
 			complete(flushed(2))
-			assert.Equal(t, 3, send.Free(), "it is not tracked any more")
-			if late { // of another queue pair
+			assert.Equal(t, 3, send.Free(), "no longer tracked")
+			if delayed { // polled under the new queue pair's number
 				complete(ibv.WC{QPNum: 0x99})
 			}
 		}
 	}
 }
 
-// Collecting completions ends, although others post as fast as it polls.
-func TestCollectBesideAFlood(t *testing.T) {
+// Collecting completions ends even while others post as fast as it polls.
+func TestCollectEndsUnderLoad(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	d.cq.CQE = 100
 	polled := 0
@@ -202,14 +202,14 @@ func TestCollectBesideAFlood(t *testing.T) {
 	q, err := NewCompletionQueue(&d.cq, QueueOptions{})
 	require.NoError(t, err)
 	require.NoError(t, q.collect())
-	assert.Greater(t, len(q.aside), 100, "all that the queue holds")
+	assert.Greater(t, len(q.aside), 100, "the queue's full depth")
 	assert.Less(t, len(q.aside), 200)
 	for i, wc := range q.aside {
 		assert.EqualValues(t, i, wc.WRID)
 	}
 }
 
-// trackedAs returns what completes in the queue under the number of a queue pair.
+// trackedAs returns the queues tracked under a queue pair number.
 func (q *CompletionQueue) trackedAs(qpNum uint32) trackedQueues {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -219,14 +219,14 @@ func (q *CompletionQueue) trackedAs(qpNum uint32) trackedQueues {
 	return trackedQueues{}
 }
 
-// marked returns how many markers of drains are outstanding.
+// outstandingMarkers returns the number of outstanding drain markers.
 func (q *CompletionQueue) outstandingMarkers() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.markers)
 }
 
-// replacePath makes polls go by another path, and returns the one before.
+// replacePath installs another path for polls and returns the previous one.
 func (q *CompletionQueue) replacePath(p Path) (before Path) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -103,7 +103,7 @@ func (e *Endpoint) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// localEnd is what a queue pair has chosen for its own end.
+// localEnd holds the port, the GID and the PSN chosen for the local end of a connection.
 type localEnd struct {
 	decided  bool
 	port     uint8
@@ -198,7 +198,7 @@ func (q *QP) decide(on GIDQuery) error {
 		return err
 	}
 	var b [4]byte
-	rand.Read(b[:]) // which nobody can guess
+	rand.Read(b[:]) // unpredictable for others
 	psn := binary.NativeEndian.Uint32(b[:]) & 0xffffff
 	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU,
 		ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
@@ -229,10 +229,9 @@ func (q *QP) Connect(peer Endpoint) error {
 }
 
 // ConnectAttr returns the attributes that Connect uses, so that they can be changed for ConnectWith: random PSNs of
-// both ends, the smaller of both MTUs, and the defaults above. The traffic class is DSCP << 2. Access contains
-// everything that peers can be allowed; the memory regions decide what they can reach. MaxRdAtomic is the smaller of
-// what both ends can do, and 1 if the peer's endpoint does not say what it serves. With 0, a checked queue refuses
-// reads and atomic operations.
+// both ends, the smaller of both MTUs, and the defaults above. The traffic class is DSCP << 2. Access contains every
+// remote access flag; the memory regions restrict access further. MaxRdAtomic is the smaller of the limits of both
+// ends, or 1 if the peer's endpoint has none. With 0, a checked queue rejects reads and atomic operations.
 //
 // Man: ibv_modify_qp(3)
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
@@ -328,12 +327,13 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	}
 	err := q.connect(*attr)
 	if err != nil && q.state() != ibv.QPS_RESET {
-		q.modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) // the first error says more than this one's
+		q.modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) // the first error is the useful one
 	}
 	return err
 }
 
-// realState is the state for an error's text, as the device has it: a queue pair that broke was moved by nobody.
+// realState is the device's state, for error texts. It differs from State after the device itself moved the queue pair
+// to ERR.
 func (q *QP) realState() string {
 	known := q.state()
 	attr, _, err := q.Query(ibv.QP_STATE)

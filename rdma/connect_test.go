@@ -16,9 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestConnectAllowsWhatThereIs: what peers reach is up to memory regions, so a connection allows all that its type and
-// its device have.
-func TestConnectAllowsWhatThereIs(t *testing.T) {
+// TestConnectAllowsAllAccess: a connection allows every access of its type and device; the memory regions restrict it.
+func TestConnectAllowsAllAccess(t *testing.T) {
 	pd := softPD(t)
 	const plain = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 	for kind, want := range map[ibv.QPType]ibv.AccessFlags{ibv.QPT_RC: plain | ibv.ACCESS_REMOTE_ATOMIC,
@@ -32,8 +31,8 @@ func TestConnectAllowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestConnectTakesWhatBothHave: the smaller MTU, and as many reads and atomics at once as the peer serves.
-func TestConnectTakesWhatBothHave(t *testing.T) {
+// TestConnectUsesCommonLimits: Connect uses the smaller MTU, and the number of reads and atomics that the peer accepts.
+func TestConnectUsesCommonLimits(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
@@ -43,18 +42,19 @@ func TestConnectTakesWhatBothHave(t *testing.T) {
 		peer.MTU = mtu
 		attr, err := e.qp.ConnectAttr(peer)
 		require.NoError(t, err)
-		assert.Equal(t, want, attr.PathMTU, "a peer with %v", mtu)
+		assert.Equal(t, want, attr.PathMTU, "peer's MTU %v", mtu)
 	}
 	for most, want := range map[uint8]uint8{0: 1, 3: 3, DefaultReadAtomic: DefaultReadAtomic, 255: DefaultReadAtomic} {
 		peer := own
 		peer.ReadAtomic = most
 		attr, err := e.qp.ConnectAttr(peer)
 		require.NoError(t, err)
-		assert.Equal(t, want, attr.MaxRdAtomic, "a peer that serves %d", most)
+		assert.Equal(t, want, attr.MaxRdAtomic, "peer accepts %d", most)
 	}
 }
 
-// TestEndpointText: what was marshalled is read again, and what is no endpoint is refused and changes nothing.
+// TestEndpointText: a marshaled endpoint can be unmarshaled. Invalid text is rejected and leaves the endpoint
+// unchanged.
 func TestEndpointText(t *testing.T) {
 	full := Endpoint{QPNum: 0xffffff, PSN: 0xffffff, LID: 0xffff, MTU: ibv.MTU_4096, ReadAtomic: 255, QKey: 0xffffffff}
 	*full.GID.Raw() = netip.MustParseAddr("::ffff:10.0.0.1").As16()
@@ -76,19 +76,18 @@ func TestEndpointText(t *testing.T) {
 	assert.Equal(t, Endpoint{QPNum: 7}, e)
 }
 
-// TestSourceIsWhatWasChosen: entries of one GID differ in their type, or in the interface and its VLAN, and a path
-// leads through the one that was chosen.
-func TestSourceIsWhatWasChosen(t *testing.T) {
+// TestSourceGID: entries with the same GID differ in type, interface or VLAN, and Connect uses the selected entry.
+func TestSourceGID(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
 	require.NoError(t, err)
-	_, ok := gid.Choose(e.qp.local.source, []ibv.GIDEntry{chosen})
+	_, ok := gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{chosen})
 	assert.True(t, ok)
 	other := chosen
 	other.GIDType = ibv.GID_TYPE_ROCE_V1
-	_, ok = gid.Choose(e.qp.local.source, []ibv.GIDEntry{other})
+	_, ok = gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{other})
 	assert.False(t, ok)
 	path, err := e.qp.Path(own)
 	require.NoError(t, err)
@@ -100,8 +99,8 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 		source.String())
 }
 
-// TestConnectSaysWhichAttribute is wrong, and what would be right.
-func TestConnectSaysWhichAttribute(t *testing.T) {
+// TestConnectErrorNamesAttribute: the error names the wrong attribute and suggests a valid value.
+func TestConnectErrorNamesAttribute(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	for want, change := range map[string]func(*ibv.QPAttr){
 		"port_num is 9; it must be from 1 to 1":                              func(a *ibv.QPAttr) { a.PortNum = 9 },
@@ -150,8 +149,8 @@ func TestConnectSaysWhichAttribute(t *testing.T) {
 	assert.ErrorContains(t, err, "port 7, which the device does not have")
 }
 
-// TestPathsThatSomeDevicesRefuse takes them for what they are: the software device lets them pass.
-func TestPathsThatSomeDevicesRefuse(t *testing.T) {
+// TestPathsThatSomeDevicesReject: the software device accepts paths that some devices reject.
+func TestPathsThatSomeDevicesReject(t *testing.T) {
 	fabric, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{MTU: ibv.MTU_1024}}})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")
@@ -186,9 +185,9 @@ func TestPathsThatSomeDevicesRefuse(t *testing.T) {
 	}
 }
 
-// TestReadsThatTheDepthForbids: Soft-RoCE never carries out a read or an atomic operation with max_rd_atomic 0, and
-// says nothing.
-func TestReadsThatTheDepthForbids(t *testing.T) {
+// TestReadsNeedDepth: with max_rd_atomic 0, Soft-RoCE accepts a read or an atomic operation and never executes it, so
+// the checks reject it.
+func TestReadsNeedDepth(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
@@ -213,14 +212,14 @@ func TestReadsThatTheDepthForbids(t *testing.T) {
 	assert.NoError(t, post(func(b *SendBatch) SendRequest { return b.Write(1, 0, 0) }))
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	require.NoError(t, e.qp.Connect(Endpoint{QPNum: own.QPNum, PSN: own.PSN, GID: own.GID}))
-	assert.NoError(t, post(read), "an endpoint that does not say what its end serves")
+	assert.NoError(t, post(read), "endpoint without a read limit")
 	got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, got.MaxRdAtomic)
 }
 
-// TestQueriedDepth: after another library has connected a queue pair, a query tells the checks that there are no reads,
-// except on iWARP, whose drivers may leave the number 0.
+// TestQueriedDepth: after another library has connected a queue pair, a query updates the read limit of the checks,
+// except on iWARP, whose drivers may leave it 0.
 func TestQueriedDepth(t *testing.T) {
 	for transport, forbidden := range map[ibv.TransportType]bool{ibv.TRANSPORT_IB: true, ibv.TRANSPORT_IWARP: false} {
 		e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
@@ -230,7 +229,7 @@ func TestQueriedDepth(t *testing.T) {
 		require.NoError(t, err)
 		attr.MaxRdAtomic = 0
 		require.NoError(t, e.qp.ConnectWith(attr))
-		e.qp.limitReads(1) // the checks know of no connection
+		e.qp.limitReads(1) // as before the connection
 		e.qp.device.info.Transport = transport
 		got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
 		require.NoError(t, err)
@@ -242,8 +241,8 @@ func TestQueriedDepth(t *testing.T) {
 	}
 }
 
-// TestConnectToNobody: the GID that nobody has is named, and that which the path begins at.
-func TestConnectToNobody(t *testing.T) {
+// TestConnectToUnreachableGID: the error names the destination GID and the source GID.
+func TestConnectToUnreachableGID(t *testing.T) {
 	pd := softPD(t)
 	e := newSoftEnd(t, pd, ibv.QPT_RC)
 	peer, err := e.qp.Endpoint()
@@ -260,8 +259,8 @@ func TestConnectToNobody(t *testing.T) {
 	assert.ErrorContains(t, err, "the path leads through port 7, which the device does not have")
 }
 
-// TestConnectToNoQueuePair: connecting does not ask the peer, so it succeeds without one; the first request tells.
-func TestConnectToNoQueuePair(t *testing.T) {
+// TestConnectToMissingQP: Connect does not contact the peer, so it succeeds without one. The first request fails.
+func TestConnectToMissingQP(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	peer, err := e.qp.Endpoint()

@@ -27,7 +27,7 @@ func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
 	if attr == nil {
 		attr = new(ibv.CountersInitAttr)
 	}
-	err := birth(d, &n.object, &n.c, n, "ibv_create_counters",
+	err := createObject(d, &n.object, &n.c, n, "ibv_create_counters",
 		func() (*ibv.Counters, error) { return libibverbs.CreateCounters(d.c, attr) }, libibverbs.DestroyCounters,
 		func(*ibv.Counters) string { return fmt.Sprintf("counters on %s", d.name) })
 	return made(n, err)

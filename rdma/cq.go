@@ -18,13 +18,13 @@ import (
 // CQ is a completion queue.
 //
 // Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
-// its queue pairs, so a queue pair fills up if nobody polls its completions.
+// its queue pairs, so a queue pair fills up unless its completions are polled.
 //
-// Closing a queue takes its completions out of the device's completion queue, on every device, and keeps them in Go's
-// memory for the next polls. There they take no room, so the next queue pair can be created at once. Poll may therefore
-// return more completions than Len. Only where tags are matched by libmlx5 do completions stay in the device's queue.
+// Closing a queue pair moves its completions from the device's completion queue to Go's memory, where the next polls
+// find them. They no longer take room, so another queue pair can be created at once. Poll may therefore return more
+// completions than Len. Only completions of tag matching by libmlx5 stay in the device's queue.
 //
-// A CQ takes 736 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
+// A CQ takes 736 bytes of Go's memory in addition to C's, and 43 to 128 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
@@ -34,8 +34,8 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
-	native  *datapath.Native
-	users   atomic.Pointer[CompletionQueue] // queue; or one that says no while its consumer polls it
+	native  *directQueue
+	users   atomic.Pointer[CompletionQueue] // queue, or one that rejects polls while a Poller or Calls polls it
 
 	event   chan struct{} // holds a token if there may be completions to poll
 	waiters atomic.Int32
@@ -56,10 +56,10 @@ type CQ struct {
 	flushing bool             // C waits for the acknowledgement of every event
 }
 
-// extended is what an extended queue has besides.
+// extended holds the additional state of an extended queue.
 type extended struct {
 	c       *ibv.CQEx
-	values  ibv.CreateCQWCFlags // that it has of each completion
+	values  ibv.CreateCQWCFlags // values of each completion
 	options QueueOptions
 }
 
@@ -156,12 +156,12 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		o.Path, q.native, err = datapath.NativeOf(o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
+		o.Path, q.native, err = directQueueOf(o.Path, func(m datapath.Maker) (datapath.Queue, error) { return m.CQ(c) })
 		if err == nil {
 			q.queue, err = newOwnCompletionQueue(c, o)
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
+			q.native.destroy(func() error { return libibverbs.DestroyCQ(c) })
 			return nil, err
 		}
 		if q.ex != nil {
@@ -172,11 +172,11 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		return c, nil
 	}
 	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { q.queue.refuse(nil) }}
-	return birth(d, &q.object, &q.c, q, verb, creating, q.destroyC,
+	return createObject(d, &q.object, &q.c, q, verb, creating, q.destroyC,
 		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d on %s", c.Handle, d.name) }, parents...)
 }
 
-// unfitCQ says why no queue can have this number of completions, or returns "".
+// unfitCQ returns the reason why no queue can hold this number of completions, or "".
 func unfitCQ(entries int) string {
 	switch {
 	case entries < 1:
@@ -198,22 +198,22 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
-	misuse := q.native.Misuse("Close", q.name)
-	if err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) }); err != nil {
+	misuse := q.native.misuse("Close", q.name)
+	if err := q.native.destroy(func() error { return libibverbs.DestroyCQ(c) }); err != nil {
 		q.acknowledgeAll(false)
 		return err
 	}
-	return lately(misuse)
+	return late(misuse)
 }
 
 // drainMarker is a work request after all others.
 type drainMarker struct {
 	cq   *CQ
 	id   uint64
-	done <-chan struct{} // nil: there is none
+	done <-chan struct{} // nil: no marker
 }
 
-// forget gives up a marker that was not posted or has no completion.
+// forget drops a marker that was not posted or will not complete.
 func (m *drainMarker) forget() {
 	if m.done != nil {
 		m.cq.queue.unmark(m.id)
@@ -256,7 +256,7 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	return q.users.Load().Poll(dst)
 }
 
-// notForUsers says why the queue's users may not poll, or returns nil.
+// notForUsers returns the error of a poll while a Poller or Calls polls the queue, or nil.
 func (q *CQ) notForUsers(verb string) error {
 	if q.queue == nil {
 		return q.use(verb) // which refuses the zero value
@@ -273,7 +273,7 @@ func (q *CQ) consumed(verb string, calls bool) error {
 		", which takes all completions: poll or wait there", Err: ErrInUse}
 }
 
-// consumer names what polls a queue in place of its users.
+// consumer names the consumer of a queue in error texts.
 func consumer(calls bool) string {
 	if calls {
 		return "Calls"
@@ -281,10 +281,10 @@ func consumer(calls bool) string {
 	return "a Poller"
 }
 
-// PollProgram polls an extended queue with a program for it, without waiting; see [CQ.NewPollProgram]. Slots are given
-// back as with Poll, if the program reads the values that this needs. The slice belongs to the program and is valid
+// PollProgram polls an extended queue with a program for it, without waiting; see [CQ.NewPollProgram]. Slots are
+// released as by Poll, if the program reads the values needed for that. The slice belongs to the program and is valid
 // until it polls again. Completions that a drain, or a move of a queue pair to RESET, has polled have only the values
-// of ibv_poll_cq: times, VLANs, flow tags and tags are 0.
+// of ibv_poll_cq: timestamps, VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/thread"
 )
 
-// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that finds completions: about the time that
-// sleeping and waking cost.
+// DefaultBusyPoll is the time [CQ.Wait] polls before it sleeps, as long as polling finds completions: about the cost of
+// sleeping and waking.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 const (
@@ -21,7 +21,7 @@ const (
 	probes = 8  // one wait in this many polls first even if the last attempt found nothing
 )
 
-// busyPoll says how the waits of a completion queue poll before they sleep.
+// busyPoll is the polling of waits before they sleep.
 type busyPoll struct {
 	most   atomic.Int64 // nanoseconds
 	pays   atomic.Bool  // the last attempt found completions
@@ -29,7 +29,7 @@ type busyPoll struct {
 }
 
 // SetBusyPoll sets how long Wait polls before it sleeps: initially [DefaultBusyPoll]; 0 turns it off. If nothing comes
-// in that time, Wait stops polling, except for one wait in eight. The goroutine yields to others meanwhile.
+// in that time, Wait stops polling, except for one wait in eight. The goroutine yields to others while it polls.
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
 // linger polls for a while before a wait sleeps.
@@ -54,7 +54,7 @@ func (q *CQ) linger(to into) (n int, err error) {
 	return 0, nil
 }
 
-// takeOften polls some times.
+// takeOften polls up to looks times.
 func (q *CQ) takeOften(to into) (n int, err error) {
 	if to.program == nil {
 		return q.queue.pollOften(to.wcs, looks)
@@ -67,8 +67,8 @@ func (q *CQ) takeOften(to into) (n int, err error) {
 	return n, err
 }
 
-// WaitBusy polls until there is at least one completion, without sleeping. It uses a whole processor for the lowest
-// latency; see [PinThread]. It needs no channel. Everything else is as with Wait.
+// WaitBusy polls until there is at least one completion, without sleeping. It keeps one processor busy to reach the
+// lowest latency; see [PinThread]. It needs no channel. Otherwise it behaves like Wait.
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {

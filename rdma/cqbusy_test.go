@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then,
-// and can be turned off.
+// TestBusyPoll: polling before sleeping finds completions that arrive in time, stops when it finds none, is retried now
+// and then, and can be disabled.
 func TestBusyPoll(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	self, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	require.NoError(t, e.qp.Connect(self))
 	wcs := make([]ibv.WC, 1)
-	polls := 0 // counted, since a busy machine stretches times
+	polls := 0 // counted, because times vary on a busy machine
 	poll := e.cq.queue.replacePath(polling(func() { polls++ }))
 	lingers := func() bool {
 		polls = 0
@@ -32,9 +32,9 @@ func TestBusyPoll(t *testing.T) {
 	e.cq.SetBusyPoll(10 * time.Millisecond)
 	assert.True(t, lingers())
 	for range probes - 1 {
-		assert.False(t, lingers(), "it was in vain")
+		assert.False(t, lingers(), "polling found nothing")
 	}
-	assert.True(t, lingers(), "now and then")
+	assert.True(t, lingers(), "retried")
 
 	e.cq.queue.replacePath(poll)
 	e.cq.SetBusyPoll(10 * time.Second)
@@ -56,5 +56,5 @@ func TestBusyPoll(t *testing.T) {
 	n, err = e.cq.linger(into{wcs: wcs})
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	assert.True(t, e.cq.busy.pays.Load(), "nothing was tried")
+	assert.True(t, e.cq.busy.pays.Load(), "polling was not retried")
 }

@@ -23,7 +23,8 @@ func (q *CQ) Free() int {
 	return q.entries - q.taken
 }
 
-// Resize changes the number of completions that the queue holds. It cannot be lower than what the queue pairs may need.
+// Resize changes the number of completions that the queue holds. It cannot be lower than the number that the queue
+// pairs may need.
 //
 // C: ibv_resize_cq
 //
@@ -60,8 +61,8 @@ func (q *CQ) Resize(entries int) error {
 	return nil
 }
 
-// admit reserves room for the completions of a queue pair, a work queue or a shared receive queue: n of its own
-// requests, and those of the shared receive queue srq, which may be nil and counts once.
+// admit reserves room for the completions of a queue pair, a work queue or a shared receive queue: n for its requests,
+// and the depth of srq, which may be nil and counts once for all its queue pairs.
 func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -112,7 +113,7 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	return nil
 }
 
-// dismiss gives back the room that admit reserved.
+// dismiss releases the room that admit reserved.
 func (q *CQ) dismiss(n int, srq *SRQ) {
 	q.room.Lock()
 	defer q.room.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// ReqNotify asks for one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
-// because earlier completions cause no event. Wait does all of this.
+// ReqNotify requests one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
+// because earlier completions cause no event. Wait does both.
 //
 // C: ibv_req_notify_cq
 //
@@ -29,11 +29,10 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
 }
 
-// Wait polls until there is at least one completion, and sleeps in between; only the goroutine sleeps, not a thread.
-// Before it sleeps it polls for a while, as long as that finds completions: see [CQ.SetBusyPoll]. The queue needs a
-// channel. Any number of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay
-// posted, and their memory belongs to the device. Wait fails if the queue is closed or overruns, if its device is gone,
-// or if dst has no room.
+// Wait polls until there is at least one completion. Between polls only the goroutine sleeps, not its thread. Before it
+// sleeps it polls for a while, if that has paid off before: see [CQ.SetBusyPoll]. The queue needs a channel. Any number
+// of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay posted, and their memory
+// belongs to the device. Wait fails if the queue is closed or overruns, if its device is gone, or if dst has no room.
 //
 // It does not allocate while it gets the same context again, or contexts that end together with it: the channel keeps
 // the context of the last wait until the context ends, another goroutine waits, or a queue of the channel is closed. A
@@ -46,15 +45,14 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return q.wait(ctx, dst, false)
 }
 
-// WaitSolicited is Wait that goes on sleeping until a completion is solicited (the sender set IBV_SEND_SOLICITED) or
-// failed.
+// WaitSolicited is like Wait, but sleeps until a completion is solicited (the sender set IBV_SEND_SOLICITED) or failed.
 //
 // Man: ibv_req_notify_cq(3)
 func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return q.wait(ctx, dst, true)
 }
 
-// WaitProgram is [CQ.PollProgram] that waits until there is at least one completion. It sleeps like Wait, or polls like
+// WaitProgram waits like [CQ.Wait] and polls with a program like [CQ.PollProgram]. It sleeps like Wait, or polls like
 // WaitBusy if the queue has no channel.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq
@@ -74,7 +72,7 @@ func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, err
 	return p.polled()[:n], err
 }
 
-// All waits for completions, one after the other, without end:
+// All returns an endless iterator over completions:
 //
 //	for wc, err := range cq.All(ctx) {
 //		if err == nil {
@@ -83,10 +81,10 @@ func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, err
 //		…
 //	}
 //
-// It sleeps like Wait, or polls like WaitBusy if the queue has no channel. An error is that of the wait, and the last
-// thing that All gives; a failed completion is none. All takes no completion before the loop asks for it, so the loop
-// may end at any time, poll and wait by itself, or close queue pairs. It allocates nothing for each completion. Poll
-// and Wait take many completions at once, which costs less.
+// It sleeps like Wait, or polls like WaitBusy if the queue has no channel. An error of the wait is yielded and ends the
+// iteration; a failed completion does not. All polls one completion per iteration, so the loop may end at any time,
+// poll and wait by itself, or close queue pairs. It does not allocate per completion. Poll and Wait return many
+// completions at once, which costs less.
 func (q *CQ) All(ctx context.Context) iter.Seq2[ibv.WC, error] {
 	one := into{wcs: make([]ibv.WC, 1)}
 	return each(func() (ibv.WC, error) {
@@ -116,10 +114,10 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	return q.waitUntil(ctx, into{wcs: dst}, solicited, never)
 }
 
-// into is where a wait puts completions.
+// into is the destination of a wait's completions.
 type into struct {
 	wcs     []ibv.WC     // or
-	program *PollProgram // which has memory of its own
+	program *PollProgram // into the program's memory
 }
 
 // take polls once.
@@ -131,7 +129,7 @@ func (q *CQ) take(to into) (n int, err error) {
 	return len(found), q.ofOther(err)
 }
 
-// notWaited says why a user cannot wait, or returns nil.
+// notWaited returns the error of a wait that cannot begin, or nil.
 func (q *CQ) notWaited(verb string, dst []ibv.WC) error {
 	if err := q.notForUsers(verb); err != nil {
 		return err
@@ -139,7 +137,7 @@ func (q *CQ) notWaited(verb string, dst []ibv.WC) error {
 	return q.roomIn(verb, len(dst))
 }
 
-// roomIn refuses a wait for no completion, which would have no end, or none of use.
+// roomIn rejects a wait into an empty slice, which could never end.
 func (q *CQ) roomIn(verb string, n int) error {
 	if n == 0 {
 		if err := q.failure(); err != nil {
@@ -152,7 +150,7 @@ func (q *CQ) roomIn(verb string, n int) error {
 
 func never() bool { return false }
 
-// waitUntil is Wait that returns nothing if over is true. It calls over after every wake.
+// waitUntil is Wait that also returns when over returns true. It calls over after every wakeup.
 func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if to.program == nil {
@@ -191,7 +189,7 @@ func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func()
 	return n, q.unsignalled("ibv_get_cq_event", err)
 }
 
-// unsignalled is the error of a wait that took too long, with the reason if that may be requests without completions.
+// unsignalled adds a hint to the error of a wait that timed out while unsignaled requests were outstanding.
 func (q *CQ) unsignalled(verb string, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -204,7 +202,7 @@ func (q *CQ) unsignalled(verb string, err error) error {
 		"unless they fail: Signaled asks for one", n, qp), err)
 }
 
-// sleep returns when there may be completions to poll, or with those that it found after arming the queue. One of the
+// sleep returns when there may be completions to poll, or with completions found after arming the queue. One of the
 // waiting goroutines reads the events of the channel for all its queues.
 func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	turn := q.channel.ready.Turn
@@ -234,7 +232,7 @@ func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() boo
 	return q.read(ctx, to, solicited, over)
 }
 
-// arm asks for an event, and polls completions that came before it.
+// arm requests an event, and polls completions that arrived before the request.
 func (q *CQ) arm(to into, solicited bool) (n int, err error) {
 	if err = q.queue.ReqNotify(solicited); err != nil {
 		return 0, wrap("", q.name, err)
@@ -248,8 +246,8 @@ type asleep struct {
 	n         int
 	err       error
 	solicited bool
-	slept     bool // it has looked before
-	got       bool // an event was read, or there is a reason why there is none
+	slept     bool // looked was called before
+	got       bool // an event was read, or none can come
 }
 
 // read arms the queue and reads events of the channel until one is for this queue. Events of other queues wake their
@@ -294,10 +292,10 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 	}
 }
 
-// looked is called by the sleeping goroutine's wait, each time the channel's file may have become readable. It reads an
-// event if there can be one, and otherwise arms the queue. Every later completion causes another call, so a channel
-// without an event is not read, but where events are counted. After a sleep it polls first: the event of what that
-// finds is left to the next wait, and so to a time when the peer may already have its answer.
+// looked is called each time the channel's file may have become readable. It reads an event if there can be one, and
+// otherwise arms the queue. Every later completion causes another call, so a channel without an event is read only
+// where events are counted. After a sleep it polls first and leaves the event to the next wait, so that a peer gets its
+// answer sooner.
 func (q *CQ) looked() bool {
 	s, alone := &q.asleep, q.channel.alone()
 	if s.slept && alone {
@@ -312,7 +310,7 @@ func (q *CQ) looked() bool {
 			if s.got = !alone || q.channel.failure != nil; s.got {
 				return true
 			}
-			if err := q.tookEvent(); err != nil { // what it tells of is found after arming
+			if err := q.tookEvent(); err != nil { // its completion is found after arming
 				s.err = q.goneOr(err)
 				return true
 			}
@@ -330,7 +328,7 @@ func (q *CQ) goneOr(err error) error {
 	return err
 }
 
-// failure says why there is nothing left to wait for, or returns nil.
+// failure returns the error that ends all waits, or nil.
 func (q *CQ) failure() error {
 	if q.isClosed() {
 		return &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed}
@@ -363,7 +361,7 @@ func (q *CQ) wake() {
 	}
 }
 
-// broken records that the device gave up the queue.
+// broken records that the device stopped the queue.
 func (q *CQ) broken(event ibv.EventType) {
 	q.dead.CompareAndSwap(nil,
 		&VerbError{Object: q.name, Errno: syscall.EIO,

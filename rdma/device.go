@@ -58,7 +58,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 // adoptDevice makes an open context a Device, which owns it from now on. If it fails, it closes the context.
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
-	d.born(info.Name, func() error {
+	d.begin(info.Name, func() error {
 		d.counts.Closed(d)
 		d.events.stop()
 		return release(c)
@@ -82,9 +82,9 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	return ImportDeviceOn(nil, name, commands)
 }
 
-// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open; nil means what
-// GOVERBS_DEVICE says, as without On, and runtime.Native the native library. After an error the descriptor stays the
-// caller's.
+// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open. A nil backend selects that
+// of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is the native library. After an error the caller still owns
+// the descriptor.
 func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
 	backend, err := chosen.Of(backend)
 	if err != nil {
@@ -237,7 +237,7 @@ func (d *Device) Path() Path {
 	return nil
 }
 
-// pathFor puts the device's path into the options of a queue that has none of its own.
+// pathFor sets the device's path in the options of a queue without a path.
 func (d *Device) pathFor(o *QueueOptions) {
 	if d == nil || o.Path != nil { // the zero value is refused elsewhere
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// device is queues whose slots are Go functions: what is posted is kept, and what a test says happens.
+// device provides queues whose slots are Go functions: it records posts and returns the results that a test sets.
 type device struct {
 	context ibv.Context
 	qp      ibv.QP
@@ -23,28 +23,28 @@ type device struct {
 
 	sends [][]ibv.SendWR // lists in the order of their calls
 	recvs [][]ibv.RecvWR
-	fail  int           // the work request of the next call that fails, or none
-	errno runtime.Errno // with which
+	fail  int           // number of the work request that fails in the next call; 0: none
+	errno runtime.Errno // error of the failing call
 	null  bool          // *bad_wr stays NULL
-	wcs   []ibv.WC      // what is polled next
-	only  []bool        // solicited_only of each request for an event
+	wcs   []ibv.WC      // completions of the next poll
+	only  []bool        // solicited_only of each event request
 }
 
 const passes = -1
 
-type nobody struct{}
+type noBackend struct{}
 
-func (nobody) Function(string, string) runtime.Func { return nil }
+func (noBackend) Function(string, string) runtime.Func { return nil }
 
 var space = func() *runtime.Space {
-	s, err := runtime.NewSpace(nobody{})
+	s, err := runtime.NewSpace(noBackend{})
 	if err != nil {
 		panic(err)
 	}
 	return s
 }()
 
-// devices are all there ever were: their addresses are in memory that the collector does not see.
+// devices keeps every device reachable: C structures in uncollected memory hold their addresses.
 var devices []*device
 
 func newDevice(t require.TestingT, qpt ibv.QPType) *device {
@@ -83,7 +83,7 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 	return d
 }
 
-// walk copies a list up to where it fails.
+// walk copies a list up to the request that fails.
 func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T,
 	result uint64) {
 	for p := first; p != 0; p = next(p.Deref()) {
@@ -118,7 +118,7 @@ func sendQueue(t testing.TB, d *device, o QueueOptions) *SendQueue {
 	return q
 }
 
-// writes fills a batch with ids from first on; the last one is signalled.
+// writes fills a batch with n writes with ids from first on; the last one is signaled.
 func writes(b *SendBatch, first uint64, n int) *SendBatch {
 	b.Reset()
 	for i := range uint64(n) {

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
+	kernel "github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -52,7 +53,7 @@ func Devices() ([]DeviceInfo, error) {
 	return all, err
 }
 
-// noRDMA reports whether an error of the list of devices means that there can be none here.
+// noRDMA reports whether an error of the list of devices means that this system has no RDMA.
 func noRDMA(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOENT)
 }
@@ -107,16 +108,19 @@ func listReason(err error) string {
 	return ""
 }
 
-// Open opens the device with a name: of the native library or, like "soft0", of the built-in software fabric. If both
-// have the name, Open takes the native library's device.
+// Open opens a device by name: one of the native library or, like "soft0", of the built-in software fabric. If both
+// have the name, Open opens the native library's device.
 //
 // A name with an address of this machine, like "soft@192.0.2.1", "soft@2001:db8::1" or "soft@fe80::1%eth0", opens a
-// software device that speaks RoCE v2 over UDP port 4791 to devices at other addresses: of other processes and hosts,
-// of Soft-RoCE, and adapters. See soft.Named. Peers can reach such a device: docs/wire.md says what that means.
+// software device that speaks RoCE v2 over UDP port 4791 to devices at other addresses: software devices of other
+// processes and hosts, Soft-RoCE, and adapters. See soft.Named. Such a device is reachable from the network:
+// docs/wire.md describes the consequences.
 //
-// Without a name, Open takes that of the environment variable GOVERBS_DEVICE. If it is not set either, Open takes the
-// native library's first device. Programs with more rights than their user (set-uid, set-gid, file capabilities) ignore
-// the variable.
+// A name like "native:rxe0" opens the kernel's device without rdma-core; see package native.
+//
+// Without a name, Open uses the environment variable GOVERBS_DEVICE. If that is not set, it opens the native library's
+// first device. Programs with more privileges than their user (set-uid, set-gid, file capabilities) ignore the
+// variable.
 //
 // C: ibv_open_device
 //
@@ -135,7 +139,10 @@ func Open(name string) (*Device, error) {
 		}
 		return OpenOn(fabric, device)
 	}
-	if !named { // rdma/cm goes by the same order
+	if kernelName, ok := strings.CutPrefix(name, kernel.Prefix); ok {
+		return openNative(kernelName)
+	}
+	if !named { // rdma/cm has the same order
 		if fabric, err := chosen.Backend(); err == nil && fabric != runtime.Native {
 			return OpenOn(fabric, name)
 		}
@@ -159,6 +166,19 @@ func Open(name string) (*Device, error) {
 	}
 	if errors.As(err, &unknown) { // there is no native library that could have it either
 		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
+	}
+	return d, err
+}
+
+// openNative opens a device of the kernel without rdma-core.
+func openNative(name string) (*Device, error) {
+	backend, err := kernel.Open()
+	if err != nil {
+		return nil, err
+	}
+	d, err := OpenOn(backend, name)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		err = explain("", "", "its driver needs rdma-core: open it without "+kernel.Prefix, err)
 	}
 	return d, err
 }
@@ -213,13 +233,13 @@ func names(all []DeviceInfo) (names []string) {
 	return names
 }
 
-// UnknownDeviceError says that no device has the name, and lists the devices. errors.Is finds ENOENT in it.
+// UnknownDeviceError reports that no device has the name, and lists the devices. errors.Is matches ENOENT.
 type UnknownDeviceError struct {
 	Name  string
 	Known []string
 }
 
-// Error returns the name and the names of the devices, and how a software device with an address is named.
+// Error returns the unknown name and the known ones.
 func (e *UnknownDeviceError) Error() string {
 	form := ""
 	if strings.HasPrefix(e.Name, "soft") {

@@ -39,7 +39,7 @@ func (d *Device) Query() (*ibv.DeviceAttr, error) {
 	return a, d.query("ibv_query_device", func() error { return libibverbs.QueryDevice(d.c, a) })
 }
 
-// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not know are 0.
+// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not report are 0.
 //
 // C: ibv_query_device_ex
 //
@@ -108,9 +108,9 @@ func (d *Device) PortSpeed(port uint8) (mbps uint64, err error) {
 	return speed * unit, err
 }
 
-// HWCounters returns what the driver counts at a port: packets, what was sent again, errors. Names are those of the
-// files in /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those
-// of software devices. It reads a file for each counter. Where a driver has none, errors.Is finds fs.ErrNotExist.
+// HWCounters returns the driver's counters of a port: packets, retransmissions, errors. Names are those of the files in
+// /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those of
+// software devices. It reads a file for each counter. If a driver has no counters, errors.Is matches fs.ErrNotExist.
 func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 	const verb = "HWCounters"
 	if _, err := d.Port(port); err != nil {
@@ -140,7 +140,7 @@ func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 		if err != nil {
 			return nil, wrap(verb, d.name, err)
 		}
-		if f.Name() == "lifespan" { // how old they may be, in milliseconds
+		if f.Name() == "lifespan" { // the refresh interval in milliseconds, not a counter
 			continue
 		}
 		if all[f.Name()], err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {
@@ -217,21 +217,17 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 }
 
 // GIDQuery describes a GID. A field that is not set matches every GID.
-//
-// Fields:
-//
-//	Port      uint8        // 0: any
-//	Address   netip.Addr   // of the network interface; peers use it
-//	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
-//	Interface string       // name of the network interface: "eth0"
-//	VLAN      *uint16      // of the interface; 0: none
-//	GID       *ibv.GID     // exactly this GID
-//
-// Methods, whose whole documentation go doc rdma/internal/gid.Query has:
-//
-//	// String describes the query: "with port 1, address 10.0.0.1".
-//	String() string
-type GIDQuery = gid.Query
+type GIDQuery struct {
+	Port      uint8        // 0: any
+	Address   netip.Addr   // of the network interface; peers use it
+	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
+	Interface string       // name of the network interface: "eth0"
+	VLAN      *uint16      // of the interface; 0: none
+	GID       *ibv.GID     // exactly this GID
+}
+
+// String describes the query: "with port 1, address 10.0.0.1".
+func (q GIDQuery) String() string { return gid.Query(q).String() }
 
 // GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
 // one.
@@ -251,7 +247,7 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	if err != nil {
 		return ibv.GIDEntry{}, err
 	}
-	e, ok := gid.Choose(q, all)
+	e, ok := gid.Choose(gid.Query(q), all)
 	if !ok {
 		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: syscall.ENOENT,
 			Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}

@@ -51,7 +51,7 @@ func (d *Device) ImportDM(handle uint32) (*DM, error) {
 }
 
 func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
-	err := birth(d, &m.object, &m.c, m, verb, create, destroy,
+	err := createObject(d, &m.object, &m.c, m, verb, create, destroy,
 		func(c *ibv.DM) string { return fmt.Sprintf("DM %d on %s", c.Handle, d.name) })
 	return made(m, err)
 }
@@ -75,9 +75,9 @@ func (m *DM) within(verb string, off int64, n int) (int, error) {
 	return int(m.length - uint64(off)), io.EOF
 }
 
-// WriteAt copies b to the memory, starting at an offset. The device may be using the memory meanwhile. Bytes that do
-// not fit are not written, and the error says so. Offsets and lengths are multiples of 4, which devices of mlx5 demand,
-// and so the software device.
+// WriteAt copies b to the memory, starting at an offset. The device may use the memory at the same time. Bytes that do
+// not fit are not written, and the error is io.ErrShortWrite. Offsets and lengths are multiples of 4, as mlx5 and
+// software devices require.
 //
 // C: ibv_memcpy_to_dm
 //
@@ -131,7 +131,7 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// uncopied says why nothing was copied.
+// uncopied returns the error of a copy that failed.
 func (m *DM) uncopied(verb string, off int64, n int, err error) error {
 	if errors.Is(err, syscall.EINVAL) && (off%4 != 0 || n%4 != 0) {
 		return explain(verb, m.name, fmt.Sprintf("%d bytes at %d: both have to be multiples of 4", n, off), err)

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
+func TestDeviceMemoryBounds(t *testing.T) {
 	f, d, pd := fakePD(t)
 	memory := make([]byte, 16)
 	bytes := func(p uintptr, n uintptr) []byte { return unsafe.Slice(ibv.Ptr[byte](p).Deref(), n) }
@@ -71,7 +71,7 @@ func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 		"free_dm", "ibv_import_dm", "ibv_unimport_dm"}, f.Took())
 }
 
-func TestABufferOfTheProvider(t *testing.T) {
+func TestProviderBuffer(t *testing.T) {
 	f, _, pd := fakePD(t)
 	memory := fakedevice.Object[[64]byte](f)
 	f.Do["ibv_alloc_buf"] = func(a []uintptr) uintptr {

@@ -27,7 +27,7 @@ func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
 		return nil, noAttributes("ibv_alloc_dmah", d.name)
 	}
 	h := &DMAH{}
-	err := birth(d, &h.object, &h.c, h, "ibv_alloc_dmah",
+	err := createObject(d, &h.object, &h.c, h, "ibv_alloc_dmah",
 		func() (*ibv.DMAH, error) { return libibverbs.AllocDMAH(d.c, attr) }, libibverbs.DeallocDMAH,
 		func(*ibv.DMAH) string { return fmt.Sprintf("DMA handle on %s", d.name) })
 	return made(h, err)

@@ -12,27 +12,25 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// lastWQEWait is how long a drain waits, after its own requests are done, for the event that the queue pair takes no
-// more receives of its shared receive queue. A device that raises the event does so at once. Tests change it.
+// lastWQEWait is the time a drain waits, after its own requests are done, for IBV_EVENT_QP_LAST_WQE_REACHED. A device
+// that raises the event does so at once. Tests change it.
 var lastWQEWait = 500 * time.Millisecond
 
 // Drain moves the queue pair to ERR and returns when all posted work has completed: the memory of all requests belongs
-// to the user again. Posts fail meanwhile. The completions can be polled as usual, at the same time or afterwards;
-// Drain keeps those that it polls itself. With a shared receive queue, Drain waits for the event that the queue pair
-// takes no more receives. If the event does not come, as usually on Soft-RoCE, Drain returns after half a second, and
-// later drains on that device at once; receives that the queue pair has taken then belong to the device until Close.
-// Events from before RESET do not count. Only an event that the device raised later than that, for a queue pair that
-// has broken by itself since, could be taken for the new one.
+// to the caller again. Posts fail until it returns. The completions can be polled as usual, at the same time or
+// afterwards; Drain keeps those that it polls itself. With a shared receive queue, Drain waits for
+// IBV_EVENT_QP_LAST_WQE_REACHED. If the event does not come, as is usual on Soft-RoCE, Drain returns after half a
+// second, and later drains on that device return at once; receives that the queue pair has taken then belong to the
+// device until Close. Events from before RESET do not count.
 //
-// On EFA and erdma, Drain waits until each request that the queue pair has counted is complete: one that is Unchecked
-// cannot be drained there. Behind sends on erdma, whose library takes none in ERR, it first posts a write of no bytes;
-// where that is too late, because C has moved the queue pair to ERR, it waits in vain for sends that have succeeded
-// without a signal. Of a queue pair of another provider's own type (IBV_QPT_DRIVER), Drain waits for receives alone,
-// and takes sends that have completed by then.
+// On EFA and erdma, Drain waits until each counted request has completed: an Unchecked queue pair cannot be drained
+// there. Because the erdma library rejects sends in ERR, Drain first posts a write of no bytes there; if C has already
+// moved the queue pair to ERR, Drain never sees the end of sends that succeeded unsignaled. On queue pairs of type
+// IBV_QPT_DRIVER of other providers, Drain waits for receives only.
 //
-// If ctx ends or the queue pair is closed, Drain gives up; another Drain goes on. Draining a drained queue pair does
-// nothing. To use the queue pair again, move it to RESET. mana's library takes no requests in ERR, and cannot be
-// drained: Drain then fails as a post does, and the queue pair stays in ERR.
+// If ctx ends or the queue pair is closed, Drain returns an error; another Drain continues. Draining a drained queue
+// pair does nothing. To use the queue pair again, move it to RESET. The mana library rejects requests in ERR and cannot
+// be drained: Drain fails, and the queue pair stays in ERR.
 //
 // Man: ibv_modify_qp(3), ibv_get_async_event(3)
 func (q *QP) Drain(ctx context.Context) error {
@@ -45,14 +43,14 @@ func (q *QP) Drain(ctx context.Context) error {
 	q.refuse(&VerbError{Object: q.name, Errno: syscall.EBUSY,
 		Reason: "it is being drained, and takes no work requests until that ends"})
 	defer q.refuse(nil)
-	if err := q.native.Misuse("Drain", q.name); err != nil {
+	if err := q.native.misuse("Drain", q.name); err != nil {
 		return err
 	}
-	return q.drain(patience{ctx, q.ends.done()})
+	return q.drain(drainContext{ctx, q.ends.done()})
 }
 
 // drain is Drain of a queue pair that refuses posts. The caller holds changes.
-func (q *QP) drain(p patience) error {
+func (q *QP) drain(p drainContext) error {
 	if q.state() == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
 		return nil
 	}
@@ -73,8 +71,8 @@ func (q *QP) drain(p patience) error {
 func (q *QP) fail() error { return q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE) }
 
 // flush moves the queue pair to ERR, and waits until a marker after all other requests in each queue has completed. It
-// first waits for the marker of a drain that gave up, because each queue has room for one.
-func (q *QP) flush(p patience) error {
+// first waits for the marker of a drain that was canceled, because each queue has room for one.
+func (q *QP) flush(p drainContext) error {
 	leave, err := q.alone(p)
 	if err != nil {
 		return err
@@ -123,7 +121,7 @@ func (q *QP) flush(p patience) error {
 }
 
 // alone makes this the only drain of its completion queues, which have room for the markers of one drain.
-func (q *QP) alone(p patience) (leave func(), err error) {
+func (q *QP) alone(p drainContext) (leave func(), err error) {
 	all := []*CQ{q.sendCQ, q.recvCQ}
 	if q.sendCQ == q.recvCQ {
 		all = all[:1]
@@ -155,7 +153,7 @@ func giveBack(all []*CQ) {
 
 // awaitLastWQE waits for the event that the queue pair takes no more receives of its shared receive queue, unless the
 // device is known not to raise it.
-func (q *QP) awaitLastWQE(p patience) error {
+func (q *QP) awaitLastWQE(p drainContext) error {
 	timer := time.NewTimer(lastWQEWait)
 	defer timer.Stop()
 	if q.device.keepsLastWQE.Load() {
@@ -173,7 +171,7 @@ func (q *QP) awaitLastWQE(p patience) error {
 
 // flushERDMA is flush for liberdma, which takes no markers in ERR: that of the sends is posted before, and receives are
 // counted.
-func (q *QP) flushERDMA(p patience) error {
+func (q *QP) flushERDMA(p drainContext) error {
 	if err := q.await(p, &q.sendMark); err != nil {
 		return err
 	}
@@ -195,9 +193,9 @@ func (q *QP) flushERDMA(p patience) error {
 	return q.flushCounted(p)
 }
 
-// flushCounted waits until each counted request has completed. It takes the place of markers, which libefa refuses in
-// ERR; as each of its sends is signaled, none succeeds without a completion.
-func (q *QP) flushCounted(p patience) error {
+// flushCounted waits until each counted request has completed. libefa rejects markers in ERR, and its sends are all
+// signaled, so counting is enough.
+func (q *QP) flushCounted(p drainContext) error {
 	return q.collectUntil(p, nil, func() bool {
 		return (q.send == nil || q.send.idle()) && (q.recv == nil || q.recv.idle())
 	})

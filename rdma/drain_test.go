@@ -20,10 +20,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// bytesOf is the memory of a record.
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
 
-// polled is everything that a queue has now, even if its users may not poll.
+// polled returns all completions of a queue, even if its users may not poll.
 func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	wcs := make([]ibv.WC, 5)
 	for {
@@ -36,7 +35,7 @@ func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	}
 }
 
-// Full queues, checked or not, are drained: every request completes once, and nothing else does.
+// Full queues, checked or not, are drained: every request completes exactly once and no marker is returned.
 func TestDrainOfFullQueues(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
 		for _, unchecked := range []bool{false, true} {
@@ -54,7 +53,7 @@ func TestDrainOfFullQueues(t *testing.T) {
 			assert.Equal(t, idsFrom(100, 16), ids, "%v, unchecked: %v", kind, unchecked)
 			require.NoError(t, e.qp.Drain(soon(t)), "again")
 			assert.Empty(t, polled(t, e.cq))
-			e.receive(200, 16) // in ERR, all at once
+			e.receive(200, 16) // in ERR receives complete at once
 			require.NoError(t, e.qp.Drain(soon(t)), "again")
 			assert.Len(t, polled(t, e.cq), 16)
 			require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
@@ -74,8 +73,7 @@ func idsFrom(first uint64, n int) (all []uint64) {
 	return all
 }
 
-// stuck is a queue pair on whose peer nothing is ever ready, so that what it sends does not complete until it is
-// drained.
+// stuck returns a queue pair whose sends do not complete until it is drained, because its peer never posts a receive.
 func stuck(t *testing.T) (*end, *soft.Fabric) {
 	fabric, err := soft.New(soft.Options{Faults: soft.Faults{NotReady: true}})
 	require.NoError(t, err)
@@ -99,8 +97,8 @@ func stuck(t *testing.T) (*end, *soft.Fabric) {
 	return e, fabric
 }
 
-// What others poll in the course of a drain is theirs, and the rest is there afterwards; all of it once.
-func TestDrainBesideAPoller(t *testing.T) {
+// Completions that others poll during a drain are theirs. The rest is available afterwards, each exactly once.
+func TestDrainDuringPolls(t *testing.T) {
 	for range rounds(t, 100) {
 		e, _ := stuck(t)
 		e.receive(100, 16)
@@ -133,10 +131,10 @@ func TestDrainBesideAPoller(t *testing.T) {
 	}
 }
 
-// A drain that is given up leaves nothing that a user would see; the next one goes on.
+// A canceled drain leaves no visible trace, and the next one continues it.
 func TestCancelledDrain(t *testing.T) {
 	e, _ := stuck(t)
-	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
+	leave, err := e.qp.alone(drainContext{Context: context.Background()}) // another queue pair's drain of the same queue
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -147,24 +145,24 @@ func TestCancelledDrain(t *testing.T) {
 
 	ended, end := context.WithCancel(context.Background())
 	end()
-	poll := e.cq.queue.replacePath(polling(func() {}))           // the markers are posted, and do not come
-	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // it may be given up before
+	poll := e.cq.queue.replacePath(polling(func() {}))           // the markers are posted but do not complete
+	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // the drain may be canceled before
 		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
 	}
-	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker")
+	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker is posted")
 	assert.Equal(t, 2, e.cq.queue.outstandingMarkers())
 	e.cq.queue.replacePath(poll)
-	assert.Len(t, polled(t, e.cq), 16, "the marker is nobody's business, of a cancelled drain either")
+	assert.Len(t, polled(t, e.cq), 16, "polls do not return a marker, not even of a canceled drain")
 	e.receive(100, 2) // behind the marker
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Len(t, polled(t, e.cq), 2)
 	assert.Zero(t, e.cq.queue.outstandingMarkers())
 }
 
-// Close ends a drain that is under way, and drains by itself.
+// Close ends a drain in progress and then drains the queue pair.
 func TestCloseDuringDrain(t *testing.T) {
 	e, _ := stuck(t)
-	leave, err := e.qp.alone(patience{Context: context.Background()})
+	leave, err := e.qp.alone(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained, closed := make(chan error, 1), make(chan error, 1)
 	go func() { drained <- e.qp.Drain(context.Background()) }()
@@ -176,18 +174,17 @@ func TestCloseDuringDrain(t *testing.T) {
 	assert.ErrorIs(t, requireEnd(t, drained), ErrClosed)
 	leave()
 	require.NoError(t, requireEnd(t, closed))
-	assert.Len(t, polled(t, e.cq), 16, "what was outstanding can still be polled")
+	assert.Len(t, polled(t, e.cq), 16, "outstanding requests can still be polled")
 }
 
-// A completion queue that overran has lost completions, perhaps the one that a drain waits for: the drain ends all the
-// same.
-func TestDrainIntoABrokenQueue(t *testing.T) {
+// A completion queue that overran has lost completions, perhaps a drain marker. The drain ends anyway.
+func TestDrainAfterOverrun(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
-	lost := e.cq.mark() // no request bears it
+	lost := e.cq.mark() // not posted with any request
 	ends := make(chan error, 2)
-	go func() { ends <- e.qp.await(patience{Context: context.Background()}, &lost) }()
+	go func() { ends <- e.qp.await(drainContext{Context: context.Background()}, &lost) }()
 	go func() {
-		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq,
+		ends <- e.qp.whileFull(drainContext{Context: context.Background()}, e.cq,
 			func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: syscall.ENOMEM} })
 	}()
 	time.Sleep(5 * time.Millisecond)
@@ -201,7 +198,7 @@ func TestDrainIntoABrokenQueue(t *testing.T) {
 	lost.forget()
 }
 
-// Queue pairs that have two completion queues in opposite order are drained at once.
+// Two queue pairs that use two completion queues in opposite order can be drained at once.
 func TestDrainsInOppositeOrder(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -228,8 +225,8 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 	all.Wait()
 }
 
-// A queue pair with a shared receive queue is drained when the device says so. One that keeps it for itself is not
-// waited for again.
+// The drain of a queue pair with a shared receive queue waits for the device's event. If a device did not send it once,
+// later drains do not wait.
 func TestDrainOfSharedReceives(t *testing.T) {
 	usual := lastWQEWait
 	waitForLastWQE(t, time.Minute)
@@ -250,7 +247,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Less(t, time.Since(start), lastWQEWait)
 	assert.False(t, d.keepsLastWQE.Load())
-	assert.Equal(t, 12, srq.Queue().Free(), "what nobody took is still there")
+	assert.Equal(t, 12, srq.Queue().Free(), "unused receives are still posted")
 
 	closing := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	start = time.Now()
@@ -261,7 +258,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	waitForLastWQE(t, usual)
 	silent := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	silent.lastWQE = new(occasion)
-	d.objects.remove(address(silent.c)) // its events are nobody's
+	d.objects.remove(address(silent.c)) // so that its events are lost
 	start = time.Now()
 	require.NoError(t, silent.Drain(soon(t)))
 	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait)
@@ -270,8 +267,8 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, silent.Close())
 	assert.Less(t, time.Since(start), lastWQEWait)
 	assert.True(t, d.keepsLastWQE.Load())
-	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
-	assert.False(t, d.keepsLastWQE.Load(), "it does say so")
+	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
+	assert.False(t, d.keepsLastWQE.Load(), "the device sends the event")
 
 	waitForLastWQE(t, usual)
 	moved := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
@@ -285,8 +282,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
 }
 
-// What succeeded without a completion gives its slots back with the drain, and what completed before RESET takes none
-// of those of afterwards.
+// A drain releases the slots of unsignaled requests. Completions from before RESET release no slots posted after it.
 func TestSlotsAfterDrainAndReset(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	all := e.qp.send.Free()
@@ -309,7 +305,7 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 	e.write(7, 1)
 	reset()
 	e.write(7, 1)
-	for left := range 2 { // the first one is from before
+	for left := range 2 { // the first one is from before RESET
 		n, err := e.cq.Poll(e.wcs[:1])
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
@@ -317,9 +313,9 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 	}
 }
 
-// Nothing is known of what an unchecked queue pair has outstanding, so Close drains it as well: its completions can be
-// polled afterwards.
-func TestCloseOfAnUncheckedQueuePair(t *testing.T) {
+// The number of outstanding requests of an unchecked queue pair is unknown, so Close drains it too. Its completions can
+// be polled afterwards.
+func TestCloseUncheckedQP(t *testing.T) {
 	pd := softPD(t)
 	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{Unchecked: true})
 	loop(t, e.qp)
@@ -333,8 +329,8 @@ func TestCloseOfAnUncheckedQueuePair(t *testing.T) {
 	}
 }
 
-// A datagram that is shorter than the header in front of it, or longer than its memory, is none.
-func TestDatagramsThatCannotBe(t *testing.T) {
+// A datagram shorter than its header or longer than its memory is rejected.
+func TestInvalidDatagrams(t *testing.T) {
 	buffer := make([]byte, 64)
 	for n, ok := range map[int]bool{0: false, GRHBytes - 1: false, GRHBytes: true, 64: true, 65: false} {
 		payload, _, err := Datagram(&ibv.WC{ByteLen: uint32(n)}, buffer)

@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// patience limits how long a drain goes on.
-type patience struct {
+// drainContext limits how long a drain goes on.
+type drainContext struct {
 	context.Context
 	closing <-chan struct{} // closed when Close begins, which drains by itself; nil for that drain
 }
 
 // wait waits for something for a time, and reports whether it has happened.
-func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
+func (p drainContext) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
 	select {
 	case <-what:
 		return true, nil
@@ -34,14 +34,14 @@ func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, erro
 }
 
 // markSend posts a send after all other requests.
-func (q *QP) markSend(p patience) error {
+func (q *QP) markSend(p drainContext) error {
 	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD &&
 		q.kind != ibv.QPT_XRC_SEND {
-		return nil // it is unknown what the provider reads of a request of another kind
+		return nil // other types may need fields that are unknown here
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 	if q.onERDMA() {
-		wr.Opcode = ibv.WR_RDMA_WRITE // it is carried out, and takes no receive of the peer
+		wr.Opcode = ibv.WR_RDMA_WRITE // it consumes no receive of the peer
 	}
 	if q.kind == ibv.QPT_UD {
 		ah, err := q.ownHandle()
@@ -54,9 +54,9 @@ func (q *QP) markSend(p patience) error {
 	q.sendMark = q.sendCQ.mark()
 	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	none := false // libmlx5 takes no sends, for want of memory as it says, until the queue pair has once been in RTS
+	none := false // libmlx5 rejects sends with ENOMEM until the queue pair has been in RTS
 	err := q.whileFull(p, q.sendCQ, func() error {
-		err := q.native.Send(q.c, wr, bad)
+		err := q.native.send(q.c, wr, bad)
 		none = full(err) && !q.options.Unchecked && q.send.idle()
 		if none {
 			return nil
@@ -69,7 +69,7 @@ func (q *QP) markSend(p patience) error {
 	return wrap("ibv_post_send", q.name, err)
 }
 
-// full says whether a post was refused for want of a slot.
+// full reports whether a post failed because the queue has no free slot.
 func full(err error) bool {
 	var call *runtime.CallError
 	return errors.As(err, &call) && call.Errno == syscall.ENOMEM
@@ -96,21 +96,21 @@ func (q *QP) ownHandle() (*ibv.AH, error) {
 }
 
 // markRecv posts a receive after all others.
-func (q *QP) markRecv(p patience) error {
+func (q *QP) markRecv(p drainContext) error {
 	if q.recv == nil {
 		return nil
 	}
 	q.recvMark = q.recvCQ.mark()
 	wr, bad := &ibv.RecvWR{WRID: q.recvMark.id}, new(ibv.Ptr[ibv.RecvWR])
-	err := q.whileFull(p, q.recvCQ, func() error { return q.native.Recv(q.c, wr, bad) })
+	err := q.whileFull(p, q.recvCQ, func() error { return q.native.receive(q.c, wr, bad) })
 	if err != nil {
 		q.recvMark.forget()
 	}
 	return wrap("ibv_post_recv", q.name, err)
 }
 
-// whileFull posts again while the queue has no slot; flushed requests give slots back.
-func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
+// whileFull posts again while the queue has no free slot; flushed requests release slots.
+func (q *QP) whileFull(p drainContext, cq *CQ, post func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
@@ -132,7 +132,7 @@ func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
 }
 
 // await polls until a marker has completed.
-func (q *QP) await(p patience, m *drainMarker) error {
+func (q *QP) await(p drainContext, m *drainMarker) error {
 	if m.done == nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (q *QP) collect() error {
 }
 
 // collectUntil polls until done is closed, or over is true.
-func (q *QP) collectUntil(p patience, done <-chan struct{}, over func() bool) error {
+func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {

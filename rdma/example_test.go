@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// must ends the program at an error, which is good enough for examples.
+// must exits on errors, which is sufficient for examples.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -28,8 +28,8 @@ func check(err error) {
 	}
 }
 
-// A message from one queue pair to another, from opening the device to closing it. Mostly the two are in different
-// processes, which exchange their endpoints over TCP; see the programs in examples/.
+// Send a message from one queue pair to another, from opening the device to closing it. Usually the two are in
+// different processes, which exchange their endpoints over TCP; see the programs in examples/.
 func Example() {
 	device := must(rdma.Open("soft0")) // or mlx5_0, rxe0: rdma.Devices lists them
 	defer device.Close()
@@ -65,7 +65,7 @@ func Example() {
 	// Output: hello
 }
 
-// pair is two connected queue pairs with registered memory each, in one process.
+// pair is two connected queue pairs in one process, each with registered memory.
 type pair struct {
 	pd         *rdma.PD
 	channel    *rdma.CompChannel
@@ -103,7 +103,7 @@ func (p *pair) close() {
 	check(p.pd.Device().Close())
 }
 
-// Memory of another process is written and read without its help: its address and key have to be known.
+// Memory of another process is written and read with its address and remote key, without involving its processor.
 func ExampleSendBatch_Write() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -111,9 +111,9 @@ func ExampleSendBatch_Write() {
 	defer batch.Close()
 
 	copy(p.here.Bytes(), "written")
-	remote, rkey := p.away.Address(), p.away.RKey() // what the other side told
+	remote, rkey := p.away.Address(), p.away.RKey() // sent by the peer beforehand
 	batch.Write(1, remote, rkey).Add(p.here.SGE(0, 7))
-	batch.Read(2, remote, rkey).Add(p.here.SGE(64, 7)).Signaled() // behind the write
+	batch.Read(2, remote, rkey).Add(p.here.SGE(64, 7)).Signaled() // executed after the write
 	must(p.a.PostSend(batch))
 
 	wcs := make([]ibv.WC, 1)
@@ -123,7 +123,7 @@ func ExampleSendBatch_Write() {
 	// Output: written
 }
 
-// Atomics change 8 bytes of another process's memory, which are a number in that machine's byte order.
+// An atomic operation changes 8 bytes of another process's memory, a number in the byte order of its machine.
 func ExampleSendBatch_FetchAdd() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -140,7 +140,7 @@ func ExampleSendBatch_FetchAdd() {
 	must(p.cq.Wait(context.Background(), wcs))
 	check(rdma.CompletionErr(&wcs[0]))
 	for _, word := range [][]byte{p.here.Bytes(), p.here.Bytes()[8:], p.here.Bytes()[16:], p.away.Bytes()} {
-		fmt.Println(binary.NativeEndian.Uint64(word)) // each in the byte order of its machine
+		fmt.Println(binary.NativeEndian.Uint64(word)) // in the machine's byte order
 	}
 	// Output:
 	// 0
@@ -149,7 +149,7 @@ func ExampleSendBatch_FetchAdd() {
 	// 7
 }
 
-// A datagram needs an address handle, and 40 bytes more where it is received.
+// A datagram needs an address handle, and its receive buffer 40 bytes more for the header.
 func ExampleDatagram() {
 	p := newPair(ibv.QPT_UD)
 	defer p.close()
@@ -182,7 +182,7 @@ func ExampleDatagram() {
 	// Output: a datagram, with a header: true
 }
 
-// A wait that is cancelled takes nothing back: the memory is the device's until the work has completed, or the queue
+// Canceling a wait does not cancel the work: the memory belongs to the device until the work has completed or the queue
 // pair is drained.
 func ExampleQP_Drain() {
 	p := newPair(ibv.QPT_RC)
@@ -198,7 +198,7 @@ func ExampleQP_Drain() {
 	_, err := p.cq.Wait(ctx, wcs)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 
-	check(p.b.Drain(context.Background())) // from here on the memory is ours
+	check(p.b.Drain(context.Background())) // now the memory can be reused
 	n := must(p.cq.Poll(wcs))
 	err = rdma.CompletionErr(&wcs[0])
 	fmt.Println(n, errors.Is(err, &rdma.CompletionError{Status: ibv.WC_WR_FLUSH_ERR}))
@@ -207,7 +207,7 @@ func ExampleQP_Drain() {
 	// 1 true
 }
 
-// What is posted is checked first, and the error says what would be right.
+// Requests are checked before they are posted, and the error lists the valid alternatives.
 func ExamplePostError() {
 	p := newPair(ibv.QPT_UC)
 	defer p.close()
@@ -222,7 +222,7 @@ func ExamplePostError() {
 	// Output: 0 IBV_WR_RDMA_READ is not valid on UC (valid on: RC, XRC_SEND)
 }
 
-// Many queue pairs take their receives from one queue.
+// Many queue pairs take receives from one shared queue.
 func ExampleSRQ() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -250,7 +250,7 @@ func ExampleSRQ() {
 	// 36
 }
 
-// A queue pair that has failed is connected again, at both ends.
+// A failed queue pair is reconnected at both ends.
 func ExampleQP_Connect() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -271,7 +271,7 @@ func ExampleQP_Connect() {
 
 	for _, end := range []struct{ qp, peer *rdma.QP }{{p.a, p.b}, {p.b, p.a}} {
 		qp, peer := end.qp, must(end.peer.Endpoint())
-		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE)) // what was posted is gone, uncompleted
+		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE)) // discards posted requests without completions
 		check(qp.Connect(peer))
 	}
 	fmt.Println(write(p.away.RKey()))

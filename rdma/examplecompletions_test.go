@@ -13,8 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Many goroutines read from the memory of another process, each its own part, over one queue pair. Each waits for its
-// own request alone.
+// Many goroutines read parts of another process's memory over one queue pair. Each waits for its own request only.
 func ExampleCalls() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -23,7 +22,7 @@ func ExampleCalls() {
 	defer calls.Close()
 
 	get := func(ctx context.Context, offset, length uint64) (string, error) {
-		batch, err := rdma.NewSendBatch(1, 1, 0) // a real program keeps it for the next call
+		batch, err := rdma.NewSendBatch(1, 1, 0) // a real program reuses it
 		if err != nil {
 			return "", err
 		}
@@ -54,8 +53,8 @@ func ExampleCalls() {
 	// Output: [one two six]
 }
 
-// One goroutine serves the completions of many requests, whatever queue pair they were posted to. Each completion comes
-// with the value that its request was posted under.
+// One goroutine handles the completions of many requests on any queue pair. Each completion returns the value that its
+// request was posted with.
 func ExamplePoller() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -81,8 +80,8 @@ func ExamplePoller() {
 	// Output: [the write the read] 0
 }
 
-// An extended queue pair and an extended completion queue: requests that ibv_post_send does not have, and completions
-// with a timestamp, for example. A program is built once, and run as one call.
+// Extended queue pairs support requests that ibv_post_send does not, and extended completion queues support more
+// values, such as timestamps. A program is built once and executed in one call.
 func ExampleWRProgram() {
 	device := must(rdma.Open("soft0"))
 	pd := must(device.AllocPD())
@@ -103,7 +102,7 @@ func ExampleWRProgram() {
 	program.AtomicWrite(1, away.Address(), away.RKey(), [8]byte([]byte("at once!"))).Signaled()
 	check(a.PostProgram(program))
 
-	polls := must(cq.NewPollProgram(4)) // it reads what the queue was created for
+	polls := must(cq.NewPollProgram(4)) // reads the values that the queue was created for
 	for _, c := range must(cq.WaitProgram(ctx, polls)) {
 		fmt.Println(c.WRID, c.Status, c.QPNum == a.Num())
 	}
@@ -115,8 +114,8 @@ func ExampleWRProgram() {
 	// at once!
 }
 
-// Tag matching: the receiver gives the device a buffer for each tag, and the device puts each message into the buffer
-// of its tag, in whatever order they come. A message begins with a header, which has the tag.
+// Tag matching: the receiver posts a buffer for each tag, and the device places each message in the buffer of its tag,
+// in whatever order messages arrive. A message begins with a header that contains the tag.
 func ExampleTagBatch() {
 	const header = 16
 	device := must(rdma.Open("soft0"))
@@ -141,14 +140,14 @@ func ExampleTagBatch() {
 
 	tags := must(rdma.NewTagBatch(2, 1))
 	defer tags.Close()
-	for i, tag := range []uint64{7, 9} { // the buffer of tag 7, then that of tag 9
+	for i, tag := range []uint64{7, 9} { // buffers for tags 7 and 9
 		tags.AddTag(100+tag, 200+tag, tag, ^uint64(0)).Add(away.SGE(uint64(i)*64, 64))
 	}
 	must(srq.PostTags(tags))
 
 	batch := must(rdma.NewSendBatch(2, 1, 0))
 	defer batch.Close()
-	for i, tag := range []uint64{9, 7} { // the messages come the other way round
+	for i, tag := range []uint64{9, 7} { // the messages arrive in the opposite order
 		message := here.Bytes()[i*64:]
 		message[0] = byte(ibv.TMH_EAGER)
 		message[15] = byte(tag) // 8 bytes in network byte order
@@ -177,7 +176,7 @@ func ExampleTagBatch() {
 	// for tag 9
 }
 
-// Many completions are taken at once, into a slice that is used again and again.
+// Poll many completions at once into a reused slice.
 func ExampleCQ_Wait() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -199,8 +198,8 @@ func ExampleCQ_Wait() {
 	// Output:
 }
 
-// A goroutine whose context has ended leaves its buffer to the call, which gives it back when the device has done with
-// it: here, when a message has come after all.
+// If a wait ends with its context, Abandon keeps the buffer until the device is done with it, here when a message has
+// arrived after all.
 func ExampleCall_Abandon() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()

@@ -20,7 +20,7 @@ func fakePD(t testing.TB) (*fakedevice.Fake, *Device, *PD) {
 	return f, d, pd
 }
 
-// fakeQP makes a queue pair of the fake, in whose completion queue there is room for others.
+// fakeQP creates a queue pair of the fake device on a completion queue with room for others.
 func fakeQP(t testing.TB, pd *PD) (*CQ, *QP) {
 	f := fakedevice.Current()
 	f.QueuePairs()

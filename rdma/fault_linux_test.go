@@ -14,18 +14,18 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A post panics when a request says that its entries are where nothing can be. The queue takes what anybody posts
-// later, whether its lock belongs to the goroutine that panicked or not.
+// A post panics if a request's scatter/gather list is at an invalid address. The queue accepts later posts, whether or
+// not the panicking goroutine owns its lock.
 func TestPostsAfterAPanic(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		for _, nowhere := range []ibv.Ptr[ibv.SGE]{0, 8} {
-			for _, before := range []int{1, 200} { // so that nobody owns the lock, or the goroutine does
+			for _, before := range []int{1, 200} { // without and with ownership of the lock
 				for _, n := range []int{1, 2, 40} {
 					o := options(512, 1, 0)
 					o.Way = "system"
 					q, b := sendQueue(t, d, o), sendBatch(t, n, 1, 0)
 					for range before {
-						_, err := q.Post(writes(b, 1, n)) // the first one ends the batch's chain
+						_, err := q.Post(writes(b, 1, n)) // the first post terminates the batch's chain
 						require.NoError(t, err)
 						q.Reset()
 					}

@@ -20,7 +20,7 @@ type Flow struct {
 	device *Device
 }
 
-// CreateFlow creates a rule. Each spec is one of the ibv.FlowSpec… structures, in the union of all; its type says
+// CreateFlow creates a rule. Each spec is one of the ibv.FlowSpec… structures, in the union of all; its type determines
 // which:
 //
 //	spec := new(ibv.FlowSpec)
@@ -66,7 +66,7 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	if reason != "" {
 		return nil, invalid(verb, q.name, "%s", reason)
 	}
-	err := birth(q.device, &f.object, &f.c, f, verb,
+	err := createObject(q.device, &f.object, &f.c, f, verb,
 		func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
 		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) },
 		append(parents, &q.object)...)
@@ -208,7 +208,7 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 		})
 		return c, err
 	}
-	err := birth(d, &a.object, &a.c, a, verb, create, libibverbs.DestroyFlowAction,
+	err := createObject(d, &a.object, &a.c, a, verb, create, libibverbs.DestroyFlowAction,
 		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action on %s", d.name) })
 	return made(a, err)
 }

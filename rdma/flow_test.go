@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
+func TestFlowLayout(t *testing.T) {
 	f, d, pd := fakePD(t)
 	_, qp := fakeQP(t, pd)
 	counters, err := d.CreateCounters(nil)
@@ -64,7 +64,7 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	require.NoError(t, counters.Attach(&ibv.CounterAttachAttr{}, flow))
 	later, err := d.CreateCounters(&ibv.CountersInitAttr{})
 	require.NoError(t, err)
-	require.NoError(t, later.Attach(&ibv.CounterAttachAttr{}, nil), "for rules that will name it")
+	require.NoError(t, later.Attach(&ibv.CounterAttachAttr{}, nil), "for rules created later")
 	require.NoError(t, later.Attach(&ibv.CounterAttachAttr{}, flow))
 	for _, o := range []interface{ Close() error }{action, counters, later, qp} {
 		err := o.Close()
@@ -97,7 +97,7 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 }
 
-func TestESPIsWhatCTakes(t *testing.T) {
+func TestESPMatchesC(t *testing.T) {
 	f, d, _ := fakePD(t)
 	esn := uint32(7)
 	esp := &ESP{Attr: ibv.IBUverbsFlowActionESP{SPI: 9}, Keymat: &ibv.IBUverbsFlowActionESPKeymatAESGCM{KeyLen: 16},
@@ -128,7 +128,7 @@ func TestESPIsWhatCTakes(t *testing.T) {
 	assert.Equal(t, []string{"create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"}, f.Took())
 }
 
-func TestACompletionCounterOutlivesItsQueuePairs(t *testing.T) {
+func TestCompCntrOutlivesQPs(t *testing.T) {
 	f, d, pd := fakePD(t)
 	_, qp := fakeQP(t, pd)
 	n, err := d.CreateCompCntr(&ibv.CompCntrInitAttr{})

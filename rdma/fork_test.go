@@ -13,7 +13,7 @@ import (
 
 func TestForkStatus(t *testing.T) {
 	before, err := ForkStatus()
-	if err != nil { // no library here
+	if err != nil { // no library on this machine
 		require.ErrorIs(t, err, ErrNotSupported)
 		return
 	}
@@ -21,5 +21,5 @@ func TestForkStatus(t *testing.T) {
 	after, err := ForkStatus()
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
-	assert.NotEqual(t, ibv.FORK_ENABLED, after, "nobody asked for ibv_fork_init")
+	assert.NotEqual(t, ibv.FORK_ENABLED, after, "ibv_fork_init was not called")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestAll: a loop over completions may end anywhere and loses none, also with other polls in between.
+// TestAll: a loop over completions may end at any time without losing completions, even with other polls in between.
 func TestAll(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	e.write(10, 6)
@@ -25,7 +25,7 @@ func TestAll(t *testing.T) {
 		assert.EqualValues(t, 10, wc.WRID)
 		n, err := e.cq.Poll(e.wcs[:1])
 		require.NoError(t, err)
-		require.Equal(t, 1, n, "the loop holds no other")
+		require.Equal(t, 1, n, "the loop keeps no further completion")
 		assert.EqualValues(t, 11, e.wcs[0].WRID)
 		break
 	}
@@ -43,7 +43,7 @@ func TestAll(t *testing.T) {
 	assert.Equal(t, 16, e.qp.SendQueue().Free())
 }
 
-// TestAllEnds: an error of the wait comes last. A failed completion is a completion.
+// TestAllEnds: an error of the wait is yielded last. A failed completion does not end the loop.
 func TestAllEnds(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	e.receive(1, 2)
@@ -71,7 +71,7 @@ func TestAllEnds(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// TestAllPolls: without a channel it polls, and a Poller's loop has the values of its tickets.
+// TestAllPolls: All polls if there is no channel. The loop of a Poller yields the values of its tickets.
 func TestAllPolls(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	loop(t, e.qp)
@@ -111,15 +111,15 @@ func TestAllPolls(t *testing.T) {
 	}
 }
 
-// postLater posts a batch in a moment, and when a goroutine sleeps if the queue has a channel. The function that it
-// returns waits for that.
+// postLater posts a batch after a short delay, or once a goroutine sleeps if the queue has a channel. The returned
+// function waits for the post.
 func postLater(t *testing.T, qp *QP, b *SendBatch) func() {
 	ctx, posted := soon(t), make(chan struct{})
 	time.AfterFunc(10*time.Millisecond, func() {
 		defer close(posted)
 		for cq := qp.SendCQ(); cq.channel != nil && cq.waiters.Load() == 0; time.Sleep(time.Millisecond) {
 			if ctx.Err() != nil {
-				t.Error("nobody sleeps")
+				t.Error("no goroutine sleeps")
 				break
 			}
 		}
@@ -128,8 +128,8 @@ func postLater(t *testing.T, qp *QP, b *SendBatch) func() {
 	return func() { <-posted }
 }
 
-// TestAllAllocates: nothing for each completion.
-func TestAllAllocates(t *testing.T) {
+// TestAllDoesNotAllocate: All does not allocate per completion.
+func TestAllDoesNotAllocate(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
@@ -155,7 +155,8 @@ func TestAllAllocates(t *testing.T) {
 	assert.Equal(t, of(1), of(16))
 }
 
-// TestWaitProgram: a program of the queue reads what the queue was created for, and a wait for it sleeps, or polls.
+// TestWaitProgram: a program reads the values that the queue was created for, and a wait with it sleeps, or polls
+// without a channel.
 func TestWaitProgram(t *testing.T) {
 	pd := softPD(t)
 	channel, err := pd.Device().CreateCompChannel()
@@ -216,7 +217,7 @@ func TestWaitProgram(t *testing.T) {
 	assert.ErrorContains(t, err, "not an extended one")
 }
 
-// TestEvents: a loop over events of a device, and over those of a channel.
+// TestEvents iterates over the events of a device and of a channel.
 func TestEvents(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	require.NoError(t, e.cq.ReqNotify(false))
@@ -236,7 +237,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
-// TestSGEOfSlices: a slice of the memory has the entry of its place; others panic and say why.
+// TestSGEOfSlices: a slice of the registered memory has a valid entry. Other slices panic with the reason.
 func TestSGEOfSlices(t *testing.T) {
 	pd := softPD(t)
 	memory := make([]byte, 100)

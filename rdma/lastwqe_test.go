@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sharedReceiver is a queue pair, connected with itself, that receives from a shared queue.
+// sharedReceiver returns a queue pair connected to itself that receives from a shared receive queue.
 func sharedReceiver(t *testing.T) (*end, *Device) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -28,14 +28,14 @@ func to(t *testing.T, qp *QP, state ibv.QPState) {
 	require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: state}, ibv.QP_STATE))
 }
 
-// waitForLastWQE changes how long a drain waits for its event: a minute is more than a machine with much to do needs.
+// waitForLastWQE sets the time that a drain waits for its event. A minute suffices even on a busy machine.
 func waitForLastWQE(t *testing.T, d time.Duration) {
 	usual := lastWQEWait
 	lastWQEWait = d
 	t.Cleanup(func() { lastWQEWait = usual })
 }
 
-// timed is how long a drain took that can only hear of events of the past.
+// timed returns the duration of a drain during which no event arrives.
 func timed(t *testing.T, d *Device, qp *QP) time.Duration {
 	d.objects.remove(address(qp.c))
 	defer d.objects.add(address(qp.c), qp)
@@ -45,8 +45,8 @@ func timed(t *testing.T, d *Device, qp *QP) time.Duration {
 	return time.Since(start)
 }
 
-// The event of a life that ended in RESET is not taken for one of the next life, even if nobody had read it by then.
-func TestEventsOfFormerLives(t *testing.T) {
+// An event from before RESET is not taken for one after it, even if it was not read until then.
+func TestLastWQEBeforeReset(t *testing.T) {
 	e, d := sharedReceiver(t)
 	for range 200 {
 		to(t, e.qp, ibv.QPS_ERR)
@@ -58,12 +58,12 @@ func TestEventsOfFormerLives(t *testing.T) {
 		loop(t, e.qp)
 	}
 
-	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp}) // the device took its time
-	assert.GreaterOrEqual(t, timed(t, d, e.qp), lastWQEWait, "before the way to ERR there was none of this life")
+	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp}) // a delayed event
+	assert.GreaterOrEqual(t, timed(t, d, e.qp), lastWQEWait, "no event since the queue pair was reset")
 }
 
-// A queue pair that broke by itself has raised its event before anyone drains it.
-func TestEventOfAQueuePairThatBroke(t *testing.T) {
+// A queue pair that failed by itself has sent its event before it is drained.
+func TestLastWQEOfFailedQP(t *testing.T) {
 	e, d := sharedReceiver(t)
 	b := sendBatch(t, 1, 1, 0)
 	b.Send(1).Add(ibv.SGE{Addr: 8, Length: 1, LKey: 0xbad}).Signaled()
@@ -74,11 +74,11 @@ func TestEventOfAQueuePairThatBroke(t *testing.T) {
 	d.events.flush()
 	waitForLastWQE(t, time.Minute)
 	assert.Less(t, timed(t, d, e.qp), lastWQEWait)
-	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "what is drained is drained at once")
+	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained again at once")
 }
 
-// A goroutine that waits for a look at the events does not wait for ever when nobody looks any more.
-func TestFlushOfEventsThatEnded(t *testing.T) {
+// A goroutine that waits until all events are read does not hang when the reader has ended.
+func TestFlushAfterEventReaderEnded(t *testing.T) {
 	d := openSoft(t)
 	d.events.flush()
 	require.NoError(t, d.Close())

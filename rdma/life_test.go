@@ -18,7 +18,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What others need refuses to be closed and names them, and works on; closed from the leaves on, everything goes.
+// An object with children returns an error from Close that names them, and stays usable. Closing children first closes
+// everything.
 func TestParentsWithChildren(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -48,9 +49,9 @@ func TestParentsWithChildren(t *testing.T) {
 	}
 }
 
-// A child that is being created while its completion queue is closed keeps the queue, which is polled and waited for as
-// before.
-func TestChildBornDuringClose(t *testing.T) {
+// A queue pair created while its completion queue is being closed keeps the queue, which can still be polled and waited
+// for.
+func TestChildCreatedDuringClose(t *testing.T) {
 	f, d, pd := fakePD(t)
 	fakeQP(t, pd)
 	plain, begun, proceed := f.Do["ibv_create_qp"], make(chan bool), make(chan bool)
@@ -81,14 +82,14 @@ func TestChildBornDuringClose(t *testing.T) {
 	require.NoError(t, qp.Close())
 }
 
-// A queue pair that C does not destroy lives on: it can be posted to as before.
+// A queue pair that C fails to destroy stays usable.
 func TestCloseThatFails(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	e.write(1, 1)
 	n, err := e.cq.Wait(soon(t), e.wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	assert.Equal(t, 16, e.qp.SendQueue().Free(), "it is still tracked")
+	assert.Equal(t, 16, e.qp.SendQueue().Free(), "its slots are still tracked")
 
 	end := e.qp.endC
 	e.qp.endC = func(*ibv.QP) error { return syscall.EBUSY }
@@ -105,7 +106,7 @@ func TestCloseThatFails(t *testing.T) {
 	assert.Equal(t, 16, e.qp.SendQueue().Free())
 }
 
-// Every use of a closed object is an error, or tells what it told before; nothing looks at what C has freed.
+// Every method of a closed object returns an error or the value from before. None reads memory that C has freed.
 func TestUseAfterClose(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -126,7 +127,7 @@ func TestUseAfterClose(t *testing.T) {
 		require.NoError(t, o.Close())
 	}
 	require.NoError(t, d.Close())
-	for _, record := range records { // so that reading it shows; the fabric clears it before it is used again
+	for _, record := range records { // makes a read visible; the fabric clears it before it reuses it
 		for i := range record {
 			record[i] = 0xa5
 		}
@@ -203,8 +204,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Objects are closed by two at once, while others post, poll, wait, arm, modify, drain and create.
-func TestCloseInTheMidstOfUse(t *testing.T) {
+// Two goroutines close each object while others post, poll, wait, arm, modify, drain and create.
+func TestCloseDuringUse(t *testing.T) {
 	for range rounds(t, 60) {
 		d := openSoft(t)
 		pd, err := d.AllocPD()
@@ -250,7 +251,7 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 			return err
 		})
 		for end, n := time.Now().Add(20*time.Millisecond), rand.IntN(2000); n > 0 && time.Now().Before(end); n-- {
-			goruntime.Gosched() // all users have a turn meanwhile where there is one processor alone
+			goruntime.Gosched() // lets all users run on a single processor
 		}
 		var closers sync.WaitGroup
 		for range 2 {
@@ -258,7 +259,7 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 				assert.NoError(t, e.qp.Close())
 				for _, o := range []interface{ Close() error }{e.cq, pd, e.channel, d} {
 					for err := o.Close(); err != nil; err = o.Close() {
-						if !assert.ErrorIs(t, err, ErrInUse) { // by the queue pair of the moment
+						if !assert.ErrorIs(t, err, ErrInUse) { // by the current queue pair
 							return
 						}
 						goruntime.Gosched()
@@ -272,9 +273,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 	}
 }
 
-// An event that another queue's reader has just got when a queue is destroyed: C waits for its acknowledgement, which
-// comes.
-func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
+// A queue is destroyed while a reader holds one of its events. C waits until the event is acknowledged.
+func TestUnacknowledgedEventDuringDestroy(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
@@ -282,7 +282,7 @@ func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
 	loop(t, e.qp)
 	require.NoError(t, e.cq.ReqNotify(false))
 	e.write(1, 1)
-	require.True(t, e.channel.get()) // the reader has the event, and finds its queue ...
+	require.True(t, e.channel.get()) // the reader has taken the event
 	require.NoError(t, e.channel.failure)
 	cq := d.objects.find(uintptr(*e.channel.cq)).(*CQ)
 	require.NoError(t, e.qp.Close())
@@ -291,21 +291,20 @@ func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
 	for d.objects.find(uintptr(*e.channel.cq)) != nil {
 		goruntime.Gosched()
 	}
-	for range 1000 { // ... which meanwhile is being destroyed
+	for range 1000 { // while the queue is being destroyed
 		goruntime.Gosched()
 	}
 	cq.acknowledge()
 	assert.NoError(t, requireEnd(t, closed))
 }
 
-// Two ways to name a completion queue's number after its queue pair is gone: the next one with that number has its
-// slots to itself.
-func TestNumberIsUsedAgain(t *testing.T) {
+// The number of a closed queue pair is reused. The new queue pair has all of its slots.
+func TestQPNumReuseDuringClose(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	second := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
 	defer second.Close()
 	old := e.qp.endC
-	e.qp.endC = func(c *ibv.QP) error { // the number is another's while the first Close has not come back
+	e.qp.endC = func(c *ibv.QP) error { // another queue pair gets the number before the first Close returns
 		err := old(c)
 		e.cq.queue.Track(e.qp.Num(), second.send, nil)
 		return err
@@ -314,8 +313,8 @@ func TestNumberIsUsedAgain(t *testing.T) {
 	assert.Equal(t, second.send, e.cq.queue.trackedAs(e.qp.Num()).Send)
 }
 
-// A lookup of an object by its address in C, as events do, finds it complete, however new it is.
-func TestObjectsAreWholeWhenTheyAreFound(t *testing.T) {
+// A lookup by address in C, as events do it, never finds a partially initialized object.
+func TestLookupFindsInitializedObjects(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)

@@ -13,9 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Numbers that C would take for others, or that would be others with the slots that a drain needs, are refused: nothing
-// smaller is made of them.
-func TestNumbersThatCCannotHold(t *testing.T) {
+// Numbers that overflow C's types, or that do so after the slots for a drain are added, are rejected, not truncated.
+func TestNumbersThatOverflowC(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
@@ -25,7 +24,7 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 		math.MaxUint32 + 6, math.MaxInt} {
 		n := int(wide)
 		if int64(n) != wide {
-			continue // an int of 32 bits cannot say that
+			continue // overflows a 32-bit int
 		}
 		_, err := d.CreateCQ(n, nil, 0)
 		assert.ErrorIs(t, err, syscall.EINVAL, n)
@@ -59,8 +58,8 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 	assert.ErrorContains(t, err, "max_wr is 4294967295; it must be from 1 to the device's")
 }
 
-// What C has of a closed object is not touched by what tells of it.
-func TestClosedObjectsTellWhatTheyTold(t *testing.T) {
+// Accessors of closed objects do not read C's memory.
+func TestAccessorsOfClosedObjects(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	mw, err := e.pd.AllocMW(ibv.MW_TYPE_2)
 	require.NoError(t, err)
@@ -69,7 +68,7 @@ func TestClosedObjectsTellWhatTheyTold(t *testing.T) {
 	assert.Equal(t, key, mw.RKey())
 	c := mw.C()
 	require.NoError(t, mw.Close())
-	c.RKey = 7 // memory that is another's by now
+	c.RKey = 7 // as if the memory were reused
 	mw.SetRKey(9)
 	assert.Equal(t, key, mw.RKey())
 	assert.EqualValues(t, 7, c.RKey)

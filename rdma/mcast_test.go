@@ -18,7 +18,7 @@ func groupGID(address string) (g ibv.GID) {
 	return g
 }
 
-func TestAQueuePairLeavesItsGroupsWhenItIsClosed(t *testing.T) {
+func TestCloseLeavesMulticastGroups(t *testing.T) {
 	pd := softPD(t)
 	one, other := groupGID("ff0e::ffff:e001:203"), groupGID("ff0e::7")
 	e := newSoftEnd(t, pd, ibv.QPT_UD)

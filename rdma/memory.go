@@ -36,18 +36,16 @@ func (r Region) outside(offset uint64, length uint32) {
 	panic(fmt.Sprintf("goverbs: %d bytes at %d are not inside a region of %d bytes", length, offset, r.Length))
 }
 
-// MapOptions say where and how a [Buffer]'s memory is mapped. The zero value is plain memory on any node.
-//
-// Fields:
-//
-//	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
-//	HugePages bool
-//	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
-//	Node int
-type MapOptions = offheap.Options
+// MapOptions select the page size and NUMA node of a [Buffer]. The zero value means normal pages on any node.
+type MapOptions struct {
+	// HugePages uses huge pages of the system's default size and fails when none are free. The size is rounded up.
+	HugePages bool
+	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
+	Node int
+}
 
 // Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
-// Any number of goroutines may use it; call Close when none does.
+// Any number of goroutines may use it; call Close after the last use.
 type Buffer struct {
 	mapping *offheap.Mapping
 	known   *mapped.Memory
@@ -58,9 +56,9 @@ type Buffer struct {
 	closed  bool
 }
 
-// NewBuffer maps size zeroed bytes; o asks for huge pages or a NUMA node. It fails if the system has none.
+// NewBuffer maps size zeroed bytes, with the page size and on the NUMA node of o. It fails if the system lacks them.
 func NewBuffer(size int, o MapOptions) (*Buffer, error) {
-	m, err := offheap.Map(size, o)
+	m, err := offheap.Map(size, offheap.Options(o))
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +168,9 @@ func (p *Pinned) Unpin() {
 	}
 }
 
-// ForkStatus says whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes it
-// unnecessary. This package never calls ibv_fork_init. A Go program that starts others with os/exec does not need it:
-// the child runs no Go code before exec.
+// ForkStatus reports whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes
+// it unnecessary. This package never calls ibv_fork_init. A Go program that starts others with os/exec does not need
+// it: the child runs no Go code before exec.
 //
 // C: ibv_is_fork_initialized
 //

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRegion(t *testing.T) {
-	gpu := Region{Address: 0xffff_8000_0000_0000, Length: 1 << 33, LKey: 7} // no memory of the process
+	gpu := Region{Address: 0xffff_8000_0000_0000, Length: 1 << 33, LKey: 7} // not in this process's address space
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8001_0000_0000, Length: 64, LKey: 7}, gpu.SGE(1<<32, 64))
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8002_0000_0000, LKey: 7}, gpu.SGE(1<<33, 0))
 	assert.PanicsWithValue(t, "goverbs: 2 bytes at 8589934591 are not inside a region of 8589934592 bytes",
@@ -37,7 +37,7 @@ func TestBuffer(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Pinned memory is there as long as it is pinned, whoever forgets it, and goes after Unpin.
+// Pinned memory stays until Unpin, even without other references.
 func TestPin(t *testing.T) {
 	collected := make(chan bool, 1)
 	address := func() uint64 {

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-func TestMemoryThatCannotBeCounted(t *testing.T) {
+func TestMemorySizeOverflow(t *testing.T) {
 	for _, size := range [][3]int{{math.MaxInt, 1, 0}, {math.MaxInt / 16, 1, 0}, {1, math.MaxInt / 16, 0},
 		{1, math.MaxInt, 0}, {3, 1, math.MaxInt / 2}, {1, 1, math.MaxInt}, {1 << 16, 1 << 16, math.MaxInt >> 17}} {
 		_, err := NewSendBatch(size[0], size[1], size[2])
@@ -26,7 +26,7 @@ func TestMemoryThatCannotBeCounted(t *testing.T) {
 	}
 }
 
-func TestHeadersThatCDoesNotTakeWhole(t *testing.T) {
+func TestHeadersTruncatedByC(t *testing.T) {
 	header := make([]byte, 1<<16)
 	x := newExtended(t, ibv.QPT_UD)
 	x.qp.WRSendTSO = x.qp.WRSend
@@ -50,7 +50,7 @@ func TestHeadersThatCDoesNotTakeWhole(t *testing.T) {
 	assert.NoError(t, p.Err())
 }
 
-func TestNoObject(t *testing.T) {
+func TestNilObjectArguments(t *testing.T) {
 	o := options(8, 1, 0)
 	for name, create := range map[string]func(nothing bool) error{
 		"ibv_post_send: qp is nil": func(nothing bool) error {
@@ -100,7 +100,7 @@ func TestNoObject(t *testing.T) {
 	}
 }
 
-// libibverbs puts a function into the slot of a provider without ibv_poll_cq that returns EOPNOTSUPP.
+// If a provider has no ibv_poll_cq, libibverbs fills its slot with a function that returns EOPNOTSUPP.
 func TestPollWithoutPoll(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64,
@@ -120,7 +120,7 @@ func TestPollWithoutPoll(t *testing.T) {
 	}
 }
 
-func TestPatchesOfWhatIsNotThere(t *testing.T) {
+func TestInvalidPatches(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 16))
 	for want, patch := range map[string]func(p *WRProgram){

@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// overwritten is a path of queues that C has used, which find no room, break, and are not armed.
+// overwritten is a path of queues that C has used: posts find no room, polls fail, and arming fails.
 type overwritten struct {
 	quickly
-	sends []bool // what was asked for
+	sends []bool // arguments of Misused
 }
 
 func (p *overwritten) PostOne(*ibv.SendWR) bool     { return false }
@@ -27,8 +27,8 @@ func (p *overwritten) Misused(sends bool) (what string) {
 	return "C was here"
 }
 
-// TestMisused: where a queue has no room, a completion makes no sense or no event can be asked for, the path is asked
-// whether C has used the queue, and the error says so: of queues that count, and that do not; of lists and programs.
+// TestMisused: if a queue has no room, a completion is invalid or an event request fails, the path reports whether C
+// has used the queue, and the error mentions it. It covers queues with and without slot accounting, lists and programs.
 func TestMisused(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(2, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestMisused(t *testing.T) {
 			q := sendQueue(t, d, o)
 			b, id, posted := sendBatch(t, 1, 1, 8), uint64(1), 0
 			if o.Unchecked {
-				id = refuse // the path has no room for it
+				id = refuse // rejected by the path
 			} else {
 				posted = 2
 			}

@@ -22,8 +22,8 @@ import (
 // # Lifetime of the memory
 //
 // A region over a Go slice pins the slice until the region is closed. A region over a [Buffer] keeps the Buffer from
-// being closed. Cancelling a wait for a completion gives no memory back: the device may use the memory until the
-// completion has come, or until the queue pair is drained or closed. Close a region after that.
+// being closed. Canceling a wait for a completion does not release memory: the device may use it until the completion
+// has been polled, or until the queue pair is drained or closed. Close a region after that.
 //
 // Man: ibv_reg_mr(3)
 type MR struct {
@@ -31,7 +31,7 @@ type MR struct {
 	c   *ibv.MR
 	now atomic.Pointer[registration]
 
-	changes sync.Mutex // guards what Rereg changes
+	changes sync.Mutex // serializes Rereg; guards pinned and buffer
 	pinned  *Pinned    // or
 	buffer  *Buffer    // or neither
 }
@@ -44,7 +44,7 @@ type registration struct {
 	rkey   uint32
 }
 
-// size is what a report counts.
+// size is the region's length in leak reports and statistics.
 func (m *MR) size() uint64 {
 	if now := m.now.Load(); now != nil {
 		return now.region.Length
@@ -93,9 +93,8 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegAddress registers memory by its address, for example of a GPU or of another library. The memory has to stay in
-// place until the region is closed. Peers and work requests use iova, which usually equals the address. length is in
-// bytes.
+// RegAddress registers memory by its address, for example of a GPU or of another library. The memory must stay mapped
+// until the region is closed. Peers and work requests use iova, which usually equals the address. length is in bytes.
 //
 // C: ibv_reg_mr_iova, ibv_reg_mr_iova2
 //
@@ -132,7 +131,7 @@ func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFla
 	}))
 }
 
-// RegImplicit registers the whole address space with on-demand paging, if the device supports it (odp_caps of
+// RegImplicit registers the entire address space with on-demand paging, if the device supports it (odp_caps of
 // Device.QueryEx, IBV_ODP_SUPPORT_IMPLICIT). Pin Go memory while a device uses it, because the garbage collector may
 // reuse its pages.
 //
@@ -148,8 +147,8 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 			func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
-// RegMREx registers memory of any kind, as attr says, with a DMA handle or memory of [PD.AllocBuf], which attr names
-// with their Ptr methods.
+// RegMREx registers memory of any kind described by attr. A DMA handle or memory of [PD.AllocBuf] is set in attr with
+// its Ptr method.
 //
 // C: ibv_reg_mr_ex
 //
@@ -197,8 +196,8 @@ func (p *PD) AllocNullMR() (*MR, error) {
 			func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }
 
-// ImportMR returns the region of another process, where its number is handle. Close forgets it and leaves it to that
-// process.
+// ImportMR imports the region of another process by its handle there. Close releases the import and leaves the region
+// to that process.
 //
 // C: ibv_import_mr, ibv_unimport_mr
 //
@@ -250,7 +249,7 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		}
 		return c, err
 	}
-	return birth(m.pd.device, &r.object, &r.c, r, verb, creating, ended,
+	return createObject(m.pd.device, &r.object, &r.c, r, verb, creating, ended,
 		func(c *ibv.MR) string { // by its handle: on many devices the local key is also the remote one
 			return fmt.Sprintf("MR %d on %s", c.Handle, m.pd.device.name)
 		}, append(parents, &m.pd.object)...)
@@ -301,7 +300,7 @@ func (r *MR) SGEOf(b []byte) ibv.SGE {
 	return ibv.SGE{Addr: now.region.Address + uint64(from), Length: uint32(len(b)), LKey: now.region.LKey}
 }
 
-// outside says why a slice has no entry.
+// outside returns the panic message of SGEOf.
 func outside(n int, now *registration) string {
 	switch {
 	case now.bytes == nil:
@@ -322,7 +321,7 @@ func (r *MR) RKey() uint32 { return r.now.Load().rkey }
 // Address returns the address of the first byte for peers and work requests, in host byte order.
 func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
-// Len returns the size in bytes. For a region over the whole address space it is the largest uint64.
+// Len returns the size in bytes. For a region over the entire address space it is the largest uint64.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
 // Advise tells the device about memory that it will use soon, in regions with on-demand paging. list names parts of

@@ -44,7 +44,7 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 		}
 		return c, err
 	}
-	return made(m, birth(p.device, &m.object, &m.c, m, "ibv_alloc_mw", create, libibverbs.DeallocMW,
+	return made(m, createObject(p.device, &m.object, &m.c, m, "ibv_alloc_mw", create, libibverbs.DeallocMW,
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d on %s", c.Handle, p.device.name) }, &p.object))
 }
 
@@ -101,8 +101,9 @@ func (m *MW) SetRKey(rkey uint32) {
 func (m *MW) Close() error { return m.end() }
 
 // BindMW binds a window of type 1 to a part of a memory region, which bind names with [MR.Ptr], or unbinds it with a
-// length of 0. It takes a slot of the send queue like a request, and completes as bind says (SEND_SIGNALED, WRID). The
-// window has a new key at once; a peer can use it after the completion. The addresses in bind are those of the region.
+// length of 0. It takes a slot of the send queue like a request, and its completion follows bind (SEND_SIGNALED, WRID).
+// The window has a new key at once; a peer can use it after the completion. The addresses in bind are those of the
+// region.
 //
 // C: ibv_bind_mw
 //

@@ -12,12 +12,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// write writes 4 bytes to the peer's first ones, under a key of it.
+// write writes 4 bytes to the start of the peer's memory with a remote key.
 func write(a, b *softEnd, rkey uint32) ibv.WCStatus {
 	return a.post(func(s *SendBatch) { s.Write(1, b.mr.Address(), rkey).Add(a.mr.SGE(0, 4)).Signaled() }).Status
 }
 
-func TestAWindowOfType1LetsAPeerInWhileItIsBound(t *testing.T) {
+func TestType1Window(t *testing.T) {
 	pd := softPD(t)
 	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
@@ -36,8 +36,8 @@ func TestAWindowOfType1LetsAPeerInWhileItIsBound(t *testing.T) {
 	copy(a.mr.Bytes(), "ping")
 	assert.Equal(t, ibv.WC_SUCCESS, write(a, b, mw.RKey()))
 	assert.Equal(t, "ping", string(b.mr.Bytes()[:4]))
-	assert.ErrorIs(t, b.mr.Close(), syscall.EBUSY, "a region that a window is bound to")
-	assert.Equal(t, 8, b.qp.SendQueue().Free(), "its slot came back")
+	assert.ErrorIs(t, b.mr.Close(), syscall.EBUSY, "a window is bound to the region")
+	assert.Equal(t, 8, b.qp.SendQueue().Free(), "its slot is free again")
 
 	for _, refused := range []struct {
 		change func(b *ibv.MWBind)
@@ -59,10 +59,10 @@ func TestAWindowOfType1LetsAPeerInWhileItIsBound(t *testing.T) {
 	require.NoError(t, mw.Close())
 	require.NoError(t, mw.Close())
 	assert.ErrorIs(t, b.qp.BindMW(mw, bind), ErrClosed)
-	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, write(a, b, key), "the key is worth nothing any more")
+	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, write(a, b, key), "the key is no longer valid")
 }
 
-func TestAWindowOfType2IsBoundByARequest(t *testing.T) {
+func TestType2Window(t *testing.T) {
 	pd := softPD(t)
 	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
@@ -77,7 +77,7 @@ func TestAWindowOfType2IsBoundByARequest(t *testing.T) {
 	key := mw.NextRKey()
 	assert.Equal(t, old>>8, key>>8)
 	assert.Equal(t, uint8(old+1), uint8(key))
-	assert.Equal(t, old, mw.RKey(), "providers read it while the bind is posted")
+	assert.Equal(t, old, mw.RKey(), "providers read the key while the bind is posted")
 	assert.Equal(t, ibv.WC_SUCCESS, b.post(func(s *SendBatch) { s.BindMW(7, mw.Ptr(), key, info).Signaled() }).Status)
 	mw.SetRKey(key)
 	assert.Equal(t, key, mw.RKey())

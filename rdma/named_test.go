@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Attributes name objects by their addresses in C. One that is closed between Ptr and the call is found closed, or the
-// child is there and keeps it: never both, and never a child of what is gone.
-func TestNamedObjectsClosedMeanwhile(t *testing.T) {
+// Attributes refer to objects by address in C. If such an object is closed between Ptr and the call, either the call
+// fails or the new child keeps the object open; a child never refers to a closed object.
+func TestAttributeObjectsClosedConcurrently(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
@@ -70,18 +70,18 @@ func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 					continue
 				}
 				created++
-				require.ErrorIs(t, refused, ErrInUse, "not of C, which knew nothing of it yet")
+				require.ErrorIs(t, refused, ErrInUse, "rejected before the call of C")
 				require.NoError(t, child.Close())
 				require.NoError(t, parent.Close())
 			}
-			t.Logf("%d times the child was first", created)
+			t.Logf("the child was created first %d times", created)
 		})
 	}
 }
 
-// A closed object's address may be that of a newer one, which is then the one that attributes name: it is kept as any
-// other.
-func TestNamesOfClosedObjects(t *testing.T) {
+// The address of a closed object may be reused by a newer one. Attributes then refer to the newer one, which the child
+// keeps open.
+func TestReusedAddressesInAttributes(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)

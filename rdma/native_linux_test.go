@@ -17,12 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The slots of these tests are C: testdata/device.c, compiled by $CC or gcc; or, where no compiler runs, compiled
-// before into GOVERBS_TEST_LIBRARIES as libdevice.so.
+// nativeDevice is a device whose slots are C functions: testdata/device.c, compiled by $CC or gcc. Without a compiler
+// it is libdevice.so of GOVERBS_TEST_LIBRARIES.
 var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 	l := &runtime.Library{Name: "device", SOName: "libdevice.so", Project: "rdma-core"}
 	dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
@@ -37,7 +36,7 @@ var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 		}
 	}
 	l.SetPath(filepath.Join(dir, "libdevice.so"))
-	_, err := l.Symbol("device_post_send") // opens it
+	_, err := l.Symbol("device_post_send") // loads the library
 	return l, err
 })
 
@@ -55,7 +54,7 @@ func compileDevice(dir string) error {
 func native(t testing.TB) *device {
 	l, err := nativeDevice()
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip("the C functions of this test need a compiler: ", err)
+		t.Skip("no C compiler: ", err)
 	}
 	require.NoError(t, err, "the C functions that the tests call")
 	d := newDevice(t, ibv.QPT_RC)
@@ -67,7 +66,7 @@ func native(t testing.TB) *device {
 		require.NoError(t, err)
 		*slot = ibv.FuncPtr(address)
 	}
-	// The device is one for the whole process: what earlier tests have left is not this one's.
+	// All tests of the process share the device, so discard what earlier ones have left.
 	cq, err := NewCompletionQueue(&d.cq, QueueOptions{Way: "system", Unchecked: true})
 	require.NoError(t, err)
 	for n, wcs := 1, make([]ibv.WC, 64); n > 0; {
@@ -83,14 +82,13 @@ func nativeOptions(way string) QueueOptions {
 	return o
 }
 
-func TestProviderIsRecognisedByItsCode(t *testing.T) {
+func TestProviderRecognizedByCode(t *testing.T) {
 	d := native(t)
 	o := nativeOptions("")
 	q := sendQueue(t, d, o)
 	assert.Equal(t, "device", q.Provider())
-	assert.Equal(t, runtime.Blocking, q.Way(), "it is not known")
-	o.Providers = []provider.Provider{{Name: "device", Pure: provider.PostSend | provider.PostRecv | provider.Poll |
-		provider.ReqNotify}}
+	assert.Equal(t, runtime.Blocking, q.Way(), "unknown provider")
+	o.Providers = []Provider{{Name: "device", Pure: PostSend | PostRecv | Poll | ReqNotify}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 }
@@ -106,10 +104,10 @@ func TestNativeReqNotify(t *testing.T) {
 	}
 }
 
-// Building, patching, posting and polling allocate nothing, in any way, checked or not.
+// Building, patching, posting and polling do not allocate, however C is called, checked or not.
 func TestNoAllocation(t *testing.T) {
 	if !runtime.Fast {
-		t.Skip("every call of this build is purego's, and those allocate")
+		t.Skip("calls of this build go through purego, which allocates")
 	}
 	for _, way := range []string{"blocking", "system"} {
 		for _, unchecked := range []bool{false, true} {
@@ -123,7 +121,7 @@ func TestNoAllocation(t *testing.T) {
 			require.NoError(t, err)
 			b, r := sendBatch(t, 16, 1, 8), recvBatch(t, 16, 1)
 			wcs := make([]ibv.WC, 16)
-			for n := 1; n > 0; { // what another test has left in the device
+			for n := 1; n > 0; { // discards completions of other tests
 				n, err = cq.Poll(wcs)
 				require.NoError(t, err)
 			}
@@ -161,7 +159,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// Where C stops, a checked queue knows which slots it took.
+// After C rejected a list, a checked queue has taken the slots of the requests before the failing one.
 func TestNativeRefusal(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		d := native(t)
@@ -186,7 +184,7 @@ func TestNativeRefusal(t *testing.T) {
 	}
 }
 
-// What was posted the last time, or was not, has no bearing on what a post says of itself.
+// The number of posted requests that a post returns does not depend on the previous post.
 func TestPostedAfterFailure(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		for _, unchecked := range []bool{false, true} {

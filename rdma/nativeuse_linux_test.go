@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Goroutines post to one queue while others poll: every slot comes back.
+// Goroutines post to one queue while others poll, and all slots are free afterwards.
 func TestManyGoroutines(t *testing.T) {
 	d := native(t)
 	q := sendQueue(t, d, nativeOptions("system"))
@@ -72,7 +72,7 @@ func TestManyGoroutines(t *testing.T) {
 	assert.Equal(t, 1024, q.Free())
 }
 
-// A closed batch is refused, whichever way the queue is called.
+// A closed batch is rejected, however the queue calls C.
 func TestClosedBatch(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		d := native(t)
@@ -94,7 +94,7 @@ func TestClosedBatch(t *testing.T) {
 			_, err = q.Post(again)
 			require.NoError(t, err)
 			require.NoError(t, again.Close())
-			again.Send(1) // as long as what was posted
+			again.Send(1) // same length as the posted batch
 			_, err = q.Post(again)
 			assert.ErrorIs(t, err, errBatchClosed, way)
 			require.NoError(t, r.Close())

@@ -26,28 +26,29 @@ type object struct {
 	device string // that it comes from, or ""
 }
 
-// born makes the object live, as a child of its parents, which the caller keeps open by use. destroy destroys it in C.
-func (o *object) born(name string, destroy func() error, parents ...*object) {
+// begin starts the object's lifetime, as a child of its parents, which the caller keeps open by use. destroy destroys
+// it in C.
+func (o *object) begin(name string, destroy func() error, parents ...*object) {
 	o.name = name
 	o.life.Begin(name, func() (gone bool, err error) {
 		err = destroy()
 		gone = err == nil
-		if e, is := err.(late); is {
+		if e, is := err.(lateError); is {
 			gone, err = true, e.error
 		}
 		return gone, wrap("", name, err)
 	}, lives(parents)...)
 }
 
-// late is what destroying an object says that is gone.
-type late struct{ error }
+// lateError is an error of destroying an object that is gone nevertheless.
+type lateError struct{ error }
 
-// lately is a late error, or none.
-func lately(err error) error {
+// late returns err as a lateError, or nil.
+func late(err error) error {
 	if err == nil {
 		return nil
 	}
-	return late{err}
+	return lateError{err}
 }
 
 func lives(all []*object) []*life.Life {
@@ -82,7 +83,7 @@ func (o *object) use(verb string) error { return o.life.Use(verb) }
 
 func (o *object) done() { o.life.Done() }
 
-// useAll is use of several objects. If one of them is closed, it begins none.
+// useAll is use of several objects: of all of them, or of none if one is closed.
 func useAll(verb string, all ...*object) error { return life.UseAll(verb, lives(all)...) }
 
 func doneAll(all ...*object) { life.DoneAll(lives(all)...) }
@@ -93,8 +94,8 @@ func (o *object) isClosed() bool { return o.life.IsClosed() }
 // end closes the object.
 func (o *object) end() error { return o.life.Close() }
 
-// Object is a [Device] or any object that comes from one. It exists in C until it is closed. A batch or a program is
-// none, but memory of the program's own.
+// Object is a [Device] or any object created from one. It exists in C until it is closed. Batches and programs are
+// plain memory, not Objects.
 type Object interface {
 	Close() error
 	itself() *object
@@ -113,12 +114,12 @@ func livesOf(all []Object) []*life.Life {
 	return own
 }
 
-// CloseAll closes objects that may need one another, in whatever order they are given. Children are closed before their
-// parents; objects that do not need one another are closed in the given order. If objects outside the list need one of
-// them, CloseAll closes none; the error names them, and errors.Is finds [ErrInUse]. After that check and before the
-// first object is destroyed, CloseAll calls ready, which may be nil; an error of ready keeps all objects open. If C
-// refuses to destroy an object, those before it are closed, and the error names them; the others stay open. CloseAll
-// skips closed objects, and waits for calls under way. It closes none if one is nil.
+// CloseAll closes objects that may depend on one another, given in any order. Children are closed before their parents;
+// independent objects are closed in the given order. If objects outside the list depend on one of them, CloseAll closes
+// nothing; the error names them and matches [ErrInUse]. After that check and before the first object is destroyed,
+// CloseAll calls ready, which may be nil; if ready returns an error, all objects stay open. If C fails to destroy an
+// object, those before it are closed, and the error names them; the others stay open. CloseAll skips closed objects and
+// waits for calls in progress. If an object is nil, CloseAll closes nothing.
 func CloseAll(ready func() error, all ...Object) error {
 	if err := anyNil("CloseAll", all); err != nil {
 		return err
@@ -136,8 +137,7 @@ func anyNil(verb string, all []Object) error {
 	return nil
 }
 
-// Needed returns the error that CloseAll would return because others need an object, or nil. It closes and wakes
-// nothing.
+// Needed returns the error that CloseAll would return because others depend on an object, or nil. It closes nothing.
 func Needed(all ...Object) error {
 	if err := anyNil("Needed", all); err != nil {
 		return err
@@ -145,9 +145,9 @@ func Needed(all ...Object) error {
 	return life.Needed(livesOf(all)...)
 }
 
-// WriteLeaks writes the objects that are open, of this package and of rdma/cm, a line for each place where some were
-// made, if the environment variable GOVERBS_LEAKS was set when the program started. Connections that a listener
-// accepted were made where that was asked for. Call it at the end of main. Tests use package rdmatest.
+// WriteLeaks writes the open objects of this package and of rdma/cm, one line per place of creation, if the environment
+// variable GOVERBS_LEAKS was set when the program started. The place of an accepted connection is the call of Accept.
+// Call it at the end of main. Tests use package rdmatest.
 func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 
 // goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
@@ -155,10 +155,10 @@ func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 const goneForGood = "the device was unplugged; libibverbs then frees its objects only if " +
 	"RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
 
-// birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
-// is the object that the user gets; it is complete, because events find it from here on. The parents stay open
-// meanwhile.
-func birth[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
+// createObject creates an object in C, under its device and other parents, and registers it. Every constructor calls it.
+// owner is the object that the user gets; it must be complete, because events find it from here on. The parents are
+// kept open until create returns.
+func createObject[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {
 	if d == nil { // nil, or of a parent that is the zero value of its type: neither can be used
 		return useAll(verb, append(parents, new(object))...)
@@ -175,10 +175,10 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 	*to = c
 	at := address(c)
 	o.device = d.name
-	o.born(name(c), func() error {
+	o.begin(name(c), func() error {
 		d.objects.remove(at)
 		err := destroy(c)
-		if _, gone := err.(late); err != nil && !gone {
+		if _, gone := err.(lateError); err != nil && !gone {
 			d.objects.add(at, owner)
 		} else {
 			d.counts.Gone(owner)
@@ -224,7 +224,7 @@ func made[T any](o *T, err error) (*T, error) {
 	return o, nil
 }
 
-// each gives what next returns until there is an error, which it gives, too.
+// each iterates over results of next. It yields the first error and ends.
 func each[T any](next func() (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Objects that need one another are closed together, those that are closed already being passed over; or none of them,
-// when another needs one, or when who closes them cannot after all. Then they work on.
+// CloseAll closes objects that depend on each other and skips closed ones. If an object outside the list depends on one
+// of them, or the prepare step fails, it closes nothing and all stay usable.
 func TestCloseAll(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -41,7 +41,7 @@ func TestCloseAll(t *testing.T) {
 	}
 
 	failed := errors.New("not now")
-	never := func() error { t.Error("it is not ready"); return failed }
+	never := func() error { t.Error("called although an object has other children"); return failed }
 	for _, err := range []error{Needed(all...), CloseAll(never, all...)} {
 		assert.ErrorIs(t, err, ErrInUse)
 		assert.ErrorContains(t, err, "it is needed by "+mr.name+", which")
@@ -53,7 +53,7 @@ func TestCloseAll(t *testing.T) {
 
 	assert.Equal(t, failed, CloseAll(func() error { return failed }, all...))
 	works(3)
-	assert.ErrorIs(t, Needed(e.channel, pd), ErrInUse, "its completion queue is not among them")
+	assert.ErrorIs(t, Needed(e.channel, pd), ErrInUse, "its completion queue is not in the list")
 
 	e.write(4, 3) // outstanding
 	require.NoError(t, CloseAll(nil, all...))
@@ -64,8 +64,7 @@ func TestCloseAll(t *testing.T) {
 	require.NoError(t, Needed(all...))
 }
 
-// Objects that two goroutines close in different orders, or one goroutine closes twice at once, are closed all the
-// same.
+// CloseAll succeeds for objects that two goroutines close in different orders, or that are closed twice at once.
 func TestCloseAllInAnyOrder(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -76,7 +75,7 @@ func TestCloseAllInAnyOrder(t *testing.T) {
 		b, err := pd.RegMR(make([]byte, 64), 0)
 		require.NoError(t, err)
 		for _, busy := range []*MR{a, b} {
-			require.NoError(t, busy.use("a call")) // that is under way
+			require.NoError(t, busy.use("a call")) // in progress
 		}
 		ended := make(chan error, 2)
 		closed := func(all ...Object) { ended <- CloseAll(nil, all...) }
@@ -117,7 +116,7 @@ func permutations(n int, f func(order []int)) {
 	next()
 }
 
-// family is a device and what comes from it, parents first. The protection domain of the region is younger than the
+// family returns a device and its descendants, parents first. The protection domain of the region is newer than the
 // region.
 func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Object {
 	t.Helper()
@@ -141,8 +140,8 @@ func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Obj
 	return []Object{d, pd, mr, channel, cq, qp}
 }
 
-// Whatever order CloseAll gets objects in, C destroys those that need others before those: a device that is closed
-// first frees what it still uses.
+// In whatever order CloseAll gets objects, C destroys children before parents. A device that is closed first frees what
+// its children still use.
 func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	f, _, pd := fakePD(t)
 	fakeQP(t, pd)
@@ -152,7 +151,7 @@ func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 		return address(channel)
 	}
 	f.Do["ibv_rereg_mr"] = func([]uintptr) uintptr { return 0 }
-	before := map[string]string{ // what has to be destroyed before what
+	before := map[string]string{ // child to parent
 		"ibv_dereg_mr": "ibv_dealloc_pd", "ibv_destroy_qp": "ibv_dealloc_pd",
 		"ibv_destroy_cq": "ibv_destroy_comp_channel",
 		"ibv_dealloc_pd": "ibv_close_device", "ibv_destroy_comp_channel": "ibv_close_device",
@@ -175,7 +174,7 @@ func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	})
 }
 
-// The software device refuses to destroy what is in use, as the kernel does.
+// Like the kernel, the software device rejects the destruction of objects in use.
 func TestCloseAllInEveryOrderOnSoft(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -192,8 +191,8 @@ func TestCloseAllInEveryOrderOnSoft(t *testing.T) {
 	})
 }
 
-// Where nothing says otherwise, objects are destroyed in the order in which they are given.
-func TestCloseAllKeepsTheOrderOfWhatDoesNotNeedOneAnother(t *testing.T) {
+// Independent objects are destroyed in the given order.
+func TestCloseAllKeepsOrderOfIndependentObjects(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)

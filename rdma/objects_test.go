@@ -15,12 +15,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// openSoft opens a device of a software fabric of its own.
+// openSoft opens a device of a new software fabric.
 func openSoft(t testing.TB) *Device {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // of Go, while it calls a function of ours
-	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines that the test has left") })
+	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // the runtime's, while it runs our cleanups
+	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines leaked by the test") })
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")
@@ -35,7 +35,7 @@ func closeAtEnd[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// end is a queue pair and what belongs to it.
+// end is a queue pair with the objects it uses.
 type end struct {
 	t       testing.TB
 	pd      *PD
@@ -65,7 +65,7 @@ func newEnd(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *en
 	return e
 }
 
-// newQP makes one more queue pair on the same completion queue.
+// newQP creates another queue pair on the same completion queue.
 func (e *end) newQP(kind ibv.QPType, srq *SRQ, o QueueOptions) *QP {
 	e.t.Helper()
 	attr := &ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps}
@@ -90,7 +90,7 @@ func loop(t testing.TB, qp *QP) *QP {
 	return qp
 }
 
-// self is an end whose queue pair is connected to itself.
+// self returns an end whose queue pair is connected to itself.
 func self(t testing.TB, kind ibv.QPType) *end {
 	t.Helper()
 	pd, err := openSoft(t).AllocPD()
@@ -99,7 +99,7 @@ func self(t testing.TB, kind ibv.QPType) *end {
 	return e
 }
 
-// write posts empty writes, which touch no memory and all complete.
+// write posts empty writes, which access no memory and all complete.
 func (e *end) write(from uint64, n int) {
 	e.t.Helper()
 	_, err := e.qp.PostSend(emptyWrites(e.send, from, n))
@@ -125,7 +125,8 @@ func (e *end) receive(from uint64, n int) {
 	require.NoError(e.t, err)
 }
 
-// soon ends what hangs: on a busy machine, many goroutines take 20 s for what takes a moment.
+// soon returns a context with a timeout that ends hanging tests. It is long because many goroutines on a busy machine
+// can take 20 s.
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)

@@ -4,7 +4,6 @@ package rdma
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
 // QueueOptions describe a queue where C's structures do not.
@@ -14,22 +13,21 @@ type QueueOptions struct {
 	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
 	// MaxRecvSGE. A checked queue needs it.
 	Cap ibv.QPCap
-	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+	// SQSigAll makes every send request complete: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
 	narrow   bool   // the library of the device is libefa: see knowing
 	unasked  uint16 // ibv.QPCreateSendOpsFlags of the operations that send_ops_flags did not have
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
 	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
-	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+	// NoIPChecksum is set if the device lacks IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
 	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
 	// has to prevent an overrun. It has an effect only on objects.
 	Overcommit bool
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
-	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
+	// failed sends gives back a slot of that queue, because a failed completion does not identify its queue.
 	Unchecked bool
-	noReads   bool // the queue pair reads nothing: max_rd_atomic is 0
 	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
 	// set, the provider.
 	Way string
@@ -37,7 +35,7 @@ type QueueOptions struct {
 	// device's, which are the provider's functions unless Device.UsePath was called.
 	Path Path
 	// Providers are looked up before the built-in ones.
-	Providers []provider.Provider
+	Providers []Provider
 }
 
 // knowing adds what the library of a provider takes less of than others. libefa writes numbers of remote queue pairs to
@@ -45,25 +43,12 @@ type QueueOptions struct {
 // none to the device.
 func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
 
-// mostQPN is the highest number of a queue pair.
-func (o *QueueOptions) mostQPN() uint32 {
-	if o.narrow {
-		return 1<<16 - 1
-	}
-	return 1<<24 - 1
-}
-
 // leastRecvSGE is how many entries a receive has at least.
 func (o *QueueOptions) leastRecvSGE() uint32 {
 	if o.narrow && o.Cap.MaxRecvSGE > 0 {
 		return 1
 	}
 	return 0
-}
-
-// notAsked reports whether the queue pair was created without an operation.
-func (o *QueueOptions) notAsked(op ibv.WROpcode) bool {
-	return o.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
 }
 
 // defaultDepth is the capacity of each queue of a queue pair by default.

@@ -9,20 +9,20 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// QPParts are what [Device.NewRC], [Device.NewUC] and [Device.NewUD] make a queue pair of. They make what is nil, and
-// closing the queue pair closes what they made. The zero value is good for most programs.
+// QPParts are the objects and options from which [Device.NewRC], [Device.NewUC] and [Device.NewUD] build a queue pair.
+// They create objects for nil fields and close them with the queue pair. The zero value suits most programs.
 type QPParts struct {
-	PD      *PD          // nil: one of its own, which QP.PD returns
-	CQ      *CQ          // for sends and receives; nil: one of its own with a channel, which QP.SendCQ returns
-	SRQ     *SRQ         // nil: it has a receive queue of its own
+	PD      *PD          // nil: a new one, which QP.PD returns
+	CQ      *CQ          // for sends and receives; nil: a new one with a channel, which QP.SendCQ returns
+	SRQ     *SRQ         // nil: the queue pair has its own receive queue
 	Cap     ibv.QPCap    // the zero value: 64 sends and 64 receives of one entry each
-	Options QueueOptions // how to post, and to poll a completion queue of its own
+	Options QueueOptions // of posting, and of polling a new completion queue
 }
 
-// NewRC creates a queue pair of a reliable connection, in state RESET, with what it needs: [QP.Connect] comes next.
-// Closing it closes what NewRC made, in the right order, and regions of [QP.RegMR]. It fails and closes nothing if
-// something else needs one of these: a region of the queue pair's PD, for example, or another queue pair on its
-// completion queue.
+// NewRC creates a queue pair of a reliable connection, in state RESET, and the objects it needs. Call [QP.Connect]
+// next. Closing the queue pair closes the objects that NewRC created, in the right order, and regions of [QP.RegMR].
+// Close fails and closes nothing if another object needs one of these: a region of the queue pair's PD, for example, or
+// another queue pair on its completion queue.
 //
 // C: ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestNewQP: each kind of queue pair works with what it is made of, and closing it closes that, and nothing else.
+// TestNewQP: each kind of queue pair works with the objects created for it. Closing it closes those and no others.
 func TestNewQP(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	keep(t, fabric, err)
@@ -72,7 +72,7 @@ func TestNewQP(t *testing.T) {
 			err = qp.Close()
 			assert.ErrorIs(t, err, ErrInUse, "the user's own region needs the PD")
 			assert.ErrorContains(t, err, other.name)
-			assert.NotEqual(t, ibv.QPS_UNKNOWN, qp.State(), "nothing is closed")
+			assert.NotEqual(t, ibv.QPS_UNKNOWN, qp.State(), "the queue pair is not closed")
 			require.NoError(t, other.Close())
 			if ah != nil {
 				require.NoError(t, ah.Close())
@@ -83,8 +83,7 @@ func TestNewQP(t *testing.T) {
 	}
 }
 
-// TestNewQPCloses: everything is gone after Close, and after a creation that failed wherever it did; what the user made
-// stays.
+// TestNewQPCloses: Close, or a creation that fails at any step, leaves only the caller's objects.
 func TestNewQPCloses(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	keep(t, fabric, err)

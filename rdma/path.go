@@ -3,27 +3,25 @@
 package rdma
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/backend"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's,
-// see [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
-// methods are named after functions of C, and take and return what those do: the results are 0 or an errno, and of Poll
-// the number of completions, or a negative number. Many goroutines call at once. A post must not keep the list, bad, or
-// what they point to.
+// Path is how queues reach their device. A queue takes the first of these when it is created: that of [QueueOptions]; that
+// of [Device.UsePath]; the backend of the device, if it is a Path; the functions of the provider. Its methods are named
+// after functions of C, and take and return the same values: 0 or an errno; Poll returns the number of completions, or a
+// negative number. Many goroutines call at once. A post must not keep the list, bad, or
+// what they point to. A post that panics has posted nothing.
 //
-// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq
-// has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with
-// tag matching, are calls of the device's own functions.
+// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. The error of a program
+// that lists or ibv_poll_cq cannot express is [ErrNotSupported]. BindMW and operations of shared receive queues with tag
+// matching call the device's own functions.
 type Path interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
@@ -56,7 +54,7 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 	if fn == 0 {
 		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
-	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.Providers)
+	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.ways())
 	if p = backend.Path(uintptr(fn)); p == nil {
 		p = provider.New(uintptr(fn), s.way)
 	}
@@ -64,15 +62,6 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 		p, err = trace.Of(p)
 	}
 	return s, p, err
-}
-
-// misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.
-func misused(p Path, sends bool) string {
-	own, ok := trace.Under(p).(datapath.Own)
-	if !ok {
-		return ""
-	}
-	return own.Misused(sends)
 }
 
 // missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too
@@ -105,18 +94,4 @@ func errnoOf(result int32) runtime.Errno {
 		return runtime.Errno(-int64(result))
 	}
 	return runtime.Errno(result)
-}
-
-// reason returns why a list of n finds no slots.
-func (s *slots) reason(n int) string {
-	free := s.free()
-	switch {
-	case n > int(s.capacity):
-		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
-	case n > free:
-		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
-			free, s.capacity)
-	}
-	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
-		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }

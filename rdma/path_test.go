@@ -14,14 +14,14 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// ring is the data path of a device that is written in Go: it carries out writes within the process, and keeps what
-// completes in a ring for each completion queue.
+// ring is a data path written in Go: it executes writes within the process and keeps completions in a ring for each
+// completion queue.
 type ring struct {
 	mu    sync.Mutex
 	done  map[*ibv.CQ][]ibv.WC
-	lists int // how often work was posted
+	lists int // number of posts
 	recvs []uint64
-	flags []ibv.SendFlags // of what was posted last
+	flags []ibv.SendFlags // of the last post
 	full  bool
 }
 
@@ -88,7 +88,7 @@ func (r *ring) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 
 func (r *ring) Arm(*ibv.CQ, bool) int32 { return 0 }
 
-// ringQueues are an extended completion queue and an extended queue pair that is its own peer.
+// ringQueues returns an extended completion queue and an extended queue pair connected to itself.
 func ringQueues(t *testing.T, pd *PD, of ...QueueOptions) (*CQ, *QP) {
 	d := pd.Device()
 	cq, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN |
@@ -105,9 +105,9 @@ func ringQueues(t *testing.T, pd *PD, of ...QueueOptions) (*CQ, *QP) {
 	return cq, qp
 }
 
-// A data path in Go serves the queue pairs and the completion queues of a device together: batches, programs and polls,
-// with nothing of the device's own. A queue's own Path comes before the device's.
-func TestPathOfADevice(t *testing.T) {
+// A data path in Go serves all queue pairs and completion queues of a device: batches, programs and polls, without the
+// device's functions. A queue's Path takes precedence over the device's.
+func TestDevicePath(t *testing.T) {
 	pd := softPD(t)
 	hardware, other := &ring{done: map[*ibv.CQ][]ibv.WC{}}, &ring{done: map[*ibv.CQ][]ibv.WC{}}
 	pd.Device().UsePath(hardware)
@@ -128,7 +128,7 @@ func TestPathOfADevice(t *testing.T) {
 			b.Write(5, at+8, mr.RKey()).Add(mr.SGE(0, 8))
 			b.Write(6, at+16, mr.RKey()).Add(mr.SGE(8, 8)).Signaled()
 			wcs := make([]ibv.WC, 4)
-			for round := range uint64(6) { // more than the queue holds: polls give slots back
+			for round := range uint64(6) { // more than the queue holds: polls release slots
 				words[0] = 100 + round
 				_, err := qp.PostSend(b)
 				require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestPathOfADevice(t *testing.T) {
 				require.NoError(t, qp.PostProgram(p))
 				require.Equal(t, 200+round, words[6])
 				require.Equal(t, 43+3*round, words[3])
-				require.Equal(t, 40+3*round, words[4], "what was there before")
+				require.Equal(t, 40+3*round, words[4], "value before the operation")
 				require.Equal(t, "in line!", string(mr.Bytes()[40:48]))
 				found, err := cq.PollProgram(polls)
 				require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestPathOfADevice(t *testing.T) {
 
 			p.Reset()
 			p.AtomicWrite(1, at, mr.RKey(), [8]byte{}).Signaled()
-			assert.ErrorIs(t, qp.PostProgram(p), ErrNotSupported, "there is no ibv_send_wr for it")
+			assert.ErrorIs(t, qp.PostProgram(p), ErrNotSupported, "no ibv_send_wr can express it")
 			times, err := NewPollProgram(cq.CEx(), 1, ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, QueueOptions{})
 			times = keep(t, times, err)
 			_, err = cq.PollProgram(times)
@@ -203,7 +203,7 @@ func TestPathOfADevice(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// pollAll polls so many completions.
+// pollAll polls n completions.
 func pollAll(t *testing.T, cq *CQ, n int) (all []ibv.WC) {
 	wcs := make([]ibv.WC, n)
 	for len(all) < n {

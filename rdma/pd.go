@@ -68,7 +68,7 @@ func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) 
 func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func(*ibv.PD) error,
 	parents ...*object) (*PD, error) {
 	p := &PD{device: d}
-	err := birth(d, &p.object, &p.c, p, verb, create, destroy,
+	err := createObject(d, &p.object, &p.c, p, verb, create, destroy,
 		func(c *ibv.PD) string { return fmt.Sprintf("PD %d on %s", c.Handle, d.name) }, parents...)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 		return nil, noAttributes("ibv_alloc_td", d.name)
 	}
 	t := &TD{}
-	err := birth(d, &t.object, &t.c, t, "ibv_alloc_td",
+	err := createObject(d, &t.object, &t.c, t, "ibv_alloc_td",
 		func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
 		func(*ibv.TD) string { return fmt.Sprintf("thread domain on %s", d.name) })
 	return made(t, err)

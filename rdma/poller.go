@@ -18,7 +18,7 @@ import (
 // the last completions are polled.
 //
 // Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nothing else may poll
-// the queue, and [CQ.Poll] and its waits refuse to.
+// the queue: [CQ.Poll] and its waits return an error.
 //
 // See [Calls] for goroutines that each wait for their own requests.
 type Poller[T any] struct {
@@ -27,7 +27,7 @@ type Poller[T any] struct {
 
 	mu    sync.Mutex
 	slab  []ticket[T]
-	free  uint32            // the first free ticket, or none
+	free  uint32            // index of the first free ticket, or none
 	out   int               // number of tickets in use
 	busy  int               // polls and waits under way
 	over  bool              // it is closed
@@ -95,15 +95,15 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	if verb == newCalls {
 		name = "calls of "
 	}
-	p.born(name+cq.name, func() error {
+	p.begin(name+cq.name, func() error {
 		if err := p.leave(); err != nil {
 			return err
 		}
-		cq.queue.tellAll(nil)
+		cq.queue.observeAll(nil)
 		cq.users.Store(cq.queue)
 		return nil
 	}, &cq.object)
-	cq.queue.tellAll(func(id uint64) {
+	cq.queue.observeAll(func(id uint64) {
 		if value, ok := p.Cancel(id); ok {
 			lost(value)
 		}
@@ -121,11 +121,11 @@ func (p *Poller[T]) Out() int {
 	return p.out
 }
 
-// Ticket returns a wr_id for one request. The ticket is given back when the request's completion is polled; for a
-// request that succeeds without a signal, by the next completion of the same queue; and for requests without a
-// completion, when the queue pair moves to RESET or closes, or by Cancel. Cancel is the only way for requests of an
-// unchecked queue that have no completion, and for receives that a shared receive queue still holds when it is closed.
-// If all tickets are in use, Ticket fails with ENOMEM; it does not wait.
+// Ticket returns a wr_id for one request. The ticket is released when the request's completion is polled; for an
+// unsignaled request, by the next completion of the same queue; and for requests without a completion, when the queue
+// pair moves to RESET or closes, or by Cancel. Cancel is the only way for requests of an unchecked queue that have no
+// completion, and for receives that a shared receive queue still holds when it is closed. If all tickets are in use,
+// Ticket fails with ENOMEM; it does not wait.
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	i := p.free
 	if i == none {
 		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: syscall.ENOMEM,
-			Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
+			Reason: fmt.Sprintf("all %d tickets are in use", len(p.slab))}
 	}
 	t := &p.slab[i]
 	p.free = t.next
@@ -144,14 +144,14 @@ func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	return uint64(t.generation)<<32 | uint64(i), nil
 }
 
-// Cancel gives back a ticket whose request was not posted, and reports whether it was in use.
+// Cancel releases a ticket whose request was not posted, and reports whether it was in use.
 func (p *Poller[T]) Cancel(id uint64) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.take(id)
 }
 
-// take gives a ticket back. The caller holds mu.
+// take releases a ticket. The caller holds mu.
 func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 	i := uint32(id)
 	if uint64(i) >= uint64(len(p.slab)) {

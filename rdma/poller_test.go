@@ -21,7 +21,7 @@ func newPoller[T any](t testing.TB, e *end, tickets int) *Poller[T] {
 	return closeAtEnd(t, p, err)
 }
 
-// A completion comes with the value of its ticket, and gives it back; ids are not used again.
+// A completion returns the value of its ticket and frees the ticket. Ids are not reused.
 func TestPollerRoutes(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[string](t, e, 2)
@@ -47,14 +47,14 @@ func TestPollerRoutes(t *testing.T) {
 		assert.NoError(t, CompletionErr(&dst[0].WC))
 		assert.Zero(t, p.Out())
 		_, ok := p.Cancel(a)
-		assert.False(t, ok, "it was given back")
+		assert.False(t, ok, "the ticket is free")
 	}
 	id, err := p.Ticket("cancelled")
 	require.NoError(t, err)
 	value, ok := p.Cancel(id)
 	assert.True(t, ok)
 	assert.Equal(t, "cancelled", value)
-	for _, stale := range []uint64{id, 7, ^uint64(0), 1 << 40} { // stale, and never a ticket
+	for _, stale := range []uint64{id, 7, ^uint64(0), 1 << 40} { // a stale id and three that were never tickets
 		e.write(stale, 1)
 		n, err := p.Poll(dst)
 		require.NoError(t, err)
@@ -63,10 +63,10 @@ func TestPollerRoutes(t *testing.T) {
 		assert.Zero(t, dst[0].Value)
 		assert.Equal(t, stale, dst[0].WRID)
 	}
-	newer := []uint64{must(p.Ticket("x")), must(p.Ticket("y"))} // one has the place of the stale one
+	newer := []uint64{must(p.Ticket("x")), must(p.Ticket("y"))} // one reuses the slot of the stale ticket
 	e.write(id, 1)
 	require.Equal(t, 1, must(p.Poll(dst)))
-	assert.False(t, dst[0].Known, "what comes late is nobody's who came later")
+	assert.False(t, dst[0].Known, "a stale completion has no ticket")
 	_, ok = p.Cancel(id)
 	assert.False(t, ok)
 	assert.Equal(t, 2, p.Out())
@@ -79,7 +79,7 @@ func TestPollerRoutes(t *testing.T) {
 	assert.ErrorContains(t, e.cq.Close(), "a poller of")
 }
 
-// TestConsumersAreNamed: an error about a queue's consumer says which one that is.
+// TestConsumersAreNamed: an error about a queue's consumer contains its type.
 func TestConsumersAreNamed(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	for name, create := range map[string]func() (interface{ Close() error }, error){
@@ -96,9 +96,8 @@ func TestConsumersAreNamed(t *testing.T) {
 	}
 }
 
-// Requests without a completion of their own give their tickets back with the next completion, with RESET, and with
-// Close.
-func TestPollerTakesTicketsBack(t *testing.T) {
+// Tickets of requests without a completion are freed by the next completion, by RESET and by Close.
+func TestPollerFreesTickets(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 64)
 	post := func(qp *QP, unsignalled, signalled int) {
@@ -130,9 +129,9 @@ func TestPollerTakesTicketsBack(t *testing.T) {
 	later := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
 	post(later, 3, 0)
 	require.NoError(t, later.Close())
-	assert.Zero(t, p.Out(), "so does Close")
+	assert.Zero(t, p.Out(), "Close frees tickets")
 
-	failing := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // of failures each request completes
+	failing := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // all requests after a failure complete
 	post(failing, 2, 0)
 	id, err := p.Ticket(7)
 	require.NoError(t, err)
@@ -146,16 +145,16 @@ func TestPollerTakesTicketsBack(t *testing.T) {
 	assert.True(t, dst[0].Known)
 	assert.Equal(t, 7, dst[0].Value)
 	assert.Error(t, CompletionErr(&dst[0].WC))
-	assert.Zero(t, p.Out(), "those before it had succeeded")
+	assert.Zero(t, p.Out(), "requests before a completion have succeeded")
 	require.NoError(t, failing.Close())
 
 	stays := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
 	post(stays, 0, 2)
 	require.NoError(t, stays.Close())
 	assert.Equal(t, 2, p.Out(), "their completions are still to be polled")
-	again := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // of the same number, or not
+	again := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // may reuse the number
 	post(again, 0, 1)
-	n, err = p.Poll(dst) // what was put aside
+	n, err = p.Poll(dst) // completions kept by Close
 	require.NoError(t, err)
 	more, err := p.Poll(dst[n:])
 	require.NoError(t, err)
@@ -170,9 +169,9 @@ func TestPollerTakesTicketsBack(t *testing.T) {
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
-func TestPollerAllocatesNothing(t *testing.T) {
+func TestPollerDoesNotAllocate(t *testing.T) {
 	if !runtime.Fast {
-		t.Skip("every call of this build is purego's, and those allocate")
+		t.Skip("calls of this build go through purego, which allocates")
 	}
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[*end](t, e, 16)
@@ -204,8 +203,8 @@ func TestPollerAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// A poller is not closed while a goroutine waits with it, and a closed one gives no tickets.
-func TestPollerClosesWhenNobodyWaits(t *testing.T) {
+// A poller cannot be closed while a goroutine waits with it. A closed poller issues no tickets.
+func TestPollerCloseWhileWaiting(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 4)
 	ctx, cancel := context.WithCancel(soon(t))
@@ -219,7 +218,7 @@ func TestPollerClosesWhenNobodyWaits(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInUse)
 	assert.ErrorIs(t, err, syscall.EBUSY)
 	_, err = p.Ticket(1)
-	require.NoError(t, err, "it lives on")
+	require.NoError(t, err, "the poller is not closed")
 	cancel()
 	assert.ErrorIs(t, requireEnd(t, waited), context.Canceled)
 	require.NoError(t, p.Close())
@@ -230,10 +229,10 @@ func TestPollerClosesWhenNobodyWaits(t *testing.T) {
 	newPoller[int](t, e, 1)
 }
 
-// What is done again and again by objects allocates nothing.
-func TestObjectsAllocateNothing(t *testing.T) {
+// Operations on the data path of objects do not allocate.
+func TestObjectsDoNotAllocate(t *testing.T) {
 	if !runtime.Fast {
-		t.Skip("every call of this build is purego's, and those allocate")
+		t.Skip("calls of this build go through purego, which allocates")
 	}
 	e := self(t, ibv.QPT_RC)
 	srq, err := e.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
@@ -273,8 +272,8 @@ func TestObjectsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A completion that somebody else takes never reaches the goroutine that waits for it.
-func TestPollsBesideAPoller(t *testing.T) {
+// A completion polled elsewhere would never reach the goroutine that waits for it, so other polls fail.
+func TestPollsWhilePollerExists(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p, err := NewPoller[int](e.cq, 4)
 	require.NoError(t, err)
@@ -305,11 +304,11 @@ func TestPollsBesideAPoller(t *testing.T) {
 	require.NoError(t, p.Close())
 	n, err = e.cq.Poll(e.wcs)
 	assert.Zero(t, n)
-	assert.NoError(t, err, "the queue is its users' again")
+	assert.NoError(t, err, "users may poll the queue again")
 }
 
-// A wait for no completion ended at once, or never.
-func TestWaitsForNoCompletion(t *testing.T) {
+// A wait with room for no completion fails instead of returning at once or hanging.
+func TestWaitForZeroCompletions(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	for name, wait := range map[string]func() (int, error){
 		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), nil) },

@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 	"github.com/goverbs/goverbs/runtime/program"
@@ -105,8 +104,7 @@ const (
 // values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
-		return nil, verberr.Invalid("NewPollProgram", "",
-			"a program that polls %d completions; it must be at least one", n)
+		return nil, invalid("NewPollProgram", "", "a program that polls %d completions; it must be at least one", n)
 	}
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
@@ -271,11 +269,11 @@ func (p *PollProgram) pollTraced(traced *trace.Path, runs datapath.Runner) ([]Co
 	return found, err
 }
 
-// listed are the values that ibv_poll_cq gives as well.
+// listed are the values that ibv_poll_cq returns as well.
 const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
 	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
 
-// unlisted says why a path without functions for programs cannot give values, or nil.
+// unlisted returns why a path without functions for programs cannot return values, or nil.
 func unlisted(flags ibv.CreateCQWCFlags) error {
 	if flags&^listed == 0 {
 		return nil
@@ -294,9 +292,12 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	}
 	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
 	var n int32
-	if extended, ok := path.(datapath.Extended); ok {
-		n = extended.PollExtended(cq, p.wcs)
-	} else {
+	switch path := path.(type) {
+	case datapath.Queue:
+		n = path.PollExtended(cq, p.wcs)
+	case *trace.Path:
+		n = path.PollExtended(cq, p.wcs)
+	default:
 		n = path.Poll(cq, p.wcs)
 	}
 	if uint(n) > uint(len(p.wcs)) {
@@ -353,7 +354,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	}
 	path := p.path
 	if _, ok := q.path.(datapath.Runner); !ok {
-		path = q.path // which the program does not know where the queue's object chose it
+		path = q.path // the queue's object may have chosen it, and not the program
 	}
 	found, err := p.pollBy(path)
 	if len(q.markers) > 0 {

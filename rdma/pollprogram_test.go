@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A program that polls an object's queue gives slots back, leaves drains their work requests, and gets what they put
-// aside; one of another queue, or a closed one, polls nothing.
+// A program that polls an object's queue releases slots, leaves markers to drains, and returns completions that drains
+// kept. A program of another queue, or a closed one, polls nothing.
 func TestProgramsPollObjects(t *testing.T) {
 	pd := softPD(t)
 	create := func() (*CQ, *PollProgram) {
@@ -42,7 +42,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	loop(t, keep(t, qp, err))
 	b := sendBatch(t, 1, 1, 0)
 	b.Send(100).Add(mr.SGE(0, 8)).Signaled()
-	for round := range 6 { // more than the queues hold
+	for round := range 6 { // exceeds the depth of the queues
 		_, err = qp.PostRecv(recvs(t, mr, 1))
 		require.NoError(t, err, round)
 		_, err = qp.PostSend(b)
@@ -65,7 +65,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	require.NoError(t, qp.Drain(t.Context()))
 	found, err := cq.PollProgram(p)
 	require.NoError(t, err)
-	require.Len(t, found, 3, "and no marker")
+	require.Len(t, found, 3, "the marker is not returned")
 	for i, c := range found {
 		assert.Equal(t, Completion{WRID: uint64(i), Status: ibv.WC_WR_FLUSH_ERR, VendorErr: c.VendorErr,
 			QPNum: qp.Num()}, c)
@@ -83,7 +83,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
-// Completions that a drain has polled have the values that the program reads, and no others.
+// Completions polled by a drain have exactly the values that the program reads.
 func TestProgramsReturnDrainedCompletions(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)

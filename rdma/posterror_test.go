@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestPostErrorsAreAlike: errors.Is finds an errno and errors.As both types in the error of every post, whether the
-// batch, a check or a missing slot is to blame.
-func TestPostErrorsAreAlike(t *testing.T) {
+// TestPostErrorTypes: the error of every post matches an errno with errors.Is and both error types with errors.As,
+// whether it comes from the batch, a check or a missing slot.
+func TestPostErrorTypes(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	send := sendQueue(t, d, options(1, 1, 0))
 	recv, err := NewRecvQueue(&d.qp, options(1, 1, 0))
@@ -107,7 +107,7 @@ func TestPostErrorsAreAlike(t *testing.T) {
 	}
 }
 
-// TestWorkPrints: what holds work says how much, and prints no memory.
+// TestWorkPrints: batches and programs print their size and no memory.
 func TestWorkPrints(t *testing.T) {
 	b, r := writes(sendBatch(t, 4, 1, 0), 1, 2), recvBatch(t, 4, 1)
 	tags, err := NewTagBatch(3, 1)

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// printed is what users print objects with.
+// printed returns an object's text and checks that all ways to print it agree.
 func printed(t *testing.T, o any) string {
 	t.Helper()
 	text := fmt.Sprint(o)
@@ -36,12 +36,12 @@ func printed(t *testing.T, o any) string {
 	slog.New(slog.NewTextHandler(&out, options)).Info("", "o", o)
 	slog.New(slog.NewJSONHandler(&out, options)).Info("", "o", o)
 	asText, asJSON, _ := strings.Cut(out.String(), "\n")
-	assert.Equal(t, "o="+text, strings.ReplaceAll(asText, `"`, "")) // quotes are around spaces alone
+	assert.Equal(t, "o="+text, strings.ReplaceAll(asText, `"`, "")) // slog quotes texts with spaces
 	assert.Equal(t, fmt.Sprintf("{\"o\":%q}\n", text), asJSON)
 	return text
 }
 
-// TestObjectsPrint: objects print what they are, where they are, and that they are closed.
+// TestObjectsPrint: objects print their type, their number, their device and whether they are closed.
 func TestObjectsPrint(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -89,7 +89,7 @@ func TestObjectsPrint(t *testing.T) {
 	}
 }
 
-// TestZeroObjectsPrint: objects that no constructor has made print, and pointers to none do with fmt.
+// TestZeroObjectsPrint: objects not made by a constructor can be printed, and so can nil pointers with fmt.
 func TestZeroObjectsPrint(t *testing.T) {
 	for _, o := range append(objectsOfC, new(Poller[string])) {
 		assert.Equal(t, "an object that was never created", printed(t, o), "%T", o)
@@ -98,7 +98,7 @@ func TestZeroObjectsPrint(t *testing.T) {
 	assert.Equal(t, "an object that was never created", printed(t, new(Calls)))
 }
 
-// TestPrintingDoesNotWait: objects print while they are used and closed, without a race.
+// TestPrintingDoesNotWait: objects can be printed while they are used and closed, without a data race.
 func TestPrintingDoesNotWait(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -106,7 +106,7 @@ func TestPrintingDoesNotWait(t *testing.T) {
 	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	loop(t, e.qp)
 
-	// Close waits for a call under way, which holds what a slow call of C holds.
+	// Close waits for a call in progress, which holds the same locks as a slow call of C.
 	require.NoError(t, e.qp.use("test"))
 	e.qp.changes.Lock()
 	closing := make(chan error)

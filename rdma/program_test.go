@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// extendedQP is an extended queue pair whose slots write down how they are called.
+// extendedQP is an extended queue pair whose slots record their calls.
 type extendedQP struct {
 	*device
 	qp     ibv.QPEx
@@ -125,7 +125,7 @@ func TestWRProgram(t *testing.T) {
 	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: "+
 		"cannot allocate memory")
 	assert.Equal(t, []string{"21 IBV_SEND_FENCE: write 17 101", "sge 18 201 65"}, x.calls[1:3])
-	assert.Equal(t, 8, q.Free(), "its slots came back")
+	assert.Equal(t, 8, q.Free(), "its slots are free again")
 
 	p.Send(9)
 	assert.ErrorContains(t, q.PostProgram(p), "cannot grow")
@@ -136,8 +136,7 @@ func TestWRProgram(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
-// TestWideWRProgram: numbers of 64 bits are whole with registers of 32, too, where they are appended and where they are
-// patched.
+// TestWideWRProgram: numbers of 64 bits are not truncated on 32-bit machines, when appended or when patched.
 func TestWideWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 0))
@@ -187,7 +186,7 @@ func TestWRProgramRules(t *testing.T) {
 		p := NewWRProgram(&x.qp)
 		c.build(p)
 		assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), c.want)
-		assert.Empty(t, x.calls, "refused before the call")
+		assert.Empty(t, x.calls, "rejected before the call")
 	}
 	x := newExtended(t, ibv.QPT_RC)
 	p := NewWRProgram(&x.qp)
@@ -198,12 +197,12 @@ func TestWRProgramRules(t *testing.T) {
 	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "takes no work in INIT")
 }
 
-// extendedCQ is an extended completion queue over completions of the test's.
+// extendedCQ is an extended completion queue over completions that the test sets.
 type extendedCQ struct {
 	cq      ibv.CQEx
 	wcs     []ibv.WC
 	calls   []string
-	failure runtime.Errno // of the end of wcs
+	failure runtime.Errno // returned after the last of wcs
 }
 
 func newExtendedCQ(t *testing.T) *extendedCQ {
@@ -295,8 +294,8 @@ func TestPollProgram(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A program knows no capacities; a checked queue that it is posted to does.
-func TestProgramIsCheckedByItsQueue(t *testing.T) {
+// Programs do not know capacities; the checked queue that they are posted to does.
+func TestProgramCheckedByQueue(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	x := &ibv.QPEx{QPBase: d.qp}
 	calls := 0
@@ -371,7 +370,7 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	p.Reset()
 	p.Write(0x2a, 1, 1).Flags(1<<20).SGE(1, 100, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "0x100000 is no send flag")
-	assert.Zero(t, calls, "refused before the call")
+	assert.Zero(t, calls, "rejected before the call")
 	assert.Equal(t, 16, q.Free())
 	p.Reset()
 	p.Write(1, 1, 1).Signaled().Inline(make([]byte, 8))
@@ -384,7 +383,7 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	p.Write(1, 1, 1).Signaled().SGE(1, 1<<31, 1).SGE(1, 1, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes, and the most is 2147483648")
 
-	x.QPBase.QPType = ibv.QPT_UD // a TSO sends many messages
+	x.QPBase.QPType = ibv.QPT_UD // a TSO request sends many messages
 	x.WRSendTSO, x.WRSend, x.WRSetUDAddr = x.WRRDMAWrite, x.WRRDMAWrite, x.WRRDMAWrite
 	q, err = NewSendQueue(&x.QPBase, o)
 	require.NoError(t, err)
@@ -396,14 +395,14 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
 }
 
-// A post of a program that is nil, or that no constructor has made, fails and leaves the queue usable.
-func TestUnmadePrograms(t *testing.T) {
+// A post of a nil or zero program fails and leaves the queue usable.
+func TestZeroPrograms(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(4, 1, 0), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
 			q := sendQueue(t, d, o)
 			q.mu.Lock()
-			q.plain = true // as queues of most adapters
+			q.plain = true // as for most adapters
 			q.mu.Unlock()
 			assert.EqualError(t, q.PostProgram(nil), "ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
 			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the zero "+

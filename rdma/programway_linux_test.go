@@ -16,10 +16,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// longRunner is a path that runs programs and is none of C's functions by its type, so that none goes the short way.
+// longRunner hides the type of C's path, so that programs never go the short way.
 type longRunner struct{ datapath.Runner }
 
-// nativeExtended is an extended queue pair whose functions are C, and the digest of what they were given.
+// nativeExtended returns an extended queue pair whose functions are C, and the digest of their arguments.
 func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	d = native(t)
 	l, err := nativeDevice()
@@ -41,8 +41,8 @@ func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	return d, qp, ibv.Ptr[uint64](symbol("device_wr_digest")).Deref()
 }
 
-// TestProgramsTheShortWay: programs that go to C at once, or by the checks of a list, have the same calls with the same
-// arguments made, are refused for the same reasons, and take and give back the same slots as by the long way.
+// TestProgramsTheShortWay compares programs that go to C directly, or through the checks of a list, with the general
+// way: they make the same calls, are rejected for the same reasons, and take and release the same slots.
 func TestProgramsTheShortWay(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +52,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 		o.Cap.MaxSendWR, o.Cap.MaxSendSGE = rapid.SampledFrom([]uint32{2, 64, 200, 200, 200}).Draw(t, "capacity"), 2
 		o.Cap.MaxInlineData, o.MaxMessage = 16, 100
 		o.SQSigAll = rapid.Bool().Draw(t, "sq_sig_all")
-		owned := rapid.Bool().Draw(t, "owned") // as the queues of objects are
+		owned := rapid.Bool().Draw(t, "owned") // as in objects
 		var queues [2]*SendQueue
 		var post [2]func(*WRProgram) error
 		var cqs [2]*CompletionQueue
@@ -155,7 +155,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 				assert.Equal(t, errs[1], errs[0])
 				assert.Equal(t, digests[1], digests[0])
 				if errs[0] != nil {
-					assert.Equal(t, free, queues[0].free(), "slots of what was refused come back")
+					assert.Equal(t, free, queues[0].free(), "a rejected program takes no slots")
 				} else {
 					assert.NotZero(t, digests[0])
 				}
@@ -171,7 +171,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 					q, err := NewSendQueue(&other.QPBase, QueueOptions{Unchecked: true, Way: "system"})
 					require.NoError(t, err)
 					other.QPBase.State = ibv.QPS_RTS
-					require.NoError(t, q.PostProgram(strange)) // it is known to fit its own
+					require.NoError(t, q.PostProgram(strange)) // already checked against its own queue
 				}
 			},
 			"": func(t *rapid.T) {
@@ -182,8 +182,8 @@ func TestProgramsTheShortWay(t *testing.T) {
 	})
 }
 
-// TestAProgramIsCheckedEachTime: what the checks refuse once they refuse again, when the program is known to fit.
-func TestAProgramIsCheckedEachTime(t *testing.T) {
+// TestProgramCheckedEachTime: a program that was accepted before is still checked against the queue's state.
+func TestProgramCheckedEachTime(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	o := nativeOptions("system")
 	o.MaxMessage = 100

@@ -10,27 +10,39 @@ import (
 const EnvCall = provider.EnvCall
 
 // Verbs is a set of verbs of the data path.
-type Verbs = provider.Verbs
+type Verbs uint8
 
 // Values of Verbs.
 const (
-	PostSend  = provider.PostSend  // ibv_post_send, and ibv_wr_start to ibv_wr_complete
-	PostRecv  = provider.PostRecv  // ibv_post_recv and ibv_post_srq_recv
-	Poll      = provider.Poll      // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
-	ReqNotify = provider.ReqNotify // ibv_req_notify_cq
+	PostSend  = Verbs(provider.PostSend)  // ibv_post_send, and ibv_wr_start to ibv_wr_complete
+	PostRecv  = Verbs(provider.PostRecv)  // ibv_post_recv and ibv_post_srq_recv
+	Poll      = Verbs(provider.Poll)      // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
+	ReqNotify = Verbs(provider.ReqNotify) // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel and do
-// not sleep there. They may be called without telling Go's scheduler.
-//
-// Fields:
-//
-//	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
-//	Pure   Verbs
-//	Brief  Verbs
-//	Reason string // the sources that show it, and what was found when it was run
-type Provider = provider.Provider
+// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel
+// without sleeping there. Both may be called directly, without entersyscall.
+type Provider struct {
+	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
+	Pure   Verbs
+	Brief  Verbs
+	Reason string // evidence: source files, and results of tests
+}
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
 // Brief, is called the Blocking way, which is right for all.
-func Providers() []Provider { return provider.Providers() }
+func Providers() (all []Provider) {
+	for _, p := range provider.Providers() {
+		all = append(all, Provider{p.Name, Verbs(p.Pure), Verbs(p.Brief), p.Reason})
+	}
+	return all
+}
+
+// ways returns the providers of the options as package provider takes them.
+func (o *QueueOptions) ways() (all []provider.Provider) {
+	for _, p := range o.Providers {
+		all = append(all, provider.Provider{Name: p.Name, Pure: provider.Verbs(p.Pure), Brief: provider.Verbs(p.Brief),
+			Reason: p.Reason})
+	}
+	return all
+}

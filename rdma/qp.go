@@ -14,16 +14,15 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/internal/stats"
 	"github.com/goverbs/goverbs/rdma/internal/counted"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
 // QP is a queue pair.
 //
 // Any number of goroutines may post to it at once, each with its own batch. Posting does not block or allocate; it
-// waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them gives the
-// slots back.
+// waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them releases
+// the slots.
 //
-// A QP takes 728 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
+// A QP takes 728 bytes of Go's memory in addition to C's; for its queues see [SendQueue].
 //
 // Man: ibv_create_qp(3)
 type QP struct {
@@ -36,10 +35,10 @@ type QP struct {
 	sendCQ  *CQ // each may be nil
 	recvCQ  *CQ
 	send    *SendQueue // nil if it cannot send
-	sends   *SendQueue // send, or a queue that takes nothing
-	recv    *RecvQueue // nil if it has no receive queue of its own
-	native  *datapath.Native
-	cap     ibv.QPCap // what the user may use of C's capacities
+	sends   *SendQueue // send, or a queue that rejects posts
+	recv    *RecvQueue // nil without a receive queue, or with an SRQ
+	native  *directQueue
+	cap     ibv.QPCap // capacities without the reserve for markers
 	options QueueOptions
 	endC    func(*ibv.QP) error // destroys the queue pair in C
 	owned   atomic.Pointer[owned]
@@ -53,11 +52,11 @@ type QP struct {
 	local    localEnd
 	groups   map[mcastGroup]bool // multicast
 	received bool                // since RESET it was in a state in which it takes receives of the shared receive queue
-	sendMark drainMarker         // markers of drains that gave up
+	sendMark drainMarker         // markers of canceled drains
 	recvMark drainMarker
 }
 
-// queues are those that count what is posted.
+// queues returns the positions of the queues that count posted requests.
 func (q *QP) queues() map[string]counted.Positions {
 	all := map[string]counted.Positions{}
 	if q.send != nil {
@@ -101,9 +100,9 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// State returns the state that the queue pair was last moved to, as C records it. After a failed completion the device
-// has it in ERR, and State still says IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. A closed queue pair is in
-// IBV_QPS_UNKNOWN.
+// State returns the state that the queue pair was last moved to, as recorded by C. After a failed completion the device
+// has moved it to ERR, but State still returns IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. For a closed queue
+// pair, State returns IBV_QPS_UNKNOWN.
 func (q *QP) State() ibv.QPState {
 	if q.use("State") != nil {
 		return ibv.QPS_UNKNOWN
@@ -123,10 +122,10 @@ func (q *QP) SendQueue() *SendQueue { return q.send }
 // RecvQueue returns the queue pair's own receive queue, or nil.
 func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 
-// PostSend posts a whole batch in one call. posted is the number of requests that were posted: all of them, none if a
-// check refuses one, or those before the one that the device refused. To go on, post from posted on. The error is a [*PostError], or says as a [*VerbError] that the queue pair is
-// closed or takes nothing now; errors.As finds a VerbError in both. An empty batch is an error, because no completion
-// would come.
+// PostSend posts a batch in one call. posted is the number of requests that were posted: all of them, none if a check
+// rejects one, or those before the one that the device rejected. To continue, post the requests from posted on. The
+// error is a [*PostError], or a [*VerbError] if the queue pair is closed or rejects all posts; errors.As finds a
+// VerbError in both. An empty batch is an error, because it would have no completion.
 //
 // The memory of the requests, except inline data, belongs to the device until they have completed.
 //
@@ -141,8 +140,8 @@ func (q *QP) noSendQueue(verb string) error {
 	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
 }
 
-// PostRecv posts a whole batch to the queue pair's own receive queue. Its results are those of PostSend. The memory
-// belongs to the device until the receives have completed.
+// PostRecv posts a batch to the queue pair's receive queue. The results are those of PostSend. The memory belongs to
+// the device until the receives have completed.
 //
 // C: ibv_post_recv
 //
@@ -158,8 +157,8 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 		"it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
 }
 
-// PostProgram posts all requests of a program for the queue pair's CEx: all of them, or none and an error. Their memory
-// belongs to the device until they have completed.
+// PostProgram posts the requests of a program for the queue pair's CEx: all of them, or none if it returns an error.
+// Their memory belongs to the device until they have completed.
 //
 // C: ibv_wr_start, ibv_wr_complete
 //
@@ -174,7 +173,7 @@ func (q *QP) PostProgram(p *WRProgram) error {
 	return q.send.PostProgram(p)
 }
 
-// cannot says what the queue pair lacks, or that there is none.
+// cannot returns the error of a verb that the queue pair does not support, or that of a closed queue pair.
 func (q *QP) cannot(verb, why string) error {
 	if err := q.use(verb); err != nil {
 		return err
@@ -183,7 +182,7 @@ func (q *QP) cannot(verb, why string) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EINVAL, Reason: why}
 }
 
-// NewWRProgram creates an empty program for the queue pair, which has to be an extended one and to stay open while the
+// NewWRProgram creates an empty program for the queue pair, which must be an extended one and stay open while the
 // program is built and run.
 //
 // Man: ibv_wr_post(3)
@@ -198,10 +197,9 @@ func (q *QP) NewWRProgram() (*WRProgram, error) {
 	return NewWRProgram(q.ex), nil
 }
 
-// Query returns the queue pair's attributes. mask selects them; the device may return more. Capacities are what the
-// device has: a slot more in each queue than [QP.Cap], for the marker of a drain, and what it has rounded up. If
-// another library has connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC tells its checks whether reads are
-// possible.
+// Query returns the queue pair's attributes. mask selects them; the device may return more. Capacities are those of the
+// device, after rounding: one slot more in each queue than [QP.Cap], for the marker of a drain. If another library has
+// connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC updates the limit that checks use for reads.
 //
 // C: ibv_query_qp
 //
@@ -216,7 +214,7 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
 	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
 	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
-		err = still(q.send, q.recv, func() error { return q.native.Misuse(verb, q.name) })
+		err = still(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
 		q.changes.Unlock()
 	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
@@ -273,10 +271,10 @@ func (q *QP) SetECE(ece *ibv.ECE) error {
 	return wrap(verb, q.name, libibverbs.SetECE(q.c, ece))
 }
 
-// closeDrains is how long Close waits for outstanding work before it destroys the queue pair anyway.
+// closeDrains is the time Close waits for outstanding work before it destroys the queue pair anyway.
 const closeDrains = 2 * time.Second
 
-// idle reports whether the accounting knows that nothing is outstanding.
+// idle reports whether certainly no request is outstanding.
 func (q *QP) idle() bool {
 	switch {
 	case q.state() == ibv.QPS_RESET:
@@ -302,11 +300,11 @@ func (q *QP) livesOn() {
 func (q *QP) settleDown() error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if q.native.Misuse("Close", q.name) == nil && !q.idle() {
+	if q.native.misuse("Close", q.name) == nil && !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
 		// destroying the queue pair releases the memory, whether it was drained or not
-		_ = q.drain(patience{Context: ctx})
+		_ = q.drain(drainContext{Context: ctx})
 	}
 	return nil
 }
@@ -315,11 +313,11 @@ func (q *QP) settleDown() error {
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	misuse := q.native.Misuse("Close", q.name)
+	misuse := q.native.misuse("Close", q.name)
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
 	q.untrack() // from here on another queue pair may have the number, and C's memory goes
-	if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
+	if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
 		q.track()
 		return err
 	}
@@ -333,12 +331,12 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.leave()
-	return lately(misuse)
+	return late(misuse)
 }
 
-// Close drains the queue pair, for two seconds at most, and destroys it. The device then uses no memory of its
-// requests. Completions that nobody has polled can still be polled, unless [Device.NewRC] or its like made the
-// completion queue, which is closed as well, like regions of [QP.RegMR].
+// Close drains the queue pair, for two seconds at most, and destroys it. After that the device no longer uses the
+// memory of its requests. Remaining completions can still be polled, unless [Device.NewRC], NewUC or NewUD created the
+// completion queue: it is closed as well, like regions of [QP.RegMR].
 //
 // C: ibv_destroy_qp
 //
@@ -368,7 +366,7 @@ func (q *QP) refuse(why *VerbError) {
 	}
 }
 
-// onEFA says whether libefa posts to the queue pair, and onERDMA whether liberdma does.
+// onEFA and onERDMA report whether libefa or liberdma posts to the queue pair.
 func (q *QP) onEFA() bool   { return q.on("efa") }
 func (q *QP) onERDMA() bool { return q.on("erdma") }
 
@@ -376,8 +374,7 @@ func (q *QP) on(provider string) bool {
 	return q.send != nil && q.send.Provider() == provider || q.recv != nil && q.recv.Provider() == provider
 }
 
-// changesAs is the type by whose rules the queue pair changes its state: one of EFA's reliable datagrams does as one of
-// datagrams.
+// changesAs is the type whose state transitions apply: EFA's reliable datagrams have those of UD.
 func (q *QP) changesAs() ibv.QPType {
 	if q.kind == ibv.QPT_DRIVER && q.onEFA() {
 		return ibv.QPT_UD
@@ -385,7 +382,7 @@ func (q *QP) changesAs() ibv.QPType {
 	return q.kind
 }
 
-// uncounted says why what is outstanding cannot be waited for, or returns nil.
+// uncounted returns the error of a drain that cannot know the outstanding requests, or nil.
 func (q *QP) uncounted() error {
 	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil

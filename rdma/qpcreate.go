@@ -14,10 +14,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// CreateQP creates a queue pair in state RESET. attr names its completion queues and its shared receive queue with
-// their Ptr methods; o describes what attr cannot, and may be zero. Cap returns the capacities: the requested number of
-// work requests, and perhaps more entries and inline bytes. If a completion queue has no room for the completions, the
-// error is ENOMEM, unless o.Overcommit is set. If the device lacks a capacity, the error is EINVAL and names it.
+// CreateQP creates a queue pair in state RESET. The completion queues and the shared receive queue are set in attr with
+// their Ptr methods; o may be zero. Cap returns the capacities: the requested number of work requests, and perhaps more
+// entries and inline bytes. If a completion queue has no room for the completions, the error is ENOMEM, unless
+// o.Overcommit is set. If the device lacks a capacity, the error is EINVAL and names it.
 //
 // C: ibv_create_qp
 //
@@ -45,9 +45,9 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
 	}))
 }
 
-// CreateQPEx creates a queue pair of any kind. attr names objects with their Ptr methods; its CompMask says which of
-// its fields are valid. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests, and a checked queue
-// refuses operations that SendOpsFlags do not have, in batches, too.
+// CreateQPEx creates a queue pair of any kind. Objects are set in attr with their Ptr methods, and CompMask selects its
+// valid fields. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests, and a checked queue rejects
+// operations that are not in SendOpsFlags, also in batches.
 //
 // C: ibv_create_qp_ex, ibv_qp_to_qp_ex
 //
@@ -132,7 +132,7 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	}))
 }
 
-// qpInit holds what all ways to create a queue pair have in common.
+// qpInit holds the parameters common to all ways to create a queue pair.
 type qpInit struct {
 	verb, parent   string
 	kind           ibv.QPType
@@ -143,7 +143,7 @@ type qpInit struct {
 	srq            ibv.Ptr[ibv.SRQ]
 	lacks          string    // a required attribute that is missing, or ""
 	misses         string    // an attribute that is missing and may be required, or ""
-	made           ibv.QPCap // what C has given
+	made           ibv.QPCap // capacities that C returned
 }
 
 // create creates the queue pair, with slots for the markers of a drain if the device has room for them, and its queues.
@@ -194,7 +194,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 			undo, err = q.admit()
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
@@ -205,7 +205,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
 	}
-	if err = birth(d, &q.object, &q.c, q, in.verb, creating, q.destroyC, name, parents...); err != nil {
+	if err = createObject(d, &q.object, &q.c, q, in.verb, creating, q.destroyC, name, parents...); err != nil {
 		undo()
 		return err
 	}
@@ -257,21 +257,21 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	return c, nil
 }
 
-// makeNative creates the path of the queue pair, if it is to have one of its own.
+// makeNative creates the path of the queue pair if its options have a Path that owns queues.
 func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !cq.native.Fits(o.Path) {
+		if cq != nil && !cq.native.fits(o.Path) {
 			return otherPath(in.verb, in.parent, cq.name)
 		}
 	}
-	if q.srq != nil && !q.srq.native.Fits(o.Path) {
+	if q.srq != nil && !q.srq.native.fits(o.Path) {
 		return otherPath(in.verb, in.parent, q.srq.name)
 	}
 	if q.sendCQ == nil && q.recvCQ == nil {
 		return nil // it has no queues
 	}
-	o.Path, q.native, err = datapath.NativeOf(o.Path,
-		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all, in.flags) })
+	o.Path, q.native, err = directQueueOf(o.Path,
+		func(m datapath.Maker) (datapath.Queue, error) { return m.QP(q.c, in.made, in.all, in.flags) })
 	return err
 }
 
@@ -288,11 +288,11 @@ func (q *QP) beside() {
 		}
 		return
 	}
-	m := q.native.Maker()
+	m := q.native.maker
 	if _, known := d.makers.LoadOrStore(m, true); known {
 		return
 	}
-	d.objects.each(func(o any) { // what is there is not destroyed meanwhile
+	d.objects.each(func(o any) { // objects in the registry are not destroyed during each
 		if p, ok := o.(*QP); ok && p.native == nil && p.send != nil {
 			m.Beside(p.c)
 		}
@@ -323,7 +323,7 @@ func (q *QP) admit() (undo func(), err error) {
 		q.retireFrom(q.sendCQ, sends, nil)
 		q.retireFrom(q.recvCQ, recvs, q.srq)
 	}
-	if q.sendCQ == q.recvCQ && q.sendCQ != nil { // at once, so that an error names what both need
+	if q.sendCQ == q.recvCQ && q.sendCQ != nil { // in one step, so that an error names the sum
 		if err = q.sendCQ.admit(sends+recvs, q.srq, q.options.Overcommit); err != nil {
 			return func() {}, err
 		}
@@ -382,14 +382,14 @@ func (q *QP) untrack() {
 	}
 }
 
-// retireFrom gives back room.
+// retireFrom releases room in a completion queue.
 func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 	if cq != nil {
 		cq.dismiss(n, srq)
 	}
 }
 
-// leave gives the completion queues their room back.
+// leave releases the room in both completion queues.
 func (q *QP) leave() {
 	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
 	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)

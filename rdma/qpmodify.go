@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// Modify changes the queue pair's state and attributes: the fields of attr that mask names. It first checks the
-// transition against the generated table (ibv.ModifyQP). The error names what is missing, what does not belong there,
-// or which attribute has a value that the device does not accept. Moving the queue pair to RESET drops outstanding work
-// without completions and gives back all slots.
+// Modify changes the queue pair's state and attributes: the fields of attr that mask selects. It first checks the
+// transition against the generated table (ibv.ModifyQP). The error names missing attributes, attributes that the
+// transition does not take, or an attribute value that the device does not accept. Moving the queue pair to RESET drops
+// outstanding work without completions and releases all slots.
 //
 // C: ibv_modify_qp
 //
@@ -70,7 +70,9 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	case ibv.QPS_RTR:
 		q.received = true
 	case ibv.QPS_RESET:
-		q.native.Anew()
+		if q.native != nil {
+			q.native.Reset()
+		}
 		q.resetQueues()
 	case ibv.QPS_INIT:
 		if mask&ibv.QP_PORT != 0 {
@@ -80,9 +82,9 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return nil
 }
 
-// ask has C move the queue pair. Libraries of adapters begin their queues anew in RESET, and do not exclude a post that
-// is under way; later ones find the state. libefa leaves earlier completions in the completion queue, and crashes in
-// the poll that finds them later: they are put aside before.
+// ask calls ibv_modify_qp. Provider libraries reinitialize their queues in RESET without excluding concurrent posts, so
+// posts are held off here. libefa leaves earlier completions in the completion queue and crashes in the poll that finds
+// them later, so they are polled before.
 func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 	f := func() error { return libibverbs.ModifyQP(q.c, attr, mask) }
 	if mask&ibv.QP_STATE == 0 || to != ibv.QPS_RESET {
@@ -92,7 +94,8 @@ func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 	return still(q.send, q.recv, f)
 }
 
-// resetQueues forgets outstanding work. It puts earlier completions aside, so that nobody takes them for later ones.
+// resetQueues forgets outstanding work. It first collects earlier completions, so that they are not mistaken for later
+// ones.
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
@@ -101,14 +104,14 @@ func (q *QP) resetQueues() {
 	if q.recv != nil {
 		q.recvCQ.queue.quiet(q.recv.Reset)
 	}
-	q.limitReads(1) // until it is known again
+	q.limitReads(1) // until the next connection sets it
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.forgetLastWQE()
 	q.received = false
 }
 
-// maskReason says why the table refuses a transition, or returns "".
+// maskReason returns the reason why the table rejects a transition, or "".
 func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	rule := ibv.ModifyQP(q.kind, from, to)
 	transition := fmt.Sprintf("%s to %s", refusal.ShortState(from), refusal.ShortState(to))
@@ -116,7 +119,7 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 		return fmt.Sprintf("%s is not a valid state transition: %s", transition, rule.Reason)
 	}
 	if rule.Answer != ibv.AnswerYes {
-		return "" // the table does not know this type of queue pair
+		return "" // the table has no rows for this type of queue pair
 	}
 	if missing := rule.Required &^ mask; missing != 0 {
 		return fmt.Sprintf("%s needs %v as well", transition, missing)
@@ -127,15 +130,15 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// limitReads tells the checks how many reads and atomic operations may be under way at once. rxe never carries one out
-// if that is none, and says nothing.
+// limitReads sets the number of reads and atomic operations that checks allow in flight. With 0, rxe silently never
+// executes one.
 func (q *QP) limitReads(atOnce uint8) {
 	if q.send != nil && (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND) {
 		q.send.limitReads(atOnce)
 	}
 }
 
-// limitMessages tells the checks the largest message of the port.
+// limitMessages sets the largest message that checks allow to that of the port.
 func (q *QP) limitMessages(port uint8) {
 	attr := new(ibv.PortAttr)
 	if q.send == nil || libibverbs.QueryPort(q.device.c, port, attr) != nil {
@@ -168,8 +171,8 @@ func (q *QP) ModifyRateLimit(attr *ibv.QPRateLimitAttr) error {
 	return wrap(verb, q.name, libibverbs.ModifyQPRateLimit(q.c, attr))
 }
 
-// forgetLastWQE forgets the event of an earlier life, which says nothing about this one. It first reads the events that
-// C has. If the queue pair broke by itself, the event of this life stays.
+// forgetLastWQE drops an event from before the last RESET. It first reads the events that C has queued. If the device
+// itself moved the queue pair to ERR, a newer event is kept.
 func (q *QP) forgetLastWQE() {
 	if q.srq == nil || !q.received {
 		return

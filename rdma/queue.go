@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -24,6 +25,8 @@ type queue struct {
 	verb    string // that posts
 	recv    *recvRules
 	route
+	calling mark // guarded by mu, like inPath: the slots of the post that is in the path
+	inPath  bool // a path is called for a queue that counts
 }
 
 // posting has the fields that the call of a post needs.
@@ -48,7 +51,7 @@ func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs,
 // anybody posts.
 func (q *queue) needLock() {
 	q.locked, q.direct = true, false
-	if quick, ok := q.path.(datapath.Quick); ok && q.recv == nil {
+	if quick, ok := q.path.(datapath.Queue); ok && q.recv == nil {
 		q.quick, q.short = quick, true
 		quick.Held(&q.mu)
 	}
@@ -72,13 +75,6 @@ func (q *queue) refuse(err error) {
 func (q *queue) setRefusal(err error) {
 	q.refusal = err
 	q.plain = err == nil && q.callsC(q.path)
-}
-
-// refused returns why the queue takes nothing now, or nil.
-func (q *queue) refused() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.refusal
 }
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
@@ -142,7 +138,7 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	}
 	if q.locked {
 		q.mu.Lock()
-		defer q.mu.Unlock()
+		defer q.unlock()
 	}
 	return q.postHeld(b, from, to)
 }
@@ -164,7 +160,7 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	if q.plain && from == 0 {
 		result = q.callDirect(b)
 	} else {
-		result = q.call(b, from)
+		result = q.call(b, from, m)
 	}
 	if result != 0 {
 		return q.notPosted(b, from, to, m, result)
@@ -180,8 +176,9 @@ func (q *queue) callDirect(b *batch) int32 {
 	return result
 }
 
-// call calls the queue's path with the requests from one index on.
-func (q *queue) call(b *batch, from int) (result int32) {
+// call calls the queue's path with the requests from one index on, whose slots begin at m.
+func (q *queue) call(b *batch, from int, m mark) (result int32) {
+	q.enter(m)
 	*b.bad = 0
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
 	switch {
@@ -196,7 +193,33 @@ func (q *queue) call(b *batch, from int) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
+	q.leave()
 	return result
+}
+
+// enter and leave enclose a call of the path that may panic, for unlock.
+func (q *queue) enter(m mark) {
+	if q.capacity > 0 {
+		q.calling, q.inPath = m, true
+	}
+}
+
+func (q *queue) leave() {
+	if q.capacity > 0 {
+		q.inPath = false
+	}
+}
+
+// unlock releases slots.mu. If a Path panics, it gives back the slots of the post, since that has posted nothing. A
+// Runner is functions, and one of a backend that panics may have posted some.
+func (q *queue) unlock() {
+	if q.inPath {
+		q.inPath = false
+		if _, functions := trace.Under(q.path).(datapath.Runner); !functions {
+			q.undo(q.calling, 0)
+		}
+	}
+	q.mu.Unlock()
 }
 
 // reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.

@@ -22,7 +22,7 @@ func TestPost(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
 			q := sendQueue(t, d, o)
 			b := sendBatch(t, 8, 1, 0)
-			for _, n := range []int{3, 8, 8, 1} { // the chain ends elsewhere each time
+			for _, n := range []int{3, 8, 8, 1} { // the chain ends at a different request each time
 				posted, err := q.Post(writes(b, 100, n))
 				require.NoError(t, err)
 				assert.Equal(t, n, posted)
@@ -39,13 +39,13 @@ func TestPost(t *testing.T) {
 
 			b.Reset()
 			posted, err = q.Post(b)
-			assert.ErrorIs(t, err, syscall.EINVAL, "who waits for its completion would wait for ever")
+			assert.ErrorIs(t, err, syscall.EINVAL, "a wait for its completion would hang")
 			assert.ErrorContains(t, err, "the batch is empty")
 			assert.Zero(t, posted)
 			posted, err = q.PostRange(b, 0, 0)
-			assert.NoError(t, err, "the rest of a batch may be empty")
+			assert.NoError(t, err, "an empty range is valid")
 			assert.Zero(t, posted)
-			assert.Len(t, d.sends, 2, "an empty batch calls nothing")
+			assert.Len(t, d.sends, 2, "an empty post does not call the device")
 			assert.Panics(t, func() { q.PostRange(writes(b, 0, 2), 1, 3) })
 		})
 	}
@@ -71,7 +71,7 @@ func TestPostFails(t *testing.T) {
 			posted, err = q.PostRange(b, posted, b.Len())
 			require.NoError(t, err)
 			assert.Equal(t, 5, posted)
-			assert.Equal(t, ids(0x10, 0x18), d.sendIDs(), "the rest follows")
+			assert.Equal(t, ids(0x10, 0x18), d.sendIDs(), "the next post continues after the failed request")
 
 			d.fail, d.null, d.errno = 2, true, syscall.EOPNOTSUPP
 			posted, err = q.Post(b)
@@ -105,7 +105,7 @@ func TestPostWithoutASlot(t *testing.T) {
 	d = newDevice(t, ibv.QPT_RC)
 	d.context.Ops.ReqNotifyCQ = 0
 	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
-	require.NoError(t, err, "polling does without events")
+	require.NoError(t, err, "polling needs no events")
 	assert.ErrorIs(t, cq.ReqNotify(false), runtime.ErrNotSupported)
 
 	_, err = NewSendQueue(&d.qp, QueueOptions{})
@@ -178,12 +178,12 @@ func TestSharedRecvQueue(t *testing.T) {
 	assert.Equal(t, 2, q.Free())
 	q.Retire([]ibv.WC{{WRID: 1, QPNum: 1, Opcode: ibv.WC_RECV}, {WRID: 0, QPNum: 2, Opcode: ibv.WC_RECV},
 		{WRID: 0, Opcode: ibv.WC_SEND}})
-	assert.Equal(t, 4, q.Free(), "in any order, of any queue pair")
+	assert.Equal(t, 4, q.Free(), "in any order, from any queue pair")
 	q.Retire([]ibv.WC{{Opcode: ibv.WC_RECV}})
 	assert.Equal(t, 4, q.Free(), "never more than there are")
 }
 
-func TestPollGivesSlotsBack(t *testing.T) {
+func TestPollReleasesSlots(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	send := sendQueue(t, d, options(4, 1, 0))
 	recv, err := NewRecvQueue(&d.qp, options(4, 1, 0))
@@ -225,16 +225,16 @@ func TestPollGivesSlotsBack(t *testing.T) {
 	assert.Equal(t, provider.Software, cq.Provider())
 }
 
-// A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay
+// After a panic in a backend, the queue can be posted to. The number of posted requests is unknown, so their slots stay
 // taken.
-func TestPanicInBackendLeavesNoLock(t *testing.T) {
+func TestPanicInBackendUnlocks(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { panic("backend") })
 	require.NoError(t, err)
 	d.context.Ops.PostSend = ibv.FuncPtr(address)
 	q := sendQueue(t, d, options(16, 1, 0))
 	b := writes(sendBatch(t, 1, 1, 0), 1, 1)
-	for range 2 { // the second one finds the batch closed already
+	for range 2 { // the second time the batch is already closed
 		assert.PanicsWithValue(t, "backend", func() { q.Post(b) })
 		free := make(chan struct{})
 		go func() {
@@ -255,4 +255,53 @@ func TestErrnoOf(t *testing.T) {
 	for result, want := range map[int32]runtime.Errno{12: syscall.ENOMEM, -12: syscall.ENOMEM, -1: syscall.EIO, math.MinInt32: 1 << 31} {
 		assert.Equal(t, want, errnoOf(result))
 	}
+}
+
+// refused returns why the queue takes nothing now, or nil.
+func (q *queue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
+// refused returns why polls fail, or nil.
+func (q *CompletionQueue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
+// panics is a path whose posts panic.
+type panics struct{ Path }
+
+func (panics) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32 { panic("send") }
+func (panics) PostRecv(*ibv.QP, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 { panic("receive") }
+
+// TestPathPanics: a post whose path panics holds no slots afterwards: of lists, programs and receives.
+func TestPathPanics(t *testing.T) {
+	x := newExtended(t, ibv.QPT_RC)
+	o := options(8, 1, 8)
+	o.Path = panics{}
+	q, b, p := x.queue(t, o), sendBatch(t, 2, 1, 8), NewWRProgram(&x.qp)
+	p.Write(1, 0, 0).SGE(0, 8, 0).Signaled()
+	for name, post := range map[string]func(){
+		"one":     func() { q.Post(writes(b, 1, 1)) },
+		"list":    func() { q.Post(writes(b, 1, 2)) },
+		"program": func() { q.PostProgram(p) },
+	} {
+		for range 2 {
+			assert.Panics(t, post, name)
+			assert.Equal(t, 8, q.Free(), name)
+		}
+	}
+	d := newDevice(t, ibv.QPT_RC)
+	o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 8, 1
+	r, err := NewRecvQueue(&d.qp, o)
+	require.NoError(t, err)
+	receives, err := NewRecvBatch(1, 1)
+	require.NoError(t, err)
+	defer receives.Close()
+	receives.Recv(1).SGE(0, 8, 0)
+	assert.Panics(t, func() { r.Post(receives) })
+	assert.Equal(t, 8, r.Free())
 }

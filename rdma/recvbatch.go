@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage
@@ -28,19 +27,12 @@ type RecvRequest struct {
 
 // NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
-	if requests <= 0 || sges < 0 {
-		return nil, verberr.Invalid("NewRecvBatch", "",
-			"a batch of %d work requests with %d entries each: it needs at least one "+
-				"request, and no negative number", requests, sges)
-	}
 	b := new(RecvBatch)
-	first, _, err := b.mapBatch(requests, sges, 0, unsafe.Sizeof(ibv.RecvWR{}))
-	if err != nil {
+	var err error
+	if b.wrs, _, err = mapBatch[ibv.RecvWR](&b.batch, "NewRecvBatch", requests, sges, 0); err != nil {
 		return nil, err
 	}
-	b.wrs = unsafe.Slice((*ibv.RecvWR)(first), requests+1)
 	b.link()
-	b.settle()
 	return b, nil
 }
 

@@ -20,7 +20,7 @@ type RecvQueue struct {
 	queue
 	rules recvRules
 
-	_ [56]byte // fills the size up to one that Go aligns to cache lines
+	_ [48 - unsafe.Sizeof(uintptr(0))]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // recvRules are the rules of a receive queue.
@@ -143,10 +143,9 @@ func (r *recvRules) explain(qp *ibv.QP, b *batch, from, to int) (index int, reas
 	}
 }
 
-// Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a
-// shared receive queue cannot tell them: it takes every completion that is not a successful send's, so failed sends
-// must not be handed to it. A [CompletionQueue] that tracks the queue with the send queue tells them apart by their
-// wr_ids.
+// Retire frees one slot for each completion of the queue. It ignores completions of other queues. A shared receive queue
+// cannot recognize those: it counts every completion except successful sends, so do not pass failed sends to it. A
+// [CompletionQueue] that tracks the queue with the send queue distinguishes them by their wr_ids.
 func (q *RecvQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])
@@ -160,7 +159,7 @@ func (q *RecvQueue) retireWC(wc *ibv.WC) {
 	}
 }
 
-// ofRecv says whether a completion took a posted receive, if it is not of a send queue. Those of tag matching did not,
+// ofRecv reports whether a completion, not of a send queue, used a posted receive. Those of tag matching did not,
 // because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
 func ofRecv(wc *ibv.WC) bool {
 	switch wc.Status {

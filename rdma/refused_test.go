@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// What the device refuses to create names what was wrong, and what would be right where that is known.
+// If the device rejects the creation of an object, the error names the wrong attribute and, if known, a valid value.
 func TestRefusedCreation(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -119,7 +119,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.RegMR(b, 1<<30)
 			return err
 		},
-		"the device may not have IBV_ACCESS_ON_DEMAND": func() error { // huge pages are what it does not have
+		"the device may not have IBV_ACCESS_ON_DEMAND": func() error { // rejected because of huge pages
 			_,
 				err := pd.RegImplicit(ibv.ACCESS_HUGETLB)
 			return err
@@ -180,12 +180,12 @@ func TestRefusedCreation(t *testing.T) {
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
-	assert.Equal(t, children, [2]int{pd.life.Children(), d.life.Children()}, "what was only tried is gone")
+	assert.Equal(t, children, [2]int{pd.life.Children(), d.life.Children()}, "objects of the trial are destroyed")
 	assert.Equal(t, 500, cq.Free())
 }
 
-// A device that tells no limit is asked which capacity it does not grant.
-func TestWhichCapacityIsTooMuch(t *testing.T) {
+// If the device reports no limit, NewQP finds the capacity that it does not grant by trial.
+func TestFindsExcessiveCapacity(t *testing.T) {
 	f, _, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
 	plain := f.Do["ibv_create_qp"]
@@ -228,13 +228,13 @@ func TestWhichCapacityIsTooMuch(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		if strings.HasPrefix(want, "max_") {
 			assert.NotZero(t, created)
-			assert.Equal(t, created, destroyed, "what was only tried")
+			assert.Equal(t, created, destroyed, "objects of the trial")
 		}
 	}
 }
 
-// Objects that a mask says are named have to be: C would read them.
-func TestNamedByMaskAndNot(t *testing.T) {
+// Objects that the mask selects must be set, because C would read them.
+func TestMaskedObjectsMustBeSet(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
@@ -293,8 +293,8 @@ func TestNamedByMaskAndNot(t *testing.T) {
 	}
 }
 
-// No attributes are an error, where C would have read them.
-func TestNoAttributes(t *testing.T) {
+// Nil attributes are rejected, because C would read them.
+func TestNilAttributes(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	pd, d := e.pd, e.pd.Device()
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// A post that is refused, because the queue pair is drained, closed or lent, says which queue pair, and why.
+// The error of a post to a queue pair that is drained, closed or lent names the queue pair and the reason.
 func TestRefusedWork(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	refused := func(is error, why string) {
@@ -30,7 +30,7 @@ func TestRefusedWork(t *testing.T) {
 			assert.ErrorIs(t, err, is)
 		}
 	}
-	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
+	leave, err := e.qp.alone(drainContext{Context: context.Background()}) // another queue pair's drain of the same queue
 	require.NoError(t, err)
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
@@ -45,7 +45,7 @@ func TestRefusedWork(t *testing.T) {
 	assert.ErrorIs(t, e.send.Err(), ErrClosed)
 }
 
-// Memory that a software device was asked not to have is missed, of whatever object, which nothing is left of.
+// If a software device has no memory left, the creation of any object fails and leaves nothing behind.
 func TestOutOfMemory(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)

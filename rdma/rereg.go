@@ -11,12 +11,12 @@ import (
 )
 
 // Rereg changes the region: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD) or its
-// access (REREG_MR_CHANGE_ACCESS), as flags say. Arguments that flags do not select may be nil or 0. The new memory is
-// pinned as by RegMR, and the old memory is released. One call runs at a time. Other goroutines may get keys and
-// entries meanwhile, either the old or the new ones. The keys may change: no work request may be using the region, here
-// or at a peer.
+// access (REREG_MR_CHANGE_ACCESS), selected by flags. Arguments that are not selected may be nil or 0. The new memory
+// is pinned as by RegMR, and the old memory is released. One call runs at a time. Other goroutines that ask for keys
+// and entries during the call get either the old or the new ones. The keys may change: no work request may be using the
+// region, here or at a peer.
 //
-// If C fails, the error says whether the region is unchanged, has changed, or is no longer valid and has to be closed.
+// If C fails, the error reports whether the region is unchanged, has changed, or is no longer valid and must be closed.
 //
 // C: ibv_rereg_mr
 //
@@ -62,7 +62,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 	return explain(verb, r.name, reregReason(code), err)
 }
 
-// reregRefused says why the arguments are invalid, or returns "".
+// reregRefused returns the reason why the arguments are invalid, or "".
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:

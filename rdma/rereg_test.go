@@ -19,7 +19,7 @@ const (
 	nothingNow = "the region is unchanged"
 )
 
-// isPinned says whether some Pinned holds a slice.
+// isPinned reports whether some Pinned holds the slice.
 func isPinned(b []byte) (yes bool) {
 	pinned.Range(func(p, _ any) bool {
 		yes = yes || &p.(*Pinned).bytes[0] == &b[0]
@@ -28,8 +28,8 @@ func isPinned(b []byte) (yes bool) {
 	return yes
 }
 
-// A region is over other memory, in another domain and for other accesses, one after the other, and each lets go of
-// what was before.
+// A region is reregistered with other memory, another domain and other access in turn. Each step releases what it
+// replaces.
 func TestRereg(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	device := e.pd.Device()
@@ -70,8 +70,8 @@ func TestRereg(t *testing.T) {
 	assert.False(t, isPinned(second))
 }
 
-// Keys, entries and memory of a region may be asked for while it is registered anew: they go together.
-func TestReregBesideUse(t *testing.T) {
+// Keys, entries and memory read during a reregistration are consistent with each other.
+func TestReregDuringUse(t *testing.T) {
 	pd := softPD(t)
 	all := [2][]byte{make([]byte, 64), make([]byte, 128)}
 	mr, err := pd.RegMR(all[0], bothWays)
@@ -110,8 +110,8 @@ func TestReregBesideUse(t *testing.T) {
 
 func addressOfBytes(b []byte) uint64 { return uint64(address(&b[0])) }
 
-// What C says of a call that failed decides which memory stays pinned, and what the region is.
-func TestReregThatFails(t *testing.T) {
+// The error code of C decides which memory stays pinned and what the region is afterwards.
+func TestReregFails(t *testing.T) {
 	for code, is := range map[ibv.ReregMRErrCode]struct {
 		says        string
 		first, next bool // still pinned

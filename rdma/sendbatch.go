@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
@@ -19,8 +18,8 @@ import (
 //
 // Fields that are not set are zero. A batch can be posted any number of times. Change fields between posts with WR and
 // SGEs: this is the cheapest way to post work that differs little. Fill is the cheapest way to write lists of one shape
-// anew. Reset empties the batch. If there is no room for a request, an entry or inline bytes, Err and every post say
-// so, until Reset.
+// anew. Reset empties the batch. If there is no room for a request, an entry or inline bytes, Err and every post return
+// an error until Reset.
 //
 // A SendBatch is for one goroutine at a time. Only NewSendBatch and errors allocate.
 type SendBatch struct {
@@ -28,7 +27,7 @@ type SendBatch struct {
 	wrs   []ibv.SendWR   // the places of batch
 	base  unsafe.Pointer // wrs
 	spare int            // cap
-	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time,
+	// touched: members were set that the opcode does not imply. Work of one opcode sets the same members each time,
 	// so that a work request is cleared only when its opcode changes, or in Reset when it was touched.
 	touched bool
 	filled  int // number of requests that are as Fill left them
@@ -39,19 +38,13 @@ type SendBatch struct {
 // NewSendBatch creates an empty batch with room for requests of a number of entries each, and with inline bytes in each
 // request for the data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
-	if requests <= 0 || sges < 0 || inline < 0 {
-		return nil, verberr.Invalid("NewSendBatch", "",
-			"a batch of %d work requests with %d entries and %d inline bytes each: it "+
-				"needs at least one request, and no negative number", requests, sges, inline)
-	}
 	b := &SendBatch{inline: inline, spare: requests}
 	var err error
-	if b.base, b.bytes, err = b.mapBatch(requests, sges, inline, unsafe.Sizeof(ibv.SendWR{})); err != nil {
+	if b.wrs, b.bytes, err = mapBatch[ibv.SendWR](&b.batch, "NewSendBatch", requests, sges, inline); err != nil {
 		return nil, err
 	}
-	b.wrs = unsafe.Slice((*ibv.SendWR)(b.base), requests+1)
+	b.base = unsafe.Pointer(unsafe.SliceData(b.wrs))
 	b.link()
-	b.settle()
 	return b, nil
 }
 
@@ -341,7 +334,7 @@ func (r SendRequest) lacksInline(err error) {
 	r.b.lacks, r.b.touched, r.b.linked = lackInline, true, nowhere
 }
 
-// headerReason says that a header is longer than C's field for its length allows.
+// headerReason is the reason why a header does not fit C's field for its length.
 func headerReason(header []byte) string {
 	return fmt.Sprintf("a header of %d bytes, and the most is %d", len(header), math.MaxUint16)
 }

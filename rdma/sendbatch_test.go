@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// recipe is a work request of any kind with anything that can belong to it.
+// recipe is a work request of any opcode with any attributes.
 type recipe struct {
 	kind, bytes int
 	a, b, c     uint64
@@ -78,7 +78,7 @@ func (c recipe) append(b *SendBatch, id uint64) {
 	r.Flags(c.flags)
 }
 
-// relative is the bytes of the requests, with addresses inside the batch's memory counted from its start.
+// relative returns the bytes of the requests, with addresses within the batch's memory relative to its start.
 func relative(b *SendBatch) (all [][16]uint64) {
 	for _, w := range b.wrs[:b.n] {
 		list := entries(w.SGList, w.NumSGE)
@@ -107,8 +107,8 @@ func boolTo(b bool) int {
 	return 0
 }
 
-// What a batch held before leaves no byte behind: a used batch gives the same list as a new one.
-func TestBatchForgets(t *testing.T) {
+// A reused batch builds the same list as a new one: its former contents leave no byte behind.
+func TestBatchReuse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
 		require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestBatchForgets(t *testing.T) {
 	})
 }
 
-// scribble fills a batch and writes to every member of its requests that belongs to the caller.
+// scribble fills a batch and writes to every field that the caller may set.
 func scribble(b *SendBatch, n int) int {
 	wrs, sges := b.Fill(n)
 	for i := range wrs {
@@ -154,7 +154,7 @@ func scribble(b *SendBatch, n int) int {
 	return n
 }
 
-// Fill finds zeros after anything but a Fill of as many, and then what that wrote.
+// Fill returns zeroed requests, except after another Fill of the same length, which returns that one's requests.
 func TestFill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
@@ -189,7 +189,7 @@ func TestFill(t *testing.T) {
 	})
 }
 
-// The requests that Fill left are not found again behind a Reset.
+// After Reset, Fill does not return the requests of the Fill before it.
 func TestFillAfterReset(t *testing.T) {
 	b := sendBatch(t, 2, 1, 0)
 	b.Fill(2)
@@ -260,7 +260,7 @@ func TestBatchRoom(t *testing.T) {
 
 	require.NoError(t, b.Close())
 	b.Write(1, 2, 3)
-	assert.Error(t, b.Err(), "a closed batch takes nothing")
+	assert.Error(t, b.Err(), "appending to a closed batch fails")
 	assert.NoError(t, b.Close())
 	assert.Panics(t, func() { b.WR(0) })
 
@@ -296,7 +296,7 @@ func TestInlineAndHeaderAreCopies(t *testing.T) {
 
 func TestWorkRequestsAreAlignedToCacheLines(t *testing.T) {
 	if strconv.IntSize == 32 {
-		t.Skip("with 32 bits a work request is smaller than two cache lines")
+		t.Skip("on 32-bit machines a work request is smaller than two cache lines")
 	}
 	b := sendBatch(t, 3, 1, 1)
 	for i := range 3 {

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -28,8 +29,8 @@ import (
 //     and the PostError names the request. If the device does not name the refused request, all slots stay taken.
 //  7. slots.mu is released. Polling gives slots back without it: see slots.
 
-// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
-// with slots. Any number of goroutines may use it at once, each with its own batch.
+// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire count
+// slots. Any number of goroutines may use it at once, each with its own batch.
 //
 // On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
@@ -40,7 +41,7 @@ type SendQueue struct {
 	queue
 	avoidSetters bool // the provider's setters of programs mishandle irregular requests; ibv_post_send does not
 
-	_ [16]byte // fills the size up to one that Go aligns to cache lines
+	_ [7]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
@@ -60,37 +61,29 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		return q, nil
 	}
 	o.knowing(q.provider)
-	q.checks, q.checked, q.connected = sendChecksOf(qp.QPType, &o), true, !takesAddresses(qp.QPType)
+	q.checks, q.checked, q.connected = sendChecksOf(limitsOf(qp.QPType, &o)), true, !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
-// limit changes the options of the checks, if change reports that it did.
-func (q *SendQueue) limit(change func(*QueueOptions) bool) {
+// limit changes the limits of a checked queue.
+func (q *SendQueue) limit(change func(*sendLimits)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.checks != nil {
-		o := q.checks.options
-		if change(&o) {
-			q.checks = sendChecksOf(q.qp.QPType, &o)
-		}
+		l := q.checks.sendLimits
+		change(&l)
+		q.checks = sendChecksOf(l)
 	}
 }
 
 // limitMessages makes the checks refuse messages of more bytes.
 func (q *SendQueue) limitMessages(most uint32) {
-	q.limit(func(o *QueueOptions) bool {
-		o.MaxMessage = most
-		return true
-	})
+	q.limit(func(l *sendLimits) { l.longest = cmp.Or(most, largestMessage) })
 }
 
 // limitReads makes the checks refuse reads and atomic operations if none may be in flight, or accept them again.
 func (q *SendQueue) limitReads(atOnce uint8) {
-	q.limit(func(o *QueueOptions) bool {
-		before := o.noReads
-		o.noReads = atOnce == 0
-		return o.noReads != before
-	})
+	q.limit(func(l *sendLimits) { l.noReads = atOnce == 0 })
 }
 
 // refusingSendQueue is in place of the send queue of a queue pair that has none: it refuses every post with an error.
@@ -158,7 +151,7 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 
 // postRest is the rest of Post. The caller holds slots.mu; postRest releases it.
 func (q *SendQueue) postRest(b *SendBatch) (posted int, err error) {
-	defer q.mu.Unlock()
+	defer q.unlock()
 	return q.postHeld(&b.batch, 0, 1)
 }
 

@@ -15,11 +15,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// long is a path that is none of C's functions by its type, so that posts and polls by it never go the short way.
+// long hides the type of C's path, so that posts and polls never go the short way.
 type long struct{ Path }
 
-// TestShortWay: the short way of posts and polls, which C's functions alone have, takes and refuses what the long way
-// does, and gives back the same slots.
+// TestShortWay compares the short way of posts and polls, which only C's functions have, with the general way: both
+// accept and reject the same requests and release the same slots.
 func TestShortWay(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
 	defer func() { *opcode = ibv.WC_SEND }()
@@ -53,7 +53,7 @@ func TestShortWay(t *testing.T) {
 		require.NoError(t, err)
 		defer b.Close()
 		next, repeat := uint64(0), rapid.Bool().Draw(t, "ids repeat")
-		var pending []int // completions of each list that was posted, which both queues have
+		var pending []int // number of completions of each list posted to both queues
 		wcs := make([]ibv.WC, 130)
 		defer func() {
 			for n := 1; n > 0; {
@@ -100,7 +100,7 @@ func TestShortWay(t *testing.T) {
 				}
 				d.qp.State = rapid.SampledFrom([]ibv.QPState{ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_INIT}).
 					Draw(t, "state")
-				first := rapid.IntRange(0, 1).Draw(t, "first") // a batch that was refused goes a long way
+				first := rapid.IntRange(0, 1).Draw(t, "first") // a rejected batch does not go the short way
 				_, short := queues[first].Post(b)
 				_, full := queues[1-first].Post(b)
 				assert.Equal(t, full, short)
@@ -136,7 +136,7 @@ func TestShortWay(t *testing.T) {
 	})
 }
 
-// nativeOpcode is that of the completions that the native device tells of.
+// nativeOpcode returns the opcode of the native device's completions.
 func nativeOpcode(t testing.TB) *ibv.WCOpcode {
 	l, err := nativeDevice()
 	require.NoError(t, err)
@@ -145,8 +145,8 @@ func nativeOpcode(t testing.TB) *ibv.WCOpcode {
 	return ibv.Ptr[ibv.WCOpcode](address).Deref()
 }
 
-// TestShortWayOfOthers: the short way of polls leaves what is not a send's to the long one: completions of a shared
-// receive queue that completes here by itself, and those that drains wait for.
+// TestShortWayOfOthers: the short way of polls handles only completions of sends. Those of a shared receive queue and
+// those that drains wait for go the general way.
 func TestShortWayOfOthers(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
 	defer func() { *opcode = ibv.WC_SEND }()
@@ -173,7 +173,7 @@ func TestShortWayOfOthers(t *testing.T) {
 	*opcode = ibv.WC_RECV
 	n, err := cq.Poll(wcs)
 	require.NoError(t, err)
-	assert.Equal(t, 1, n, "the marker is not the user's")
+	assert.Equal(t, 1, n, "the marker is not returned")
 	assert.EqualValues(t, 7, wcs[0].WRID)
 	assert.Equal(t, 4, srq.Free())
 	<-done
@@ -186,5 +186,5 @@ func TestShortWayOfOthers(t *testing.T) {
 	n, err = cq.Poll(wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	assert.Equal(t, 4, srq.Free(), "by the short way, too")
+	assert.Equal(t, 4, srq.Free(), "also polled the short way")
 }

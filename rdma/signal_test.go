@@ -26,7 +26,7 @@ func newSignal(t *testing.T) (*readiness.FD, *wakeup.Signal) {
 
 func neverStop() bool { return false }
 
-// TestNoSignalIsLost: whatever is raised before or after the look, a waiting goroutine looks again.
+// A signal raised before or after a check makes the waiting goroutine check again.
 func TestNoSignalIsLost(t *testing.T) {
 	fd, s := newSignal(t)
 	const n = 20000
@@ -57,12 +57,12 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 			func() bool { return asked.Add(1) > 2 })
 		ended <- err
 	}()
-	for len(ended) == 0 { // a poke that comes while none is waited for counts as well
+	for len(ended) == 0 { // a poke without a waiter counts too
 		fd.Poke()
 	}
 	require.NoError(t, <-ended)
 	assert.EqualValues(t, 3, asked.Load())
-	assert.EqualValues(t, 2, tried.Load(), "stop is asked before each look")
+	assert.EqualValues(t, 2, tried.Load(), "stop is called before each check")
 
 	go func() {
 		_, err := fd.Wait(t.Context(), neverStop, neverStop)

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// sleeps calls wait so often in a goroutine of its own, and post each time it sleeps.
+// sleeps calls wait repeatedly in a new goroutine, and post each time it sleeps.
 func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func()) {
 	begin, ended := make(chan struct{}), make(chan error)
 	go func() {
@@ -32,7 +32,7 @@ func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func())
 		for len(ch.ready.Turn) == 0 {
 			goruntime.Gosched()
 		}
-		for range 20 { // until it sleeps, mostly
+		for range 20 { // usually enough for it to sleep
 			goruntime.Gosched()
 		}
 		post()
@@ -46,17 +46,17 @@ func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func())
 	}
 }
 
-// Nobody who sleeps allocates, whatever he waits by, as long as the context is that of the last wait.
-func TestSleepersAllocateNothing(t *testing.T) {
+// Waits that sleep do not allocate, by any method, if the context is the same as in the last wait.
+func TestSleepDoesNotAllocate(t *testing.T) {
 	if !runtime.Fast {
-		t.Skip("every call of this build is purego's, and those allocate")
+		t.Skip("calls of this build go through purego, which allocates")
 	}
 	if underRaceDetector {
-		t.Skip("the race detector has pools forget at random")
+		t.Skip("the race detector drops pool entries at random")
 	}
 	e := self(t, ibv.QPT_RC)
 	if wakeup.Of(e.channel.C().FD) != nil {
-		t.Skip("what stands for a descriptor here allocates")
+		t.Skip("the replacement of a descriptor on this platform allocates")
 	}
 	solicited, err := NewSendBatch(1, 1, 0)
 	closeAtEnd(t, solicited, err)
@@ -102,7 +102,7 @@ func TestSleepersAllocateNothing(t *testing.T) {
 		}
 		round, end = sleeps(e.channel, func() error {
 			n, err := e.cq.WaitSolicited(ctx, e.wcs)
-			for n < 2 && err == nil { // the other one's
+			for n < 2 && err == nil { // the other queue pair's
 				var more int
 				more, err = e.cq.Poll(e.wcs)
 				n += more
@@ -123,7 +123,7 @@ func TestSleepersAllocateNothing(t *testing.T) {
 	}
 }
 
-// newSoftCalls gives rounds of a Call that sleeps.
+// newSoftCalls returns a function that starts rounds of a Call that sleeps.
 func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
 	e := self(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 4, nil)
@@ -146,8 +146,8 @@ func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
 	}
 }
 
-// A sleep reads the channel once: when there is an event.
-func TestSleepsReadTheirEventAlone(t *testing.T) {
+// A sleep reads the channel only once, after its event has arrived.
+func TestSleepReadsChannelOnce(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	reads, get := 0, e.channel.get
 	e.channel.get = func() bool {
@@ -164,9 +164,8 @@ func TestSleepsReadTheirEventAlone(t *testing.T) {
 	assert.LessOrEqual(t, reads, n)
 }
 
-// An event that may be left of before is read before the queue is armed: devices need not tell of a queue again while
-// one is unread.
-func TestSleepersReadWhatIsLeft(t *testing.T) {
+// An unread event is read before the queue is armed, because devices need not send another one while it is unread.
+func TestSleepReadsPendingEvent(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	look := func() bool {
 		e.cq.asleep = asleep{to: into{wcs: e.wcs}}
@@ -187,10 +186,10 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, cq)
 	}
-	require.NoError(t, e.channel.ready.SetNonblock()) // as a wait does
+	require.NoError(t, e.channel.ready.SetNonblock()) // done by waits
 	leave()
 	assert.False(t, look())
-	assert.False(t, e.channel.get(), "it was read")
+	assert.False(t, e.channel.get(), "the event was read")
 	assert.True(t, e.cq.queue.armed.Load())
 	e.write(2, 1)
 	require.True(t, e.cq.look(), "after a sleep")
@@ -212,8 +211,8 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// A wait leaves the event that woke it, which is read before the program asks for one of its own.
-func TestSleepersLeaveTheirEvent(t *testing.T) {
+// A wait leaves the event that woke it unread. It is read before the program requests an event.
+func TestSleepLeavesEvent(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(t.Context(), e.wcs); return err },
 		func() { e.write(1, 1) })
@@ -221,7 +220,7 @@ func TestSleepersLeaveTheirEvent(t *testing.T) {
 	for range 20 {
 		round()
 		require.NoError(t, e.cq.ReqNotify(false))
-		assert.False(t, e.channel.get(), "of the wait")
+		assert.False(t, e.channel.get(), "event of the wait")
 		e.write(2, 1)
 		cq, err := e.channel.Wait(t.Context())
 		require.NoError(t, err)
@@ -232,15 +231,15 @@ func TestSleepersLeaveTheirEvent(t *testing.T) {
 	}
 }
 
-// The context of a wait is let go when it ends, when another one waits, and when the queue is closed.
-func TestSleepersLetContextsGo(t *testing.T) {
+// A wait's context becomes collectable when it ends, when another wait begins, and when the queue is closed.
+func TestSleepReleasesContext(t *testing.T) {
 	type big struct{ memory [1 << 10]byte }
 	type key struct{}
 	e := self(t, ibv.QPT_RC)
 	wait := func(cq *CQ, cancelled bool) weak.Pointer[big] {
 		v := &big{}
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, v))
-		var posting sync.WaitGroup // the next one uses the batch again
+		var posting sync.WaitGroup // the batch is reused
 		defer posting.Wait()
 		posting.Go(func() {
 			for len(cq.channel.ready.Turn) == 0 {
@@ -271,15 +270,15 @@ func TestSleepersLetContextsGo(t *testing.T) {
 	a := wait(e.cq, false)
 	b := wait(e.cq, false)
 	soonGone(a, "another one waits")
-	if wakeup.Of(e.channel.C().FD) == nil { // which holds nothing
-		assert.False(t, gone(b), "the test would see nothing")
+	if wakeup.Of(e.channel.C().FD) == nil { // a software descriptor holds no context
+		assert.False(t, gone(b), "the test would prove nothing")
 	}
 	require.NoError(t, e.qp.Close())
 	require.NoError(t, e.cq.Close())
 	soonGone(b, "the queue is closed")
 }
 
-// oddContext is a context that cannot be compared and that package context does not know.
+// oddContext is a context that cannot be compared and is unknown to package context.
 type oddContext struct {
 	context.Context
 	all  []int
@@ -297,8 +296,8 @@ func (c oddContext) Err() error {
 	}
 }
 
-// Contexts of any kind end waits, also that of the wait before.
-func TestContextsOfAnyKindEndSleeps(t *testing.T) {
+// Canceling a context of any kind ends the wait, also if the previous wait used it.
+func TestAnyContextEndsSleep(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	for range 100 {
 		ctx := oddContext{context.Background(), nil, make(chan struct{})}

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,7 @@ type slots struct {
 
 	mu lock.Lock
 
-	quick   datapath.Quick  // of a path with a shorter way for one request; or nil
+	quick   datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
 	_       [32]byte        // the one that retires writes to another line
 	retired atomic.Uint32   // of the one that retires
 	num     uint32          // of the queue pair, which may be gone
@@ -161,6 +162,20 @@ func (s *slots) room(posted uint32, n int) int {
 		free = s.limit - posted
 	}
 	return int(free)
+}
+
+// reason returns why a list of n finds no slots.
+func (s *slots) reason(n int) string {
+	free := s.free()
+	switch {
+	case n > int(s.capacity):
+		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
+	case n > free:
+		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
+			free, s.capacity)
+	}
+	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
+		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }
 
 // mark is where a list begins, for undo.

@@ -15,15 +15,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sent is a work request in the model of a send queue: what a device does with it.
+// sent is a work request in the model of a send queue, with the device's treatment of it.
 type sent struct {
 	id        uint64
 	signalled bool
 }
 
-// The accounting agrees with a device: whatever is posted, completes, fails and is flushed, it knows how many slots are
-// free, and refuses exactly the lists that do not fit and those that would stop the queue for ever. With wr_ids that
-// repeat it may think a failure further back than it was, and gives back fewer slots, never more.
+// The accounting agrees with a model of the device: after any sequence of posts, completions, failures and flushes it
+// knows the number of free slots, and it rejects exactly the lists that do not fit and those that would block the queue
+// forever. With repeated wr_ids it may locate a failure too early and release fewer slots, never more.
 func TestAccountingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDevice(t, ibv.QPT_RC)
@@ -89,17 +89,17 @@ func TestAccountingModel(t *testing.T) {
 			"succeed": func(t *rapid.T) {
 				at := slices.IndexFunc(outstanding, func(s sent) bool { return s.signalled })
 				if broken || at < 0 {
-					t.Skip("nothing completes")
+					t.Skip("no request to complete")
 				}
 				q.Retire([]ibv.WC{success(outstanding[at].id)})
 				outstanding = outstanding[at+1:]
 			},
 			"fail": func(t *rapid.T) {
 				if len(outstanding) == 0 {
-					t.Skip("nothing can fail")
+					t.Skip("no request to fail")
 				}
 				at := 0
-				if !broken { // what succeeded in silence before goes with it; a signalled one cannot
+				if !broken { // earlier unsignaled requests succeeded; signaled ones still complete
 					most := slices.IndexFunc(outstanding, func(s sent) bool { return s.signalled })
 					if most < 0 {
 						most = len(outstanding) - 1
@@ -143,20 +143,21 @@ func TestRefusals(t *testing.T) {
 	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x0): a list of 4 would fill the queue with 4 "+
 		"unsignalled requests: "+
 		"no completion would ever give a slot back (set IBV_SEND_SIGNALED on at least one): cannot allocate memory")
-	assert.Empty(t, d.sends, "refused before the call")
+	assert.Empty(t, d.sends, "rejected before the call")
 
 	posted, err := q.PostRange(b, 0, 3)
 	require.NoError(t, err)
 	assert.Equal(t, 3, posted)
 	_, err = q.Post(writes(b, 9, 1))
-	require.NoError(t, err, "the last one is signalled")
+	require.NoError(t, err, "the last request is signaled")
 	_, err = q.Post(b)
 	assert.ErrorContains(t, err, "a list of 1 does not fit: 0 of 4 slots are free")
 	q.Retire([]ibv.WC{success(9)})
 	assert.Equal(t, 4, q.Free())
 }
 
-// Of a call that failed without saying where, all may have been posted: its slots stay taken until a later completion.
+// If a call fails without a bad_wr, every request may have been posted, so the slots stay taken until a later
+// completion.
 func TestUnknownFailureKeepsSlots(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(8, 1, 0))
@@ -183,7 +184,7 @@ func TestUnknownFailureKeepsSlots(t *testing.T) {
 	assert.Equal(t, 4, recv.Free())
 }
 
-// Completions of a shared receive queue may come in several completion queues, each polled by a goroutine of its own.
+// Completions of a shared receive queue may arrive in several completion queues, each polled by its own goroutine.
 func TestSharedRecvQueueRetiredByMany(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	const n = 2048
@@ -224,10 +225,9 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	}
 }
 
-// A failed completion of another queue is looked for here while a list is posted that the device then refuses: neither
-// disturbs the other, and a slot that such a completion gave back, because it bears the same id, is not given back
-// twice.
-func TestFailureDuringPostThatFails(t *testing.T) {
+// A failed completion of another queue is searched for while the device rejects a list with the same wr_id. Neither
+// disturbs the other, and no slot is released twice.
+func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	var s slots
 	require.NoError(t, s.init(4, false))
 	list := make([]ibv.SendWR, 4)
@@ -257,7 +257,7 @@ func TestFailureDuringPostThatFails(t *testing.T) {
 		require.True(t, s.retire(1, false))
 		s.undo(m, posted)
 		assert.Equal(t, 4, s.free())
-		assert.False(t, s.retire(2, true), "it was not posted")
+		assert.False(t, s.retire(2, true), "the request was not posted")
 		assert.Zero(t, s.outstanding())
 	}
 	_, ok := s.takeSend(list, nil)
@@ -266,9 +266,9 @@ func TestFailureDuringPostThatFails(t *testing.T) {
 	assert.Equal(t, 4, s.free())
 }
 
-// TestResizeForgetsNothing: a queue that becomes smaller takes no more than it holds then, though the poster saw long
-// ago how many slots were free.
-func TestResizeForgetsNothing(t *testing.T) {
+// TestResizeLimitsPosts: a queue that was shrunk accepts no more than its new size, although the poster cached the
+// number of free slots before.
+func TestResizeLimitsPosts(t *testing.T) {
 	list, err := NewRecvBatch(8, 1)
 	require.NoError(t, err)
 	defer list.Close()
@@ -291,8 +291,8 @@ func TestResizeForgetsNothing(t *testing.T) {
 	assert.Zero(t, s.free())
 }
 
-// TestListsWithOneSignalledRequest: what a completion gives back is right wherever in the ring its list ends, and if
-// all have the same wr_id.
+// TestListsWithOneSignalledRequest: a completion releases the right slots wherever in the ring its list ends, even if
+// all requests have the same wr_id.
 func TestListsWithOneSignalledRequest(t *testing.T) {
 	for _, short := range []bool{true, false} {
 		for _, capacity := range []int{1, 2, 4, 8, 16, 31, 32, 48, 64, 128} {

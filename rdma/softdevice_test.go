@@ -65,7 +65,7 @@ func connectSoft(t testing.TB, a, b *QP) {
 	}
 }
 
-// post posts what fill builds and gives its completion.
+// post posts the requests that fill builds and returns their completion.
 func (e *softEnd) post(fill func(b *SendBatch)) ibv.WC {
 	e.t.Helper()
 	b := sendBatch(e.t, 4, 1, 0)
@@ -90,7 +90,8 @@ func softCompletion(t testing.TB, cq *CQ) ibv.WC {
 	return wcs[0]
 }
 
-// TestWaitingWithAVirtualClock: a wait for completions advances it, also to timers of requests that others post later.
+// TestWaitingWithAVirtualClock: a wait for completions advances the clock, including to timers of requests posted
+// during the wait.
 func TestWaitingWithAVirtualClock(t *testing.T) {
 	f, err := soft.New(soft.Options{Virtual: true, Faults: soft.Faults{Delay: 1, Late: time.Hour}})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestExportedBuffer: memory of one region by its address and of another one by a descriptor is the same memory.
+// TestExportedBuffer: a region registered by address and one registered by dma-buf descriptor share memory.
 func TestExportedBuffer(t *testing.T) {
 	pd := softPD(t)
 	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)

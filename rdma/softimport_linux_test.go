@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestImportedDevice: a part of a program that gets a descriptor and numbers uses the objects of another part.
+// TestImportedDevice: one part of a program uses objects of another part, given a descriptor and handles.
 func TestImportedDevice(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)

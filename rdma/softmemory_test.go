@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestMemoryThatIsNoBuffer: memory of the device, and a region of nothing, in work requests of two peers.
-func TestMemoryThatIsNoBuffer(t *testing.T) {
+// TestDeviceMemoryAndNullMR: two peers use device memory and a null region in work requests.
+func TestDeviceMemoryAndNullMR(t *testing.T) {
 	pd := softPD(t)
 	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
@@ -48,7 +48,7 @@ func TestMemoryThatIsNoBuffer(t *testing.T) {
 	require.NoError(t, dm.Close())
 }
 
-func TestAdviceAndVendorsOptions(t *testing.T) {
+func TestAdviseMRAndVendorOptions(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_ON_DEMAND)
 	mr = keep(t, mr, err)

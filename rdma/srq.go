@@ -37,11 +37,11 @@ type SRQ struct {
 	tags   int           // completions of tag matching, in addition to those of size
 	limits *tagLimits    // or nil
 	queue  *RecvQueue
-	native *datapath.Native
+	native *directQueue
 	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
-// queues is the one that counts what is posted.
+// queues returns the positions of the queue.
 func (q *SRQ) queues() map[string]counted.Positions {
 	return map[string]counted.Positions{stats.SharedReceive: q.queue.positions}
 }
@@ -61,11 +61,11 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	}, &p.object))
 }
 
-// CreateSRQEx creates a shared receive queue of any type: basic, XRC, or with tag matching. attr names objects with
-// their Ptr methods; its CompMask says which of its fields are valid. A queue of type XRC or with tag matching
-// completes in a completion queue of its own. A completion queue counts the slots of only one such queue: others have
-// to be Unchecked or use another completion queue. It needs room for max_wr completions, with tag matching also for
-// max_ops and two for each tag, or Overcommit.
+// CreateSRQEx creates a shared receive queue of any type: basic, XRC, or with tag matching. Objects are set in attr
+// with their Ptr methods, and CompMask selects its valid fields. A queue of type XRC or with tag matching completes in
+// the completion queue that attr names. A completion queue counts the slots of only one such queue: others must be
+// Unchecked or use another completion queue. It needs room for max_wr completions, with tag matching also for max_ops
+// and two for each tag, or Overcommit.
 //
 // C: ibv_create_srq_ex
 //
@@ -144,11 +144,11 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		q.size.Store(cap.MaxWR)
 		q.device.pathFor(&o)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
-		if q.cq != nil && !q.cq.native.Fits(o.Path) {
+		if q.cq != nil && !q.cq.native.fits(o.Path) {
 			err = otherPath(verb, q.device.name, q.cq.name)
 		} else {
-			o.Path, q.native, err = datapath.NativeOf(o.Path,
-				func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
+			o.Path, q.native, err = directQueueOf(o.Path,
+				func(m datapath.Maker) (datapath.Queue, error) { return m.SRQ(c, q.kind, made) })
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
@@ -157,21 +157,21 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 			}
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		misuse := q.native.Misuse("Close", q.name)
+		misuse := q.native.misuse("Close", q.name)
 		if q.cq != nil {
 			q.cq.queue.collect() // before C forgets the queue that completions are of
 		}
-		if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
+		if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
 			return err
 		}
 		q.leaveCQ()
-		return lately(misuse)
+		return late(misuse)
 	}
 	q.life.Hooks = life.Hooks{
 		Stop: func() {
@@ -179,11 +179,12 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		},
 		Revive: func() { q.queue.refuse(nil) },
 	}
-	return birth(q.device, &q.object, &q.c, q, verb, creating, destroy,
+	return createObject(q.device, &q.object, &q.c, q, verb, creating, destroy,
 		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d on %s", c.Handle, q.device.name) }, parents...)
 }
 
-// admit reserves room in the queue's own completion queue, if it has one, which then gives slots back.
+// admit reserves room in the queue's completion queue, if attr named one, and registers the queue there so that
+// completions release slots.
 func (q *SRQ) admit(o QueueOptions) error {
 	if q.cq == nil {
 		return nil
@@ -194,8 +195,8 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := q.cq.queue.countSRQ(q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name,
-			"another shared receive queue completes there, and whose slots its completions give back cannot be told: "+
-				"create one with QueueOptions.Unchecked, or with a completion queue of its own",
+			"another shared receive queue completes there, and completions do not name the queue whose slots they release: "+
+				"create one with QueueOptions.Unchecked, or with another completion queue",
 			err)
 	}
 	if q.limits != nil {
@@ -206,10 +207,10 @@ func (q *SRQ) admit(o QueueOptions) error {
 	return nil
 }
 
-// byLibmlx5 says whether libmlx5 matches tags: its completions are those of the queue's completion queue.
+// byLibmlx5 reports whether libmlx5 matches tags.
 func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == "mlx5" }
 
-// leaveCQ gives back what admit reserved.
+// leaveCQ reverses admit.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
 		q.cq.queue.collect()
@@ -246,9 +247,9 @@ func (q *SRQ) depth() int { return int(q.size.Load()) + q.tags }
 // Queue returns the queue for posts. It is usable until the shared receive queue is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
 
-// PostRecv posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
-// error those before the one that failed. The error is a [*PostError] or a [*VerbError]. The memory belongs to the
-// device until the receives have completed.
+// PostRecv posts a batch in one call. posted is the number of requests that were posted: all of them or, with an error,
+// those before the one that failed. The error is a [*PostError] or a [*VerbError]. The memory belongs to the device
+// until the receives have completed.
 //
 // C: ibv_post_srq_recv
 //
@@ -276,9 +277,9 @@ func (q *SRQ) Num() (uint32, error) {
 	return *n, wrap(verb, q.name, err)
 }
 
-// Modify resizes the queue or arms its limit, as mask says. When fewer receives than the limit are left, one event
-// reports it (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Posts wait while the queue is resized. It cannot become
-// smaller than the number of outstanding receives, or larger than its completion queues have room for.
+// Modify resizes the queue or arms its limit, as selected by mask. When fewer receives than the limit are left, one
+// event reports it (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Posts wait while the queue is resized. It cannot
+// become smaller than the number of outstanding receives, or larger than its completion queues have room for.
 //
 // C: ibv_modify_srq
 //
@@ -318,7 +319,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 
 // takeRoom reserves room for another depth in all completion queues of the queue. If one has no room, it stops halfway.
 func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
-	q.size.Store(size) // before the look at them: those that come to know it from here on know the new depth
+	q.size.Store(size) // first, so that completion queues that are tracked from here on use the new depth
 	q.device.objects.each(func(o any) {
 		if cq, ok := o.(*CQ); ok && err == nil {
 			err = cq.resizeSRQ(q, int(size)+q.tags, force)
@@ -340,29 +341,29 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	}
 	defer q.done()
 	err := wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
-	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
+	return attr, cmp.Or(err, q.native.misuse(verb, q.name))
 }
 
-// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.
-// Completions that nobody has polled can still be polled, unless libmlx5 matches tags: poll those before.
+// Close destroys the queue. Close its queue pairs first. Unused receives end without a completion. Remaining
+// completions can still be polled, unless libmlx5 matches tags: poll those before Close.
 //
 // C: ibv_destroy_srq
 //
 // Man: ibv_create_srq(3)
 func (q *SRQ) Close() error { return q.end() }
 
-// notModified is the error of a change, with its reason as far as it is known, or nil.
+// notModified returns the error of a change with its reason, if known, or nil.
 func (q *SRQ) notModified(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
 	return wrap("ibv_modify_srq", q.name, q.device.refused().ModifySRQ(attr, mask, q.size.Load(), err))
 }
 
-// PostTags posts a whole batch of operations on the tag list. posted is the number of operations that were posted: all
-// of them, or with an error those before the one that failed. ENOMEM means that the list, or the room for operations,
-// is full (max_num_tags and max_ops of the queue's tm_cap). It does not block. Any number of goroutines may post at
-// once, each with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the
-// tag is deleted.
+// PostTags posts a batch of operations on the tag list. posted is the number of operations that were posted: all of
+// them or, with an error, those before the one that failed. ENOMEM means that the list, or the room for operations, is
+// full (max_num_tags and max_ops of the queue's tm_cap). It does not block. Any number of goroutines may post at once,
+// each with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the tag
+// is deleted.
 //
-// The error is a [*PostError], or that of a queue that takes nothing.
+// The error is a [*PostError], or a [*VerbError] if the queue rejects all posts.
 //
 // C: ibv_post_srq_ops
 //

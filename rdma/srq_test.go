@@ -25,8 +25,8 @@ func recvs(t testing.TB, mr *MR, n int) *RecvBatch {
 	return b
 }
 
-// TestASharedReceiveQueueIsResized: what it counts and what its completion queues have room for go with it.
-func TestASharedReceiveQueueIsResized(t *testing.T) {
+// TestSRQResize: resizing changes the number of slots and the room reserved in the completion queues.
+func TestSRQResize(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	mr = keep(t, mr, err)
@@ -60,7 +60,7 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "9 receives are outstanding, more than the new size of 8")
 	assert.ErrorContains(t, srq.Modify(&ibv.SRQAttr{}, ibv.SRQ_MAX_WR), "the new size is 0")
-	assert.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR), "as many as are outstanding")
+	assert.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR), "equal to the number of outstanding receives")
 	assert.Equal(t, room-5, cq.Free())
 	assert.EqualValues(t, 9, srq.Cap().MaxWR)
 
@@ -69,8 +69,8 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 	assert.Equal(t, cq.Len(), cq.Free())
 }
 
-// TestXRCReceivesGiveTheirSlotsBack: they complete under the number of a queue pair that has no queues of its own.
-func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
+// TestXRCReceivesReleaseSlots: XRC receives complete under the number of a queue pair without its own queues.
+func TestXRCReceivesReleaseSlots(t *testing.T) {
 	pd := softPD(t)
 	d := pd.Device()
 	x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
@@ -108,7 +108,7 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	require.NoError(t, err)
 	b := sendBatch(t, 2, 1, 0)
 	b.Send(5).Add(mr.SGE(0, 4)).XRC(number).Signaled()
-	for round := range 5 { // more than the queue holds
+	for round := range 5 { // exceeds the depth of the queue
 		_, err = srq.PostRecv(recvs(t, mr, 1))
 		require.NoError(t, err, round)
 		_, err = from.PostSend(b)
@@ -121,7 +121,7 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	assert.Equal(t, 2, srq.Queue().Free())
 	assert.Equal(t, 4, from.SendQueue().Free())
 
-	// What completes there of a queue pair with receives of its own gives none back, though nothing counts that one's.
+	// Receives of a queue pair with its own, untracked receive queue release no slot of the shared queue.
 	_, err = srq.PostRecv(recvs(t, mr, 2))
 	require.NoError(t, err)
 	other, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
@@ -131,7 +131,7 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	require.NoError(t, err)
 	b.Reset()
 	b.Send(6).Add(mr.SGE(0, 4)).Signaled()
-	b.Write(7, 0, 0).SGE(0, 4, 0).Signaled() // which fails
+	b.Write(7, 0, 0).SGE(0, 4, 0).Signaled() // fails
 	_, err = other.PostSend(b)
 	require.NoError(t, err)
 	for range 3 {
@@ -140,7 +140,7 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	assert.Zero(t, srq.Queue().Free())
 }
 
-func TestTagsOfASharedReceiveQueue(t *testing.T) {
+func TestSRQTags(t *testing.T) {
 	pd := softPD(t)
 	d := pd.Device()
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -208,8 +208,8 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
 }
 
-// TestUnexpectedMessagesTakeReceives: a message that matches no tag gives back the slot of its receive when it
-// completes; what completes for a tag, successfully or not, gives back none.
+// TestUnexpectedMessagesTakeReceives: a message without a matching tag releases the slot of its receive when it
+// completes. Completions of tags, successful or not, release none.
 func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -271,18 +271,18 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 			require.NoError(t, err)
 			_, status = next()
 			assert.Equal(t, ibv.WC_TM_ERR, status)
-			assert.Equal(t, free, srq.Queue().Free(), "of a tag")
+			assert.Equal(t, free, srq.Queue().Free(), "completion of a tag")
 			message(9)
 			unexpected++
 			opcode, _ := next()
 			assert.Equal(t, ibv.WC_TM_RECV, opcode)
-			assert.Equal(t, free+1, srq.Queue().Free(), "of no tag")
+			assert.Equal(t, free+1, srq.Queue().Free(), "completion without a tag")
 		}
 	}
 }
 
-// TestRoomForMoreQueuePairs: the error of a completion queue that is too small for a queue pair says what all of the
-// queue pair needs, and what the next ones will.
+// TestRoomForMoreQueuePairs: if a completion queue is too small for a queue pair, the error contains the room that this
+// queue pair and further ones need.
 func TestRoomForMoreQueuePairs(t *testing.T) {
 	pd := softPD(t)
 	cq, err := pd.Device().CreateCQ(128, nil, 0)
@@ -302,7 +302,7 @@ func TestRoomForMoreQueuePairs(t *testing.T) {
 	_, err = pd.CreateQP(attr, QueueOptions{})
 	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d and 96 for each further one like this",
 		128+64+32))
-	assert.Equal(t, more-128, cq.Free(), "a queue pair that was refused leaves its room")
+	assert.Equal(t, more-128, cq.Free(), "a rejected queue pair takes no room")
 	require.NoError(t, qp.Close())
 	assert.Equal(t, cq.Len(), cq.Free())
 }

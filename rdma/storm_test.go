@@ -17,13 +17,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Queue pairs that come and go share completion queues and a shared receive queue, and many goroutines use all of it in
-// every way at once; each storm has some ways more than others. Every completion comes once, nobody's never; what is
-// counted adds up in between and at the end.
+// Queue pairs that are created and closed share completion queues and a shared receive queue, while many goroutines use
+// every operation concurrently. Each storm favors some operations. Every completion arrives exactly once and belongs to
+// a posted request, and slot counts are right throughout and at the end.
 func TestStorm(t *testing.T) {
 	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
 	lastWQEWait = time.Millisecond
-	for range min(rounds(t, 100)/10, 100) { // of a tenth of a second, so fewer than of others; -count for more
+	for range min(rounds(t, 100)/10, 100) { // each takes a tenth of a second; use -count for more
 		seed := rand.Uint64()
 		s := newStorm(t, seed)
 		var all sync.WaitGroup
@@ -39,11 +39,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// StormOn opens the device of storms, where it is not a software device. A library drives it then, and believes the
-// addresses that it is given.
+// StormOn opens the device to test instead of a software device. Its library does not validate addresses, so the storm
+// leaves out invalid requests.
 var StormOn func(*testing.T) *Device
 
-// storm is what its goroutines share.
+// storm is the state that its goroutines share.
 type storm struct {
 	t      *testing.T
 	until  time.Time
@@ -53,26 +53,26 @@ type storm struct {
 	mr     *MR
 	mw     *MW
 	ah     *AH
-	cqs    [3]*CQ // of one channel; the first one is extended, and the last one has the calls
+	cqs    [3]*CQ // on one channel; the first is extended, the last serves Calls
 	calls  *Calls
 	srq    *SRQ
 	places [4]stormPlace
 
 	ids      atomic.Uint64
-	seen     sync.Map     // wr_ids that completed
-	received atomic.Int64 // receives that the shared queue took, without those that completed
+	seen     sync.Map     // completed wr_ids
+	received atomic.Int64 // outstanding receives of the shared queue
 }
 
-// stormPlace has one queue pair after the other.
+// stormPlace holds one queue pair at a time.
 type stormPlace struct {
 	qp    atomic.Pointer[QP]
-	moves sync.Mutex // held to move the queue pair
+	moves sync.Mutex // held during state changes of the queue pair
 }
 
-// Numbers of a storm.
+// Ranges of wr_ids.
 const (
-	stormIDs      = 1 << 50 // wr_ids begin here: no ticket has such a generation so soon
-	stormReceives = 1 << 51 // a bit of those of the shared receive queue
+	stormIDs      = 1 << 50 // first wr_id: above any ticket of the test
+	stormReceives = 1 << 51 // set in wr_ids of the shared receive queue
 	stormDepth    = 8
 )
 
@@ -108,9 +108,9 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	}
 	s.srq = must(s.pds[0].CreateSRQ(ibv.SRQAttr{MaxWR: 32, MaxSGE: 1}, QueueOptions{}))
 	s.calls = must(NewCalls(s.cqs[2], 64, s.completed))
-	s.ways = append(s.ways, stormWays[:5]...)
+	s.ways = append(s.ways, stormActions[:5]...)
 	for range 1 + r.IntN(8) {
-		way := stormWays[r.IntN(len(stormWays))]
+		way := stormActions[r.IntN(len(stormActions))]
 		for range 1 + r.IntN(3) {
 			s.ways = append(s.ways, way)
 		}
@@ -120,12 +120,12 @@ func newStorm(t *testing.T, seed uint64) *storm {
 
 func (s *storm) id() uint64 { return stormIDs + s.ids.Add(1) }
 
-// completed is told of every completion but those of calls.
+// completed records every completion except those of calls.
 func (s *storm) completed(wc ibv.WC) {
-	if wc.WRID < stormIDs { // of a call that nobody waited for to the end
+	if wc.WRID < stormIDs { // of an abandoned call
 		return
 	}
-	assert.LessOrEqual(s.t, wc.WRID&^stormReceives, stormIDs+s.ids.Load(), "nobody posted it")
+	assert.LessOrEqual(s.t, wc.WRID&^stormReceives, stormIDs+s.ids.Load(), "completion of an unposted request")
 	if wc.WRID&stormReceives != 0 {
 		s.received.Add(-1)
 	}
@@ -133,7 +133,7 @@ func (s *storm) completed(wc ibv.WC) {
 	assert.False(s.t, twice, "%#x", wc.WRID)
 }
 
-// end closes everything, and looks whether it adds up.
+// end closes everything and compares the counts.
 func (s *storm) end() {
 	for i := range s.places {
 		if q := s.places[i].qp.Load(); q != nil {
@@ -180,12 +180,12 @@ func (s *stormer) run() {
 
 func (s *stormer) chance(of int) bool { return s.r.IntN(of) == 0 }
 
-// soon is a context that ends soon, or has ended.
+// soon returns a context that is canceled or soon will be.
 func (s *stormer) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(s.r.IntN(500))*time.Microsecond)
 }
 
-// use calls f with a queue pair, if there is one where it looks.
+// use calls f with a queue pair, if there is one at a random place.
 func (s *stormer) use(f func(place *stormPlace, q *QP)) {
 	place := &s.places[s.r.IntN(len(s.places))]
 	if q := place.qp.Load(); q != nil {
@@ -193,7 +193,7 @@ func (s *stormer) use(f func(place *stormPlace, q *QP)) {
 	}
 }
 
-// move calls f with a queue pair that nobody else moves.
+// move calls f with a queue pair whose state no other goroutine changes.
 func (s *stormer) move(f func(q *QP)) {
 	s.use(func(place *stormPlace, q *QP) {
 		if place.moves.TryLock() {
@@ -203,7 +203,7 @@ func (s *stormer) move(f func(q *QP)) {
 	})
 }
 
-// sends is a list, some of which fail, or are refused in the midst of it.
+// sends returns a list in which some requests fail or are rejected.
 func (s *stormer) sends(q *QP) *SendBatch {
 	s.send.Reset()
 	for range 1 + s.r.IntN(s.send.Cap()) {
@@ -237,10 +237,10 @@ func (s *stormer) receives(bit uint64) *RecvBatch {
 	return s.recv
 }
 
-// shared notes what the shared receive queue has taken.
+// shared counts receives posted to the shared receive queue.
 func (s *stormer) shared(posted int, _ error) { s.received.Add(int64(posted)) }
 
-// got notes what was polled.
+// got records polled completions.
 func (s *stormer) got(n int, err error) {
 	for _, wc := range s.wcs[:n] {
 		s.completed(wc)
@@ -252,7 +252,7 @@ func (s *stormer) got(n int, err error) {
 
 func (s *stormer) cq() *CQ { return s.cqs[s.r.IntN(2)] }
 
-// counted is a number of free slots.
+// counted checks a number of free slots.
 func (s *stormer) counted(free, most int) {
 	assert.True(s.t, free >= 0 && free <= most, "%d of %d are free", free, most)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// GOVERBS_STORM is a device that TestStorm is about instead of a software device, and GOVERBS_PATH is mlx5 where that
-// device's data path in Go is. conformance/provider sets both.
+// GOVERBS_STORM names the device that TestStorm uses instead of a software device; GOVERBS_PATH=mlx5 selects its data
+// path in Go. conformance/provider sets both.
 func init() {
 	name := os.Getenv("GOVERBS_STORM")
 	if name == "" {

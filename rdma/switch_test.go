@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestOpenWithoutName: GOVERBS_DEVICE names the device that a program does not.
+// TestOpenWithoutName: GOVERBS_DEVICE selects the device if the program passes no name.
 func TestOpenWithoutName(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft1")
 	device, err := rdma.Open("")
@@ -24,14 +24,14 @@ func TestOpenWithoutName(t *testing.T) {
 	assert.NoError(t, device.Close())
 	device, err = rdma.Open("soft0")
 	require.NoError(t, err)
-	assert.Equal(t, "soft0", device.Name(), "what the program names counts")
+	assert.Equal(t, "soft0", device.Name(), "the program's name takes precedence")
 	assert.NoError(t, device.Close())
 	device, err = rdma.OpenOn(nil, "")
 	require.NoError(t, err)
-	assert.Equal(t, "soft1", device.Name(), "no backend means what no name means")
+	assert.Equal(t, "soft1", device.Name(), "an empty backend is like an empty name")
 	assert.NoError(t, device.Close())
 	_, err = rdma.OpenOn(runtime.Native, "soft1")
-	assert.Error(t, err, "the native library is the native library")
+	assert.Error(t, err, "the native library has no such device")
 
 	t.Setenv("GOVERBS_DEVICE", "none")
 	_, err = rdma.Open("")
@@ -46,12 +46,12 @@ func TestOpenWithoutName(t *testing.T) {
 	assert.ErrorContains(t, err, "; one with an address of this machine is soft@ADDRESS")
 }
 
-// TestNoKernelDevices: where the kernel has no RDMA, the list of devices is no error, and an error about a device says
-// how to get one.
+// TestNoKernelDevices: without RDMA in the kernel, the list of devices is empty and not an error, and the error of Open
+// explains how to get a device.
 func TestNoKernelDevices(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "")
 	if native, err := rdma.DevicesOf(runtime.Native); err == nil && len(native) > 0 {
-		t.Skip("this machine has RDMA devices")
+		t.Skip("the machine has RDMA devices")
 	}
 	all, err := rdma.Devices()
 	assert.NoError(t, err)
@@ -61,6 +61,6 @@ func TestNoKernelDevices(t *testing.T) {
 	assert.NotContains(t, err.Error(), "\n")
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
 		_, err = rdma.DevicesOf(runtime.Native)
-		assert.Error(t, err, "who wants the cause can ask")
+		assert.Error(t, err, "the cause is available")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -24,7 +23,7 @@ import (
 //	handle := tag.Handle()
 //
 // Use it like a [RecvBatch]: one goroutine at a time, posted any number of times. If there is no room for something,
-// Err and every post say so, until Reset.
+// Err and every post return an error until Reset.
 //
 // Man: ibv_post_srq_ops(3)
 type TagBatch struct {
@@ -40,21 +39,14 @@ type TagRequest struct {
 
 // NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
-	if operations <= 0 || sges < 0 {
-		return nil, verberr.Invalid("NewTagBatch", "",
-			"a batch of %d operations with %d entries each: it needs at least one "+
-				"operation, and no negative number", operations, sges)
-	}
 	b := new(TagBatch)
-	first, _, err := b.mapBatch(operations, sges, 0, unsafe.Sizeof(ibv.OpsWR{}))
-	if err != nil {
+	var err error
+	if b.wrs, _, err = mapBatch[ibv.OpsWR](&b.batch, "NewTagBatch", operations, sges, 0); err != nil {
 		return nil, err
 	}
-	b.wrs = unsafe.Slice((*ibv.OpsWR)(first), operations+1)
 	for i := range b.wrs {
 		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*sges*sizeofSGE))
 	}
-	b.settle()
 	return b, nil
 }
 
@@ -90,7 +82,7 @@ func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 	return r
 }
 
-// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's
+// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has used the tag, the completion's
 // status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is no longer the tag's:
 // libmlx5 loses tags if it is deleted then.
 func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
@@ -99,7 +91,7 @@ func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	return r
 }
 
-// Sync appends IBV_WR_TAG_SYNC. It tells the device how many unexpected messages the program has handled since the
+// Sync appends IBV_WR_TAG_SYNC. It reports to the device how many unexpected messages the program has handled since the
 // queue was created. A completion with IBV_WC_TM_SYNC_REQ asks for it.
 func (b *TagBatch) Sync(id uint64, unexpected uint32) TagRequest {
 	return b.next(id, ibv.WR_TAG_SYNC).Unexpected(unexpected)
@@ -133,7 +125,7 @@ func (r TagRequest) Signaled() TagRequest {
 	return r
 }
 
-// Unexpected tells the device, with an operation of any kind, how many unexpected messages the program has handled:
+// Unexpected reports to the device, with an operation of any kind, how many unexpected messages the program has handled:
 // IBV_OPS_TM_SYNC.
 func (r TagRequest) Unexpected(n uint32) TagRequest {
 	r.w.Flags |= ibv.OPS_TM_SYNC
@@ -160,7 +152,7 @@ type tagLimits struct {
 	Handles uint32 // are less than this
 }
 
-// reason says which limit an operation is beyond, or nothing.
+// reason returns the limit that an operation exceeds, or "".
 func (l *tagLimits) reason(w *ibv.OpsWR) string {
 	switch {
 	case w.Opcode == ibv.WR_TAG_ADD && w.TM.Add.NumSGE > l.SGEs:

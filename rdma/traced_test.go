@@ -16,8 +16,8 @@ import (
 // noPath is a data path that is never called.
 type noPath struct{ Path }
 
-// TestUntraced: a queue has a path of package trace only while a trace is recorded, so that otherwise posts and polls
-// cost nothing more.
+// TestUntraced: queues use a path of package trace only while a trace is recorded, so that tracing otherwise costs
+// nothing.
 func TestUntraced(t *testing.T) {
 	own := &noPath{}
 	path := func() Path {
@@ -45,16 +45,16 @@ func (sparse) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	return 1
 }
 
-// generous is one that sets others for extended completion queues.
-type generous struct{ sparse }
+// generous is one that owns the queue, and sets others for extended completion queues.
+type generous struct{ quickly }
 
-func (generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
+func (*generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	wcs[0] = ibv.WC{WRID: 7, ByteLen: 9}
 	return 1
 }
 
-// TestPollProgramOnPaths: a program returns nothing of earlier completions, and what the path has for extended queues,
-// traced or not.
+// TestPollProgramOnPaths: a program returns no values of earlier completions, and the values that the path provides for
+// extended queues, traced or not.
 func TestPollProgramOnPaths(t *testing.T) {
 	poll := func(path Path) Completion {
 		x := newExtendedCQ(t)
@@ -72,7 +72,7 @@ func TestPollProgramOnPaths(t *testing.T) {
 	}
 	check := func() {
 		assert.Equal(t, Completion{WRID: 1, ByteLen: 1}, poll(sparse{}))
-		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(generous{}))
+		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(&generous{}))
 	}
 	check()
 	r, err := trace.Start(filepath.Join(t.TempDir(), "trace"))

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTrackings: the table answers as a map does, whatever numbers come and go.
+// TestTrackings: the table behaves like a map, whatever numbers are added and removed.
 func TestTrackings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table trackedTable
@@ -50,15 +50,15 @@ func TestTrackings(t *testing.T) {
 		}
 		clear(want)
 		agree()
-		assert.LessOrEqual(t, table.mask+1, uint32(16), "it becomes small again")
+		assert.LessOrEqual(t, table.mask+1, uint32(16), "the table shrinks")
 	})
 }
 
-// TestLinesOfAPost: what a checked post reads and writes of its queue is in two cache lines, the place of the wr_id
-// is known from the first, and what a completion writes is in another one.
-func TestLinesOfAPost(t *testing.T) {
+// TestCacheLinesOfPost: the fields that a checked post accesses are in two cache lines, the first of which locates the
+// wr_id's slot. The fields that a completion writes are in another line.
+func TestCacheLinesOfPost(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Log("of machines of 64 bits alone")
+		t.Log("64-bit machines only")
 		return
 	}
 	line := func(offset uintptr) int { return int(offset / 64) }
@@ -77,7 +77,7 @@ func TestLinesOfAPost(t *testing.T) {
 	}
 	assert.Zero(t, unsafe.Offsetof(q.slots))
 	assert.Equal(t, uintptr(32), unsafe.Sizeof(trackedPlace{}))
-	for range 20 { // Go aligns what it allocates to its size, rounded to one of few
+	for range 20 { // the allocator aligns objects to their size class
 		sendQueue, recvQueue := new(SendQueue), new(RecvQueue)
 		escaped = append(escaped, sendQueue, recvQueue)
 		assert.Zero(t, uintptr(unsafe.Pointer(sendQueue))%64)
@@ -85,5 +85,5 @@ func TestLinesOfAPost(t *testing.T) {
 	}
 }
 
-// escaped keeps what was allocated from being on a goroutine's stack.
+// escaped keeps allocations off the goroutine's stack.
 var escaped []any

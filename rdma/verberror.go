@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbError says which verb failed on which object and, if known, why. errors.Is finds Errno in it, and the errors in
-// Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
+// VerbError is the error of a verb on an object, with the reason if it is known. errors.Is matches Errno, and the
+// errors in Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
 //
 // Fields:
 //
@@ -32,27 +32,30 @@ import (
 //	Unwrap() error
 type VerbError = verberr.VerbError
 
-// ErrnoReason is what an errno of some verbs means, as errors say it.
-//
-// Fields:
-//
-//	Verbs  []string
-//	Errno  runtime.Errno
-//	Reason string // whenever these verbs give it, or said to be one of several
-//	Source string // a page of rdma-core's manual, or a file of it or of Linux
-type ErrnoReason = verberr.Reason
+// ErrnoReason is the meaning of an errno of some verbs, as errors state it.
+type ErrnoReason struct {
+	Verbs  []string
+	Errno  runtime.Errno
+	Reason string // the cause, or one of several where it says so
+	Source string // a page of rdma-core's manual, or a file of rdma-core or Linux
+}
 
-// ErrnoReasons are what this package knows about errnos of verbs on Linux; elsewhere there are none.
-func ErrnoReasons() []ErrnoReason { return verberr.Reasons() }
+// ErrnoReasons returns the known meanings of errnos on Linux, and nil elsewhere.
+func ErrnoReasons() (all []ErrnoReason) {
+	for _, r := range verberr.Reasons() {
+		all = append(all, ErrnoReason(r))
+	}
+	return all
+}
 
-// ErrClosed is what errors.Is finds in an error of a method of an object that is closed or being closed.
+// ErrClosed matches, with errors.Is, errors of methods of an object that is closed or being closed.
 var ErrClosed = verberr.ErrClosed
 
-// ErrInUse is what errors.Is finds, as well as EBUSY, if an object cannot be closed because others need it.
+// ErrInUse matches, with errors.Is, the error of closing an object that others need. EBUSY matches as well.
 var ErrInUse = verberr.ErrInUse
 
-// ErrNotSupported is what errors.Is finds in every error about something that a library, a provider, a device or a
-// build lacks. errors.Is finds errors.ErrUnsupported in them as well.
+// ErrNotSupported matches, with errors.Is, every error about a feature that a library, a provider, a device or a build
+// lacks. errors.ErrUnsupported matches as well.
 var ErrNotSupported = runtime.ErrNotSupported
 
 // wrap names the object in the error of a call. The verb is that of the call, if known.
@@ -63,17 +66,17 @@ func explain(verb, object, reason string, err error) error {
 	return verberr.Explain(verb, object, reason, err)
 }
 
-// invalid returns the error of a check that was made before the call of C.
+// invalid returns the error of a check made before the call into C.
 func invalid(verb, object, format string, args ...any) error {
 	return verberr.Invalid(verb, object, format, args...)
 }
 
-// otherPath says why a queue cannot be used with those of other options.
+// otherPath is the error of combining queues with different Paths.
 func otherPath(verb, object, queue string) error {
 	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
 }
 
-// closed returns the error of every use of something that is closed.
+// closed returns the error of using a closed object.
 func closed(what string) error {
 	return &verberr.VerbError{Object: what, Errno: syscall.EINVAL, Err: ErrClosed}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Drivers let an errno of the kernel's own through, which Go and the C library have no name for.
-func TestTheKernelsENOTSUPP(t *testing.T) {
+// Drivers return ENOTSUPP, an internal errno of the kernel that neither Go nor the C library has a name for.
+func TestKernelENOTSUPP(t *testing.T) {
 	f, d, _ := fakePD(t)
 	const enotsupp = syscall.Errno(524)
 	f.Fails["create_counters"] = enotsupp
@@ -33,7 +33,7 @@ func TestTheKernelsENOTSUPP(t *testing.T) {
 	assert.NotErrorIs(t, &VerbError{Errno: syscall.EINVAL}, runtime.ErrNotSupported)
 }
 
-func TestAnErrnoHasAReasonWhereNoneIsBetter(t *testing.T) {
+func TestErrnoReasonIsFallback(t *testing.T) {
 	f, d, pd := fakePD(t)
 	f.Fails["ibv_reg_mr_iova"], f.Fails["ibv_reg_mr_iova2"] = syscall.ENOMEM, syscall.ENOMEM
 	_, err := pd.RegAddress(0x1000, 64, 0, ibv.ACCESS_LOCAL_WRITE)

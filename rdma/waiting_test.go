@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// rounds is how often races are tried: GOVERBS_ROUNDS=10000000 for longer.
+// rounds returns how often races are tried. GOVERBS_ROUNDS=10000000 runs longer.
 func rounds(t testing.TB, usual int) int {
 	if text := os.Getenv("GOVERBS_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -32,11 +32,11 @@ func rounds(t testing.TB, usual int) int {
 	return usual
 }
 
-// A waiting goroutine gets a completion at whatever point between arming, polling again and waiting it comes.
+// A waiting goroutine gets a completion that arrives at any point between arming, polling again and waiting.
 func TestNoWakeUpIsLost(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	n := 1_000_000
-	if underRaceDetector || unsafe.Sizeof(uintptr(0)) == 4 { // where everything is slower
+	if underRaceDetector || unsafe.Sizeof(uintptr(0)) == 4 { // slower builds
 		n /= 20
 	}
 	n = rounds(t, n)
@@ -48,7 +48,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	defer close(next)
 	poster.Go(func() {
 		for id := range next {
-			for spin := rand.IntN(400); spin > 0; spin-- { // to somewhere in the other's Wait
+			for spin := rand.IntN(400); spin > 0; spin-- { // to a random point in the other goroutine's Wait
 				goruntime.KeepAlive(spin)
 			}
 			if _, err := e.qp.PostSend(emptyWrites(e.send, id, 1)); err != nil {
@@ -67,7 +67,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	t.Logf("%d times, %v each", n, time.Since(start)/time.Duration(n))
 }
 
-// Any number of goroutines wait on one queue: each completion goes to one, and none is left while somebody sleeps.
+// Many goroutines wait on one queue. Each completion goes to one of them, and none is left while a goroutine sleeps.
 func TestManyWaitOnOneQueue(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	n := rounds(t, 20_000)
@@ -108,8 +108,8 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 	assert.EqualValues(t, n, got.Load())
 }
 
-// Queues that share a channel: the goroutine that reads another queue's event wakes its waiter. Queues come and go
-// meanwhile, with events under way.
+// Several queues share a channel. The goroutine that reads another queue's event wakes its waiter. Queues are created
+// and closed with events in flight.
 func TestQueuesShareAChannel(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -141,7 +141,7 @@ func TestQueuesShareAChannel(t *testing.T) {
 					}
 					assert.Equal(t, 1, n)
 				}
-				// so that there is an event which somebody else reads while this one closes
+				// so that another goroutine reads an event of this queue while it closes
 				require.NoError(t, cq.ReqNotify(false))
 				_, err = qp.PostSend(emptyWrites(batch, 77, 1))
 				require.NoError(t, err)
@@ -153,8 +153,8 @@ func TestQueuesShareAChannel(t *testing.T) {
 	all.Wait()
 }
 
-// A wait ends with its context at any moment, and takes no completion with it.
-func TestCancelledWaitTakesNothing(t *testing.T) {
+// A wait can be canceled at any moment without losing a completion.
+func TestCanceledWaitLosesNoCompletion(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	n := rounds(t, 5000)
 	all := soon(t)
@@ -185,7 +185,7 @@ func TestCancelledWaitTakesNothing(t *testing.T) {
 	assert.EqualValues(t, n, got.Load())
 }
 
-// waitAll starts goroutines that wait, and gives their errors once all are waiting.
+// waitAll starts n goroutines that wait, and returns their errors once all are waiting.
 func waitAll(e *end, n int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
@@ -206,12 +206,12 @@ func requireEnd(t *testing.T, errs <-chan error) error {
 	case err := <-errs:
 		return err
 	case <-time.After(10 * time.Second):
-		require.FailNow(t, "somebody waits on")
+		require.FailNow(t, "a goroutine still waits")
 		return nil
 	}
 }
 
-func TestCloseWakesWhoWaits(t *testing.T) {
+func TestCloseWakesWaiters(t *testing.T) {
 	for range 200 {
 		d := openSoft(t)
 		channel, err := d.CreateCompChannel()
@@ -234,13 +234,13 @@ func TestCloseWakesWhoWaits(t *testing.T) {
 	}
 }
 
-// A device that is gone ends every wait: of queues, of channels, and those that begin afterwards.
-func TestDeviceGoneWhileWaiting(t *testing.T) {
+// The removal of a device ends every wait on queues and channels, including waits that begin later.
+func TestDeviceRemovalWhileWaiting(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	a, b := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{}), newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	bare, err := d.CreateCompChannel() // no queue of its own wakes it
+	bare, err := d.CreateCompChannel() // has no queue
 	closeAtEnd(t, bare, err)
 	errs := waitAll(a, 8)
 	events := make(chan error, 2)
@@ -254,7 +254,7 @@ func TestDeviceGoneWhileWaiting(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Millisecond)
-	d.tell(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
+	d.notify(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
 	for range 8 {
 		assert.ErrorIs(t, requireEnd(t, errs), syscall.EIO)
 	}
@@ -269,15 +269,15 @@ func TestDeviceGoneWhileWaiting(t *testing.T) {
 	assert.ErrorIs(t, d.Err(), syscall.EIO)
 }
 
-// A queue that broke ends its own waits, also of those who come late, while another queue of the channel waits on.
-func TestBrokenQueueEndsItsWaitsAlone(t *testing.T) {
+// An error of one queue ends its waits, including later ones, while waits on other queues of the channel continue.
+func TestBrokenQueueEndsItsWaits(t *testing.T) {
 	d := openSoft(t)
 	channel, err := d.CreateCompChannel()
 	closeAtEnd(t, channel, err)
 	other, err := d.CreateCQ(4, channel, 0)
 	require.NoError(t, err)
 	others := waitAll(&end{cq: other}, 1)
-	for len(channel.ready.Turn) == 0 { // the goroutine that reads the events waits for the other queue
+	for len(channel.ready.Turn) == 0 { // until the reader of the events waits for the other queue
 		goruntime.Gosched()
 	}
 	for range 500 {
@@ -304,7 +304,7 @@ func TestBrokenQueueEndsItsWaitsAlone(t *testing.T) {
 	assert.ErrorIs(t, requireEnd(t, others), ErrClosed)
 }
 
-// Events of objects that are closed by now name nobody, and hold nobody up.
+// Events of closed objects contain no object and block nothing.
 func TestEventsOfClosedObjects(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	d := e.pd.Device()
@@ -316,9 +316,9 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	got := d.asyncEvent(event)
 	assert.Nil(t, got.QP)
 	assert.Equal(t, ibv.EVENT_QP_FATAL, got.Type)
-	d.tell(got)
+	d.notify(got)
 
-	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // looked up before it was closed
+	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // as if looked up before Close
 	got, err := d.Event(soon(t))
 	require.NoError(t, err)
 	assert.Equal(t, qp, got.QP)

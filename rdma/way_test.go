@@ -20,15 +20,15 @@ func TestWay(t *testing.T) {
 	assert.Equal(t, runtime.Blocking, q.Way())
 
 	o := options(1, 1, 0)
-	o.Providers = []provider.Provider{{Name: provider.Software, Pure: provider.PostSend}}
+	o.Providers = []Provider{{Name: provider.Software, Pure: PostSend}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 	cq, err := NewCompletionQueue(&d.cq, o)
 	require.NoError(t, err)
-	assert.Equal(t, runtime.Blocking, cq.Way(), "its polls are not pure")
+	assert.Equal(t, runtime.Blocking, cq.Way(), "polls of this provider may sleep")
 
 	brief := options(1, 1, 0)
-	brief.Providers = []provider.Provider{{Name: provider.Software, Brief: provider.PostSend}}
+	brief.Providers = []Provider{{Name: provider.Software, Brief: PostSend}}
 	q = sendQueue(t, d, brief)
 	assert.Equal(t, runtime.System, q.Way())
 
@@ -36,7 +36,7 @@ func TestWay(t *testing.T) {
 	assert.Equal(t, runtime.Blocking, sendQueue(t, d, o).Way())
 	o.Way = "system"
 	q = sendQueue(t, d, o)
-	assert.Equal(t, runtime.System, q.Way(), "the option is stronger")
+	assert.Equal(t, runtime.System, q.Way(), "the option takes precedence")
 	_, err = q.Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
 	require.NoError(t, err)
 

@@ -32,8 +32,8 @@ type WQ struct {
 	queue *RecvQueue
 }
 
-// CreateWQ creates a work queue in state RESET. attr names its completion queue and protection domain with their Ptr
-// methods. C provides at least its max_wr and max_sge; Cap returns the actual numbers. o says how to post.
+// CreateWQ creates a work queue in state RESET. The completion queue and protection domain are set in attr with their
+// Ptr methods. C provides at least max_wr and max_sge; Cap returns the actual numbers.
 //
 // C: ibv_create_wq
 //
@@ -86,7 +86,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		},
 		Revive: func() { w.queue.refuse(nil) },
 	}
-	err = birth(d, &w.object, &w.c, w, verb, create, destroy,
+	err = createObject(d, &w.object, &w.c, w, verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
 	return made(w, err)
 }
@@ -112,8 +112,8 @@ func (w *WQ) State() ibv.WQState {
 	return ibv.WQState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.c.State))))
 }
 
-// PostRecv posts a whole batch in one call, in state RDY or ERR. The memory belongs to the device until the receives
-// have completed. Any number of goroutines may post at once, each with its own batch; it does not block. The error is a
+// PostRecv posts a batch in one call, in state RDY or ERR. The memory belongs to the device until the receives have
+// completed. Any number of goroutines may post at once, each with its own batch; it does not block. The error is a
 // [*PostError] or a [*VerbError].
 //
 // C: ibv_post_wq_recv
@@ -124,8 +124,8 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	return w.queue.Post(b)
 }
 
-// Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and
-// RESET drops all posted receives without completions; earlier completions can still be polled.
+// Modify changes the queue's state or flags, as selected by attr.AttrMask. RESET to RDY makes it receive, ERR flushes
+// it, and RESET drops all posted receives without completions; earlier completions can still be polled.
 //
 // C: ibv_modify_wq
 //
@@ -155,8 +155,8 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	return nil
 }
 
-// Close destroys the queue. Close its tables first. Posted receives end without a completion. Completions that nobody
-// has polled can still be polled.
+// Close destroys the queue. Close its tables first. Posted receives end without a completion. Remaining completions can
+// still be polled.
 //
 // C: ibv_destroy_wq
 //
@@ -198,7 +198,7 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 			LogIndTblSize: uint32(bits.Len(uint(len(entries))) - 1), IndTbl: ibv.PtrTo(unsafe.SliceData(entries)),
 		})
 	}
-	err := birth(d, &t.object, &t.c, t, verb, create, libibverbs.DestroyRWQIndTable,
+	err := createObject(d, &t.object, &t.c, t, verb, create, libibverbs.DestroyRWQIndTable,
 		func(c *ibv.RWQIndTable) string { return fmt.Sprintf("RWQ table %#x", c.IndTblNum) }, parents...)
 	return made(t, err)
 }

@@ -20,8 +20,7 @@ import (
 // that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
 // take.
 //
-// A program that was posted once is known to fit. From then on the checks are those of a list, and the program goes to C
-// in one call.
+// The first post of a program checks it completely. Later ones check it like a list, and run it in one call of C.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	switch {
 	case p == nil: // here, because a panic below leaves the queue locked
@@ -62,11 +61,21 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 
 // postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
 func (q *SendQueue) postUnusual(p *WRProgram) error {
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.refusal != nil {
 		return q.refusal
 	}
-	return q.postProgram(q.path, p)
+	runner, m, err := q.takeProgram(p)
+	if err != nil {
+		return q.recordedProgram(err)
+	}
+	if runner == nil {
+		return q.postList(p, m)
+	}
+	if r := runner.Run(&p.program); r != 0 {
+		return q.programFailed(p, m, r)
+	}
+	return nil
 }
 
 var errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
@@ -94,22 +103,6 @@ func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
 	return q.takeAlike(p.wrs, q.checks)
 }
 
-// postProgram is PostProgram for all kinds of callers. The caller holds slots.mu.
-func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
-	runner, m, err := q.takeProgram(path, p)
-	if err != nil {
-		return q.recordedProgram(err)
-	}
-	if runner == nil {
-		return q.postList(path, p, m)
-	}
-	r := runner.Run(&p.program)
-	if r == 0 {
-		return nil
-	}
-	return q.programFailed(p, m, r)
-}
-
 // programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds
 // slots.mu.
 func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
@@ -119,28 +112,34 @@ func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
 	return q.noneTaken(p, result)
 }
 
+// programError is [queue.failure] of a program.
+func (q *SendQueue) programError(i int, id uint64, errno runtime.Errno, reason string) *PostError {
+	e := q.failure(i, id, errno, reason)
+	e.Verb = "ibv_wr_complete"
+	return e
+}
+
 // noneTaken is the error of a program that C did not take.
 func (q *SendQueue) noneTaken(p *WRProgram, result int32) error {
-	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-		Errno: errnoOf(result), Reason: "none of the requests was posted"}
+	return q.programError(0, p.wrs[0].WRID, errnoOf(result), "none of the requests was posted")
 }
 
 // takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
-func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner, m mark, err error) {
+func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, err error) {
 	if p.finish(); p.err != nil {
 		return nil, m, q.unfitProgram(p.err)
 	} else if len(p.wrs) == 0 {
 		return nil, m, q.unfitProgram(errProgramEmpty)
 	}
 	byList := p.irregular && q.avoidSetters
-	runner, runs := path.(datapath.Runner)
+	runner, runs := q.path.(datapath.Runner)
 	switch {
 	case byList && p.unlisted != nil:
 		return nil, m, errIrregular
 	case byList:
 		runs = false
 	case !runs:
-		runner, runs = trace.Sends(path, q.qp, p.wrs)
+		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
 	}
 	if runs && p.unable != nil {
 		return nil, m, p.unable
@@ -164,7 +163,7 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		return runner, m, nil
 	}
 	if !q.checks.inState(q.qp) {
-		return nil, m, p.refused(0, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
+		return nil, m, q.programError(0, p.wrs[0].WRID, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
 	}
 	m, ok := q.takeUsual(p)
 	if ok {
@@ -172,12 +171,12 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	}
 	for i := range p.info {
 		if reason := q.checks.programReason(&p.wrs[i], &p.info[i]); reason != "" {
-			return nil, m, p.refused(i, syscall.EINVAL, reason)
+			return nil, m, q.programError(i, p.wrs[i].WRID, syscall.EINVAL, reason)
 		}
 	}
 	if m, ok = q.takeSend(p.wrs, nil); !ok {
 		errno, reason := q.noRoom(len(p.wrs))
-		return nil, m, p.refused(0, errno, reason)
+		return nil, m, q.programError(0, p.wrs[0].WRID, errno, reason)
 	}
 	return runner, m, nil
 }
@@ -187,14 +186,7 @@ func (q *SendQueue) unfitProgram(err error) error {
 	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
 		return err
 	}
-	return (&PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1}).because(err)
-}
-
-// refused is the error of a post whose request a check refuses.
-func (p *WRProgram) refused(i int, errno runtime.Errno, reason string) *PostError {
-	e := p.failure(i)
-	e.Verb, e.Errno, e.Reason = "ibv_wr_complete", errno, reason
-	return e
+	return q.programError(-1, 0, 0, "").because(err)
 }
 
 // recordedProgram is [recorded] for programs, which may need functions that are missing.
@@ -205,22 +197,21 @@ func (q *SendQueue) recordedProgram(err error) error {
 	return recorded(err)
 }
 
-// postList posts the program as a list by a path. The caller holds slots.mu.
-func (q *SendQueue) postList(path Path, p *WRProgram, m mark) error {
-	if !p.usual {
-		p.inlined()
-	}
+// postList posts the program as a list. The caller holds slots.mu.
+func (q *SendQueue) postList(p *WRProgram, m mark) error {
 	p.bad = 0
-	r := path.PostSend(q.qp, &p.wrs[0], &p.bad)
+	q.enter(m)
+	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
+	q.leave()
 	if r == 0 {
 		return nil
 	}
 	return q.listFailed(p, m, r)
 }
 
-// listFailed is the error of a list that a path did not take, or not whole. The caller holds slots.mu.
+// listFailed is the error of a list of which the path took only a part. The caller holds slots.mu.
 func (q *SendQueue) listFailed(p *WRProgram, m mark, r int32) error {
-	e := &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1, Errno: errnoOf(r)}
+	e := q.programError(-1, 0, errnoOf(r), "")
 	const size = unsafe.Sizeof(ibv.SendWR{})
 	at := uintptr(p.bad) - uintptr(unsafe.Pointer(&p.wrs[0]))
 	if at%size == 0 && at/size < uintptr(len(p.wrs)) {

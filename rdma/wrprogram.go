@@ -100,40 +100,39 @@ func (p *WRProgram) link() {
 		if w.Next = 0; i+1 < len(p.wrs) {
 			w.Next = ibv.PtrTo(&p.wrs[i+1])
 		}
-		p.usual = p.usual && p.info[i].sges == 1 // inline data is none
+		p.usual = p.usual && w.NumSGE == 1 && !p.info[i].inline
 	}
 	p.linked, p.runs = true, p.unable == nil
 }
 
-// inlined sets IBV_SEND_INLINE in the work requests of a list. In a program the setter implies it.
-func (p *WRProgram) inlined() {
-	for i := range p.info {
-		if p.info[i].inline {
-			p.wrs[i].SendFlags |= ibv.SEND_INLINE
-		}
-	}
-}
-
 // step appends a call of a slot with the queue pair and arguments.
 func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.Step {
-	if err := missing(fn, name, "the queue pair"); err != nil {
-		if p.unable == nil {
-			p.unable = err
-		}
+	if !p.has(fn, name) {
 		return 0
 	}
-	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
+	return p.program.Call(uintptr(fn), p.withQP(args)...)
 }
 
 // restep puts another call in the place of one.
 func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...uint64) {
-	if err := missing(fn, name, "the queue pair"); err != nil && p.unable == nil {
+	if p.has(fn, name); p.unable == nil {
+		p.program.SetCall(s, uintptr(fn), p.withQP(args)...)
+	}
+}
+
+// has reports whether the queue pair has a function, without which the device cannot run the program.
+func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
+	err := missing(fn, name, "the queue pair")
+	if err != nil && p.unable == nil {
 		p.unable = err
 		p.unfit()
 	}
-	if p.unable == nil {
-		p.program.SetCall(s, uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
-	}
+	return err == nil
+}
+
+// withQP returns arguments behind the queue pair.
+func (p *WRProgram) withQP(args []uint64) []uint64 {
+	return append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)
 }
 
 // add appends a request.
@@ -308,7 +307,6 @@ func (p *WRProgram) Read(id, remote uint64, rkey uint32) WRRequest {
 func (p *WRProgram) CompareSwap(id, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
 	r, w := p.add(ibv.WR_ATOMIC_CMP_AND_SWP, id, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
 	*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: compare, Swap: swap, RKey: rkey}
-	p.info[r.index].remote = remote
 	return r
 }
 
@@ -319,7 +317,6 @@ func (p *WRProgram) CompareSwap(id, remote uint64, rkey uint32, compare, swap ui
 func (p *WRProgram) FetchAdd(id, remote uint64, rkey uint32, add uint64) WRRequest {
 	r, w := p.add(ibv.WR_ATOMIC_FETCH_AND_ADD, id, p.qp.WRAtomicFetchAdd, word(rkey), remote, add)
 	*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add, RKey: rkey}
-	p.info[r.index].remote = remote
 	return r
 }
 
@@ -330,8 +327,8 @@ func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) W
 	p.noList("ibv_wr_atomic_write")
 	own := &value
 	p.keep = append(p.keep, own)
-	r, _ := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
-	r.value, p.info[r.index].remote = own, remote
+	r, w := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
+	*w.WR.RDMA(), r.value = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, own
 	return r
 }
 
@@ -373,12 +370,9 @@ func (p *WRProgram) noList(function string) {
 	}
 }
 
-// wrInfo has the sizes of a request, for the checks, and its entries: all of them inline, or none.
+// wrInfo has the entries of a request, all of them inline or none, and what a list of work requests has no place for.
 type wrInfo struct {
-	sges   int
-	bytes  uint64
 	inline bool
-	remote uint64 // address of an atomic operation
 	toQPN  uint32 // of a datagram
 
 	list   []ibv.SGE
@@ -433,10 +427,10 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool 
 	return true
 }
 
-// last reports whether the request is the last one, which alone can change its shape.
-func (r WRRequest) last(s ibv.WRSetters) bool {
+// last reports whether the request is the last one, which alone can change its shape by a setter.
+func (r WRRequest) last(setter any) bool {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
-		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, s))
+		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, setter))
 		return false
 	}
 	return true
@@ -473,10 +467,6 @@ func (r WRRequest) Inline(data []byte) WRRequest {
 func (r WRRequest) append(s ibv.SGE) {
 	d := &r.p.info[r.index]
 	d.list = append(d.list, s)
-	d.bytes += uint64(s.Length)
-	if d.sges = len(d.list); d.inline {
-		d.sges = 0
-	}
 	r.setData()
 }
 
@@ -485,11 +475,11 @@ func (r WRRequest) setData() {
 	p, d := r.p, &r.p.info[r.index]
 	list := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.list))))
 	s, fn, args := ibv.WRSetSGEList, p.qp.WRSetSGEList, []uint64{uint64(len(d.list)), list}
-	switch inline := p.info[r.index].inline; {
-	case inline && len(d.list) == 1:
+	switch {
+	case d.inline && len(d.list) == 1:
 		s, fn = ibv.WRSetInlineData, p.qp.WRSetInlineData
 		args = []uint64{d.list[0].Addr, uint64(d.list[0].Length)}
-	case inline:
+	case d.inline:
 		d.pieces = d.pieces[:0]
 		for _, e := range d.list {
 			d.pieces = append(d.pieces, ibv.DataBuf{Addr: uintptr(e.Addr), Length: uint64(e.Length)})
@@ -503,9 +493,12 @@ func (r WRRequest) setData() {
 		args[1] = 0
 	}
 	p.set |= s
-	p.irregular = p.irregular || len(d.list) > 1 || p.info[r.index].inline
+	p.irregular = p.irregular || len(d.list) > 1 || d.inline
 	w := &p.wrs[r.index]
 	w.SGList, w.NumSGE = ibv.Ptr[ibv.SGE](list), int32(len(d.list))
+	if d.inline { // in a program, the setter implies it
+		w.SendFlags |= ibv.SEND_INLINE
+	}
 	if d.set {
 		p.restep(d.step, fn, s.String(), args...)
 	} else {
@@ -564,9 +557,10 @@ func (r WRRequest) SetID(id uint64) {
 func (r WRRequest) SetFlags(flags ibv.SendFlags) {
 	p, w := r.p, &r.p.wrs[r.index]
 	p.allowFlags(r.index, flags&^w.SendFlags)
-	w.SendFlags = flags
 	if p.info[r.index].inline {
-		flags &^= ibv.SEND_INLINE // which the setter says
+		w.SendFlags, flags = flags|ibv.SEND_INLINE, flags&^ibv.SEND_INLINE // which the setter implies
+	} else {
+		w.SendFlags = flags
 	}
 	p.change(r.flags, uint64(flags))
 }
@@ -621,13 +615,12 @@ func (p *WRProgram) setRemote(index int, call program.Step, remote uint64, rkey 
 	}
 	p.program.SetArg(call, 1, word(rkey))
 	p.program.SetArg(call, 2, remote)
-	p.info[index].remote = remote
 }
 
 // SetSGE changes the only entry of a request, which SGE or Add appended.
 func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	d := &r.p.info[r.index]
-	if len(d.list) != 1 || r.p.info[r.index].inline {
+	if len(d.list) != 1 || d.inline {
 		r.p.fail(invalid("", "", "WR %d: SetSGE of a request that has not one entry, appended by SGE or Add", r.index))
 		return
 	}
@@ -635,7 +628,6 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	r.p.program.SetArg(d.step, 2, address)
 	r.p.program.SetArg(d.step, 3, word(length))
 	d.list[0] = ibv.SGE{Addr: address, Length: length, LKey: lkey}
-	r.p.info[r.index].bytes = uint64(length)
 }
 
 // QP returns C's queue pair of the request's program, for setters of a provider.
@@ -648,8 +640,7 @@ func (r WRRequest) Fail(err error) { r.p.fail(err) }
 // the queue pair was not created for it.
 func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
-	case r.index != len(p.wrs)-1 || p.closed:
-		p.fail(invalid("", "", "WR %d: %s for a request that others follow", r.index, name))
+	case !r.last(name):
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:

@@ -27,7 +27,7 @@ func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
 		return nil, noAttributes("ibv_open_xrcd", d.name)
 	}
 	x := &XRCD{}
-	err := birth(d, &x.object, &x.c, x, "ibv_open_xrcd",
+	err := createObject(d, &x.object, &x.c, x, "ibv_open_xrcd",
 		func() (*ibv.XRCD, error) { return libibverbs.OpenXRCD(d.c, attr) }, libibverbs.CloseXRCD,
 		func(*ibv.XRCD) string { return fmt.Sprintf("XRCD on %s", d.name) })
 	return made(x, err)

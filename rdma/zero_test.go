@@ -14,13 +14,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// objectsOfC are all types whose objects exist in C.
+// objectsOfC lists all types whose objects exist in C.
 var objectsOfC = []Object{new(Device), new(PD), new(CQ), new(CompChannel), new(QP), new(SRQ), new(MR), new(MW), new(AH),
 	new(XRCD), new(TD), new(DM), new(DMAH), new(Buf), new(Counters), new(CompCntr), new(Flow), new(FlowAction), new(WQ),
 	new(RWQIndTable)}
 
-// TestZeroObjects calls every method of objects that no constructor has made: C would read memory at address 0, which
-// ends the program.
+// TestZeroObjects calls every method of zero objects: without a check, C would read address 0 and crash.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -57,7 +56,7 @@ func TestZeroObjects(t *testing.T) {
 	assert.Nil(t, new(Device).C())
 }
 
-// TestNilObjects: a method of nil panics, as is usual in Go, or fails; none seems to have done something.
+// TestNilObjects: methods of nil pointers panic or fail; none appears to succeed.
 func TestNilObjects(t *testing.T) {
 	for _, o := range objectsOfC {
 		kind := reflect.TypeOf(o)
@@ -83,7 +82,7 @@ func TestNilObjects(t *testing.T) {
 	}
 }
 
-// argument is something to call a method with: no attributes and zeros, or as much as can be made up.
+// argument returns an argument for a method: nil and zeros, or, if full, made-up values.
 func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
 	if kind == reflect.TypeFor[context.Context]() {
 		return reflect.ValueOf(ended)

@@ -88,8 +88,8 @@ func TestTooLarge(t *testing.T) {
 	assert.Equal(t, Rejected, r.event(c))
 }
 
-// TestNobodyListens: a request that no program takes is rejected.
-func TestNobodyListens(t *testing.T) {
+// TestNoListener: a request that no program takes is rejected.
+func TestNoListener(t *testing.T) {
 	r := newRig(t, options{})
 	_, err := r.a.peer.Connect(soon(t), addressB+":1", nil, nil)
 	var event *EventError

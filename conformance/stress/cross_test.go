@@ -90,7 +90,7 @@ func TestMachines(t *testing.T) {
 			if len(emulator) > 0 {
 				// set-uid programs do not run under qemu, and a test compiles for this machine
 				flags = append(flags, "-test.skip=^TestMoreRightsThanTheUser$")
-				objects = append(objects, "-test.skip=^TestSoftDeviceOfTheEnvironment$")
+				objects = append(objects, "-test.skip=^TestSoftDeviceFromEnvironment$")
 			}
 			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay", flags...), "--- SKIP")
 			out := tests("rdma", "TestManyGoroutines", objects...)

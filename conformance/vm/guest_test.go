@@ -189,6 +189,22 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
+// TestPairFails checks that when a program fails in one of two guests, neither runs later ones, in which each would wait
+// for the other.
+func TestPairFails(t *testing.T) {
+	seldom(t)
+	image, program := available(t)
+	outcomes, err := RunPair(t.Context(), [2]*Guest{
+		{Image: image, Log: t.Logf, Programs: []Program{program("3"), program("sleep")}},
+		{Image: image, Log: t.Logf, Programs: []Program{program("sleep"), program("0")}},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, Exited, outcomes[0].Kind, "%s", outcomes[0])
+	assert.Len(t, outcomes[0].Results, 1)
+	assert.Equal(t, Broken, outcomes[1].Kind, "%s", outcomes[1])
+	assert.Less(t, outcomes[0].Elapsed-outcomes[0].Boot, 30*time.Second)
+}
+
 // TestPassedBefore checks that an unchanged program that has passed is skipped, whatever directory it was built in, and
 // that a failed one runs again.
 func TestPassedBefore(t *testing.T) {

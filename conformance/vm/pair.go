@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. When one
-// fails, the other, which may be waiting for it, is ended after pairGrace. If one needs another boot, both boot again.
-// Programs that passed before are skipped if both guests run the same ones.
+// RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. When a
+// program fails in one guest, that guest ends, and the other, which may be waiting for it, is ended after pairGrace. If
+// one needs another boot, both boot again. Programs that passed before are skipped if both guests run the same ones.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {

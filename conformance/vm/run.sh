@@ -47,7 +47,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 	# shellcheck disable=SC2086
 	set -- ${VMFLAGS:-}
 	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
-		./conformance/vm/{rxe,promises,objects,interop,roce,cm}
+		./conformance/vm/{rxe,promises,objects,interop,roce,cm} ./rdma/native
 	rpma_peer
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool
@@ -56,6 +56,9 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 		./conformance/dropin ./cmd/goverbs/internal/{resources,top,exporter,trace,doctor} \
 		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
 	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'
+	;;
+native) # requests and control calls without rdma-core, compared with the results of libibverbs; 2 min a kernel
+	vm -kernel "$kernel" -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe -test.run 'TestPostSend$|TestModifyQP|TestState'
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects

@@ -115,9 +115,9 @@ func TestDynamicConnections(t *testing.T) {
 // withoutCQs is a data path whose completion queues need no libmlx5, and do nothing.
 type withoutCQs struct{ *direct.Queues }
 
-func (withoutCQs) CQ(*ibv.CQ) (datapath.Own, error) { return idle{}, nil }
+func (withoutCQs) CQ(*ibv.CQ) (datapath.Queue, error) { return idle{}, nil }
 
-type idle struct{ datapath.Own }
+type idle struct{ datapath.Queue }
 
 func (idle) Inspect() string                { return "" }
 func (idle) End(destroy func() error) error { return destroy() }

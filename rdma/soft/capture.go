@@ -11,26 +11,25 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 )
 
-// Capture is a capture of a fabric's packets that goes on until Close. Its methods may be called by any number of
-// goroutines.
+// Capture is a running capture of a fabric's packets. Its methods may be called concurrently.
 type Capture struct{ capture *pcap.Capture }
 
-// Capture writes the packets that the fabric's devices send and receive over their wire from now on, in the format of
-// libpcap, which Wireshark, tcpdump and gopacket read. What devices of one fabric say to each other takes no wire, and
-// is not in it. Each packet has its time in nanoseconds and begins with its IP header. Received packets are there
-// whatever is wrong with them; those that are sent are there before the system has them. A socket does not tell all of
-// the IP header: its TTL and type of service are made up.
+// Capture starts writing the packets that the fabric's devices send and receive over their wire to w, in the format of
+// libpcap, which Wireshark, tcpdump and gopacket read. Messages between devices of one fabric use no wire and are not
+// captured. Packets begin with their IP header and have timestamps in nanoseconds. Received packets include malformed
+// ones; sent packets are captured before the system call. Sockets do not report the complete IP header, so TTL and type
+// of service are made up.
 //
-// A goroutine of the capture's writes to w, some packets in each Write. The wire never waits for it: packets that come
-// while 8 MiB of others wait are left out, and so are all others once a Write has failed. Counts says how many. Capture
-// itself writes the file's header, and fails if that does, or if no device of the fabric has a wire. Several captures
-// may go on at once.
+// A separate goroutine writes to w, several packets in each Write. The wire never waits for it: packets are dropped
+// while 8 MiB are queued, and all packets are dropped once a Write has failed. Counts returns their number. Capture
+// itself writes the file header. It returns an error if that fails or if no device of the fabric has a wire. Several
+// captures may run at once.
 func (f *Fabric) Capture(w io.Writer) (*Capture, error) {
 	if f.fabric == nil {
 		return nil, errZero
 	}
 	if w == nil {
-		return nil, fmt.Errorf("soft: a capture has nothing to write to: %w", syscall.EINVAL)
+		return nil, fmt.Errorf("soft: capture: writer is nil: %w", syscall.EINVAL)
 	}
 	c, err := f.fabric.Capture(w)
 	if err != nil {
@@ -39,7 +38,7 @@ func (f *Fabric) Capture(w io.Writer) (*Capture, error) {
 	return &Capture{c}, nil
 }
 
-// Counts says how many packets were written, and how many were left out.
+// Counts returns the numbers of packets written and dropped.
 func (c *Capture) Counts() (written, lost uint64) {
 	if c.capture == nil {
 		return 0, 0
@@ -47,8 +46,8 @@ func (c *Capture) Counts() (written, lost uint64) {
 	return c.capture.Counts()
 }
 
-// Close ends the capture. It waits until the packets that were captured are written, and returns the error of the
-// Write that failed, if one did. It does not close w. If w blocks, so does Close: close w first, then.
+// Close ends the capture. It waits until the captured packets are written, and returns the error of a failed Write. It
+// does not close w. If w blocks, so does Close; in that case close w first.
 func (c *Capture) Close() error {
 	if c.capture == nil {
 		return errZero
@@ -56,12 +55,11 @@ func (c *Capture) Close() error {
 	return c.capture.Close()
 }
 
-// captureVariable is the environment variable that names a file that all packets of devices opened by Named are
-// captured to.
+// captureVariable is the environment variable that names the capture file for all devices opened by Named.
 const captureVariable = "GOVERBS_SOFT_CAPTURE"
 
-// CaptureByEnvironment captures to the file that the environment variable GOVERBS_SOFT_CAPTURE names, as is done for
-// the devices of Named, until the process ends. Without the variable, it does nothing.
+// CaptureByEnvironment captures to the file named by the environment variable GOVERBS_SOFT_CAPTURE until the process
+// ends, as is done for the devices of Named. Without the variable, it does nothing.
 func (f *Fabric) CaptureByEnvironment() error {
 	name := rights.Getenv(captureVariable)
 	if name == "" {
@@ -77,7 +75,7 @@ func (f *Fabric) CaptureByEnvironment() error {
 	return nil
 }
 
-// namedFabric makes the fabric of Named, with its capture.
+// namedFabric creates the fabric of Named and starts its capture.
 func namedFabric(first DeviceOptions) (*Fabric, error) {
 	f, err := New(Options{Devices: []DeviceOptions{first}})
 	if err != nil {

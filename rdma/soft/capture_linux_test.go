@@ -29,22 +29,22 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// frame is what tshark says of a packet.
+// frame is tshark's dissection of a packet.
 type frame struct {
 	source, dest string
-	opcode       uint64 // of the BTH
-	attribute    uint64 // of a MAD, or 0
+	opcode       uint64 // BTH
+	attribute    uint64 // MAD attribute, or 0
 	line         string
 }
 
-// dissect has tshark read a capture. A packet that it complains about, or that has a wrong checksum, fails the test.
-// The ICRC, which tshark does not check, is checked here with the Identification that the capture has.
+// dissect runs tshark on a capture. The test fails if tshark reports a malformed packet or a wrong checksum. tshark
+// does not check the ICRC, so dissect does.
 func dissect(t *testing.T, file []byte) (frames []frame) {
 	t.Helper()
-	sealed(t, file)
+	checkICRCs(t, file)
 	tshark, err := exec.LookPath("tshark")
 	if err != nil && os.Getenv("GOVERBS_TSHARK") == "" {
-		t.Skip("tshark is not installed, which judges packets here")
+		t.Skip("tshark is not installed")
 	}
 	require.NoError(t, err)
 	name := filepath.Join(t.TempDir(), "run.pcap")
@@ -52,7 +52,7 @@ func dissect(t *testing.T, file []byte) (frames []frame) {
 	fields := []string{"ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "infiniband.bth.opcode",
 		"infiniband.mad.attributeid", "_ws.malformed", "_ws.expert", "ip.checksum.status", "udp.checksum.status"}
 	args := []string{"-r", name, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
-		"--disable-protocol", "rpcordma", "-T", "fields"} // it takes many a payload for its own
+		"--disable-protocol", "rpcordma", "-T", "fields"} // it mistakes other payloads for its own
 	for _, f := range fields {
 		args = append(args, "-e", f)
 	}
@@ -72,9 +72,9 @@ func dissect(t *testing.T, file []byte) (frames []frame) {
 			require.NoError(t, err, line)
 		}
 		require.Empty(t, v[6]+v[7], "packet %d is not right: %s", len(frames)+1, line)
-		right := []string{"", "1", "1"} // IPv6: there is no checksum; good
+		right := []string{"", "1", "1"} // IPv6: no header checksum, good UDP checksum
 		if v[0] != "" {
-			right = []string{"", "1", "3"} // IPv4: good; there is none
+			right = []string{"", "1", "3"} // IPv4: good header checksum, no UDP checksum
 		}
 		require.Equal(t, right[1:], []string{max(v[8], "1"), v[9]}, line)
 		frames = append(frames, f)
@@ -82,8 +82,8 @@ func dissect(t *testing.T, file []byte) (frames []frame) {
 	return frames
 }
 
-// sealed fails for a packet of a capture whose ICRC is wrong.
-func sealed(t *testing.T, file []byte) {
+// checkICRCs fails the test if a packet of a capture has a wrong ICRC.
+func checkICRCs(t *testing.T, file []byte) {
 	t.Helper()
 	const fileHeader, header, udp = 24, 16, 8
 	for b := file[fileHeader:]; len(b) > 0; {
@@ -105,7 +105,7 @@ func sealed(t *testing.T, file []byte) {
 	}
 }
 
-// opcodes counts the opcodes of packets. Those of MADs are 0x10000 and the attribute.
+// opcodes counts packets by opcode. MADs are counted under 0x10000 plus their attribute.
 func opcodes(frames []frame) map[uint64]int {
 	all := map[uint64]int{}
 	for _, f := range frames {
@@ -118,7 +118,7 @@ func opcodes(frames []frame) map[uint64]int {
 	return all
 }
 
-// run captures what a fabric sends and receives meanwhile.
+// run returns the packets that a fabric sends and receives while f runs.
 func run(t *testing.T, f *soft.Fabric, meanwhile func()) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -131,7 +131,7 @@ func run(t *testing.T, f *soft.Fabric, meanwhile func()) []byte {
 	return file.Bytes()
 }
 
-// Opcodes that such a run has, RC's with their answers.
+// Expected opcodes of a run, for RC including responses.
 var (
 	rcOpcodes = slices.Concat(seq(0x00, 0x14), []uint64{0x16, 0x17, 0x1c, 0x1d})
 	ucOpcodes = seq(0x20, 0x2b)
@@ -146,13 +146,13 @@ func seq(first, last uint64) (all []uint64) {
 
 func keys[V any](of map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(of)) }
 
-// wiredTwo are two fabrics with a device each, and the addresses that packets between them have.
+// wiredTwo returns two fabrics with a device each, and the addresses of packets between them.
 func wiredTwo(t *testing.T, v6 bool) (f [2]*soft.Fabric, addresses []string) {
 	addresses = []string{"127.0.2.1", "127.0.2.2"}
 	if v6 {
 		where, ok := groupPlaceIPv6(t)
 		if !ok {
-			t.Skip("no interface of this machine has two addresses of IPv6")
+			t.Skip("no interface of this machine has two IPv6 addresses")
 		}
 		addresses = []string{where.here, where.there}
 	}
@@ -163,8 +163,8 @@ func wiredTwo(t *testing.T, v6 bool) (f [2]*soft.Fabric, addresses []string) {
 	return f, addresses
 }
 
-// TestCaptureOfEveryOpcode: tshark reads what a fabric captures of every operation on reliable and unreliable
-// connections, both what is sent and what is received, and finds the opcodes of it.
+// TestCaptureOfEveryOpcode captures every operation on reliable and unreliable connections, at both ends, and compares
+// tshark's list of opcodes.
 func TestCaptureOfEveryOpcode(t *testing.T) {
 	for _, c := range []struct {
 		kind ibv.QPType
@@ -180,7 +180,7 @@ func TestCaptureOfEveryOpcode(t *testing.T) {
 				files[0] = run(t, f[0], func() {
 					files[1] = run(t, f[1], func() {
 						everyRequest(a, b, everySize)
-						sent := f[0].HWCounters("soft0")["sent_pkts"] // those of UC may not have come yet
+						sent := f[0].HWCounters("soft0")["sent_pkts"] // UC packets may not have arrived yet
 						waitFor(t, func() bool { return f[1].HWCounters("soft0")["rcvd_pkts"] == sent })
 					})
 				})
@@ -198,7 +198,7 @@ func TestCaptureOfEveryOpcode(t *testing.T) {
 	}
 }
 
-// waitFor waits until something is so.
+// waitFor waits until a condition holds.
 func waitFor(t *testing.T, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !is(); {
@@ -207,7 +207,7 @@ func waitFor(t *testing.T, is func() bool) {
 	}
 }
 
-// TestCaptureInMemory: the packets in memory, and lossy ones with what is sent again, are captured once each, with the
+// TestCaptureInMemory: packets in memory, including retransmissions of lost ones, are captured once each, with the
 // virtual clock's times.
 func TestCaptureInMemory(t *testing.T) {
 	for _, kind := range []string{"packets", "lossy:3:5"} {
@@ -224,7 +224,7 @@ func TestCaptureInMemory(t *testing.T) {
 			assert.Less(t, binary.LittleEndian.Uint32(file[24:]), uint32(3600), "seconds of the virtual clock")
 			frames := dissect(t, file)
 			assert.Equal(t, rcOpcodes, keys(opcodes(frames)), "%s %v", kind, addresses)
-			const reads = 1 + 1 + 1 + 1 + 1 + 4 // requests, of 16 packets at most
+			const reads = 1 + 1 + 1 + 1 + 1 + 4 // requests of at most 16 packets
 			if n := opcodes(frames)[0x0c]; kind == "packets" {
 				assert.Equal(t, reads, n)
 			} else {
@@ -234,7 +234,7 @@ func TestCaptureInMemory(t *testing.T) {
 	}
 }
 
-// TestCaptureOfConnections: tshark reads the messages of the connection manager, SIDR's too.
+// TestCaptureOfConnections: tshark dissects the messages of the connection manager, including SIDR.
 func TestCaptureOfConnections(t *testing.T) {
 	const req, rej, rep, rtu, dreq, drep, sidrReq, sidrRep = 0x10010, 0x10012, 0x10013, 0x10014, 0x10015, 0x10016,
 		0x10017, 0x10018
@@ -244,7 +244,7 @@ func TestCaptureOfConnections(t *testing.T) {
 		want  []uint64
 	}{
 		{rdmacm.PS_TCP, connectionBetween, []uint64{0x04, 0x11, req, rep, rtu, dreq, drep}},
-		{rdmacm.PS_TCP, refusedBetween, []uint64{req, rej}},
+		{rdmacm.PS_TCP, rejectedBetween, []uint64{req, rej}},
 		{rdmacm.PS_UDP, datagramsBetween, []uint64{0x64, sidrReq, sidrRep}},
 	} {
 		t.Run(fmt.Sprintf("%#x", c.want), func(t *testing.T) {
@@ -272,9 +272,9 @@ func TestCaptureOfGroups(t *testing.T) {
 	assert.Equal(t, "224.0.1.78", frames[0].dest)
 }
 
-// TestCaptureWhileAllChanges: captures begin and end while packets come and go, the device is taken away, and writers
-// fail or block. Nothing of it disturbs the wire.
-func TestCaptureWhileAllChanges(t *testing.T) {
+// TestCaptureDuringChanges: captures begin and end during traffic, the device is removed, and writers fail or block.
+// None of it disturbs the wire.
+func TestCaptureDuringChanges(t *testing.T) {
 	p := newPair(t, "127.0.2.3", "127.0.2.4", 1<<16)
 	p.sends.Reset()
 	p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, 1<<16)).Signaled()
@@ -312,7 +312,7 @@ func TestCaptureWhileAllChanges(t *testing.T) {
 	require.ErrorIs(t, slow.Close(), io.ErrClosedPipe)
 }
 
-// failing takes some writes.
+// failing fails after some writes.
 type failing struct{ left int }
 
 func (f *failing) Write(b []byte) (int, error) {
@@ -322,7 +322,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCaptureRefused: there has to be something to write to, and something to capture.
+// TestCaptureRefused: a capture needs a writer and a device with a wire.
 func TestCaptureRefused(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -332,12 +332,12 @@ func TestCaptureRefused(t *testing.T) {
 		require.ErrorContains(t, err, "DeviceOptions.Wire")
 	}
 	_, err = fabricAt(t, "127.0.2.5").Capture(nil)
-	require.ErrorContains(t, err, "nothing to write to")
+	require.ErrorContains(t, err, "writer is nil")
 	_, err = fabricAt(t, "127.0.2.6").Capture(&failing{})
 	require.ErrorIs(t, err, io.ErrShortWrite)
 }
 
-// TestCaptureByEnvironment: a process captures what the variable says, and one that cannot write the file says so.
+// TestCaptureByEnvironment: a process captures to the file in the variable, and reports an error if it cannot write it.
 func TestCaptureByEnvironment(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "capture-%p")
 	t.Setenv("GOVERBS_SOFT_CAPTURE", name)
@@ -351,7 +351,7 @@ func TestCaptureByEnvironment(t *testing.T) {
 	require.NoError(t, c.Close())
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(p.command.Process.Pid))
 	var file []byte
-	require.Eventually(t, func() bool { // the process writes it behind its packets
+	require.Eventually(t, func() bool { // written in the background
 		before := len(file)
 		file, err = os.ReadFile(name)
 		return err == nil && len(file) == before && bytes.Contains(file, []byte("\xe1\xe2\xe3\xe4"))

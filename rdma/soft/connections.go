@@ -11,30 +11,30 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Connection is a queue pair of type RC, UC or XRC that has a peer, as it was when Connections looked. Numbers of
-// queue pairs and of packets (PSN) have 24 bits, in host byte order.
+// Connection is the state of a connected RC, UC or XRC queue pair when Connections was called. Numbers of queue pairs
+// and of packets (PSN) have 24 bits, in host byte order.
 type Connection struct {
 	Device          string
 	Type            ibv.QPType
 	State           ibv.QPState // RTR or later
 	QPN, PeerQPN    uint32
-	Local, Peer     netip.Addr // of the packets, or of both devices of one fabric
-	MTU             ibv.MTU    // of the path
-	NextPSN         uint32     // of the next packet that is sent
-	ExpectedPSN     uint32     // of the next packet that is to come
-	InFlight        uint32     // packets that were sent, and that no answer came for
-	Window          uint32     // most packets that may be in flight now; 0 where no packets travel
-	Queued          uint32     // send requests that are posted and not done
-	SentAgain       uint64     // packets that were sent again since the queue pair was connected
-	CMID            uint32     // communication ID, or 0 if the connection manager does not have the connection
+	Local, Peer     netip.Addr // addresses in packets, or of both devices of one fabric
+	MTU             ibv.MTU    // path MTU
+	NextPSN         uint32     // of the next packet to send
+	ExpectedPSN     uint32     // of the next packet to receive
+	InFlight        uint32     // unacknowledged packets
+	Window          uint32     // maximum packets in flight now; 0 without packets
+	Queued          uint32     // outstanding send requests
+	SentAgain       uint64     // packets retransmitted since the queue pair was connected
+	CMID            uint32     // communication ID, or 0 without the connection manager
 	CMLocal, CMPeer netip.AddrPort
 }
 
-// Connections are a table of connections, which String prints.
+// Connections is a list of connections that String formats as a table.
 type Connections []Connection
 
-// Connections are those of the fabric's devices now, in the order of devices and numbers. They may be asked for at any
-// time; traffic waits meanwhile.
+// Connections returns the current connections of the fabric's devices, sorted by device and number. It briefly blocks
+// traffic.
 func (f *Fabric) Connections() (all Connections) {
 	if f.fabric == nil {
 		return nil
@@ -45,8 +45,8 @@ func (f *Fabric) Connections() (all Connections) {
 	return all
 }
 
-// String returns a table with a line for each connection, below a line with the names of columns. Ends are addresses
-// with numbers of queue pairs.
+// String returns a table with a header line and a line for each connection. Ends are printed as addresses with queue
+// pair numbers.
 func (all Connections) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -22,12 +22,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// apart are two fabrics, each with a device with a wire and an event channel: one asks, the other one listens.
+// apart is two fabrics, each with a device with a wire and an event channel: the first connects, the second listens.
 type apart struct {
 	t           *testing.T
 	fabrics     [2]*soft.Fabric
 	here, there *cm.EventChannel
-	at          netip.AddrPort // the listener's
+	at          netip.AddrPort // address of the listener
 	listener    *cm.ID
 }
 
@@ -78,7 +78,7 @@ func (a *apart) expect(ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
 	return e
 }
 
-// asks lets an ID ask the listener.
+// asks sends a connection request to the listener.
 func (a *apart) asks(space rdmacm.PortSpace, to netip.AddrPort, private string) *cm.ID {
 	a.t.Helper()
 	id, err := a.here.CreateID(space)
@@ -107,7 +107,8 @@ func (a *apart) withQP(id *cm.ID) *cm.ID {
 	return id
 }
 
-// TestConnectionBetweenFabrics: private data goes both ways, messages too, and both ends hear of the end.
+// TestConnectionBetweenFabrics: private data and messages arrive in both directions, and both ends get an event when
+// the connection ends.
 func TestConnectionBetweenFabrics(t *testing.T) { connectionBetween(t, newApart(t, rdmacm.PS_TCP, 0)) }
 
 func connectionBetween(t *testing.T, a *apart) {
@@ -136,10 +137,11 @@ func connectionBetween(t *testing.T, a *apart) {
 	a.expect(a.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 }
 
-// TestRefusedBetweenFabrics: a refusal brings its private data; where nobody listens, it says so.
-func TestRefusedBetweenFabrics(t *testing.T) { refusedBetween(t, newApart(t, rdmacm.PS_TCP, 0)) }
+// TestRejectedBetweenFabrics: a rejection carries its private data. Without a listener, the request is rejected with
+// that reason.
+func TestRejectedBetweenFabrics(t *testing.T) { rejectedBetween(t, newApart(t, rdmacm.PS_TCP, 0)) }
 
-func refusedBetween(t *testing.T, a *apart) {
+func rejectedBetween(t *testing.T, a *apart) {
 	a.asks(rdmacm.PS_TCP, a.at, "may I")
 	asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, a.keep(asked.ID).Reject([]byte("you may not")))
@@ -158,16 +160,16 @@ func TestSilentFabric(t *testing.T) {
 	a.expect(a.here, rdmacm.CM_EVENT_UNREACHABLE)
 }
 
-// TestBacklogBetweenFabrics: what finds no place comes again.
+// TestBacklogBetweenFabrics: a request that finds the backlog full is retransmitted.
 func TestBacklogBetweenFabrics(t *testing.T) {
 	a := newApart(t, rdmacm.PS_TCP, 3*time.Second)
-	const places = 12 // of one host, of 16
+	const places = 12 // for one host, out of 16
 	var waiting []*cm.ID
 	for range places + 1 {
 		waiting = append(waiting, a.asks(rdmacm.PS_TCP, a.at, ""))
 	}
 	a.asks(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
-	a.expect(a.here, rdmacm.CM_EVENT_REJECTED) // it came behind them
+	a.expect(a.here, rdmacm.CM_EVENT_REJECTED) // beyond the backlog
 	assert.EqualValues(t, 1, a.fabrics[1].HWCounters("soft0")["rx_cm_backlog"])
 	accept := func() {
 		asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
@@ -189,7 +191,7 @@ func TestBacklogBetweenFabrics(t *testing.T) {
 	established(waiting[places])
 }
 
-// TestDatagramsBetweenFabrics: a lookup finds the queue pair, which answers the datagram that it gets.
+// TestDatagramsBetweenFabrics: a lookup returns the queue pair, which answers a datagram.
 func TestDatagramsBetweenFabrics(t *testing.T) { datagramsBetween(t, newApart(t, rdmacm.PS_UDP, 0)) }
 
 func datagramsBetween(t *testing.T, a *apart) {
@@ -234,7 +236,7 @@ func datagramsBetween(t *testing.T, a *apart) {
 	assert.Equal(t, "echo", string(here.Bytes()[grh:wc.ByteLen]))
 }
 
-// TestKilledFabric: a peer that is gone without a word breaks the stream to it.
+// TestKilledFabric: a stream fails when its peer disappears without a message.
 func TestKilledFabric(t *testing.T) {
 	a, b := fabricAt(t, "127.0.1.3"), fabricAt(t, "127.0.1.4")
 	config := func(f *soft.Fabric) stream.Config {
@@ -264,8 +266,7 @@ func TestKilledFabric(t *testing.T) {
 	c.Close()
 }
 
-// TestRouteToPeer: an ID that names no address of its own takes the one that the kernel sends from to its peer, and not
-// the first.
+// TestRouteToPeer: an ID without a source address takes the one that the kernel uses for the peer, not the first.
 func TestRouteToPeer(t *testing.T) {
 	f := fabricAt(t, "127.0.1.5")
 	ch, err := cm.CreateEventChannelOn(f)
@@ -288,8 +289,8 @@ func TestRouteToPeer(t *testing.T) {
 	assert.Equal(t, "127.0.0.1", from("127.0.1.6:1"))
 }
 
-// TestBindLoopback: on a machine whose devices have other addresses, a loopback address stands for all of them, as on
-// Linux; where a device has one, others are of other processes.
+// TestBindLoopback: on a machine whose devices have other addresses, loopback addresses stand for all devices, as on
+// Linux. If a device has a loopback address, other loopback addresses belong to other processes.
 func TestBindLoopback(t *testing.T) {
 	unwired, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")}}})
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// counted is what a device counted while something happened, without what did not happen.
+// counted returns the increments of a device's counters while f runs, without zeros.
 func counted(f *soft.Fabric, device string, meanwhile func()) map[string]uint64 {
 	before := f.HWCounters(device)
 	meanwhile()
@@ -35,7 +35,7 @@ func counted(f *soft.Fabric, device string, meanwhile func()) map[string]uint64 
 
 type numbers = map[string]uint64
 
-// TestCountersOfTraffic: what both sides count of a few requests, packet by packet.
+// TestCountersOfTraffic checks the counters of both sides for a few requests, packet by packet.
 func TestCountersOfTraffic(t *testing.T) {
 	f, _ := wiredTwo(t, false)
 	a, b := newRunner(t, f[0], "soft0", ibv.QPT_RC), newRunner(t, f[1], "soft0", ibv.QPT_RC)
@@ -50,7 +50,7 @@ func TestCountersOfTraffic(t *testing.T) {
 			s := a.mr.SGE(0, 3000) // 3 packets
 			a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Send(1).Add(s) })
 			a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Read(2, b.mr.Address(), b.mr.RKey()).Add(s) })
-			// Packets are counted when the socket has taken them, and the last one may be there before.
+			// A packet is counted after the system call that sends it, so the peer may receive the last one before.
 			require.Eventually(t, func() bool { return sent(0) >= asked+4 && sent(1) >= answered+4 }, 10*time.Second,
 				time.Millisecond)
 			f[1].SetLink("soft0", false)
@@ -72,7 +72,7 @@ func TestCountersOfTraffic(t *testing.T) {
 	assert.Nil(t, f[0].HWCounters("soft1"))
 }
 
-// TestCountersOfFailures: what goes wrong on a connection is counted by the side that it happens to, and fits the
+// TestCountersOfFailures: failures of a connection are counted by the side where they occur, consistently with the
 // fabric's counters.
 func TestCountersOfFailures(t *testing.T) {
 	f, _ := wiredTwo(t, false)
@@ -105,8 +105,8 @@ func TestCountersOfFailures(t *testing.T) {
 		}
 		return here, there
 	}
-	const soon, late = 8, 20 // 1 ms, 4 s
-	a, b := pairs(late)
+	const short, long = 8, 20 // 1 ms, 4 s
+	a, b := pairs(long)
 	here, there := both(func() {
 		fails(a, ibv.WC_RNR_RETRY_EXC_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
 			return p.Send(1).Add(a.mr.SGE(0, 8))
@@ -115,7 +115,7 @@ func TestCountersOfFailures(t *testing.T) {
 	assert.Equal(t, numbers{"rcvd_rnr_err": 4, "retry_rnr_exceeded_err": 1, "retrans_pkts": 3, "rdma_sends": 1}, here)
 	assert.Equal(t, numbers{"send_rnr_err": 4}, there)
 	assert.EqualValues(t, 4, f[0].Counters().NotReady)
-	a, b = pairs(late)
+	a, b = pairs(long)
 	here, there = both(func() {
 		fails(a, ibv.WC_REM_ACCESS_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
 			return p.Write(1, b.mr.Address(), b.mr.RKey()+1).Add(a.mr.SGE(0, 8))
@@ -123,7 +123,7 @@ func TestCountersOfFailures(t *testing.T) {
 	})
 	assert.Equal(t, numbers{"req_remote_access_errors": 1}, here)
 	assert.Equal(t, numbers{"resp_remote_access_errors": 1}, there)
-	a, b = pairs(soon)
+	a, b = pairs(short)
 	here, there = both(func() {
 		f[1].SetLink("soft0", false)
 		fails(a, ibv.WC_RETRY_EXC_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
@@ -133,14 +133,13 @@ func TestCountersOfFailures(t *testing.T) {
 	assert.Equal(t, numbers{"local_ack_timeout_err": 3, "completer_retry_err": 2, "retrans_pkts": 2,
 		"retry_exceeded_err": 1}, here)
 	assert.Equal(t, uint64(1), there["link_downed"])
-	assert.LessOrEqual(t, there["rx_link_down"], uint64(3)) // one may still be in the socket
+	assert.LessOrEqual(t, there["rx_link_down"], uint64(3)) // one more may be in the socket
 	assert.EqualValues(t, 2, f[0].Counters().Retries)
 	require.True(t, f[0].RemoveDevice("soft0"))
 	assert.EqualValues(t, 2, f[0].Counters().Retries, "counters of the fabric stay")
 }
 
-// TestCountersOfLoss: with packets that are lost, repeated, late and damaged, both ends count what makes up for it, and
-// agree.
+// TestCountersOfLoss: with lost, repeated, delayed and damaged packets, both ends count the recovery, and agree.
 func TestCountersOfLoss(t *testing.T) {
 	t.Setenv("GOVERBS_SOFT_WIRE", "lossy:4:10")
 	f, err := soft.New(soft.Options{Virtual: true})
@@ -169,7 +168,7 @@ func TestCountersOfLoss(t *testing.T) {
 	assert.Equal(t, uint64(20*4*len(everySize)), there["rdma_recvs"])
 }
 
-// TestCountersOfDatagrams: what a datagram lacks is counted.
+// TestCountersOfDatagrams: reasons for dropping datagrams are counted.
 func TestCountersOfDatagrams(t *testing.T) {
 	f, _ := wiredTwo(t, false)
 	a, b := newMember(t, f[0]), newMember(t, f[1])
@@ -210,8 +209,8 @@ func TestCountersOfDatagrams(t *testing.T) {
 	assert.EqualValues(t, 1, port.QKeyViolCntr)
 }
 
-// TestCountersAreExplained: docs/wire.md has a row for each counter, and for no other.
-func TestCountersAreExplained(t *testing.T) {
+// TestCountersAreDocumented: docs/wire.md has a row for exactly these counters.
+func TestCountersAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(page), "\n| counter |")

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// runner is a queue pair that posts any request, with memory, and completions.
+// runner is a queue pair with memory and completions that can post any request.
 type runner struct {
 	t      *testing.T
 	device *rdma.Device
@@ -60,7 +60,7 @@ func newRunner(t *testing.T, f *soft.Fabric, name string, kind ibv.QPType) *runn
 	r.mr, err = r.pd.RegMR(make([]byte, runnerMemory), access)
 	require.NoError(t, err)
 	closed(r.mr)
-	// content that is no other protocol's
+	// content that tshark does not mistake for another protocol
 	copy(r.mr.Bytes(), bytes.Repeat([]byte{0xe1, 0xe2, 0xe3, 0xe4, 0xe5}, runnerMemory/5))
 	r.end, err = r.qp.Endpoint()
 	require.NoError(t, err)
@@ -73,11 +73,11 @@ func (r *runner) connect(to *runner, mtu ibv.MTU) {
 	if attr.PathMTU = mtu; r.qp.Type() == ibv.QPT_RC {
 		attr.QPAccessFlags |= ibv.ACCESS_FLUSH_GLOBAL
 	}
-	attr.Timeout = 17 // half a second for each try, on a busy machine
+	attr.Timeout = 17 // half a second per try, for busy machines
 	require.NoError(r.t, r.qp.ConnectWith(attr))
 }
 
-// do posts a request and waits until it is done. What the peer received in between is taken.
+// do posts a request, waits until it completes, and discards the peer's receive completions.
 func (r *runner) do(peer *runner, request func(p *rdma.WRProgram) rdma.WRRequest) {
 	r.t.Helper()
 	p, err := r.qp.NewWRProgram()
@@ -106,7 +106,7 @@ func (r *runner) receive() {
 	require.NoError(r.t, err)
 }
 
-// everyRequest lets one runner carry out every operation with several sizes on the memory of another one.
+// everyRequest executes every operation with several sizes from one runner on the memory of another.
 func everyRequest(a, b *runner, sizes []uint32) {
 	remote, rkey, reliable := b.mr.Address(), b.mr.RKey(), a.qp.Type() == ibv.QPT_RC
 	for _, n := range sizes {
@@ -150,7 +150,7 @@ func everyRequest(a, b *runner, sizes []uint32) {
 	})
 }
 
-// everyRequestMTU is the path's MTU, and everySize are the sizes that requests have.
+// everyRequestMTU is the path MTU, and everySize are the sizes of requests.
 const everyRequestMTU = ibv.MTU_1024
 
 var everySize = []uint32{0, 1, 1024, 1025, 5001, runnerMemory}

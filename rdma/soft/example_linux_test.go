@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// The packets of a connection, for Wireshark. A file takes the place of the buffer.
+// Capture the packets of a connection for Wireshark. A real program writes to a file.
 func ExampleFabric_Capture() {
 	ctx := context.Background()
 	at := func(address string) *soft.Fabric {

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// must ends the program at an error, which is good enough for examples.
+// must exits on errors, which is sufficient for examples.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -29,7 +29,7 @@ func check(err error) {
 	}
 }
 
-// side is a queue pair on a device of a fabric, and memory.
+// side is a queue pair on a device of a fabric, with memory.
 type side struct {
 	device *rdma.Device
 	pd     *rdma.PD
@@ -38,7 +38,7 @@ type side struct {
 	mr     *rdma.MR
 }
 
-// newSide opens a device of a fabric by its name. Everything behind OpenOn is as on hardware.
+// newSide opens a device of a fabric by name. After OpenOn everything is as on hardware.
 func newSide(fabric *soft.Fabric, name string) *side {
 	s := &side{device: must(rdma.OpenOn(fabric, name))}
 	s.pd = must(s.device.AllocPD())
@@ -50,7 +50,7 @@ func newSide(fabric *soft.Fabric, name string) *side {
 	return s
 }
 
-// write writes into the memory of another side, and waits for the completion.
+// write writes to the memory of another side and waits for the completion.
 func (s *side) write(to *side) error {
 	batch := must(rdma.NewSendBatch(1, 1, 0))
 	defer batch.Close()
@@ -63,7 +63,7 @@ func (s *side) write(to *side) error {
 
 func (s *side) close() { check(rdma.CloseAll(nil, s.device, s.pd, s.cq, s.qp, s.mr)) }
 
-// A fabric of a test's own: messages are lost, and a reliable connection repairs it. The seed makes it repeatable.
+// A fabric for a test: messages are lost, and a reliable connection retransmits them. The seed makes it repeatable.
 func Example() {
 	fabric := must(soft.New(soft.Options{Virtual: true, Faults: soft.Faults{Seed: 2, Drop: 0.3}}))
 	a, b := newSide(fabric, "soft0"), newSide(fabric, "soft1")
@@ -82,7 +82,7 @@ func Example() {
 	// left open: map[]
 }
 
-// A peer that is gone is noticed after all retries. With a virtual clock that takes no time.
+// A lost peer is noticed after all retries. With a virtual clock that takes no time.
 func ExampleFabric_SetLink() {
 	fabric := must(soft.New(soft.Options{Virtual: true}))
 	a, b := newSide(fabric, "soft0"), newSide(fabric, "soft1")
@@ -101,7 +101,7 @@ func ExampleFabric_SetLink() {
 	// true
 }
 
-// A device that is unplugged while a program uses it.
+// Unplug a device while a program uses it.
 func ExampleFabric_RemoveDevice() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{}))
@@ -117,12 +117,12 @@ func ExampleFabric_RemoveDevice() {
 	// ibv_alloc_pd: soft0: input/output error
 }
 
-// Streams over a fabric of one's own, with devices of one's own.
+// Streams over a new fabric with its own devices.
 func ExampleNew() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "left"}, {Name: "right"}}}))
 	streams := stream.Config{Backend: fabric}
-	listener := must((&stream.ListenConfig{Config: streams}).Listen(ctx, "127.0.0.2:80")) // the address of right
+	listener := must((&stream.ListenConfig{Config: streams}).Listen(ctx, "127.0.0.2:80")) // address of device right
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -17,14 +17,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines. New
-// makes one; the zero value has no devices, and refuses everything.
+// Fabric is a set of connected devices. Its methods may be called concurrently. Create one with New; the zero value has
+// no devices, and its methods fail.
 type Fabric struct{ fabric *device.Fabric }
 
-// errZero is the error of a Fabric or a Capture that nothing has made.
+// errZero is the error of a zero Fabric or Capture.
 var errZero = fmt.Errorf("soft: the object was never created: it is the zero value of its type: %w", syscall.EINVAL)
 
-// New makes a fabric, which stays until Close.
+// New creates a fabric, which exists until Close.
 func New(o Options) (*Fabric, error) {
 	if err := o.Faults.check(); err != nil {
 		return nil, err
@@ -41,25 +41,25 @@ func New(o Options) (*Fabric, error) {
 	return &Fabric{f}, nil
 }
 
-// Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is
-// first asked for.
+// Default returns the fabric that all packages of the process share, with the devices soft0 and soft1. The first call
+// creates it.
 //
-// On it, as on any fabric without faults, requests have usually completed when the call that posts them returns, as
-// never on hardware. The environment variable GOVERBS_SOFT_LATE is the time that each message takes instead, "50us" for
-// example, or more: Faults with Delay 1 and that time in Late. It finds programs that poll once, or read memory,
-// without waiting for the completion. What needs no message, such as binding a window, is done at once all the same.
-// Programs with more rights than their user ignore the variable.
+// On a fabric without faults, requests have usually completed when the post returns, unlike on hardware. The
+// environment variable GOVERBS_SOFT_LATE, for example "50us", delays each message of this fabric by at least that time,
+// like Faults with Delay 1 and that time in Late. It reveals programs that poll only once, or read memory, without
+// waiting for the completion. Requests without a message, such as binding a window, still complete at once. Programs
+// with more privileges than their user ignore the variable.
 func Default() (*Fabric, error) { return defaultFabric() }
 
 var defaultFabric = sync.OnceValues(func() (*Fabric, error) {
-	faults, err := late(rights.Getenv(lateVariable))
+	faults, err := delayFaults(rights.Getenv(lateVariable))
 	if err != nil {
 		return nil, err
 	}
 	return New(Options{Faults: faults})
 })
 
-// AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
+// AddDevice adds a device to the fabric. Without a name it is called softN, where N is its number, counted from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error {
 	if f.fabric == nil {
 		return errZero
@@ -67,9 +67,9 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return f.fabric.AddDevice(device.DeviceOptions(o))
 }
 
-// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an
-// event, and their queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any
-// more.
+// RemoveDevice removes a device, and reports whether there was one of that name. Programs that have it open get an
+// event, their queue pairs fail, and calls return EIO, except those that destroy objects. To peers it looks like a dead
+// host.
 func (f *Fabric) RemoveDevice(name string) bool {
 	if f.fabric == nil {
 		return false
@@ -77,8 +77,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return f.fabric.RemoveDevice(name)
 }
 
-// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is
-// down, nothing reaches the device or leaves it.
+// SetLink changes the link state of a device, and reports whether there is a device of that name. While the link is
+// down, the device sends and receives nothing.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	if f.fabric == nil {
 		return false
@@ -86,7 +86,7 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 	return f.fabric.SetLink(name, up)
 }
 
-// AddAddress gives a device one more address, and so another GID.
+// AddAddress adds an address, and thus a GID, to a device.
 func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	if f.fabric == nil {
 		return errZero
@@ -94,8 +94,8 @@ func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	return f.fabric.AddAddress(name, address)
 }
 
-// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection
-// manager IDs that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
+// MoveAddress moves an address to another device, like the failover of a bond. Connection manager IDs bound to it get
+// RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	if f.fabric == nil {
 		return errZero
@@ -103,7 +103,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return f.fabric.MoveAddress(address, to)
 }
 
-// AddressOwner says what keeps an ID from having an address; "" is nothing. It is for error texts.
+// AddressOwner describes the owner of an address that an ID cannot bind to, or returns "". It is for error texts.
 func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	if f.fabric == nil {
 		return ""
@@ -111,7 +111,7 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return f.fabric.AddressOwner(of, address)
 }
 
-// Addresses are the addresses of the fabric's devices, each with the name of its device.
+// Addresses returns the addresses of the fabric's devices with the names of their devices.
 func (f *Fabric) Addresses() map[netip.Addr]string {
 	if f.fabric == nil {
 		return nil
@@ -119,7 +119,7 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 	return f.fabric.Addresses()
 }
 
-// SetFaults changes what goes wrong from now on. With values that mean nothing it fails and changes nothing.
+// SetFaults replaces the faults. If a value is invalid, it returns an error and changes nothing.
 func (f *Fabric) SetFaults(o Faults) error {
 	if f.fabric == nil {
 		return errZero
@@ -131,8 +131,8 @@ func (f *Fabric) SetFaults(o Faults) error {
 	return nil
 }
 
-// FailedAllocation says whether Faults.FailAllocation made an allocation fail since it was last asked. It is for error
-// texts, which ask it by themselves.
+// FailedAllocation reports whether Faults.FailAllocation made an allocation fail since the last call. It is for error
+// texts, which already call it.
 func (f *Fabric) FailedAllocation() bool {
 	if f.fabric == nil {
 		return false
@@ -140,7 +140,7 @@ func (f *Fabric) FailedAllocation() bool {
 	return f.fabric.FailedAllocation()
 }
 
-// Counters are those of the fabric.
+// Counters returns the counters of the fabric.
 func (f *Fabric) Counters() Counters {
 	if f.fabric == nil {
 		return Counters{}
@@ -148,9 +148,9 @@ func (f *Fabric) Counters() Counters {
 	return Counters(f.fabric.Counters())
 }
 
-// HWCounters are what a device counted since it was added, or nil if there is no device of the name. rdma's
-// Device.HWCounters has the same. docs/wire.md says what each counts; names are those of the kernel's hw_counters where
-// a driver counts the same.
+// HWCounters returns a device's counters since it was added, or nil if there is no device of that name. rdma's
+// Device.HWCounters returns the same. docs/wire.md describes them; names match the kernel's hw_counters where a driver
+// counts the same.
 func (f *Fabric) HWCounters(device string) map[string]uint64 {
 	if f.fabric == nil {
 		return nil
@@ -158,7 +158,7 @@ func (f *Fabric) HWCounters(device string) map[string]uint64 {
 	return f.fabric.HWCounters(device)
 }
 
-// Advance lets a virtual clock go on by a time, and what is due happen. With a real clock it does nothing.
+// Advance advances a virtual clock by d and runs the timers that expire. With a real clock it does nothing.
 func (f *Fabric) Advance(d time.Duration) {
 	if f.fabric == nil {
 		return
@@ -166,7 +166,7 @@ func (f *Fabric) Advance(d time.Duration) {
 	f.fabric.Advance(d)
 }
 
-// Now is the fabric's time since it was made.
+// Now returns the time since the fabric was created, by its clock.
 func (f *Fabric) Now() time.Duration {
 	if f.fabric == nil {
 		return 0
@@ -174,8 +174,9 @@ func (f *Fabric) Now() time.Duration {
 	return f.fabric.Now()
 }
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// Resources returns the number of objects that programs hold, by type: "ctx" (open devices), "pd", "mr", "mw", "cq",
+// "qp", "srq", "ah", "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Zeros
+// are omitted.
 func (f *Fabric) Resources() map[string]int {
 	if f.fabric == nil {
 		return nil
@@ -183,10 +184,10 @@ func (f *Fabric) Resources() map[string]int {
 	return f.fabric.Resources()
 }
 
-// Held tells what Resources counts, sorted: one text for each place, "cq, 2 mr, qp made at shelf/server.go:12
-// (main.serve) by rdma.Device.NewRC", or one for each kind, "2 mr", without Options.Trace. Connections that a listener
-// accepted were made where that was asked for. What IDs and connections share has no place: those that keep it are
-// there themselves.
+// Held lists the objects that Resources counts, sorted. With Options.Trace, each text describes the objects created at
+// one place: "cq, 2 mr, qp made at shelf/server.go:12 (main.serve) by rdma.Device.NewRC". Otherwise there is one for
+// each type: "2 mr". Connections that a listener accepted are listed under the place of the listen call. Objects shared
+// by IDs and connections are not listed; the IDs and connections that use them are.
 func (f *Fabric) Held() []string {
 	if f.fabric == nil {
 		return nil
@@ -194,8 +195,8 @@ func (f *Fabric) Held() []string {
 	return f.fabric.Held()
 }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open, and
-// says what the program holds. The fabric is not to be used after it.
+// Close frees the fabric's memory. It fails with EBUSY while a program has a device or an event channel open; the error
+// lists the objects. Do not use the fabric after a successful Close.
 func (f *Fabric) Close() error {
 	if f.fabric == nil {
 		return errZero
@@ -213,5 +214,5 @@ func (f *Fabric) Close() error {
 	return err
 }
 
-// Function gives the functions of a library that take no object of the fabric's, and those that do.
+// Function returns a function of a library, for [runtime.Backend].
 func (f *Fabric) Function(library, name string) runtime.Func { return f.fabric.Function(library, name) }

@@ -16,16 +16,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Percentages in place of probabilities would lose every message.
-func TestFaultsThatMeanNothing(t *testing.T) {
+// Percentages instead of probabilities would lose every message.
+func TestInvalidFaults(t *testing.T) {
 	f, err := soft.New(soft.Options{Faults: soft.Faults{Drop: 1, Duplicate: 1, Delay: 1}})
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, f.SetFaults(soft.Faults{}))
 	for want, faults := range map[string]soft.Faults{
-		"soft: Faults.Drop is 5; a probability is from 0 to 1":              {Drop: 5},
-		"soft: Faults.Duplicate is -0.1; a probability is from 0 to 1":      {Duplicate: -0.1},
-		"soft: Faults.Delay is NaN; a probability is from 0 to 1":           {Delay: math.NaN()},
+		"soft: Faults.Drop is 5; use a probability from 0 to 1":             {Drop: 5},
+		"soft: Faults.Duplicate is -0.1; use a probability from 0 to 1":     {Duplicate: -0.1},
+		"soft: Faults.Delay is NaN; use a probability from 0 to 1":          {Delay: math.NaN()},
 		"soft: Faults.Late is -1ns; it cannot be negative":                  {Delay: 1, Late: -1},
 		"soft: Faults.FailAllocation is -1; allocations are counted from 1": {FailAllocation: -1},
 	} {
@@ -37,8 +37,8 @@ func TestFaultsThatMeanNothing(t *testing.T) {
 	}
 }
 
-// TestNoReceive: what is sent without a connection that acknowledges, to a queue pair without a receive, is gone; both
-// sides hear nothing of it, but the fabric counts it.
+// TestNoReceive: on transports without acknowledgements, a message to a queue pair without a receive is dropped.
+// Neither side gets an error, but the fabric counts it.
 func TestNoReceive(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_UC, ibv.QPT_UD} {
 		fabric := rdmatest.NewFabric(t, soft.Options{Virtual: true})

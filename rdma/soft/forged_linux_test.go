@@ -19,10 +19,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// TestForgedAnswers: answers that fit nothing that is asked are dropped and counted, also when they come from the
-// peer's address: longer or shorter than what is read, for packets that were never sent, of another kind or transport.
-// No request ends by them, no byte of them is kept, and the request is done when the peer answers.
-func TestForgedAnswers(t *testing.T) {
+// TestForgedResponses: responses that do not match a request are dropped and counted, even from the peer's address:
+// longer or shorter than the read, for unsent packets, or of another kind or transport. They complete no request and
+// write no byte, and the request completes when the peer responds.
+func TestForgedResponses(t *testing.T) {
 	const size = 10000 // 3 packets of 4096 bytes
 	p := newPair(t, "127.0.3.1", "127.0.3.2", size)
 	for i := range p.memory[1] {
@@ -30,7 +30,7 @@ func TestForgedAnswers(t *testing.T) {
 	}
 	s := &siege{t: t, out: &meter{from: netip.MustParseAddr("127.0.3.1")}, lines: []*line{{}}}
 	forger := s.attacker(1, netip.MustParseAddr("127.0.3.2"), make([]byte, 1<<16))
-	require.True(t, p.fabric[1].SetLink("soft0", false)) // the peer hears nothing
+	require.True(t, p.fabric[1].SetLink("soft0", false)) // disconnect the peer
 	p.sends.Reset()
 	p.sends.Read(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, size)).Signaled()
 	_, err := p.a.PostSend(p.sends)
@@ -48,11 +48,11 @@ func TestForgedAnswers(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		opcode byte
-		psn    uint32 // from what is asked for
-		n      int    // bytes behind the headers
+		psn    uint32 // relative to the request
+		n      int    // payload length
 		aeth   uint32
 		pkey   uint16
-		count  string // the counter
+		count  string // name of the counter
 	}{
 		{"too short", first, 0, 4092, 0, 0xffff, "rx_late_ack"},
 		{"too short, and the end", only, 0, 8, 0, 0xffff, "rx_late_ack"},
@@ -104,8 +104,8 @@ func TestForgedAnswers(t *testing.T) {
 	require.True(t, bytes.Equal(p.memory[1][around:][:size], p.memory[0][around:][:size]))
 }
 
-// TestForgedPass: a message that looks as if a process with the same address had passed it on, from a process that does
-// not know their secret, is dropped and counted.
+// TestForgedPass: a message forged as one passed on by a process with the same address is dropped and counted, because
+// its sender does not know their secret.
 func TestForgedPass(t *testing.T) {
 	at := netip.MustParseAddr("127.0.3.5")
 	f := fabricAt(t, at.String())

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// member is a queue pair of datagrams.
+// member is a UD queue pair.
 type member struct {
 	t *testing.T
 
@@ -50,7 +50,7 @@ func newMember(t *testing.T, f *soft.Fabric) *member {
 	return m
 }
 
-// got returns the texts that have come, within a time, until there are so many.
+// got returns the texts received until there are n, or until a timeout.
 func (m *member) got(n int, within time.Duration) (texts []string) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), within)
 	defer cancel()
@@ -71,7 +71,7 @@ func (m *member) got(n int, within time.Duration) (texts []string) {
 // send sends a text to a group.
 func (m *member) send(group ibv.GID, text string) { m.sendTo(group, 0xffffff, text) }
 
-// sendTo sends a text to a queue pair, or to a group.
+// sendTo sends a text to a queue pair or a group.
 func (m *member) sendTo(group ibv.GID, qpn uint32, text string) {
 	ah, err := m.qp.PD().CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1,
 		GRH: ibv.GlobalRoute{DGID: group, HopLimit: 1}})
@@ -93,7 +93,7 @@ func (m *member) sendTo(group ibv.GID, qpn uint32, text string) {
 // groupPlace is a group and two addresses of one interface.
 type groupPlace struct{ group, here, there string }
 
-// groupPlaceIPv6 finds an interface with two addresses of IPv6.
+// groupPlaceIPv6 finds an interface with two IPv6 addresses.
 func groupPlaceIPv6(t *testing.T) (p groupPlace, ok bool) {
 	all, err := net.Interfaces()
 	require.NoError(t, err)
@@ -117,14 +117,14 @@ func groupPlaceIPv6(t *testing.T) (p groupPlace, ok bool) {
 	return p, false
 }
 
-// TestGroupsOverTheWire: a datagram to a multicast group comes to each member once, on the sender's fabric and on
-// others, and no more after the member has left.
+// TestGroupsOverTheWire: each member of a multicast group, on the sender's fabric and on others, receives a datagram
+// once, and none after leaving.
 func TestGroupsOverTheWire(t *testing.T) {
 	places := []groupPlace{{"224.0.1.77", "127.0.0.52", "127.0.0.53"}}
 	if where, ok := groupPlaceIPv6(t); ok {
 		places = append(places, where)
 	} else {
-		t.Log("over IPv4 alone: no interface of this machine has two addresses of IPv6")
+		t.Log("IPv4 only: no interface of this machine has two IPv6 addresses")
 	}
 	for _, where := range places {
 		a, b := fabricAt(t, where.here), fabricAt(t, where.there)

@@ -25,8 +25,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// attacker sends packets to a besieged device, from a socket as any program of the machine may have it: the ICRC is
-// right, and the rest is drawn.
+// attacker sends packets to a besieged device from an ordinary socket of the machine: their ICRC is right, everything
+// else is drawn.
 type attacker struct {
 	*siege
 	draw   draw
@@ -35,14 +35,14 @@ type attacker struct {
 	to     packet.Endpoint
 	port   netip.AddrPort
 	b      [packet.MaxSize + 64]byte
-	sent   int // bytes
-	// insider is one that knows what the peer of a line knows, numbers that are expected and keys, and has its address.
-	// Others have that address, or these numbers, and not both.
+	sent   int // bytes sent
+	// insider is an attacker with the peer's address and knowledge: expected sequence numbers and keys. Other attackers
+	// have either the address or the numbers, not both.
 	insider bool
-	peer    bool // it has the peer's address
+	peer    bool // has the peer's address
 }
 
-// draw draws what an attacker does: from bytes, as long as there are some, and then at random.
+// draw makes an attacker's choices: from bytes while there are some, then at random.
 type draw struct {
 	bytes  []byte
 	random *rand.Rand
@@ -67,19 +67,19 @@ func (s *siege) attacker(seed uint64, from netip.Addr, bytes []byte) *attacker {
 		peer: from == s.fabricAddress()}
 }
 
-// fabricAddress is that of the peers' device.
+// fabricAddress returns the address of the peers' device.
 func (s *siege) fabricAddress() netip.Addr {
 	gid := s.lines[0].ends[0].GID
 	return netip.AddrFrom16([16]byte(*gid.Raw())).Unmap()
 }
 
-// target is what an attacker aims at.
+// target is a line that an attacker aims at.
 type target struct {
 	*line
-	expects, next uint32 // packets: of the peer, and of the besieged device
+	expects, next uint32 // sequence numbers: expected from the peer, and next of the besieged device
 }
 
-// targets are the lines, with numbers as they are now.
+// targets returns the lines with their current sequence numbers.
 func (s *siege) targets() (all []target) {
 	now := map[uint32]soft.Connection{}
 	for _, c := range s.fabrics[1].Connections() {
@@ -92,21 +92,21 @@ func (s *siege) targets() (all []target) {
 	return all
 }
 
-// lengths are those of a packet behind its headers.
+// lengths are payload lengths.
 var lengths = [...]int{0, 4, 8, 64, 100, 256, 1020, 1024, 2048, 4092, 4096}
 
-// transportNumbers are the high bits of opcodes; of RC they are 0.
+// transportNumbers are the high bits of opcodes. RC's are 0.
 var transportNumbers = map[ibv.QPType]byte{ibv.QPT_UC: 1, ibv.QPT_UD: 3, ibv.QPT_XRC_SEND: 5}
 
-// headerSizes are those of operations' own headers, by their opcodes; negative where no data follows.
+// headerSizes are the sizes of extended headers by opcode, negative if no payload follows.
 var headerSizes = map[byte]int{0: 0, 1: 0, 2: 0, 3: 4, 4: 0, 5: 4, 6: 16, 7: 0, 8: 0, 9: 4, 10: 16, 11: 20, 12: -16,
 	13: 4, 14: 0, 15: 4, 16: 4, 17: -4, 18: -12, 19: -28, 20: -28, 22: 4, 23: 4, 28: -20, 29: -24}
 
-// packet sends a packet with any opcode and any headers to a line, or to nobody.
+// packet sends a packet with any opcode and headers to a line, or to an unknown queue pair.
 func (a *attacker) packet(x *target) {
 	d := &a.draw
 	code := byte(d.below(256))
-	if transports := [...]byte{0, 0, 1, 3, 5}; d.below(8) > 0 { // mostly one that there is
+	if transports := [...]byte{0, 0, 1, 3, 5}; d.below(8) > 0 { // usually an existing one
 		code = transports[d.below(len(transports))]<<5 | code&0x1f
 		if d.below(2) == 0 {
 			code = code&0x1f | transportNumbers[x.kind]<<5
@@ -124,7 +124,7 @@ func (a *attacker) packet(x *target) {
 	order := binary.BigEndian
 	switch code >> 5 {
 	case 3:
-		order.PutUint32(p[12:], x.ends[1].QKey+1) // of others, everybody may send
+		order.PutUint32(p[12:], x.ends[1].QKey+1) // with the right Q_Key anyone may send
 		if a.insider {
 			order.PutUint32(p[12:], x.ends[1].QKey)
 		}
@@ -139,18 +139,18 @@ func (a *attacker) packet(x *target) {
 	}
 	n := lengths[d.below(len(lengths))]
 	offset := [...]int{0, 8, -8, regionSize - 4096, regionSize - 8, regionSize, -4096, 1}[d.below(8)]
-	order.PutUint64(p[headers:], aim.Address()+uint64(offset)) // of a RETH or an AtomicETH
+	order.PutUint64(p[headers:], aim.Address()+uint64(offset)) // RETH or AtomicETH
 	order.PutUint32(p[headers+8:], aim.RKey()^wrong)
 	says := [...]uint32{uint32(n), uint32(n), uint32(n) + 1, 0, 8, 3 * 1024, regionSize, 1 << 31, 1<<32 - 1}
 	order.PutUint32(p[headers+12:], says[d.below(len(says))])
-	if d.below(2) == 0 { // of an answer: syndrome
+	if d.below(2) == 0 { // AETH: syndrome
 		p[headers] = [...]byte{0x1f, 0x00, 0x20, 0x60, 0x61, 0x62, 0x63, 0xff}[d.below(8)]
 	}
 	of, ok := headerSizes[code&0x1f]
 	switch {
 	case !ok || d.below(8) == 0:
 		of = 4 * d.below(8)
-	case of < 0: // without data
+	case of < 0: // no payload
 		of, n = -of, 0
 	}
 	if n += headers + of; d.below(32) == 0 {
@@ -166,7 +166,7 @@ func (a *attacker) packet(x *target) {
 	a.send(p[:min(n+4, packet.MaxSize+8)])
 }
 
-// number is of a queue pair: mostly the line's.
+// number returns a queue pair number, usually the line's.
 func (a *attacker) number(x *target) uint32 {
 	switch a.draw.below(16) {
 	case 0:
@@ -182,11 +182,11 @@ func (a *attacker) number(x *target) uint32 {
 	return x.ends[1].QPNum
 }
 
-// hasNumbers says whether packets of the line have numbers that are expected. Those of UC and UD have none: whoever has
-// the peer's address, or the Q_Key, may send.
+// hasNumbers reports whether packets of the line need an expected sequence number. Those of UC and UD do not: the
+// peer's address, or the Q_Key, suffices to send.
 func (l *line) hasNumbers() bool { return l.kind != ibv.QPT_UC && l.kind != ibv.QPT_UD }
 
-// sequence is the sequence number of a packet: near what the line expects, if the attacker may know that.
+// sequence returns a sequence number: near the expected one, if the attacker may know it.
 func (a *attacker) sequence(x *target, code byte) uint32 {
 	near := x.expects
 	if code&0x1f >= ibv.OPCODE_RDMA_READ_RESPONSE_FIRST && code&0x1f <= ibv.OPCODE_ATOMIC_ACKNOWLEDGE {
@@ -205,7 +205,7 @@ func (a *attacker) sequence(x *target, code byte) uint32 {
 // send sends a packet.
 func (a *attacker) send(p []byte) {
 	packet.Seal(p, &a.from, &a.to, 0)
-	if a.draw.below(32) == 0 { // after all, something that is no packet
+	if a.draw.below(32) == 0 { // sometimes not a packet at all
 		p = p[:a.draw.below(len(p))]
 	}
 	_, err := a.socket.WriteToUDPAddrPort(p, a.port)
@@ -213,16 +213,16 @@ func (a *attacker) send(p []byte) {
 	a.sent += len(p)
 }
 
-// Packet makes an attacker the output that a datagram of the connection manager is written to.
+// Packet returns the buffer for a datagram of the connection manager.
 func (a *attacker) Packet(n int) []byte { return a.b[:n] }
 
-// manage sends a datagram of the connection manager that is well made, or was.
+// manage sends a valid or corrupted datagram of the connection manager.
 func (a *attacker) manage() {
 	d := &a.draw
 	own, to := netip.AddrFrom16(a.from.GID), netip.AddrFrom16(a.to.GID)
 	m := &message.MAD{Attribute: message.REQ + message.Attribute(d.below(9)), TID: uint64(d.below(64)),
 		LocalID: d.random.Uint32(), RemoteID: d.random.Uint32()}
-	if d.below(2) == 0 { // of a connection that there is
+	if d.below(2) == 0 { // existing connection
 		all := a.fabrics[1].Connections()
 		c := all[d.below(len(all))]
 		if m.RemoteID, m.QPN = c.CMID, c.QPN; a.insider {
@@ -252,7 +252,7 @@ func (a *attacker) manage() {
 		return
 	}
 	const size = 12 + 8 + message.MADSize + 4
-	for range d.below(4) { // or was
+	for range d.below(4) { // corrupt it
 		a.b[d.below(size)] ^= 1 << d.below(8)
 	}
 	a.send(a.b[:size])
@@ -260,7 +260,7 @@ func (a *attacker) manage() {
 
 const siegePort = 7001
 
-// attack sends some packets.
+// attack sends count packets.
 func (a *attacker) attack(count int) {
 	all := a.targets()
 	for range count {
@@ -272,7 +272,7 @@ func (a *attacker) attack(count int) {
 	}
 }
 
-// settle waits until the besieged device has read what was sent to it.
+// settle waits until the besieged device has read all packets sent to it.
 func (s *siege) settle() {
 	for before := uint64(0); ; time.Sleep(time.Millisecond) {
 		now, wcs := uint64(0), make([]ibv.WC, 1)
@@ -289,18 +289,17 @@ func (s *siege) settle() {
 	}
 }
 
-// reasons are counters of packets that are dropped: what the attack of TestHostilePackets has some of.
+// reasons are counters of dropped packets, each of which the attack of TestHostilePackets increments.
 var reasons = []string{"rx_icrc_encapsulated", "rx_bad_size", "rx_bad_version", "rx_bad_opcode", "rx_bad_length",
 	"rx_bad_pkey", "rx_bad_qpn", "rx_bad_qkey", "rx_bad_syndrome", "rx_bad_mad", "rx_unknown_qp", "rx_wrong_peer",
 	"rx_wrong_transport", "bad_pkey", "bad_qkey", "out_of_seq_request", "rx_behind_gap", "rx_late_ack",
 	"duplicate_request", "rx_cm_no_listener", "rx_cm_bad_path", "rx_cm_unknown_id", "rx_cm_wrong_peer"}
 
-// TestHostilePackets sends packets to a device that are not its peer's, and such from its peer's address whose sequence
-// numbers are not near those of the connection: connections of all types live on, and so do datagrams; no byte changes
-// that the peer did not write, inside the registered memory and around it, and none is seen; neither memory nor
-// goroutines grow; what is answered is not much longer than what was sent, and each reason of a drop is counted. An
-// attacker with address, queue pair and sequence number can break a connection, as on any device that speaks RoCE.
-// GOVERBS_PACKETS is how many packets are sent.
+// TestHostilePackets sends packets to a device from a stranger's address, and from the peer's address with sequence
+// numbers far from the expected ones. Connections of all types and datagrams keep working. No byte inside or around the
+// registered memory is changed or disclosed. Memory and goroutines do not grow. Responses are not much longer than
+// requests, and every drop is counted by its reason. As with any RoCE device, an attacker who knows address, queue pair
+// and sequence number can break a connection. GOVERBS_PACKETS sets the number of packets.
 func TestHostilePackets(t *testing.T) {
 	count := 100_000
 	if n, err := strconv.Atoi(os.Getenv("GOVERBS_PACKETS")); err == nil {
@@ -340,7 +339,7 @@ func TestHostilePackets(t *testing.T) {
 	require.Less(t, runtime.NumGoroutine(), routines+20, "goroutines that are left of the attack")
 	counts := s.fabrics[1].HWCounters("soft0")
 	t.Log(counts, "sent, got:", stranger.sent, s.out.bytesTo(other), liar.sent, s.out.bytesTo(peer)-used)
-	require.Greater(t, counts["rcvd_pkts"], uint64(count/4), "%v", counts) // a full socket drops some
+	require.Greater(t, counts["rcvd_pkts"], uint64(count/4), "%v", counts) // a full socket buffer drops some
 	for _, name := range reasons {
 		require.NotZero(t, counts[name], name)
 	}
@@ -348,7 +347,8 @@ func TestHostilePackets(t *testing.T) {
 	require.Less(t, s.out.bytesTo(peer)-used, liar.sent, "bytes that the peer got for those of the liar")
 }
 
-// TestHostilePeer: a peer that goes for what it may not have gets nothing, on each kind of line, whatever it breaks.
+// TestHostilePeer: a peer that accesses memory without permission gets nothing, on each kind of line, whatever else it
+// breaks.
 func TestHostilePeer(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.11")
 	for i := range 60 {
@@ -361,8 +361,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// attackFromInside attacks one line. The one beside lives on, no byte changes that the peer may not write, and none is
-// seen that it may not read.
+// attackFromInside attacks one line as an insider. The other line keeps working, and no byte is changed or disclosed
+// without permission.
 func (a *attacker) attackFromInside(index, count int) {
 	all, beside := a.lines, a.lines[0]
 	if index == 0 {
@@ -376,14 +376,14 @@ func (a *attacker) attackFromInside(index, count int) {
 	beside.use()
 }
 
-// FuzzPackets attacks a device with packets that a fuzzer draws. Half of the attackers know what a peer knows, and have
-// its address: they may break their line, and write where the peer may; no other byte changes, and other lines live on.
+// FuzzPackets attacks a device with packets drawn by the fuzzer. Half of the attackers are insiders: they may break
+// their line and write where the peer may. No other byte changes, and other lines keep working.
 func FuzzPackets(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1})
 	f.Add(slices.Repeat([]byte{1, 7, 3}, 100))
 	f.Fuzz(func(t *testing.T, bytes []byte) {
-		pid := os.Getpid() // fuzzers run beside each other
+		pid := os.Getpid() // fuzz workers run in parallel
 		own := func(last byte) netip.Addr {
 			return netip.AddrFrom4([4]byte{127, byte(100 + pid>>8&63), byte(pid), last})
 		}

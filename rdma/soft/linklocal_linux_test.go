@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// linkLocals lays a cable whose ends have link-local addresses, with a device on each, in a fabric of its own.
+// linkLocals creates a veth pair with link-local addresses and a device on each end, each in a new fabric.
 func linkLocals(t *testing.T) (near, far *soft.Fabric) {
 	t.Helper()
 	cabled(t)
@@ -44,8 +44,8 @@ func linkLocals(t *testing.T) (near, far *soft.Fabric) {
 	return fabrics[0], fabrics[1]
 }
 
-// TestLinkLocal: a link-local address needs its zone, leads to no device of another interface, and keeps its zone in
-// whatever names it.
+// TestLinkLocal: a link-local address requires its zone, reaches no device of another interface, and is printed with
+// its zone.
 func TestLinkLocal(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -127,7 +127,7 @@ func TestLinkLocal(t *testing.T) {
 	assert.Equal(t, "[fe80::2%far0]:7471 fe80::1%far0", <-done)
 }
 
-// TestLinkLocalSilent: the error for a peer that does not answer names an address that can be opened there.
+// TestLinkLocalSilent: the error for an unresponsive peer suggests an address to open on the peer.
 func TestLinkLocalSilent(t *testing.T) {
 	if !inNamespace(t) {
 		return

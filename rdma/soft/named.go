@@ -10,27 +10,27 @@ import (
 	"syscall"
 )
 
-// Prefix begins the names of devices that are bound to an address of this machine and speak to others:
-// "soft@192.0.2.1", "soft@2001:db8::1", "soft@fe80::1%eth0".
+// Prefix begins the names of devices that are bound to an address of this machine: "soft@192.0.2.1",
+// "soft@2001:db8::1", "soft@fe80::1%eth0".
 const Prefix = "soft@"
 
-// wired is the fabric of the devices that have a wire and a name.
+// wired holds the fabric of the devices opened by Named.
 var wired struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex
 	// +checklocks:mu
 	fabric *Fabric
 }
 
-// Named returns the fabric that has the device with a name that begins with Prefix, and the name as the device has it:
-// with the address in its usual form, so that "soft@2001:DB8::1" is "soft@2001:db8::1". Whoever asks first opens the
-// device, with DeviceOptions.Wire. All such devices of the process are on one fabric, which is another one than
-// [Default]. They keep their addresses until the process ends, or until Fabric.RemoveDevice.
+// Named returns the fabric of a device whose name begins with Prefix, and the canonical name: for "soft@2001:DB8::1" it
+// is "soft@2001:db8::1". The first call for a name opens the device, with DeviceOptions.Wire. All such devices of the
+// process share one fabric, which is not [Default]. They keep their addresses until the process ends, or until
+// Fabric.RemoveDevice.
 //
-// The environment variable GOVERBS_SOFT_CAPTURE names a file that the packets of all these devices are captured to, as
-// by Fabric.Capture; %p in it stands for the process ID. Programs with more rights than their user ignore it.
+// The environment variable GOVERBS_SOFT_CAPTURE names a file to which the packets of all these devices are captured, as
+// by Fabric.Capture; %p in it is replaced with the process ID. Programs with more privileges than their user ignore it.
 //
-// Errors say what is wrong with the name, that no interface of this machine has the address, what has UDP port 4791 of
-// it, or that the file cannot be written.
+// An error describes what is wrong with the name, that no interface has the address, which process uses UDP port 4791
+// of it, or that the capture file cannot be written.
 func Named(name string) (f *Fabric, device string, err error) {
 	address, err := parseName(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func Named(name string) (f *Fabric, device string, err error) {
 	return wired.fabric, device, nil
 }
 
-// Wired is the fabric of the devices that Named has opened, or nil if there is none.
+// Wired returns the fabric of the devices that Named has opened, or nil if there is none.
 func Wired() *Fabric {
 	wired.mu.Lock()
 	defer wired.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestNamed: an address in a name opens a device, once; devices with such names share a fabric, which is not Default.
+// TestNamed: a name with an address opens a device once. Devices with such names share a fabric, which is not Default.
 func TestNamed(t *testing.T) {
 	shared, name, err := soft.Named("soft@127.0.0.6")
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestNamed(t *testing.T) {
 	assert.Subset(t, names, []string{"soft0", "soft1", "soft@127.0.0.6", "soft@127.0.0.7"})
 }
 
-// TestNamedAgain: a device that was taken away gives its port back, and can be opened again.
+// TestNamedAgain: removing a device releases its port, and the device can be opened again.
 func TestNamedAgain(t *testing.T) {
 	for range 2 {
 		shared, name, err := soft.Named("soft@127.0.0.8")
@@ -58,8 +58,8 @@ func TestNamedAgain(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreWrong: each error says what is wrong with the name and how it should be.
-func TestNamesThatAreWrong(t *testing.T) {
+// TestInvalidNames: each error explains what is wrong with the name and how to write it.
+func TestInvalidNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"soft@":                "an address of this machine has to follow",
 		"soft@localhost":       "not the name of a host or an interface",
@@ -87,7 +87,7 @@ func TestNamesThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestNameInUse: the error says which process has the port of the address.
+// TestNameInUse: the error names the process that uses the port.
 func TestNameInUse(t *testing.T) {
 	c, err := net.ListenPacket("udp", "127.0.0.9:4791")
 	require.NoError(t, err)
@@ -102,9 +102,8 @@ func TestNameInUse(t *testing.T) {
 	require.True(t, soft.Wired().RemoveDevice("soft@127.0.0.9"))
 }
 
-// TestNamedByTheEnvironment: programs that name no device and no backend get the one of the environment, and reach
-// others by it.
-func TestNamedByTheEnvironment(t *testing.T) {
+// TestNamedByEnvironment: programs that select no device and no backend use the one in the environment.
+func TestNamedByEnvironment(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft@127.0.0.10")
 	device, err := rdma.Open("")
 	require.NoError(t, err)
@@ -116,7 +115,7 @@ func TestNamedByTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	served := make(chan struct{})
-	defer func() { <-served }() // its connection is closed before the fabric
+	defer func() { <-served }() // close its connection before the fabric
 	go func() {
 		defer close(served)
 		if c, err := l.Accept(); err == nil {
@@ -133,7 +132,7 @@ func TestNamedByTheEnvironment(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// TestNamedMTU: the device's MTU is what the interface of its address takes, and not what loopback takes.
+// TestNamedMTU: the device's MTU fits the interface of its address, not loopback.
 func TestNamedMTU(t *testing.T) {
 	interfaces, err := net.Interfaces()
 	require.NoError(t, err)
@@ -148,7 +147,7 @@ func TestNamedMTU(t *testing.T) {
 				name += "%" + i.Name
 			}
 			device, err := rdma.Open(name)
-			if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) { // or is not ready yet
+			if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) { // in use, or not ready yet
 				continue
 			}
 			require.NoError(t, err)

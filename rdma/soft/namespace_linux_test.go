@@ -35,7 +35,7 @@ func inNamespace(t *testing.T) bool {
 	return true
 }
 
-// addressed gives an interface an address and takes it up.
+// addressed adds an address to an interface and brings it up.
 func addressed(t *testing.T, link netlink.Link, prefix string) *netlink.Addr {
 	t.Helper()
 	a, err := netlink.ParseAddr(prefix)
@@ -45,13 +45,13 @@ func addressed(t *testing.T, link netlink.Link, prefix string) *netlink.Addr {
 	return a
 }
 
-// cabled lays a cable, and returns the end near0. The other one is far0.
+// cabled creates a veth pair, near0 and far0, and returns near0.
 func cabled(t *testing.T) netlink.Link {
 	t.Helper()
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "far0"}
 	veth.Name, veth.MTU = "near0", 1500
 	if err := netlink.LinkAdd(veth); errors.Is(err, syscall.EOPNOTSUPP) {
-		t.Skip("the kernel has no veth")
+		t.Skip("the kernel does not support veth")
 	} else {
 		require.NoError(t, err)
 	}
@@ -63,28 +63,28 @@ func cabled(t *testing.T) netlink.Link {
 	return near
 }
 
-// TestSocketTakesNothing: while the socket of one device takes no packets, since its network takes none, others of the
-// same fabric go on. What could not be sent is counted, and packets are sent again once the network takes some.
-func TestSocketTakesNothing(t *testing.T) {
+// TestFullSocket: while the socket buffer of one device is full because its network accepts no packets, other devices
+// of the fabric keep working. Unsent packets are counted, and retransmitted once the network accepts them.
+func TestFullSocket(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
 	near := cabled(t)
 	addressed(t, near, "192.0.2.1/24")
-	// Packets wait until somebody says where 192.0.2.2 is.
+	// Packets are queued until ARP resolves 192.0.2.2.
 	for name, value := range map[string]string{"unres_qlen_bytes": "1000000000", "mcast_solicit": "1000"} {
 		require.NoError(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near0/"+name, []byte(value), 0))
 	}
-	// A machine that has other work may take a second, too, but not each time.
+	// On a busy machine a write can take a second as well, but not in every attempt.
 	slowest := time.Hour
 	for try := 0; try < 5 && slowest > 700*time.Millisecond; try++ {
-		t.Run("", func(t *testing.T) { slowest = besideAFullSocket(t, near) })
+		t.Run("", func(t *testing.T) { slowest = writeWithFullSocket(t, near) })
 	}
 	assert.Less(t, slowest, 700*time.Millisecond, "packets wait for a second, others do not")
 }
 
-// besideAFullSocket fills the socket of a device, and returns how long the slowest write on others took meanwhile.
-func besideAFullSocket(t *testing.T, near netlink.Link) (slowest time.Duration) {
+// writeWithFullSocket fills the socket buffer of a device, and returns the longest time of a write on other devices.
+func writeWithFullSocket(t *testing.T, near netlink.Link) (slowest time.Duration) {
 	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{}, {},
 		{Address: netip.MustParseAddr("192.0.2.1"), Wire: true}}})
 	require.NoError(t, err)
@@ -144,13 +144,13 @@ func besideAFullSocket(t *testing.T, near netlink.Link) (slowest time.Duration) 
 	return slowest
 }
 
-// Codes of timeouts: with 7 retries, a pair gives up without an answer after so long.
+// Timeout codes, with the time after which a pair without responses fails after 7 retries.
 const (
 	aSecond     = 15
 	fourSeconds = 17
 )
 
-// reconnect connects a pair again, with a timeout.
+// reconnect connects a pair again with another timeout.
 func (p *pair) reconnect(t *testing.T, timeout uint8) {
 	t.Helper()
 	ends := [2]rdma.Endpoint{}
@@ -168,7 +168,7 @@ func (p *pair) reconnect(t *testing.T, timeout uint8) {
 	}
 }
 
-// write posts a write of all the memory, and returns its status.
+// write writes the complete memory and returns the status.
 func (p *pair) write(t *testing.T) ibv.WCStatus {
 	t.Helper()
 	p.post(t)
@@ -193,8 +193,8 @@ func (p *pair) status(t *testing.T) ibv.WCStatus {
 	return p.wcs[0].Status
 }
 
-// TestAddressRemoved: what a connection has sent fails after its retries when its address is taken from the interface,
-// and is counted. If the address comes back in time, the connection goes on, and as fast as before.
+// TestAddressRemoved: after its address is removed from the interface, requests of a connection fail after their
+// retries, and are counted. If the address returns in time, the connection continues at full speed.
 func TestAddressRemoved(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -225,8 +225,8 @@ func TestAddressRemoved(t *testing.T) {
 	t.Log(p.fabric[0].HWCounters("soft0"))
 }
 
-// TestMTULowered: packets that are too long for the interface since its MTU was lowered are counted, and what they were
-// of fails after the retries. If the MTU becomes what it was in time, the connection goes on.
+// TestMTULowered: after the interface's MTU was lowered, packets that are too long are counted, and their requests fail
+// after the retries. If the MTU is restored in time, the connection continues.
 func TestMTULowered(t *testing.T) {
 	if !inNamespace(t) {
 		return

@@ -30,13 +30,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// A peer is the test's program again, in another process, with a device at an address of its own, which it knows from
-// the environment alone. It serves streams (echo) and HTTP (digests of what it gets), and does what it is told line by
-// line.
+// A peer is the test binary running in another process, with a device at the address in its environment. It serves echo
+// streams and HTTP (digests of request bodies), and executes commands from its standard input.
 const (
 	asPeer   = "GOVERBS_TEST_PEER"
-	echoPort = "7471" // or what follows asEcho
-	httpPort = "8080" // the peer serves none where it has another echoPort
+	echoPort = "7471" // default; asEcho sets another
+	httpPort = "8080" // not served with another echoPort
 	asEcho   = "GOVERBS_TEST_ECHO"
 )
 
@@ -48,19 +47,19 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// a late one's parent runs these tests, as does that of one in a namespace; a fuzzer's has addresses of its own
-	if os.Getenv(asLate) == "" && !rig.Namespaced() && !slices.Contains(os.Args, "-test.fuzzworker") {
+	// the parent of a child process holds the lock; fuzz workers have distinct addresses
+	if os.Getenv(asDelayed) == "" && !rig.Namespaced() && !slices.Contains(os.Args, "-test.fuzzworker") {
 		alone()
 	}
 	os.Exit(m.Run())
 }
 
-// alone waits until no other process runs these tests, which bind addresses that the machine has once: make test runs
-// them in several ways at a time. The lock goes with the process.
+// alone waits until no other process runs these tests, because they bind fixed addresses and make test runs them in
+// several configurations at once. The lock is released when the process exits.
 func alone() {
 	name := filepath.Join(os.TempDir(), "goverbs-wire-tests.lock")
 	f, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE, 0o666)
-	if err != nil { // another user made it
+	if err != nil { // created by another user
 		f, err = os.Open(name)
 	}
 	if err == nil {
@@ -70,7 +69,7 @@ func alone() {
 		held = f
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "other tests may run beside these:", err)
+		fmt.Fprintln(os.Stderr, "cannot exclude other test processes:", err)
 	}
 }
 
@@ -93,10 +92,10 @@ func serveAsPeer(at string) error {
 		return err
 	}
 	fmt.Println("ready")
-	return obey()
+	return runCommands()
 }
 
-// serveDigests answers with the digest of what it gets.
+// serveDigests responds with the digest of the request body.
 func serveDigests(at string) error {
 	web, err := stream.Listen(context.Background(), net.JoinHostPort(at, httpPort))
 	if err != nil {
@@ -110,15 +109,15 @@ func serveDigests(at string) error {
 	return nil
 }
 
-// obey does what it is told.
-func obey() error {
+// runCommands executes commands.
+func runCommands() error {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<16)
 	for lines.Scan() {
 		command, rest, _ := strings.Cut(lines.Text(), " ")
 		switch command {
 		case "send": // an endless stream
-			if err := sendOn(rest); err != nil {
+			if err := sendForever(rest); err != nil {
 				return err
 			}
 		case "verbs":
@@ -143,8 +142,8 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// sendOn connects to an address and sends for ever.
-func sendOn(to string) error {
+// sendForever connects to an address and sends without end.
+func sendForever(to string) error {
 	c, err := stream.Dial(context.Background(), to)
 	if err != nil {
 		return err
@@ -158,7 +157,7 @@ func sendOn(to string) error {
 	return nil
 }
 
-// place is what the other side knows of a queue pair and its memory.
+// place identifies a queue pair and its memory to the other side.
 type place struct {
 	Endpoint rdma.Endpoint
 	Address  uint64
@@ -230,7 +229,7 @@ func (e *verbsEnd) do(ctx context.Context, request func(b *rdma.SendBatch) rdma.
 	return e.next(ctx)
 }
 
-// verbsAsPeer returns every message, in a queue pair of its own.
+// verbsAsPeer echoes every message on a new queue pair.
 func verbsAsPeer(text string) error {
 	var peer place
 	if err := json.Unmarshal([]byte(text), &peer); err != nil {
@@ -276,7 +275,7 @@ func verbsAsPeer(text string) error {
 	return nil
 }
 
-// peer is such a process, as the test knows it.
+// peer is the test's handle of a peer process.
 type peer struct {
 	t       *testing.T
 	address string
@@ -322,7 +321,7 @@ func (p *peer) line() string {
 	return p.out.Text()
 }
 
-// ask tells the peer what to do, and returns its answer.
+// ask sends a command to the peer and returns its answer.
 func (p *peer) ask(what string) string {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.in, what)
@@ -332,7 +331,7 @@ func (p *peer) ask(what string) string {
 	return line
 }
 
-// kill kills the process, if it still runs, and waits until it is gone.
+// kill kills the process if it still runs, and waits for its exit.
 func (p *peer) kill() {
 	if err := p.command.Process.Kill(); errors.Is(err, os.ErrProcessDone) {
 		return

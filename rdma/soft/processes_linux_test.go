@@ -27,17 +27,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// bound is how long a survivor may take to see that its peer is gone. It takes seconds; machines may be busy.
+// bound limits how long a survivor may take to notice that its peer is gone. Usually it takes seconds; busy machines
+// need longer.
 const bound = time.Minute
 
-// soon ends with the test, at the latest after a time that is never reached.
+// soon returns a context that ends with the test, or after a time that is never reached.
 func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// config dials and listens on a fabric. A peer that is gone is noticed soon.
+// config returns the configuration of streams on a fabric that notice a lost peer quickly.
 func config(f *soft.Fabric) stream.Config {
 	return stream.Config{Backend: f, AckTimeout: 15, Heartbeat: time.Second, Linger: 100 * time.Millisecond}
 }
@@ -48,7 +49,7 @@ func random(n int, seed byte) []byte {
 	return b
 }
 
-// echoed sends data and requires that it comes back.
+// echoed sends data and checks its echo.
 func echoed(t *testing.T, c *stream.Conn, data []byte) {
 	t.Helper()
 	require.NoError(t, c.SetDeadline(time.Now().Add(2*bound)))
@@ -65,13 +66,13 @@ func echoed(t *testing.T, c *stream.Conn, data []byte) {
 	require.NoError(t, c.SetDeadline(time.Time{}))
 }
 
-// TestProcesses: two processes reach each other over the wire, with verbs, streams and HTTP.
+// TestProcesses: two processes communicate over the wire with verbs, streams and HTTP.
 func TestProcesses(t *testing.T) {
 	f := fabricAt(t, "127.0.0.32")
 	betweenProcesses(t, f, startPeer(t, "127.0.0.33"), 64<<20)
 }
 
-// TestProcessesIPv6: the same over IPv6.
+// TestProcessesIPv6 is TestProcesses over IPv6.
 func TestProcessesIPv6(t *testing.T) {
 	other := ""
 	all, err := net.InterfaceAddrs()
@@ -83,7 +84,7 @@ func TestProcessesIPv6(t *testing.T) {
 		}
 	}
 	if other == "" {
-		t.Skip("this machine has no address of IPv6 beside ::1")
+		t.Skip("this machine has no IPv6 address except ::1")
 	}
 	f := fabricAt(t, "::1")
 	betweenProcesses(t, f, startPeer(t, other), 8<<20)
@@ -116,7 +117,7 @@ func betweenProcesses(t *testing.T, f *soft.Fabric, p *peer, size int) {
 		}
 	})
 	t.Run("verbs", func(t *testing.T) { verbsBetween(t, f, p) })
-	t.Run("the other way", func(t *testing.T) {
+	t.Run("reverse", func(t *testing.T) {
 		l, err := listening(config(f)).Listen(soon(t), net.JoinHostPort(addressOf(f), "0"))
 		require.NoError(t, err)
 		defer l.Close()
@@ -141,7 +142,7 @@ func webClient(f *soft.Fabric) *http.Client {
 		}}}
 }
 
-// called lets the peer connect to a listener and send without end.
+// called makes the peer connect to a listener and send without end.
 func called(t *testing.T, l *stream.Listener, p *peer) net.Conn {
 	t.Helper()
 	accepted := make(chan net.Conn, 1)
@@ -175,13 +176,13 @@ func verbsWith(t *testing.T, f *soft.Fabric, p *peer) (*verbsEnd, place) {
 	require.NoError(t, json.Unmarshal([]byte(p.ask("verbs "+string(line))), &there))
 	attr, err := e.qp.ConnectAttr(there.Endpoint)
 	require.NoError(t, err)
-	attr.RNRRetry = rdma.RNRRetryInfinite // the peer posts the next receive when it gets to it
+	attr.RNRRetry = rdma.RNRRetryInfinite // the peer may post the next receive late
 	require.NoError(t, e.qp.ConnectWith(attr))
 	return e, there
 }
 
-// verbsBetween: messages of many sizes come back as they were sent, and one-sided operations do to the peer's memory
-// what they say.
+// verbsBetween: messages of many sizes are echoed unchanged, and one-sided operations have their effect on the peer's
+// memory.
 func verbsBetween(t *testing.T, f *soft.Fabric, p *peer) {
 	e, there := verbsWith(t, f, p)
 	ctx, b := soon(t), e.mr.Bytes()
@@ -190,7 +191,7 @@ func verbsBetween(t *testing.T, f *soft.Fabric, p *peer) {
 		data := random(size, byte(n))
 		copy(b, data)
 		require.NoError(t, e.receive(half, half))
-		for _, want := range []uint64{2, 1} { // the message has arrived; another one came back
+		for _, want := range []uint64{2, 1} { // the send, then the echo
 			var wc ibv.WC
 			var err error
 			if want == 2 {
@@ -235,7 +236,8 @@ func verbsBetween(t *testing.T, f *soft.Fabric, p *peer) {
 	require.Equal(t, ibv.WC_REM_ACCESS_ERR, status.Status)
 }
 
-// TestPeerKilled: whoever sends to a killed process, or waits for it, gets an error soon, and can close everything.
+// TestPeerKilled: goroutines that send to a killed process, or wait for it, get an error soon, and everything can be
+// closed.
 func TestPeerKilled(t *testing.T) {
 	f := fabricAt(t, "127.0.0.34")
 	p := startPeer(t, "127.0.0.35")
@@ -311,24 +313,24 @@ func TestPeerKilled(t *testing.T) {
 		case err := <-ended:
 			require.NoError(t, err)
 		case <-time.After(bound):
-			t.Fatal("something still waits for the killed process")
+			t.Fatal("a goroutine still waits for the killed process")
 		}
 	}
-	t.Log("all had ended after", time.Since(start))
+	t.Log("all ended after", time.Since(start))
 	writes.Close()
 	reads.Close()
 	accepted.Close()
 	require.NoError(t, l.Close())
 }
 
-// endless is a body without end.
+// endless is an infinite body.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestPeerStartsAgain: a process that was killed starts again at the same address, and can connect and be connected to
-// while the other side still has connections to the one before. These end.
-func TestPeerStartsAgain(t *testing.T) {
+// TestPeerRestarts: a killed process restarts at the same address. It can connect and accept connections while the
+// other side still has connections to the old process, which then fail.
+func TestPeerRestarts(t *testing.T) {
 	f := fabricAt(t, "127.0.0.36")
 	l, err := listening(config(f)).Listen(soon(t), "127.0.0.36:0")
 	require.NoError(t, err)

@@ -24,23 +24,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestOneAddress: two processes with one address reach each other as two with an address each do.
+// TestOneAddress: two processes with the same address communicate like two with different addresses.
 func TestOneAddress(t *testing.T) {
 	f := fabricAt(t, "127.0.0.38")
 	betweenProcesses(t, f, startPeer(t, "127.0.0.38"), 16<<20)
 }
 
-// TestOneAddressIPv6: the same over IPv6; here the peer is the one that requests to connect come to first.
+// TestOneAddressIPv6 is TestOneAddress over IPv6. Here the peer receives connection requests first.
 func TestOneAddressIPv6(t *testing.T) {
 	p := startPeer(t, "::1")
 	betweenProcesses(t, fabricAt(t, "::1"), p, 4<<20)
 }
 
-// TestOthersComeAndGo: while two processes of an address talk, others join, connect to both and are connected to, and
-// leave or are killed; the two do not notice. A port is one process's, and that of one that is gone may be had.
+// TestOthersComeAndGo: while two processes with one address communicate, others join, connect to both, accept
+// connections, and leave or are killed, without disturbing the two. A port belongs to one process, and is free once
+// that process is gone.
 func TestOthersComeAndGo(t *testing.T) {
 	const at = "127.0.0.39"
-	first := startPeer(t, at) // requests to connect come to it
+	first := startPeer(t, at) // it receives connection requests
 	f := fabricAt(t, at)
 	stays, err := dialer(config(f)).Dial(soon(t), first.at(echoPort))
 	require.NoError(t, err)
@@ -57,7 +58,7 @@ func TestOthersComeAndGo(t *testing.T) {
 		in := called(t, l, third)
 		_, err = io.CopyN(io.Discard, in, 1<<16)
 		require.NoError(t, err)
-		require.Equal(t, "connected", third.ask("send "+first.at(echoPort))) // of both, none is this process
+		require.Equal(t, "connected", third.ask("send "+first.at(echoPort))) // neither end is this process
 		require.Equal(t, "connected", first.ask("send "+third.at("7473")))
 		_, err = listening(config(f)).Listen(soon(t), at+":7473")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
@@ -91,7 +92,7 @@ func TestOthersComeAndGo(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// dialedBy is a connection that a peer makes.
+// dialedBy returns a connection that a peer dials.
 func dialedBy(t *testing.T, l *stream.Listener, p *peer) *stream.Conn {
 	c := called(t, l, p)
 	_, err := io.CopyN(io.Discard, c, 1<<16)
@@ -99,11 +100,11 @@ func dialedBy(t *testing.T, l *stream.Listener, p *peer) *stream.Conn {
 	return c.(*stream.Conn)
 }
 
-// TestNobodyListens: a request to connect for a port that no process of the address has is refused at once.
-func TestNobodyListens(t *testing.T) {
+// TestNoListener: a connection request for a port that no process of the address listens on is rejected at once.
+func TestNoListener(t *testing.T) {
 	a, b := fabricAt(t, "127.0.0.40"), fabricAt(t, "127.0.0.40")
 	elsewhere := fabricAt(t, "127.0.0.41")
-	id, err := cm.CreateIDOn(b, rdmacm.PS_TCP) // it has the port, and does not listen
+	id, err := cm.CreateIDOn(b, rdmacm.PS_TCP) // bound, but not listening
 	require.NoError(t, err)
 	defer id.Close()
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.40:7475")))
@@ -121,8 +122,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// TestDatagramsAtOneAddress: a datagram comes to the queue pair that it is for, of the process that has it, and one to
-// a group once to each member.
+// TestDatagramsAtOneAddress: a datagram arrives only at its queue pair, in whichever process, and one to a group once
+// at each member.
 func TestDatagramsAtOneAddress(t *testing.T) {
 	var group, own ibv.GID
 	*group.Raw(), *own.Raw() = netip.MustParseAddr("239.7.7.8").As16(), netip.MustParseAddr("127.0.0.42").As16()
@@ -153,10 +154,10 @@ func TestDatagramsAtOneAddress(t *testing.T) {
 	}
 }
 
-// TestUnprivilegedShare: processes of a user without rights share an address, and those of another user cannot have it.
+// TestUnprivilegedShare: processes of an unprivileged user share an address, and other users cannot use it.
 func TestUnprivilegedShare(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("other tests show what this user can do; this one is for root, who can be another user")
+		t.Skip("needs root to switch users")
 	}
 	const at, nobody = "127.0.0.43", 65534
 	start := func(env ...string) *peer {
@@ -179,7 +180,7 @@ func TestUnprivilegedShare(t *testing.T) {
 	require.ErrorContains(t, err, "of user 65534")
 }
 
-// TestOwnQueuePairs: a queue pair at a shared address reaches one of its own process without a packet.
+// TestOwnQueuePairs: queue pairs of one process at a shared address communicate without packets.
 func TestOwnQueuePairs(t *testing.T) {
 	f := fabricAt(t, "127.0.0.44")
 	all, err := rdma.DevicesOf(f)

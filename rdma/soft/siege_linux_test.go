@@ -21,39 +21,39 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// siege is a device with lines of every kind to a device elsewhere, and memory that no peer may use.
+// siege is a device with lines of every kind to another device, and private memory that no peer may access.
 type siege struct {
 	t       *testing.T
-	fabrics [2]*soft.Fabric // the peers', the besieged one's
+	fabrics [2]*soft.Fabric // peers, besieged
 	devices [2]*rdma.Device
 	pds     [2]*rdma.PD
-	idle    [2]*rdma.CQ // nothing completes here: polls of it bring packets
+	idle    [2]*rdma.CQ // always empty; polled only to receive packets
 	lines   []*line
-	out     *meter // what the besieged device sends
+	out     *meter // traffic sent by the besieged device
 
-	private *rdma.MR     // without rights of peers
-	secret  []byte       // what it has: nobody is to see it
-	stream  *stream.Conn // which the connection manager made, or nil
+	private *rdma.MR     // no remote access
+	secret  []byte       // contents of private
+	stream  *stream.Conn // connected by the connection manager, or nil
 }
 
-// line is a connection, or two queue pairs of datagrams, that both ends go on to use.
+// line is a connection, or two UD queue pairs, that both ends keep using.
 type line struct {
 	*siege
 	name   string
-	kind   ibv.QPType // of the peer's queue pair
-	tags   bool       // the besieged one's receives are matched by tags
+	kind   ibv.QPType // type of the peer's queue pair
+	tags   bool       // the besieged side uses tag matching
 	qps    [2]*rdma.QP
 	cqs    [2]*rdma.CQ
 	mrs    [2]*rdma.MR
 	ends   [2]rdma.Endpoint
-	memory []byte // the besieged one's region, and what lies around it
+	memory []byte // region of the besieged side and surroundings
 	srq    *rdma.SRQ
-	number uint32 // of srq, which XRC requests name
+	number uint32 // of srq, for XRC requests
 	ah     *rdma.AH
-	said   byte // in the message that was sent last
+	last   byte // contents of the last message
 }
 
-// Of each line's region, the first half is the peer's to write to, and receives and reads have the other.
+// The peer writes to the first half of each line's region; receives and reads use the second.
 const (
 	regionSize  = 1 << 13
 	receiveAt   = regionSize / 2
@@ -65,7 +65,7 @@ const (
 const remoteRights = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
 	ibv.ACCESS_REMOTE_ATOMIC
 
-// newSiege makes one between two addresses.
+// newSiege returns a siege between two addresses.
 func newSiege(t *testing.T, peer, at netip.Addr) *siege {
 	s := &siege{t: t, secret: random(64, 77)}
 	for i, a := range []netip.Addr{peer, at} {
@@ -107,11 +107,11 @@ func (s *siege) keep(o io.Closer, err error) {
 	s.t.Cleanup(func() { assert.NoError(s.t, o.Close()) })
 }
 
-// siegeTimeout is a second for each try: during an attack a full socket drops heartbeats, for as long as a slow machine
-// needs to read what is in it.
+// siegeTimeout is the code for a second per try: during an attack a full socket buffer drops heartbeats until a slow
+// machine has emptied it.
 const siegeTimeout = 18
 
-// open makes both queue pairs and connects them.
+// open creates both queue pairs and connects them.
 func (l *line) open() {
 	t := l.t
 	for i := range l.qps {
@@ -148,7 +148,7 @@ func (l *line) open() {
 	l.arm()
 }
 
-// shared makes the shared receive queue that the besieged queue pair of a line has.
+// shared creates the shared receive queue of a line's besieged queue pair.
 func (l *line) shared(attr *ibv.QPInitAttrEx) {
 	d, p, cq := l.devices[1], l.pds[1], l.cqs[1]
 	srq := &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, PD: p.Ptr(), CQ: cq.Ptr(),
@@ -158,7 +158,7 @@ func (l *line) shared(attr *ibv.QPInitAttrEx) {
 		srq.SRQType, srq.TMCap = ibv.SRQT_TM, ibv.TMCap{MaxNumTags: 4, MaxOps: 4}
 		srq.CompMask |= ibv.SRQ_INIT_ATTR_TM
 	case l.kind == ibv.QPT_XRC_SEND:
-		domain, err := d.OpenXRCD(&ibv.XRCDInitAttr{FD: -1, Oflags: 0o100, // O_CREAT of Linux
+		domain, err := d.OpenXRCD(&ibv.XRCDInitAttr{FD: -1, Oflags: 0o100, // O_CREAT on Linux
 			CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS})
 		l.keep(domain, err)
 		srq.SRQType, srq.XRCD = ibv.SRQT_XRC, domain.Ptr()
@@ -202,18 +202,18 @@ func (l *line) arm() {
 	require.NoError(l.t, err)
 }
 
-// use sends a message, whose bytes have to arrive, and on RC writes and reads. The siege may have filled a socket:
-// datagrams, and messages of UC, are then sent again.
+// use sends a message and checks its bytes; on RC it also writes and reads. Datagrams and UC messages are
+// retransmitted, since the attack may have filled a socket buffer.
 func (l *line) use() {
 	t := l.t
-	l.said++
+	l.last++
 	here, there := l.mrs[0].Bytes()[:messageSize], l.mrs[1].Bytes()
 	for i := range here {
-		here[i] = l.said + byte(i)
+		here[i] = l.last + byte(i)
 	}
 	before := 0
 	switch {
-	case l.tags: // the header is not in the buffer
+	case l.tags: // without the header
 		clear(here[:16])
 		here[0], here[15] = byte(ibv.TMH_EAGER), 7
 		here = here[16:]
@@ -251,7 +251,7 @@ func (l *line) use() {
 		return b.Write(3, l.mrs[1].Address(), l.mrs[1].RKey()).Add(l.mrs[0].SGE(0, 8))
 	})
 	require.Equal(t, word, there[:8], l.name)
-	l.post(1, func(b *rdma.SendBatch) rdma.SendRequest { // the besieged device asks, too
+	l.post(1, func(b *rdma.SendBatch) rdma.SendRequest { // the besieged device sends requests too
 		return b.Read(4, l.mrs[0].Address(), l.mrs[0].RKey()).Add(l.mrs[1].SGE(regionSize-8, 8))
 	})
 	require.Equal(t, word, there[regionSize-8:], l.name)
@@ -260,7 +260,7 @@ func (l *line) use() {
 	}
 }
 
-// post posts a request at an end and waits until it is done.
+// post posts a request at one end and waits until it completes.
 func (l *line) post(end int, request func(b *rdma.SendBatch) rdma.SendRequest) {
 	b, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(l.t, err)
@@ -272,7 +272,7 @@ func (l *line) post(end int, request func(b *rdma.SendBatch) rdma.SendRequest) {
 		l.fabrics[end].Connections(), l.fabrics[1].HWCounters("soft0"))
 }
 
-// completed polls both ends until a completion comes at one of them, and says whether it did within a time.
+// completed polls both ends until one has a completion, and reports whether it had one in time.
 func (l *line) completed(end int, within time.Duration) bool {
 	wcs := make([]ibv.WC, 1)
 	for until := time.Now().Add(within); time.Now().Before(until); {
@@ -283,12 +283,12 @@ func (l *line) completed(end int, within time.Duration) bool {
 				l.fabrics[1].HWCounters("soft0"))
 			return true
 		}
-		l.idle[1-end].Poll(wcs) // the other device's packets
+		l.idle[1-end].Poll(wcs) // receives the other device's packets
 	}
 	return false
 }
 
-// unharmed says that no byte changed that the peer did not write, of a line's region and around it.
+// unharmed checks that only the peer's writes changed a line's region, and that its surroundings are unchanged.
 func (s *siege) unharmed() {
 	s.t.Helper()
 	s.sealed()
@@ -299,7 +299,7 @@ func (s *siege) unharmed() {
 	}
 }
 
-// sealed says that memory is as it was that no peer may reach, and that nobody saw it.
+// sealed checks that private memory is unchanged and was not disclosed.
 func (s *siege) sealed() {
 	s.t.Helper()
 	for _, l := range s.lines {
@@ -313,13 +313,13 @@ func (s *siege) sealed() {
 	require.False(s.t, s.out.saw(), "memory without rights was sent")
 }
 
-// meter reads a capture: how many bytes of UDP an address sends to each other one.
+// meter reads a capture and counts the UDP bytes from each address to each other.
 type meter struct {
 	from   netip.Addr
 	secret []byte
 
 	mu     sync.Mutex
-	rest   []byte // of a record that is not whole
+	rest   []byte // incomplete record
 	begun  bool
 	to     map[netip.Addr]int
 	leaked bool
@@ -349,7 +349,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// bytesTo is how many bytes went to an address.
+// bytesTo returns the number of bytes sent to an address.
 func (m *meter) bytesTo(a netip.Addr) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -362,10 +362,10 @@ func (m *meter) saw() bool {
 	return m.leaked
 }
 
-// listen lets the connection manager make a stream, on the besieged side, whose listener stays.
+// listen makes the connection manager accept a stream on the besieged side. The listener stays open.
 func (s *siege) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
-	s.t.Cleanup(served.Wait) // when the stream and the listener are closed
+	s.t.Cleanup(served.Wait) // runs after the stream and the listener are closed
 	patient := func(f *soft.Fabric) stream.Config {
 		c := config(f)
 		c.AckTimeout = siegeTimeout

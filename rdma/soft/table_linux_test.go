@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestConnectionsTable: both ends tell the same, before, while and after packets are under way.
+// TestConnectionsTable: both ends report consistent values before, during and after traffic.
 func TestConnectionsTable(t *testing.T) {
 	f, addresses := wiredTwo(t, false)
 	a, b := newRunner(t, f[0], "soft0", ibv.QPT_RC), newRunner(t, f[1], "soft0", ibv.QPT_RC)
@@ -56,8 +56,8 @@ func TestConnectionsTable(t *testing.T) {
 	t.Log("\n" + text)
 }
 
-// TestConnectionsOfTheManager: connections that the connection manager made have its addresses.
-func TestConnectionsOfTheManager(t *testing.T) {
+// TestConnectionsOfCM: connections made by the connection manager have its addresses.
+func TestConnectionsOfCM(t *testing.T) {
 	a := newApart(t, rdmacm.PS_TCP, 0)
 	id := a.asks(rdmacm.PS_TCP, a.at, "")
 	other := a.withQP(a.keep(a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))

@@ -27,7 +27,7 @@ func fabricAt(t *testing.T, address string) *soft.Fabric {
 	return f
 }
 
-// TestStreamBetweenFabrics: a stream from one fabric to another one goes over UDP.
+// TestStreamBetweenFabrics: a stream between fabrics uses UDP.
 func TestStreamBetweenFabrics(t *testing.T) {
 	a, b := fabricAt(t, "127.0.0.2"), fabricAt(t, "127.0.0.3")
 	l, err := listening(stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
@@ -56,7 +56,7 @@ func TestStreamBetweenFabrics(t *testing.T) {
 	t.Log(time.Since(start), b.Counters())
 }
 
-// TestWireAddress: an address that is none of this machine's is refused, and says so; nothing is left behind.
+// TestWireAddress: an address of another machine is rejected with an explanation, and nothing is leaked.
 func TestWireAddress(t *testing.T) {
 	other := soft.DeviceOptions{Address: netip.MustParseAddr("192.0.2.1"), Wire: true}
 	_, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{other}})
@@ -67,7 +67,7 @@ func TestWireAddress(t *testing.T) {
 	require.NoError(t, f.AddDevice(soft.DeviceOptions{Address: netip.MustParseAddr("127.0.0.5"), Wire: true}))
 }
 
-// pair is two connected queue pairs of two fabrics, with memory of the peer's to write to and read from.
+// pair is two connected queue pairs of two fabrics, with memory of the peer to write and read.
 type pair struct {
 	a, b   *rdma.QP
 	here   *rdma.MR
@@ -76,10 +76,10 @@ type pair struct {
 	recvs  *rdma.RecvBatch
 	wcs    []ibv.WC
 	fabric [2]*soft.Fabric
-	memory [2][]byte // what is registered, and what lies around it
+	memory [2][]byte // registered memory and surroundings
 }
 
-// around is how many bytes before and behind registered memory are nobody's.
+// around is the number of unregistered bytes before and after registered memory.
 const around = 1 << 12
 
 func newPair(t testing.TB, first, second string, size int) *pair {
@@ -114,7 +114,7 @@ func newPair(t testing.TB, first, second string, size int) *pair {
 	for i, q := range []*rdma.QP{p.a, p.b} {
 		attr, err := q.ConnectAttr(ends[1-i])
 		require.NoError(t, err)
-		attr.Timeout = 18 // a second for each try: machines may be busy
+		attr.Timeout = 18 // a second per try, for busy machines
 		require.NoError(t, q.ConnectWith(attr))
 	}
 	p.sends, err = rdma.NewSendBatch(1, 1, 0)
@@ -126,7 +126,7 @@ func newPair(t testing.TB, first, second string, size int) *pair {
 	return p
 }
 
-// run posts the request of sends, and waits for its completion.
+// run posts the request and waits for its completion.
 func (p *pair) run(t testing.TB) {
 	_, err := p.a.PostSend(p.sends)
 	require.NoError(t, err)
@@ -137,11 +137,12 @@ func (p *pair) run(t testing.TB) {
 			require.Equal(t, ibv.WC_SUCCESS, p.wcs[0].Status)
 			return
 		}
-		p.b.SendCQ().Poll(p.wcs) // the peer's packets
+		p.b.SendCQ().Poll(p.wcs) // receives the peer's packets
 	}
 }
 
-// TestWindow: 128 KiB may be under way: more of them are slower, since the kernel's pages are then in no cache.
+// TestWindow: at most 128 KiB are in flight. A larger window is slower because the kernel's buffers then exceed the
+// caches.
 func TestWindow(t *testing.T) {
 	p := newPair(t, "127.0.0.2", "127.0.0.3", 1<<20)
 	p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, 1<<20)).Signaled()
@@ -152,19 +153,19 @@ func TestWindow(t *testing.T) {
 	c := p.fabric[0].Connections()
 	require.Len(t, c, 1)
 	assert.LessOrEqual(t, c[0].Window, uint32(most))
-	if p.fabric[0].HWCounters("soft0")["completer_retry_err"] == 0 { // nothing was lost on a busy machine
+	if p.fabric[0].HWCounters("soft0")["completer_retry_err"] == 0 { // no loss on a busy machine
 		assert.EqualValues(t, most, c[0].Window)
 	}
 }
 
-// TestWireAllocatesNothing: neither sending nor receiving packets allocates, nor does a capture of them.
-func TestWireAllocatesNothing(t *testing.T) {
+// TestWireDoesNotAllocate: sending and receiving packets does not allocate, with or without a capture.
+func TestWireDoesNotAllocate(t *testing.T) {
 	for _, captures := range []bool{false, true} {
-		t.Run(fmt.Sprintf("captured %v", captures), func(t *testing.T) { wireAllocatesNothing(t, captures) })
+		t.Run(fmt.Sprintf("captured %v", captures), func(t *testing.T) { wireDoesNotAllocate(t, captures) })
 	}
 }
 
-func wireAllocatesNothing(t *testing.T, captures bool) {
+func wireDoesNotAllocate(t *testing.T, captures bool) {
 	const size = 100_000
 	p := newPair(t, "127.0.0.6", "127.0.0.7", size)
 	if captures {
@@ -187,7 +188,7 @@ func wireAllocatesNothing(t *testing.T, captures bool) {
 	}
 }
 
-// capture captures the packets of both fabrics, until the test ends, to nowhere.
+// capture captures the packets of both fabrics to a discarding writer until the test ends.
 func (p *pair) capture(t testing.TB) {
 	for _, f := range p.fabric {
 		c, err := f.Capture(io.Discard)
@@ -196,8 +197,8 @@ func (p *pair) capture(t testing.TB) {
 	}
 }
 
-// BenchmarkWire: what a write costs, of 1 MiB and of 64 bytes, without a capture and with one on either side, and while
-// another goroutine reads the counters.
+// BenchmarkWire measures writes of 1 MiB and of 64 bytes, without and with a capture on either side, and while another
+// goroutine reads the counters.
 func BenchmarkWire(b *testing.B) {
 	for _, size := range []int{64, 1 << 20} {
 		for _, with := range []string{"nothing", "captures", "counters"} {

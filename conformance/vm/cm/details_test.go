@@ -111,7 +111,7 @@ func TestDetails(t *testing.T) {
 		mask)
 	assert.EqualValues(t, 64, rtr.AHAttr.GRH.HopLimit)
 	assert.GreaterOrEqual(t, rts.Timeout, uint8(17), "19 on Linux 6.1")
-	require.NoError(t, other.Close(), "without a farewell")
+	require.NoError(t, other.Close(), "without a DREQ")
 	e = expect(t, s.ch, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Zero(t, e.Status)
 	require.NoError(t, id.Disconnect(soon(t)))

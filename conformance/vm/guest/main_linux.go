@@ -109,11 +109,15 @@ func work(h *host) error {
 	}
 	h.send(wire.Message{Kind: wire.Ready, Text: strings.Join(env, " ")})
 	for _, p := range config.Programs {
-		if err := program(h, p, append(environment(config), env...)); err != nil {
+		failed, err := program(h, p, append(environment(config), env...))
+		if err != nil {
 			return err
 		}
 		if err := leftovers(h); err != nil {
 			return err
+		}
+		if failed && config.Pair { // the rest would wait for a guest that is still in this program, and that one for us
+			return nil
 		}
 	}
 	return nil

@@ -17,14 +17,15 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// program runs one program until it exits, or kills it at its timeout. An error means that the guest cannot continue.
-func program(h *host, p wire.Program, env []string) error {
+// program runs one program until it exits, or kills it at its timeout, and reports whether it failed. An error means that
+// the guest cannot continue.
+func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
 	// With a pipe from exec.Cmd, Wait would wait for a descendant that keeps it open.
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Dir = p.Dir
@@ -35,7 +36,7 @@ func program(h *host, p wire.Program, env []string) error {
 		w.Close()
 		r.Close()
 		h.send(wire.Message{Kind: wire.Exit, Program: p.Name, Status: 127, Text: err.Error()})
-		return nil
+		return true, nil
 	}
 	w.Close()
 	written := make(chan struct{})
@@ -47,7 +48,7 @@ func program(h *host, p wire.Program, env []string) error {
 	go func() { ended <- cmd.Wait() }()
 	timedOut, err := await(h, p, cmd.Process.Pid, ended)
 	if err != nil {
-		return err
+		return true, err
 	}
 	// Remaining processes of its group would hold the device.
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -64,7 +65,7 @@ func program(h *host, p wire.Program, env []string) error {
 		m.Status, m.Text = max(m.Status, 1), "it has ended, and the kernel still holds "+left
 	}
 	h.send(m)
-	return nil
+	return timedOut || m.Status != 0, nil
 }
 
 // resources counts RDMA resources in the kernel, by kind.

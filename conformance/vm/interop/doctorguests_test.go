@@ -60,10 +60,10 @@ func newGuest(t *testing.T) *guest {
 func TestDoctorGuests(t *testing.T) {
 	g := newGuest(t)
 	if os.Getenv(wire.EnvHost) == "1" {
-		require.NoError(t, g.obey())
+		require.NoError(t, g.obey(rig.GuestTime(t, 20*time.Minute)))
 		return
 	}
-	require.Eventually(t, func() bool { return g.there("serve") == nil }, 2*time.Minute, time.Second)
+	g.await(t)
 	defer func() { assert.NoError(t, g.there("end")) }()
 	kernel := rig.Kernel(t)
 	tryFaults(t, "doctor-guests-"+kernel, g.faults(t), []string{g.peer4.String()},
@@ -103,7 +103,7 @@ func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 }
 
 // obey carries out orders of the other guest until it reports that it is done.
-func (g *guest) obey() error {
+func (g *guest) obey(ctx context.Context) error {
 	end := make(chan error, 1)
 	s := http.Server{Addr: netip.AddrPortFrom(g.own6, ordersPort).String()}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +125,20 @@ func (g *guest) obey() error {
 	case err := <-end:
 		time.Sleep(time.Second) // let the answer arrive
 		return errors.Join(err, g.do("stop"))
-	case <-time.After(20 * time.Minute):
+	case <-ctx.Done():
 		return errors.New("the other guest did not finish")
+	}
+}
+
+// await waits until the other guest serves.
+func (g *guest) await(t *testing.T) {
+	t.Helper()
+	for ctx := rig.GuestTime(t, 2*time.Minute); ; time.Sleep(time.Second) {
+		err := g.there("serve")
+		if err == nil {
+			return
+		}
+		require.NoError(t, ctx.Err(), "%v", err)
 	}
 }
 
@@ -319,7 +331,7 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 		pairFault{"the peer's way to this GID is wrong", "pair.address", "ip route get", order("lose"),
 			order("find"), nothing, by6, nil},
 		pairFault{"the peer's interface is down", "pair.tcp", "make the host reachable", order("down"), func() {
-			assert.Eventually(t, func() bool { return g.there("serve") == nil }, 2*time.Minute, time.Second)
+			g.await(t)
 		}, nothing, nil, nil},
 	)
 }

@@ -247,9 +247,9 @@ func TestCloseWithSharedReceives(t *testing.T) {
 	assert.Equal(t, depth-64+len(seen), srq.Queue().Free())
 }
 
-// TestCloseInTheMidstOfUse closes objects from two goroutines while others post, poll, wait, arm, modify, drain and
+// TestCloseDuringUse closes objects from two goroutines while others post, poll, wait, arm, modify, drain and
 // create.
-func TestCloseInTheMidstOfUse(t *testing.T) {
+func TestCloseDuringUse(t *testing.T) {
 	d := open(t)
 	for range 20 {
 		pd, err := d.AllocPD()

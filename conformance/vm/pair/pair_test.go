@@ -6,6 +6,7 @@
 package pair
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -106,18 +107,19 @@ func meet(t *testing.T) net.Conn {
 		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair")
 	}
 	const port = ":4791"
-	deadline := time.Now().Add(90 * time.Second)
+	ctx := rig.GuestTime(t, 90*time.Second)
 	if os.Getenv(wire.EnvHost) == "0" {
 		l, err := net.Listen("tcp4", os.Getenv(wire.EnvAddress)+port)
 		require.NoError(t, err)
 		defer l.Close()
-		require.NoError(t, l.(*net.TCPListener).SetDeadline(deadline))
+		stop := context.AfterFunc(ctx, func() { l.Close() })
+		defer stop()
 		conn, err := l.Accept()
-		require.NoError(t, err)
+		require.NoError(t, err, "%v", context.Cause(ctx))
 		return conn
 	}
 	var errs []error
-	for time.Now().Before(deadline) {
+	for ctx.Err() == nil {
 		conn, err := net.DialTimeout("tcp4", remote+port, time.Second)
 		if err == nil {
 			return conn
@@ -132,7 +134,8 @@ func meet(t *testing.T) net.Conn {
 // exchange sends own to the other host and returns its answer.
 func exchange(t *testing.T, conn net.Conn, own peer) (other peer) {
 	t.Helper()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Minute)))
+	stop := context.AfterFunc(rig.GuestTime(t, 2*time.Minute), func() { conn.Close() })
+	defer stop()
 	require.NoError(t, json.NewEncoder(conn).Encode(own))
 	// Read exactly one line: a JSON decoder would read ahead.
 	var line []byte

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -30,12 +31,15 @@ func OrSoft() {
 	}
 }
 
-// Backend returns the backend of the device: nil is the C library.
+// Backend returns the backend of the device; nil is the C library. GOVERBS_NATIVE=1 selects package native.
 func Backend() (runtime.Backend, error) {
-	if os.Getenv(wire.EnvGuest) != Soft {
-		return nil, nil
+	switch {
+	case os.Getenv(wire.EnvGuest) == Soft:
+		return soft.Default()
+	case os.Getenv("GOVERBS_NATIVE") == "1":
+		return native.Open()
 	}
-	return soft.Default()
+	return nil, nil
 }
 
 // Lossy reports whether the software device loses packets and has a virtual clock; see conformance/vm/soft.sh.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package datapath has the interface between queues and what reaches their device: functions of a provider in C
-// (package provider), those of a software backend in Go (package backend), or a data path of a program's own.
+// Package datapath has the interfaces between queues and their device. A Path is C functions of a provider (package
+// provider), a software backend (package backend), or a data path of a program's own. A Runner runs programs as well. A
+// Maker makes a Path for each queue: a Queue, which owns the memory of a queue that C created.
 package datapath
 
 import (
@@ -10,11 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Path is how queues reach their device. It is chosen when a queue is made. Its methods are named after functions of C
-// and take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a
-// negative number.
-//
-// Many goroutines call at once. A post must not keep list and bad, and what they name.
+// Path is rdma.Path.
 type Path interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
@@ -24,56 +21,46 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// Runner is a Path whose device has functions for programs to call: ibv_wr_start, ibv_start_poll and their like. Any
-// other Path posts and polls what a program stands for.
+// Runner is a Path whose device has functions for programs to call: ibv_wr_start, ibv_start_poll and their like. With
+// any other Path, programs are posted as lists and poll with Poll.
 type Runner interface {
 	Path
 	// Run runs a program and returns the int result of its last call.
 	Run(*program.Program) int32
 }
 
-// Extended is a Path that reads more of a completion than ibv_poll_cq does.
-type Extended interface {
-	Path
-	// PollExtended is Poll, and sets each field of a completion that succeeded to the value that the functions of an
-	// extended completion queue return (ibv_wc_read_byte_len and its like).
-	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
-}
-
-// Maker is a Path that makes one for each queue, of what C has just made: for devices whose queues it writes by itself.
-// Its own methods of Path refuse.
+// Maker is a Path whose device's queues it writes itself: it makes a Queue for each. Its own methods of Path refuse.
 type Maker interface {
 	Path
-	CQ(cq *ibv.CQ) (Own, error)
-	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Own, error)
-	// QP is told whether every request completes (sq_sig_all), and the queue pair's flags.
-	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (Own, error)
-	// Beside says that C posts to a queue pair of the same device.
+	CQ(cq *ibv.CQ) (Queue, error)
+	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Queue, error)
+	// QP makes the path of a queue pair. everyOne is sq_sig_all.
+	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (Queue, error)
+	// Beside reports that C posts to a queue pair of the same device.
 	Beside(qp *ibv.QP)
 }
 
-// Own is the path of one queue, or of a queue pair's two. C does not touch them any more, but makes and destroys them.
-type Own interface {
+// Queue is the path of one completion queue, shared receive queue or queue pair. C only creates and destroys it. Methods
+// that do not apply to the kind of queue do nothing.
+type Queue interface {
 	Path
-	// Reset says that C has moved the queue pair to RESET.
-	Reset()
-	// Event says that an event of the completion queue was taken.
-	Event()
-	// Misused says what C has done to the queue that is not C's, or gives "": to a queue pair's send queue, or to the
-	// other one. The caller keeps others from posting there. A post that finds no room asks, maybe again and again.
-	Misused(sends bool) string
-	// Inspect is Misused of all that the path has, where there is time to look at the requests themselves.
-	Inspect() string
-	// End destroys the queue by a call of C, whose error it returns.
-	End(destroy func() error) error
-}
-
-// Quick is the path of a queue pair that has a shorter way for the usual post, one request.
-type Quick interface {
-	Own
-	// PostOne posts a request, if it is of the usual kind and there is room, or does nothing and says false. It may
-	// panic only where memory is gone that the request names. Its callers hold the lock of Held.
+	// PollExtended is Poll, and sets each field of a successful completion to the value that the functions of an
+	// extended completion queue return (ibv_wc_read_byte_len and its like).
+	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
+	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only if
+	// memory that the request names is not mapped. Callers hold the lock that Held has set.
 	PostOne(w *ibv.SendWR) bool
-	// Held says which lock excludes callers of PostOne from each other and from posts. None has posted yet.
+	// Held sets the lock that callers of PostOne and other posts hold. It is called before the first post.
 	Held(by *lock.Lock)
+	// Reset is called after C has moved the queue pair to RESET.
+	Reset()
+	// Event is called for each event of the completion queue that was read.
+	Event()
+	// Misused describes how C has used the queue, or returns "": a queue pair's send queue if sends, otherwise its
+	// receive queue. The caller keeps others from posting there. Posts that find no room call it repeatedly.
+	Misused(sends bool) string
+	// Inspect is Misused for both queues, and takes the time to compare the requests themselves.
+	Inspect() string
+	// End destroys the queue with a call of C, and returns its error.
+	End(destroy func() error) error
 }

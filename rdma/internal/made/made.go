@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 )
 
-// Place is the calls that led to where an object was made, or none for what was made by [Shared].
+// Place is the calls that led to where an object was made.
 type Place struct {
 	calls []uintptr
 	work  *Work // of the goroutine that made it, if that worked for the program
@@ -50,14 +50,9 @@ func Here() Place {
 	}
 	calls := make([]uintptr, most)
 	calls = calls[:runtime.Callers(3, calls)]
-	on, ok := behalf.Load(goroutine())
-	if !ok {
-		return Place{calls: calls}
-	}
-	if on.(*Work) == nil {
-		return Place{}
-	}
-	return Place{calls, on.(*Work)}
+	work, _ := behalf.Load(goroutine())
+	by, _ := work.(*Work)
+	return Place{calls, by}
 }
 
 // behalf has the work that each goroutine of For does, by goroutine.
@@ -71,21 +66,31 @@ func For(w *Work, do func()) {
 		return
 	}
 	own := goroutine()
-	if before, nested := behalf.Swap(own, w); nested {
-		defer behalf.Store(own, before)
-	} else {
-		defer behalf.Delete(own)
-	}
+	behalf.Store(own, w)
+	defer behalf.Delete(own)
 	do()
 }
 
 // Shared runs do, in which objects are made for all connections of a device. The one that comes first makes them, and
-// may be closed long before the last one: that one, which is reported itself, keeps them.
-func Shared(do func()) { For(nil, do) }
+// may be closed long before the last one: that one, which is reported itself, keeps them. It is found among the calls.
+func Shared(do func()) { do() }
+
+// isShared reports whether the calls went through Shared.
+func (p Place) isShared() bool {
+	for frames := runtime.CallersFrames(p.calls); ; {
+		f, more := frames.Next()
+		if f.Function == module+"rdma/internal/made.Shared" {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
 
 // Made says where an object was made and by which function of this module's, or that nobody in particular made it.
 func (p Place) Made() string {
-	if len(p.calls) == 0 {
+	if p.isShared() {
 		return "shared by the IDs and connections of its device, and gone with the last of them"
 	}
 	place, by := p.find()

@@ -83,22 +83,20 @@ func (p *Path) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]
 
 // Poll records polls that found something.
 func (p *Path) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
-	begin := p.r.since()
-	n := p.inner.Poll(cq, wcs)
-	if n > 0 && int(n) <= len(wcs) {
-		p.Polled(cq, wcs[:n], begin)
-	}
-	return n
+	return p.poll(cq, wcs, p.inner.Poll)
 }
 
 // PollExtended is Poll, by the functions of extended completion queues if the path below has them.
 func (p *Path) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 {
-	extended, ok := p.inner.(datapath.Extended)
-	if !ok {
-		return p.Poll(cq, wcs)
+	if q, ok := p.inner.(datapath.Queue); ok {
+		return p.poll(cq, wcs, q.PollExtended)
 	}
+	return p.Poll(cq, wcs)
+}
+
+func (p *Path) poll(cq *ibv.CQ, wcs []ibv.WC, do func(*ibv.CQ, []ibv.WC) int32) int32 {
 	begin := p.r.since()
-	n := extended.PollExtended(cq, wcs)
+	n := do(cq, wcs)
 	if n > 0 && int(n) <= len(wcs) {
 		p.Polled(cq, wcs[:n], begin)
 	}

@@ -61,7 +61,8 @@ func main() {
 	set.BoolVar(&o.counted, "counted", false,
 		"the guest's clock counts instructions: what is measured does not depend on the load of this machine")
 	set.BoolVar(&o.pair, "pair", false,
-		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
+		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1; when one "+
+			"fails, both end")
 	set.StringVar(&o.nvdimm, "nvdimm", "",
 		"FILE whose content is persistent memory of the guest, /dev/pmem0; the guest does not change it")
 	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
@@ -248,8 +249,11 @@ func programs(ctx context.Context, o options, dir string, args []string, log vm.
 		}
 		all = append(all, built...)
 	}
-	for i := range all {
+	for i, p := range all {
 		all[i].Env = o.env
+		if o.pair && strings.HasSuffix(p.Host, ".test") { // the next test would wait for the other guest
+			all[i].Args = slices.Insert(slices.Clone(p.Args), 0, "-test.failfast")
+		}
 	}
 	return all, nil
 }

@@ -33,7 +33,13 @@ func TestPrograms(t *testing.T) {
 		assert.Equal(t, vm.Program{Name: "tool", Host: file, Args: c.want, Env: []string{"A=b"}, Timeout: time.Second},
 			all[0])
 	}
-	_, err := programs(t.Context(), options{}, t.TempDir(), []string{"./not/there"}, nil)
+	test := file + ".test"
+	require.NoError(t, os.WriteFile(test, nil, 0o755))
+	all, err := programs(t.Context(), options{pair: true}, t.TempDir(), []string{test, file, "-x"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"-test.failfast", "-x"}, all[0].Args)
+	assert.Equal(t, []string{"-x"}, all[1].Args)
+	_, err = programs(t.Context(), options{}, t.TempDir(), []string{"./not/there"}, nil)
 	assert.ErrorContains(t, err, "go list ./not/there")
 	_, err = programs(t.Context(), options{}, t.TempDir(), []string{"../../wire"}, nil)
 	assert.EqualError(t, err, "no tests and no programs in ../../wire")

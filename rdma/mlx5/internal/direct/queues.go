@@ -44,7 +44,7 @@ func New(env func(string) (value string, set bool), atomics bool) *Queues {
 }
 
 // CQ is the path of a completion queue.
-func (d *Queues) CQ(c *ibv.CQ) (datapath.Own, error) {
+func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
 	out := new(mlx5dv.CQ)
 	obj := &mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_CQ); err != nil {
@@ -59,7 +59,7 @@ func (d *Queues) CQ(c *ibv.CQ) (datapath.Own, error) {
 
 // SRQ is the path of a shared receive queue. XRC's and those with tag matching are refused: mlx5dv_init_obj does not
 // say under which index their completions come.
-func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Own, error) {
+func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Queue, error) {
 	if kind != ibv.SRQT_BASIC {
 		return nil, unable("ibv_create_srq_ex", "the data path in Go has basic shared receive queues alone")
 	}
@@ -76,7 +76,7 @@ func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Ow
 }
 
 // QP is the path of a queue pair. cap is what ibv_create_qp has returned.
-func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Own, error) {
+func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Queue, error) {
 	if reason := kinds[c.QPType]; reason != "" {
 		return nil, unable("ibv_create_qp", reason)
 	}
@@ -224,6 +224,9 @@ func (refusing) PostSRQRecv(*ibv.SRQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 {
 func (refusing) PostWQRecv(*ibv.WQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32   { return eopnotsupp }
 func (refusing) Poll(*ibv.CQ, []ibv.WC) int32                                  { return -1 }
 func (refusing) Arm(*ibv.CQ, bool) int32                                       { return eopnotsupp }
+func (refusing) PollExtended(*ibv.CQ, []ibv.WC) int32                          { return -1 }
+func (refusing) PostOne(*ibv.SendWR) bool                                      { return false }
+func (refusing) Held(*lock.Lock)                                               {}
 func (refusing) Reset()                                                        {}
 func (refusing) Event()                                                        {}
 

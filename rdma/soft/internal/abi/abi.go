@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package abi makes functions with Go types out of functions of C: it decodes the registers of [runtime.Func], and
-// encodes results.
+// Package abi adapts Go functions to the C calling convention of [runtime.Func]: it decodes arguments from registers
+// and encodes results.
 //
-// A pointer of C is an [ibv.Ptr] and stays an address until the function has checked it: what a program passes may be
-// no memory at all, and a Go pointer to such a place would end the process when the stack grows.
+// C pointers are [ibv.Ptr] values and stay addresses until the function has checked them: a program may pass any
+// address, and an invalid Go pointer would crash the process when the stack grows.
 package abi
 
 import (
@@ -17,40 +17,38 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Value is what a register holds: a number, an enumeration, or an ibv.Ptr. An argument has the lowest bits of its
-// register, whatever C left in the others; a negative result fills the register with its sign.
+// Value is a type that fits in a register: a number, an enumeration, or an ibv.Ptr. An argument uses the low bits of
+// its register, whatever C left in the others; a negative result is sign-extended.
 type Value interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint | ~uintptr
 }
 
-// Address is what an object is named by: a register, or a pointer of C.
+// Address identifies an object: a register, or a C pointer.
 type Address interface{ ~uint64 | ~uintptr }
 
 // Args are the registers of a call.
 type Args []uint64
 
-// Failure is −1, as functions return it that set errno.
+// Failure is −1, the result of functions that set errno.
 const Failure = ^uint64(0)
 
-// How functions answer.
-
-// Number is for functions that return the number of an error.
+// Number adapts a function that returns an errno.
 func Number(f func(Args) runtime.Errno) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return uint64(f(a)), 0 }
 }
 
-// Status is for functions that return 0, or −1 and errno.
+// Status adapts a function that returns 0, or −1 and sets errno.
 func Status(f func(Args) runtime.Errno) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return status(f(a)) }
 }
 
-// Waiting is a function that may have to wait, and returns 0, or −1 and errno.
+// Waiting is a function that may block, and returns 0, or −1 and sets errno.
 type Waiting struct {
-	InGo    runtime.Func // it waits in Go
-	Outside runtime.Func // its thread waits outside Go
+	InGo    runtime.Func // its goroutine waits
+	Outside runtime.Func // its thread waits in C
 }
 
-// Again is for functions that begin anew after they have waited.
+// Again adapts a function that restarts after it has waited.
 func Again(f func(Args, *nap.Waiter) runtime.Errno) Waiting {
 	return Waiting{
 		InGo: Status(func(a Args) runtime.Errno { return f(a, nil) }),
@@ -60,12 +58,12 @@ func Again(f func(Args, *nap.Waiter) runtime.Errno) Waiting {
 	}
 }
 
-// InSteps is for functions that go on after they have waited.
+// InSteps adapts a function that continues after it has waited.
 func InSteps(f func(Args) nap.Try) Waiting {
 	return Waiting{InGo: Status(func(a Args) runtime.Errno { return f(a)(nil) }), Outside: outside(f)}
 }
 
-// outside is for functions whose threads wait outside Go. The registers stay as they are until the call is over.
+// outside adapts a function whose thread waits in C. The registers are unchanged until the call ends.
 func outside(f func(Args) nap.Try) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
 		try := f(a)
@@ -84,23 +82,23 @@ func status(errno runtime.Errno) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// Void is for functions that return nothing; errno may say that they did nothing.
+// Void adapts a function without a result. The errno tells the caller in Go about a failure.
 func Void(f func(Args) runtime.Errno) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return 0, f(a) }
 }
 
-// Result is for functions whose result says everything.
+// Result adapts a function that does not set errno.
 func Result[R Value](f func(Args) R) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return uint64(f(a)), 0 }
 }
 
-// Constant is for functions that always answer the same.
+// Constant returns a function that always returns r.
 func Constant[R Value](r R) runtime.Func {
 	return func([]uint64) (uint64, runtime.Errno) { return uint64(r), 0 }
 }
 
-// Guarded lets a function panic, and not end the process, where memory that its caller names is not there: it may have
-// the fabric's lock.
+// Guarded turns a fault in the caller's memory into a panic instead of a crash, because the function may hold the
+// fabric's lock.
 func Guarded(f runtime.Func) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -108,7 +106,7 @@ func Guarded(f runtime.Func) runtime.Func {
 	}
 }
 
-// Of is for functions of an object, which the first register names. One that is not there is EINVAL.
+// Of adapts a function of the object in the first register. It returns EINVAL if there is no such object.
 func Of[O any](find func(address uint64) *O, f func(*O, Args) runtime.Errno) func(Args) runtime.Errno {
 	return func(a Args) runtime.Errno {
 		o := find(a[0])
@@ -119,7 +117,7 @@ func Of[O any](find func(address uint64) *O, f func(*O, Args) runtime.Errno) fun
 	}
 }
 
-// TryOf is Of of functions that may have to wait.
+// TryOf is Of for functions that may block.
 func TryOf[O any](find func(address uint64) *O, f func(*O, Args) nap.Try) func(Args) nap.Try {
 	return func(a Args) nap.Try {
 		o := find(a[0])
@@ -130,7 +128,7 @@ func TryOf[O any](find func(address uint64) *O, f func(*O, Args) nap.Try) func(A
 	}
 }
 
-// List is the n values at an address: none where there are more than most, or where there is no address.
+// List returns the n values at an address. It fails if n exceeds most, or if n > 0 and the address is NULL.
 func List[T any](p ibv.Ptr[T], n uint64, most int) (list []T, ok bool) {
 	if n > uint64(most) || n > 0 && p == 0 {
 		return nil, false
@@ -141,8 +139,8 @@ func List[T any](p ibv.Ptr[T], n uint64, most int) (list []T, ok bool) {
 	return mem.List[T](uint64(p), int(n)), true
 }
 
-// Text is a string of C without its NUL. One that is longer than most bytes is no string, and neither is NULL. Nothing
-// behind the NUL is read.
+// Text returns a C string without its NUL. It fails for NULL, and for strings longer than most bytes. It reads nothing
+// after the NUL.
 func Text(p ibv.Ptr[byte], most int) (s string, ok bool) {
 	if p == 0 {
 		return "", false

@@ -14,10 +14,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// all is what C may leave in the bits of a register that an argument does not have.
+// all is garbage in the register bits above an argument.
 const all = 0xdead_beef_0000_0000
 
-// TestArguments: an argument is the lowest bits of its register, with their sign.
+// TestArguments: an argument is the low bits of its register, with sign.
 func TestArguments(t *testing.T) {
 	var got []any
 	f := Number(Take6(func(a int32, b uint32, c int8, d uint8, e uint16, f uint64) runtime.Errno {
@@ -27,7 +27,7 @@ func TestArguments(t *testing.T) {
 	f(Args{all | 0xffff_fffe, all | 0xffff_fffe, all | 0x180, all | 0x101, all | 0x1_0002, all | 1})
 	assert.Equal(t, []any{int32(-2), uint32(0xffff_fffe), int8(-128), uint8(1), uint16(2), uint64(all | 1)}, got)
 
-	f(Args{math.MaxUint64, 0, 0x7f, 0, 0, 0}) // as Go calls with −1
+	f(Args{math.MaxUint64, 0, 0x7f, 0, 0, 0}) // −1 as passed by Go
 	assert.Equal(t, []any{int32(-1), uint32(0), int8(127), uint8(0), uint16(0), uint64(0)}, got)
 }
 
@@ -79,7 +79,7 @@ func TestEveryArity(t *testing.T) {
 	}
 }
 
-// TestPointers: an address stays what the program passed, and is looked at by nobody.
+// TestPointers: an address is passed on unchanged and not dereferenced.
 func TestPointers(t *testing.T) {
 	f := Func1(func(p ibv.Ptr[uint64]) (ibv.Ptr[uint64], runtime.Errno) { return p, 0 })
 	for _, address := range []uint64{0, 1, 4095, math.MaxUint32} {
@@ -91,7 +91,7 @@ func TestPointers(t *testing.T) {
 	assert.EqualValues(t, 7, *word)
 }
 
-// TestResults: how functions say that they failed.
+// TestResults checks how failures are encoded.
 func TestResults(t *testing.T) {
 	type answer struct {
 		result uint64
@@ -109,7 +109,7 @@ func TestResults(t *testing.T) {
 	for _, f := range []runtime.Func{Number(works), Status(works), Void(works)} {
 		assert.Zero(t, of(f))
 	}
-	// A negative number has its sign in the whole register, and an unsigned one has nothing above itself.
+	// Negative results are sign-extended, unsigned ones zero-extended.
 	assert.Equal(t, answer{math.MaxUint64, 0}, of(Constant(int32(-1))))
 	assert.Equal(t, answer{math.MaxUint32, 0}, of(Constant(uint32(math.MaxUint32))))
 	assert.Equal(t, answer{math.MaxUint64 - uint64(syscall.EINVAL) + 1, 0},
@@ -118,8 +118,8 @@ func TestResults(t *testing.T) {
 		of(Func0(func() (int32, runtime.Errno) { return -3, syscall.EIO })))
 }
 
-// TestNoObject: a function of an object that is not there is not called.
-func TestNoObject(t *testing.T) {
+// TestMissingObject: a function is not called without its object.
+func TestMissingObject(t *testing.T) {
 	object := new(int)
 	find := func(address uint64) *int {
 		if address == 5 {
@@ -140,7 +140,7 @@ func TestNoObject(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-// TestList: no more than there may be, and nothing at NULL.
+// TestList: the length is limited, and NULL is not read.
 func TestList(t *testing.T) {
 	of := &[4]uint16{1, 2, 3, 4}
 	p := ibv.PtrTo(&of[0])
@@ -155,14 +155,14 @@ func TestList(t *testing.T) {
 		assert.False(t, ok, bad)
 		assert.Nil(t, list)
 	}
-	for _, none := range []ibv.Ptr[uint16]{0, 1, p} { // whatever the address is
+	for _, none := range []ibv.Ptr[uint16]{0, 1, p} { // any address is valid for 0 values
 		list, ok = List(none, 0, 3)
 		assert.True(t, ok)
 		assert.Empty(t, list)
 	}
 }
 
-// TestText: a string ends with its NUL, which has to come in time.
+// TestText: a string must end with NUL within the limit.
 func TestText(t *testing.T) {
 	of := func(s string, most int) (string, bool) {
 		b := append([]byte(s), 0)

@@ -7,9 +7,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The functions here differ in the number of arguments alone.
+// The functions in this file differ only in the number of arguments.
 
-// Func0 to Func6 are for functions that return a value and errno.
+// Func0 to Func6 adapt functions that return a value and an errno.
 func Func0[R Value](f func() (R, runtime.Errno)) runtime.Func {
 	return func([]uint64) (uint64, runtime.Errno) {
 		r, errno := f()
@@ -59,7 +59,7 @@ func Func6[A, B, C, D, E, F, R Value](f func(A, B, C, D, E, F) (R, runtime.Errno
 	}
 }
 
-// Take1 to Take6 are for functions with one result, which a function that says how they answer encodes.
+// Take1 to Take6 adapt functions with one result, which Number, Status or another function encodes.
 func Take1[A Value, R any](f func(A) R) func(Args) R {
 	return func(a Args) R { return f(A(a[0])) }
 }
@@ -84,7 +84,7 @@ func Take6[A, B, C, D, E, F Value, R any](f func(A, B, C, D, E, F) R) func(Args)
 	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4]), F(a[5])) }
 }
 
-// Wait2 and Wait3 are for functions that may have to wait.
+// Wait2 and Wait3 adapt functions that may block.
 func Wait2[A, B Value](f func(A, B, *nap.Waiter) runtime.Errno) func(Args, *nap.Waiter) runtime.Errno {
 	return func(a Args, w *nap.Waiter) runtime.Errno { return f(A(a[0]), B(a[1]), w) }
 }
@@ -93,7 +93,7 @@ func Wait3[A, B, C Value](f func(A, B, C, *nap.Waiter) runtime.Errno) func(Args,
 	return func(a Args, w *nap.Waiter) runtime.Errno { return f(A(a[0]), B(a[1]), C(a[2]), w) }
 }
 
-// After0 to After4 are for functions of an object that has been found: they decode the registers behind it.
+// After0 to After4 adapt functions of an object that was looked up. They decode the registers after it.
 func After0[O, R any](f func(*O) R) func(*O, Args) R {
 	return func(o *O, _ Args) R { return f(o) }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package clock has the time and the timers of a fabric. A real clock is the process's. A virtual one stands still
-// while programs are at work, and costs no time: it goes on to the next timer when nobody has anything to do.
+// Package clock implements the time and the timers of a fabric. A real clock follows the process's clock. A virtual
+// clock stands still while programs run, and advances to the next timer, without waiting, when all of them wait.
 package clock
 
 import (
@@ -10,38 +10,37 @@ import (
 	"time"
 )
 
-// Clock is when timers are due, in nanoseconds since it was made. One caller at a time uses it: all methods are called
-// with the fabric's lock, but for IsVirtual.
+// Clock schedules timers, in nanoseconds since Init. All methods except IsVirtual require the fabric's lock.
 type Clock struct {
 	virtual bool
-	now     int64 // of a virtual clock
+	now     int64 // virtual clock only
 	start   time.Time
 	count   uint64
-	timers  []timer // the first one is due first
-	due     func()  // of a real clock: called without a lock when the first timer is due
+	timers  []timer // sorted by time
+	due     func()  // real clock only: called without a lock when the first timer expires
 	wake    *time.Timer
-	waiting []Nudger // with a virtual clock, waits for events until there is a timer
+	waiting []Nudger // virtual clock only: waits to wake when a timer is set
 }
 
-// Nudger is a wait outside the fabric's calls, which Nudge has look again.
+// Nudger is a wait outside the fabric's calls. Nudge makes it check again.
 type Nudger interface{ Nudge() }
 
 type timer struct {
 	due   int64
-	count uint64 // timers that are due at once fire in the order in which they were set
+	count uint64 // orders timers with the same time
 	fire  func()
 }
 
-// Init starts the clock. A real one calls due, without any lock, when the first of its timers is due. Due then takes
-// the lock and calls Elapse and Arm.
+// Init starts the clock. A real clock calls due, without a lock, when its first timer expires. due then takes the lock
+// and calls Elapse and Arm.
 func (c *Clock) Init(virtual bool, due func()) {
 	*c = Clock{virtual: virtual, start: time.Now(), due: due}
 }
 
-// IsVirtual says whether the clock stands still while programs are at work. That does not change, so it needs no lock.
+// IsVirtual reports whether the clock is virtual. This never changes, so it needs no lock.
 func (c *Clock) IsVirtual() bool { return c.virtual }
 
-// Now is the time since Init.
+// Now returns the time since Init.
 func (c *Clock) Now() int64 {
 	if c.virtual {
 		return c.now
@@ -49,7 +48,7 @@ func (c *Clock) Now() int64 {
 	return int64(time.Since(c.start))
 }
 
-// Wall is the time of the wall clock in nanoseconds. That of a virtual clock began with the epoch.
+// Wall returns the wall clock time in nanoseconds. A virtual clock starts at the epoch.
 func (c *Clock) Wall() int64 {
 	if c.virtual {
 		return c.now
@@ -57,7 +56,7 @@ func (c *Clock) Wall() int64 {
 	return time.Now().UnixNano()
 }
 
-// After fires a function after a time, unless Cancel comes first.
+// After calls fire after a time, unless Cancel is called before.
 func (c *Clock) After(d time.Duration, fire func()) (number uint64) {
 	c.count++
 	now := c.Now()
@@ -79,12 +78,12 @@ func (c *Clock) After(d time.Duration, fire func()) (number uint64) {
 	return t.count
 }
 
-// Cancel takes back a timer that may have fired.
+// Cancel removes a timer. The timer may have fired.
 func (c *Clock) Cancel(number uint64) {
 	c.timers = slices.DeleteFunc(c.timers, func(t timer) bool { return t.count == number })
 }
 
-// Arm lets the process's own timer go off when the first timer is due.
+// Arm sets the process's timer to the first timer.
 func (c *Clock) Arm() {
 	if c.virtual || len(c.timers) == 0 {
 		return
@@ -97,7 +96,7 @@ func (c *Clock) Arm() {
 	c.wake.Reset(d)
 }
 
-// Elapse fires what is due until then, and calls work behind each.
+// Elapse fires the timers that expire by until, and calls work after each.
 func (c *Clock) Elapse(until int64, work func()) {
 	for len(c.timers) > 0 && c.timers[0].due <= until {
 		t := c.timers[0]
@@ -113,7 +112,7 @@ func (c *Clock) Elapse(until int64, work func()) {
 	}
 }
 
-// Step lets a virtual clock go on to the next timer, as Elapse does, and says whether there was one.
+// Step advances a virtual clock to the next timer, like Elapse, and reports whether there was one.
 func (c *Clock) Step(work func()) bool {
 	if !c.virtual || len(c.timers) == 0 {
 		return false
@@ -122,8 +121,8 @@ func (c *Clock) Step(work func()) bool {
 	return true
 }
 
-// Await is called for a wait for events elsewhere. A virtual clock goes on, now or when there is a timer, because the
-// wait looks again.
+// Await registers a wait for events elsewhere. A virtual clock advances, now or when a timer is set, because the wait
+// then checks again.
 func (c *Clock) Await(w Nudger) {
 	switch {
 	case !c.virtual:

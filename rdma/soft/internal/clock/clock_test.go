@@ -13,8 +13,8 @@ type nudges int
 
 func (n *nudges) Nudge() { *n++ }
 
-// TestVirtual: timers fire in the order in which they are due, and of those that are due at once the first one set is
-// first; each is at its own time, and none that was cancelled fires.
+// TestVirtual: timers fire in the order of their times, and timers with the same time in the order they were set. Each
+// sees its own time. Canceled timers do not fire.
 func TestVirtual(t *testing.T) {
 	var c Clock
 	c.Init(true, nil)
@@ -41,7 +41,7 @@ func TestVirtual(t *testing.T) {
 	assert.EqualValues(t, 10, c.Now(), "and not back")
 }
 
-// TestAwait: a wait is nudged when there is a timer, once.
+// TestAwait: a wait is nudged once, when a timer is set.
 func TestAwait(t *testing.T) {
 	var c Clock
 	c.Init(true, nil)
@@ -57,12 +57,12 @@ func TestAwait(t *testing.T) {
 	assert.EqualValues(t, 2, n)
 }
 
-// TestReal: a real clock tells when the first timer is due, also if that is set last.
+// TestReal: a real clock calls due for the earliest timer, even if it was set last.
 func TestReal(t *testing.T) {
 	var c Clock
 	due := make(chan struct{}, 1)
 	c.Init(false, func() { due <- struct{}{} })
-	c.After(time.Hour, func() { t.Error("not yet") })
+	c.After(time.Hour, func() { t.Error("fired too early") })
 	fired := false
 	c.After(time.Millisecond, func() { fired = true })
 	<-due

@@ -16,13 +16,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Address families as Linux numbers them.
+// Address families, numbered as on Linux.
 const (
 	afInet  = 2
 	afInet6 = 10
 )
 
-// readAddress is an address of C's; not valid where it is none of IP.
+// readAddress reads a C address. The result is invalid if it is not an IP address.
 func readAddress(s *rdmacm.Sockaddr) netip.AddrPort {
 	if s == nil {
 		return netip.AddrPort{}
@@ -40,7 +40,7 @@ func readAddress(s *rdmacm.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// scopeOf is the network interface that C's address names, if it is a link-local one, or 0.
+// scopeOf returns the interface index of a link-local C address, or 0.
 func scopeOf(s *rdmacm.Sockaddr) uint32 {
 	if !isLinkLocal(readAddress(s).Addr()) {
 		return 0
@@ -48,10 +48,10 @@ func scopeOf(s *rdmacm.Sockaddr) uint32 {
 	return (*rdmacm.SockaddrIn6)(unsafe.Pointer(s)).Sin6ScopeID
 }
 
-// isLinkLocal reports whether an address means something on one network interface alone.
+// isLinkLocal reports whether an address is valid only on one network interface.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// zoneIndex returns the index of the network interface that a zone names, or 0 if there is none.
+// zoneIndex returns the index of a zone's network interface, or 0.
 func zoneIndex(zone string) uint32 {
 	if i, err := net.InterfaceByName(zone); err == nil {
 		return uint32(i.Index)
@@ -60,8 +60,8 @@ func zoneIndex(zone string) uint32 {
 	return uint32(n)
 }
 
-// writeAddress is readAddress the other way round, and gives the length of what it wrote. Scope is the interface of a
-// link-local address.
+// writeAddress is the inverse of readAddress, and returns the length written. scope is the interface of a link-local
+// address.
 func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort, scope uint32) uint32 {
 	*s = rdmacm.SockaddrStorage{}
 	port := uint16(ibv.ToBE16(a.Port()))
@@ -79,10 +79,10 @@ func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort, scope uint32) uin
 	return uint32(unsafe.Sizeof(*in))
 }
 
-// addressAt is readAddress of an argument.
+// addressAt reads the address in an argument.
 func addressAt(p ibv.Ptr[rdmacm.Sockaddr]) netip.AddrPort { return readAddress(p.Deref()) }
 
-// portNumberOf is for rdma_get_src_port and rdma_get_dst_port.
+// portNumberOf implements rdma_get_src_port and rdma_get_dst_port.
 func portNumberOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	return abi.Result(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) ibv.BE16 {
 		if id := device.Find[identifier](of); id != nil {
@@ -92,8 +92,8 @@ func portNumberOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	}))
 }
 
-// isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of
-// which Linux says ENODEV, too.
+// isNative reports whether an argument is an AF_IB address. No RoCE device has one, so both Linux and this backend
+// return ENODEV.
 func isNative(p ibv.Ptr[rdmacm.Sockaddr]) bool {
 	return p != 0 && p.Deref().SAFamily == rdmacm.AF_IB
 }
@@ -112,7 +112,7 @@ func loopback(four bool) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// writeNative writes a GID and a port as an address of InfiniBand's own, and gives its length.
+// writeNative writes a GID and a port as an AF_IB address, and returns its length.
 func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.PortSpace) uint32 {
 	*to = rdmacm.SockaddrStorage{}
 	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
@@ -126,7 +126,7 @@ func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.Port
 	return uint32(unsafe.Sizeof(*native))
 }
 
-// copyAddress copies an address of hints, whatever it is of, and gives its length.
+// copyAddress copies an address of any family from hints, and returns its length.
 func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
 	if a := readAddress(from.Deref()); a.IsValid() {
 		return writeAddress(to, a, scopeOf(from.Deref()))

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// addrInfo is an answer of rdma_getaddrinfo, with its addresses.
+// addrInfo is a result of rdma_getaddrinfo with its addresses.
 type addrInfo struct {
 	cm     *Manager
 	record *addrInfoRecord
@@ -26,15 +26,15 @@ type addrInfoRecord struct {
 	source, to rdmacm.SockaddrStorage
 }
 
-// Errors of getaddrinfo(3), as the GNU C library numbers them.
+// Errors of getaddrinfo(3), numbered as in the GNU C library.
 const (
 	noName    = -2
 	noFamily  = -6
 	noService = -8
 )
 
-// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services
-// numbers: it asks nobody.
+// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices; services are
+// numbers. It queries no name service.
 func (c *Manager) getAddrInfo(node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo],
 	to ibv.Ptr[ibv.Ptr[rdmacm.AddrInfo]]) (int32, runtime.Errno) {
 	if node == 0 && service == 0 && hints == 0 || to == 0 {
@@ -59,14 +59,14 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 	if hinted != 0 {
 		hints = *hinted.Deref()
 	}
-	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
+	if hints.AiFlags&rdmacm.RAI_SA != 0 { // needs InfiniBand subnet administration
 		return nil, 0, syscall.EOPNOTSUPP
 	}
 	var own netip.AddrPort
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
 	const gid = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
 	native := hints.AiFamily == rdmacm.AF_IB && hints.AiFlags&gid == gid && (node != 0 || service != 0)
-	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // otherwise it says nothing of names
+	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // AF_IB does not affect names otherwise
 		if hints.AiFamily = 0; native {
 			hints.AiFamily = afInet6
 		}
@@ -120,7 +120,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 	return record, 0, 0
 }
 
-// lookup finds what a node and a service stand for.
+// lookup resolves a node and a service.
 func (c *Manager) lookup(node, service ibv.Ptr[byte], family int32, passive, numeric bool) (a netip.AddrPort,
 	code int) {
 	port := uint64(0)
@@ -162,7 +162,7 @@ func (c *Manager) lookup(node, service ibv.Ptr[byte], family int32, passive, num
 	return netip.AddrPortFrom(ip, uint16(port)), 0
 }
 
-// cString is a string of C's. Names of nodes and services are not long.
+// cString reads a C string, which is short for nodes and services.
 func cString(p ibv.Ptr[byte]) string {
 	s, _ := abi.Text(p, 1023)
 	return s
@@ -182,20 +182,19 @@ func freeAddrInfo(of ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
 	return 0
 }
 
-// resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all
-// the same.
+// resolveAddrInfo is rdma_resolve_addrinfo. The answer is available at once, but is still announced by an event.
 func resolveAddrInfo(id *identifier, node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
 	if id.looking {
 		return syscall.EBUSY
 	}
-	if hints != 0 && hints.Deref().AiFlags&rdmacm.RAI_SA != 0 { // there is no subnet administration
+	if hints != 0 && hints.Deref().AiFlags&rdmacm.RAI_SA != 0 { // needs InfiniBand subnet administration
 		return syscall.EOPNOTSUPP
 	}
 	record, code, errno := id.cm.resolve(node, service, hints)
 	switch {
 	case errno != 0:
 		return errno
-	case code != 0: // which is what librdmacm makes of it
+	case code != 0: // mapped as in librdmacm
 		return runtime.Errno(-code)
 	}
 	id.looking, id.addresses = true, record

@@ -15,16 +15,16 @@ type channel struct {
 	events device.Events[*event]
 }
 
-// event is one that waits to be taken.
+// event is a queued event.
 type event struct {
-	id      *identifier // whose; of a request, the listener
+	id      *identifier // of a request, the listener
 	kind    rdmacm.CMEventType
 	status  int32
-	request *identifier // that came in
+	request *identifier // the new identifier, for a request
 	conn    rdmacm.ConnParam
 	ud      rdmacm.UDParam
 	private []byte
-	group   *group // of multicast
+	group   *group // for multicast events
 	arg     uint64
 }
 
@@ -44,16 +44,16 @@ func (c *Manager) newEventChannel() (*channel, runtime.Errno) {
 	return ch, 0
 }
 
-// push tells the program of an identifier of an event.
+// push queues an event for the identifier's program.
 func (id *identifier) push(e *event) {
-	if id.gone || id.channel == nil { // a request that the program has not taken
+	if id.gone || id.channel == nil { // destroyed, or an undelivered request
 		return
 	}
 	e.id = id
 	id.channel.events.Push(e)
 }
 
-// tell is push of an event without parameters.
+// tell queues an event without parameters.
 func (id *identifier) tell(kind rdmacm.CMEventType, status int32) {
 	id.push(&event{kind: kind, status: status})
 }

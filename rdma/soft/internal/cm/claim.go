@@ -12,23 +12,23 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Several processes may have the address of a device. Requests to connect then come to any one of them, and it passes
-// each on to the process that has the port. So a port that is bound by name, or that is listened at, is claimed: at
-// each of the addresses that the identifier has. Identifiers of one process have a claim together.
+// Several processes may share the address of a device. A connection request then arrives at any one of them, which
+// passes it on to the process that owns the port. Therefore explicitly bound ports and listening ports are claimed, at
+// each address of the identifier. The identifiers of one process share a claim.
 
-// claimKey is a port of an address; of the zero Addr, of all addresses.
+// claimKey is a port of an address, or of all addresses with the zero Addr.
 type claimKey struct {
 	port portKey
 	ip   netip.Addr
 }
 
 type claim struct {
-	key    claimKey
-	uses   int
-	giveUp func()
+	key     claimKey
+	uses    int
+	release func()
 }
 
-// claimPort makes sure that no other process has the identifier's port.
+// claimPort claims the identifier's port against other processes.
 func (id *identifier) claimPort() runtime.Errno {
 	if id.claim != nil {
 		return 0
@@ -39,11 +39,11 @@ func (id *identifier) claimPort() runtime.Errno {
 	}
 	have := c.claims[key]
 	if have == nil {
-		giveUp, errno := c.claimAt(key)
+		release, errno := c.claimAt(key)
 		if errno != 0 {
 			return errno
 		}
-		have = &claim{key: key, giveUp: giveUp}
+		have = &claim{key: key, release: release}
 		c.claims[key] = have
 	}
 	have.uses++
@@ -51,22 +51,22 @@ func (id *identifier) claimPort() runtime.Errno {
 	return 0
 }
 
-// dropClaim gives the claim up, unless others of the process have it, too.
+// dropClaim releases the claim unless other identifiers of the process use it.
 func (id *identifier) dropClaim() {
 	have := id.claim
 	if id.claim = nil; have == nil {
 		return
 	}
 	if have.uses--; have.uses == 0 {
-		have.giveUp()
+		have.release()
 		delete(id.cm.claims, have.key)
 	}
 }
 
-// claimAt claims a port of all devices, or of the one that has the address.
-func (c *Manager) claimAt(key claimKey) (giveUp func(), errno runtime.Errno) {
+// claimAt claims a port of all devices, or of the one with the address.
+func (c *Manager) claimAt(key claimKey) (release func(), errno runtime.Errno) {
 	var ends []func()
-	giveUp = func() {
+	release = func() {
 		for _, end := range ends {
 			end()
 		}
@@ -74,7 +74,7 @@ func (c *Manager) claimAt(key claimKey) (giveUp func(), errno runtime.Errno) {
 	for _, d := range c.Present() {
 		claims, err := d.Claim(key.ip, serviceID(key.port.space, key.port.number))
 		if err != nil {
-			giveUp()
+			release()
 			if errno := runtime.Errno(0); errors.As(err, &errno) {
 				return nil, errno
 			}
@@ -84,11 +84,11 @@ func (c *Manager) claimAt(key claimKey) (giveUp func(), errno runtime.Errno) {
 			ends = append(ends, one.Close)
 		}
 	}
-	return giveUp, 0
+	return release, 0
 }
 
-// passOn gives a request that nobody here listens for to the process that does, and says whether there is one. What
-// takes the request back goes there, too: it does not say which request it means but by its sender's number.
+// passOn passes a request for a port without a local listener to the process that claimed it, and reports whether there
+// is one. A REJ that withdraws the request follows it, because it identifies the request only by its sender's ID.
 func (c *Manager) passOn(at *device.Device, m *message.MAD) bool {
 	sender := peerKey{m.From.Link, m.LocalID}
 	switch m.Attribute {

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 )
 
-// endpoint makes a synchronous identifier by the functions of C alone.
+// endpoint creates a synchronous identifier through the C functions.
 func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ibv.QPType, attr *ibv.QPInitAttr) *rdmacm.CMID {
 	hints := &rdmacm.AddrInfo{AiFlags: flags, AiPortSpace: rdmacm.PS_TCP, AiQPType: kind}
 	info, id := new(ibv.Ptr[rdmacm.AddrInfo]), new(ibv.Ptr[rdmacm.CMID])
@@ -30,8 +30,8 @@ func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ib
 	return id.Deref()
 }
 
-// TestSynchronousIdentifiers is a server and a client as the man pages have them: calls wait, requests come with a
-// queue pair and its completion queues, and what was made is gone with the identifier.
+// TestSynchronousIdentifiers runs a server and a client as in the man pages: calls block, requests arrive with a queue
+// pair and completion queues, and destroying the identifier destroys them.
 func TestSynchronousIdentifiers(t *testing.T) {
 	r := newRig(t, device.Options{})
 	before := r.fabric.Resources()
@@ -86,7 +86,7 @@ func TestSynchronousIdentifiers(t *testing.T) {
 	assert.Equal(t, before, r.fabric.Resources())
 }
 
-// channel makes an event channel, and next takes an event from it.
+// eventChannel creates an event channel.
 func (r *rig) eventChannel() *rdmacm.EventChannel {
 	ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
 	require.NoError(r.t, err)
@@ -100,7 +100,7 @@ func (r *rig) identifier(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.C
 	return id.Deref()
 }
 
-// at is an address of C's.
+// sockaddr returns a C address.
 func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
 	in := &outside[rdmacm.SockaddrIn](r, 1)[0]
 	in.SinFamily, in.SinPort = afInet, uint16(ibv.ToBE16(port))
@@ -108,7 +108,7 @@ func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
 	return (*rdmacm.Sockaddr)(unsafe.Pointer(in))
 }
 
-// TestDestroyWaitsForAcknowledgements: an identifier does not go while the program has an event of it.
+// TestDestroyWaitsForAcknowledgements: destroying an identifier waits until its events are acknowledged.
 func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	r := newRig(t, device.Options{})
 	ch := r.eventChannel()
@@ -120,7 +120,7 @@ func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	go func() { destroyed <- rdma.DestroyID(id) }()
 	select {
 	case <-destroyed:
-		t.Fatal("it did not wait")
+		t.Fatal("rdma_destroy_id did not wait")
 	case <-time.After(20 * time.Millisecond):
 	}
 	require.NoError(t, rdma.AckCMEvent(e))
@@ -129,8 +129,8 @@ func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	assert.ErrorIs(t, rdma.Listen(id, 1), syscall.EINVAL, "of an identifier that is gone")
 }
 
-// TestXRCIdentifiers: the shared receive queue of a target has its domain and its completion queue, and its queue pair
-// the same domain.
+// TestXRCIdentifiers: the shared receive queue of an XRC target uses the identifier's domain and completion queue, and
+// its queue pair the same domain.
 func TestXRCIdentifiers(t *testing.T) {
 	r := newRig(t, device.Options{})
 	before := r.fabric.Resources()
@@ -145,8 +145,9 @@ func TestXRCIdentifiers(t *testing.T) {
 	assert.Equal(t, before, r.fabric.Resources())
 }
 
-// TestAFabricIsNotClosedUnderEventChannels, nor are channels that are destroyed with identifiers on them a leak.
-func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
+// TestFabricCloseWithEventChannels: a fabric with event channels cannot be closed. Destroying a channel frees its
+// identifiers.
+func TestFabricCloseWithEventChannels(t *testing.T) {
 	r := newRig(t, device.Options{})
 	f, _, err := newFabric(device.Options{})
 	require.NoError(t, err)
@@ -162,7 +163,7 @@ func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestEventNames: those of C.
+// TestEventNames: event names are C's.
 func TestEventNames(t *testing.T) {
 	from := rdma.From{Backend: newRig(t, device.Options{}).fabric}
 	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED",
@@ -173,7 +174,7 @@ func TestEventNames(t *testing.T) {
 	}
 }
 
-// TestPorts: as rdma_get_src_port and rdma_get_dst_port say them.
+// TestPorts checks rdma_get_src_port and rdma_get_dst_port.
 func TestPorts(t *testing.T) {
 	r := newRig(t, device.Options{})
 	id := r.identifier(r.eventChannel(), rdmacm.PS_TCP)
@@ -189,7 +190,7 @@ func TestPorts(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(id))
 }
 
-// TestUserEvents: an argument of 64 bits arrives with all of them.
+// TestUserEvents: a 64-bit argument is not truncated.
 func TestUserEvents(t *testing.T) {
 	r := newRig(t, device.Options{})
 	ch := r.eventChannel()

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// A listener that does not limit its backlog has maxBacklog places for requests. With fewer than minBacklog, a host
-// that never confirms what it asks for would leave no place to others.
+// A listener without a backlog limit queues maxBacklog requests. With fewer than minBacklog, a host that never
+// completes its handshakes could fill the backlog.
 const minBacklog, maxBacklog = 16, 1024
 
 // listen is rdma_listen.
@@ -47,8 +47,8 @@ func listen(id *identifier, backlog int32) runtime.Errno {
 	return 0
 }
 
-// readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which
-// only so much may be.
+// readParam reads the parameters of rdma_connect and rdma_accept, which may be NULL, and their private data, whose size
+// is limited.
 func (id *identifier) readParam(from ibv.Ptr[rdmacm.ConnParam], call rdmacm.Call) (p rdmacm.ConnParam, private []byte,
 	errno runtime.Errno) {
 	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7,
@@ -113,7 +113,7 @@ func connect(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	return 0
 }
 
-// reads is how many reads there may be at once: of what was asked for, or as many as can be.
+// reads returns the number of concurrent reads: the requested number or the maximum, whichever is smaller.
 func reads(n, most uint8) uint8 {
 	if n == rdmacm.MAX_RESP_RES {
 		return most
@@ -121,13 +121,13 @@ func reads(n, most uint8) uint8 {
 	return n
 }
 
-// accept is rdma_accept: it brings the queue pair to RTS, and then answers.
+// accept is rdma_accept: it moves the queue pair to RTS, then answers.
 func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) nap.Try {
 	answer := once(func() runtime.Errno { return id.accept(param) })
 	if !id.datagrams() {
 		return inTurn(answer, id.complete)
 	}
-	return inTurn(answer, once(func() runtime.Errno { // no event follows
+	return inTurn(answer, once(func() runtime.Errno { // without an event
 		if id.sync {
 			id.acknowledge()
 		}
@@ -157,7 +157,7 @@ func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 		}
 	}
 	errno = id.sent(func() runtime.Errno {
-		if id.state != requested { // the other side has given up
+		if id.state != requested { // withdrawn by the peer
 			return syscall.EINVAL
 		}
 		id.qpn, id.private = p.QPNum, private
@@ -187,7 +187,7 @@ func establish(id *identifier) runtime.Errno {
 	return 0
 }
 
-// notify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
+// notify is rdma_notify: a received message proves that the peer is ready, even if its RTU has not arrived.
 func notify(id *identifier, event ibv.EventType) runtime.Errno {
 	switch {
 	case event != ibv.EVENT_COMM_EST:
@@ -208,7 +208,7 @@ func rejecting(reason uint16) func(id *identifier, private ibv.Ptr[byte], n uint
 	}
 }
 
-// reject ends a request with a reason and private data.
+// reject rejects a request with a reason and private data.
 func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runtime.Errno {
 	if id.state != requested {
 		return syscall.EINVAL
@@ -223,7 +223,8 @@ func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runt
 	return 0
 }
 
-// disconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
+// disconnect is rdma_disconnect: it moves the queue pair to ERR, and sends a DREQ, or a DREP in answer to the peer's
+// DREQ.
 func disconnect(id *identifier) nap.Try {
 	return id.completed(func() runtime.Errno { return id.disconnect() })
 }
@@ -242,7 +243,7 @@ func (id *identifier) disconnect() runtime.Errno {
 		case id.state == established:
 			id.leave()
 		case id.state == left:
-			id.sayGone()
+			id.replyDisconnect()
 			id.over(0)
 		}
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// createID is rdma_create_id with a channel, which knows its fabric.
+// createID is rdma_create_id with a channel, which determines the fabric.
 func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
 	space rdmacm.PortSpace) runtime.Errno {
 	ch := device.Find[channel](of)
@@ -21,7 +21,7 @@ func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]],
 	return ch.cm.createIDOn(ch, to, context, space)
 }
 
-// createAnyID is rdma_create_id, of a fabric that is asked for it. Without a channel the identifier is synchronous.
+// createAnyID is rdma_create_id of this fabric. Without a channel the identifier is synchronous.
 func (c *Manager) createAnyID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
 	space rdmacm.PortSpace) runtime.Errno {
 	if of != 0 {
@@ -50,7 +50,7 @@ func (c *Manager) createIDOn(ch *channel, to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], cont
 	return 0
 }
 
-// newID makes an identifier; one without a channel is synchronous and makes its own.
+// newID creates an identifier. Without a channel it is synchronous and creates its own.
 func (c *Manager) newID(ch *channel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*identifier,
 	runtime.Errno) {
 	id := &identifier{cm: c, space: space, kind: kind, timeout: defaultTimeout}
@@ -61,7 +61,7 @@ func (c *Manager) newID(ch *channel, context uint64, space rdmacm.PortSpace, kin
 	return id, 0
 }
 
-// show makes the record.
+// show creates the identifier's record for the program.
 func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 	c := id.cm
 	own := ch == nil
@@ -83,7 +83,7 @@ func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 	return 0
 }
 
-// admit shows the identifier of a request to the program that takes it at a listener.
+// admit gives the identifier of a request to the program.
 func (id *identifier) admit(listener *identifier) runtime.Errno {
 	listener.wait(id, -1)
 	ch := listener.channel
@@ -116,8 +116,7 @@ func destroyID(id *identifier) runtime.Errno {
 	})
 }
 
-// migrateID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes
-// synchronous.
+// migrateID is rdma_migrate_id: it moves the identifier's events to another channel, or makes it synchronous.
 func migrateID(id *identifier, channelTo ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 	to := device.Find[channel](channelTo)
 	c := id.cm

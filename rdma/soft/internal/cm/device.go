@@ -9,17 +9,17 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// openDevice is a device as the connection manager has it open, for all identifiers that are on it.
+// openDevice is a device opened by the connection manager for all identifiers on it.
 type openDevice struct {
 	cm      *Manager
 	device  *device.Device
 	context *device.Context
 	pd      *device.PD
-	domain  ibv.Ptr[ibv.XRCD] // of XRC, or 0
+	domain  ibv.Ptr[ibv.XRCD] // 0: not created
 	uses    int
 }
 
-// open gives a device as the connection manager has it; put gives it back.
+// open opens a device, or returns the open one with another reference, which put releases.
 func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 	s := c.opened[d]
 	if s == nil {
@@ -43,8 +43,8 @@ func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 	return s, 0
 }
 
-// put closes what nobody has any more. The context stays open, as librdmacm's do: programs keep it when they have freed
-// the list, or destroyed the identifier, that it is from.
+// put releases a reference. As in librdmacm the context stays open, because programs may use it after they have freed
+// the list or destroyed the identifier.
 func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
@@ -61,21 +61,21 @@ func (s *openDevice) put() {
 	}
 }
 
-// close closes the context, unless the program has something on it.
+// close closes the context unless it has objects of the program.
 func (s *openDevice) close() {
 	if s.uses == 0 && s.pd == nil && s.context.Close() == 0 {
 		delete(s.cm.opened, s.device)
 	}
 }
 
-// Rest closes the contexts that nobody has. The caller holds Fabric.mu.
+// Rest closes the contexts without references. The caller holds Fabric.mu.
 func (c *Manager) Rest() {
 	for _, s := range c.opened {
 		s.close()
 	}
 }
 
-// attach gives the program the device of its identifier.
+// attach sets the device in the identifier's record.
 func (id *identifier) attach() runtime.Errno {
 	if id.device == nil || id.shares != nil {
 		return 0
@@ -89,7 +89,7 @@ func (id *identifier) attach() runtime.Errno {
 	return 0
 }
 
-// deviceList is what rdma_get_devices gave.
+// deviceList is a result of rdma_get_devices.
 type deviceList struct {
 	cm      *Manager
 	devices []*openDevice
@@ -140,7 +140,7 @@ func freeDevices(of ibv.Ptr[ibv.Ptr[ibv.Context]]) runtime.Errno {
 	return 0
 }
 
-// xrcDomain is the XRC domain of all identifiers on the device.
+// xrcDomain returns the XRC domain of all identifiers on the device.
 func (id *identifier) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 	s := id.shares
 	if s.domain == 0 {

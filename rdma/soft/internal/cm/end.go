@@ -9,13 +9,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// part ends all that the identifier does, and says so to the other side.
+// part ends everything that the identifier does and informs the peer.
 func (id *identifier) part() {
 	c := id.cm
 	asked := id.asked
 	id.conclude()
 	c.Cancel(id.timer)
-	id.sayFarewell(asked)
+	id.informPeer(asked)
 	for len(id.groups) > 0 {
 		id.leaveGroup(id.groups[0])
 	}
@@ -23,7 +23,7 @@ func (id *identifier) part() {
 	id.forgetRemote()
 	id.forgetNumber()
 	c.ids = slices.DeleteFunc(c.ids, func(other *identifier) bool { return other == id })
-	var requests []*identifier // that nobody will take: they part afterwards, for that makes events
+	var requests []*identifier // undelivered requests; parted last, because that queues events
 	if id.channel != nil {
 		id.channel.events.Drop(func(e *event) bool {
 			if e.id == id && e.request != nil {
@@ -42,7 +42,6 @@ func (id *identifier) part() {
 	id.gone = true
 }
 
-// release frees the record.
 func (id *identifier) release() {
 	if id.shares != nil {
 		id.shares.put()
@@ -61,8 +60,8 @@ func (id *identifier) release() {
 	}
 }
 
-// sayFarewell tells the other side that the identifier is going, which waited for the answer to what it asked, or nil.
-func (id *identifier) sayFarewell(asked *exchange) {
+// informPeer tells the peer that the identifier is being destroyed. asked is its outstanding message, or nil.
+func (id *identifier) informPeer(asked *exchange) {
 	switch id.state {
 	case requesting:
 		if !id.datagrams() {
@@ -74,14 +73,14 @@ func (id *identifier) sayFarewell(asked *exchange) {
 		id.refuse(id.rejection(message.OfREP, message.RejectConsumer, nil))
 	case established:
 		if !id.datagrams() {
-			id.bidFarewell(&exchange{message: id.disconnectRequest()})
+			id.startDisconnectRetry(&exchange{message: id.disconnectRequest()})
 		}
 	case leaving:
-		if asked != nil && asked.timer != 0 { // the other side has not said that its program has it in hand
-			id.bidFarewell(asked)
+		if asked != nil && asked.timer != 0 { // not confirmed by an MRA hint
+			id.startDisconnectRetry(asked)
 		}
 	case left:
-		id.sayGone()
+		id.replyDisconnect()
 	}
 }
 
@@ -98,19 +97,19 @@ func (ch *channel) close() {
 	device.Forget(ch.record)
 }
 
-// vanish takes back a request that no program has taken.
-func (id *identifier) vanish() {
+// withdraw removes a request that no program has received.
+func (id *identifier) withdraw() {
 	id.listener.channel.events.Drop(func(e *event) bool { return e.request == id })
 	id.listener.wait(id, -1)
 	id.state = over
 	id.part()
 }
 
-// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program
-// that has it hears so from rdma_accept, for Linux has no events of what is not accepted yet.
+// withdrawn handles a request whose sender timed out. If a program has received it, rdma_accept fails, because Linux
+// has no event for requests that are not yet accepted.
 func (id *identifier) withdrawn() {
 	if id.record == nil {
-		id.vanish()
+		id.withdraw()
 		return
 	}
 	id.state = over

@@ -7,24 +7,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// mostRecent is how many requests are remembered.
+// mostRecent is the number of ended requests to remember.
 const mostRecent = 1024
 
-// recent is what is known of the last requests, by their senders.
+// recent remembers the last requests by sender.
 type recent[V any] struct {
 	of    map[peerKey]V
-	order []peerKey // a ring, once it is full
+	order []peerKey // used as a ring once full
 	next  int
 }
 
-// ending is how a request, or the answer to one, ended. One that comes again, because what was said to it was lost, or
-// the network kept it for a while, is no other one: it hears the same.
+// ending is the result of a request or of the answer to one. A duplicate, sent because the response was lost or
+// delivered late, gets the same response.
 type ending struct {
 	tid     uint64
-	refusal *message.MAD // nil where the sender waits for no answer any more
+	refusal *message.MAD // nil: the sender no longer waits
 }
 
-// hasEnded says whether a message is one that has ended lately, which is then answered.
+// hasEnded reports whether a message belongs to a request that ended recently, and answers it.
 func (c *Manager) hasEnded(at *device.Device, m *message.MAD) bool {
 	end, ok := c.ended.of[peerKey{m.From.Link, m.LocalID}]
 	if !ok || end.tid != m.TID {

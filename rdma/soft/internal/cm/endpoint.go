@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// endpointTimeout is how long rdma_create_ep tries to resolve, in milliseconds.
+// endpointTimeout is the timeout of resolving in rdma_create_ep, in milliseconds.
 const endpointTimeout = 2000
 
-// createEP is rdma_create_ep: a synchronous identifier, bound or resolved.
+// createEP is rdma_create_ep: it creates a synchronous identifier, bound or resolved.
 func createEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd ibv.Ptr[ibv.PD],
 	init ibv.Ptr[ibv.QPInitAttr]) nap.Try {
 	var id *identifier
@@ -36,7 +36,7 @@ func createEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd 
 	})
 }
 
-// beginEP makes the identifier, and returns what is left to do.
+// beginEP creates the identifier, and returns the remaining steps.
 func beginEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd ibv.Ptr[ibv.PD],
 	init ibv.Ptr[ibv.QPInitAttr]) (*identifier, nap.Try, runtime.Errno) {
 	info := device.Find[addrInfo](of)
@@ -67,7 +67,7 @@ func (id *identifier) passiveEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ib
 	if pd != 0 {
 		id.record.PD = pd
 	}
-	if attr != nil { // for the requests
+	if attr != nil { // used for requests
 		own := *attr
 		own.QPType = i.AiQPType
 		id.passive = &own

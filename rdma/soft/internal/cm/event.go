@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// report is an event that a program has.
+// report is an event delivered to a program.
 type report struct {
 	id     *identifier
 	group  *group
@@ -31,7 +31,7 @@ func (c *Manager) createEventChannel() (uint64, runtime.Errno) {
 	return mem.AddressOf(ch.record), 0
 }
 
-// destroyEventChannel is rdma_destroy_event_channel. Identifiers that are left on it are gone with it.
+// destroyEventChannel is rdma_destroy_event_channel. It destroys the channel's remaining identifiers.
 func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 	ch := device.Find[channel](of)
 	if ch == nil {
@@ -47,10 +47,10 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 	return 0
 }
 
-// getEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
+// getEvent is rdma_get_cm_event. It waits unless the channel's file is nonblocking.
 //
-// A thread of C that waits for a channel which is destroyed is never woken: librdmacm closes the descriptor, which
-// wakes no thread. Programs like rping leave such a thread behind, and would take an error for one of theirs.
+// Destroying a channel does not wake a C thread that waits on it, because in librdmacm closing the descriptor does not
+// either. Programs like rping leave such a thread behind and would report an error.
 func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]], w *nap.Waiter) runtime.Errno {
 	if of == 0 || to == 0 {
 		return syscall.EINVAL
@@ -69,8 +69,8 @@ func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent
 	return errno
 }
 
-// next takes the next event, does what librdmacm does as it comes, and gives it to the program. With a waiter, it
-// returns nap.Asleep where it would wait.
+// next takes the next event, does librdmacm's processing of it, and returns it. With a waiter, it returns nap.Asleep
+// instead of waiting.
 func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
 	c.Lock()
@@ -99,7 +99,7 @@ func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 	}
 }
 
-// fill makes the record of an event.
+// fill fills in the record of an event.
 func (e *event) fill(record *eventRecord) {
 	*record = eventRecord{CMEvent: rdmacm.CMEvent{ID: ibv.PtrTo(e.id.record), Event: e.kind, Status: e.status}}
 	at := uint64(0)
@@ -125,8 +125,8 @@ func (e *event) fill(record *eventRecord) {
 	}
 }
 
-// take does what librdmacm does with an event, and says whether the program is to have it. The fabric's lock may be
-// given up meanwhile; the identifier stays, for the event counts as not acknowledged.
+// take does librdmacm's processing of an event, and reports whether the program gets it. It may release the fabric's
+// lock; the identifier stays, because the event counts as unacknowledged.
 func (e *event) take(record *eventRecord) bool {
 	id := e.id
 	switch e.kind {
@@ -164,7 +164,7 @@ func (e *event) take(record *eventRecord) bool {
 		}
 	case rdmacm.CM_EVENT_MULTICAST_JOIN:
 		if e.group.attach() != 0 {
-			e.kind, e.status = rdmacm.CM_EVENT_MULTICAST_ERROR, -1 // which is what librdmacm says
+			e.kind, e.status = rdmacm.CM_EVENT_MULTICAST_ERROR, -1 // as in librdmacm
 		}
 	}
 	e.fill(record)
@@ -195,11 +195,11 @@ func (r *report) acknowledge() {
 	r.id.cm.Acknowledged(&r.id.events)
 }
 
-// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with
-// the fabric's lock, and gives it up meanwhile.
+// finish connects the active side's queue pair, as librdmacm does when it processes the reply. It is called with the
+// fabric's lock, which it releases temporarily.
 func (id *identifier) finish() runtime.Errno {
 	errno := runtime.Errno(0)
-	if id.peerECE.vendor != 0 { // no device here knows any
+	if id.peerECE.vendor != 0 { // devices of the fabric support no ECE
 		errno = syscall.EINVAL
 	}
 	id.cm.Unlock()
@@ -207,7 +207,7 @@ func (id *identifier) finish() runtime.Errno {
 		errno = id.ready()
 	}
 	id.cm.Lock()
-	if errno == 0 && (id.gone || id.state != answered) { // the other side has given up
+	if errno == 0 && (id.gone || id.state != answered) { // destroyed, or ended by the peer
 		errno = syscall.EINVAL
 	}
 	if errno != 0 {
@@ -219,8 +219,8 @@ func (id *identifier) finish() runtime.Errno {
 	return 0
 }
 
-// complete waits for the event that ends what was begun, if the identifier is synchronous. With a waiter, it returns
-// nap.Asleep where it would wait, and is called again.
+// complete waits for the event that completes an operation, if the identifier is synchronous. With a waiter, it returns
+// nap.Asleep instead of waiting, and is called again.
 func (id *identifier) complete(w *nap.Waiter) runtime.Errno {
 	if !id.sync {
 		return 0
@@ -240,7 +240,7 @@ func (id *identifier) complete(w *nap.Waiter) runtime.Errno {
 	return runtime.Errno(max(e.Status, -e.Status))
 }
 
-// acknowledge acknowledges the event that a synchronous identifier holds.
+// acknowledge acknowledges the event held by a synchronous identifier.
 func (id *identifier) acknowledge() {
 	if event := id.record.Event; event != 0 {
 		id.record.Event = 0
@@ -248,18 +248,18 @@ func (id *identifier) acknowledge() {
 	}
 }
 
-// begin does under the fabric's lock what an event ends.
+// begin starts, under the fabric's lock, an operation that completes with an event.
 func (id *identifier) begin(f func() runtime.Errno) nap.Try {
 	return id.completed(func() runtime.Errno { return id.locked(f) })
 }
 
-// completed does what an event ends.
+// completed runs an operation that completes with an event.
 func (id *identifier) completed(f func() runtime.Errno) nap.Try { return inTurn(once(f), id.complete) }
 
-// once is a step that does not wait.
+// once returns a step that does not wait.
 func once(f func() runtime.Errno) nap.Try { return func(*nap.Waiter) runtime.Errno { return f() } }
 
-// inTurn takes steps, each when the one before it has succeeded.
+// inTurn runs steps in sequence until one fails.
 func inTurn(steps ...nap.Try) nap.Try {
 	return func(w *nap.Waiter) runtime.Errno {
 		for ; len(steps) > 0; steps = steps[1:] {
@@ -271,7 +271,7 @@ func inTurn(steps ...nap.Try) nap.Try {
 	}
 }
 
-// eventRecord is an event as C knows it, with what the peer said.
+// eventRecord is C's record of an event, with its private data.
 type eventRecord struct {
 	rdmacm.CMEvent
 	private [256]byte

@@ -9,16 +9,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// exchange is a message that is sent until it is answered.
+// exchange is a message that is retransmitted until it is answered.
 type exchange struct {
 	message *message.MAD
-	brief   bool // it may answer a forged request: it is sent for seconds only
+	brief   bool // retransmitted only for seconds, because it may answer a forged request
 	fail    func()
 	sent    int
-	timer   uint64 // 0 for none
+	timer   uint64 // 0: no timer
 }
 
-// exchange sends a message, and again until conclude. When it was sent often enough, fail is called instead.
+// exchange sends a message and retransmits it until conclude. After the last retransmission it calls fail.
 func (id *identifier) exchange(m *message.MAD, fail func()) {
 	id.conclude()
 	id.asked = &exchange{message: m, fail: fail, brief: m.Attribute == message.REP && id.peer.IsRemote()}
@@ -34,13 +34,13 @@ func (id *identifier) ask() {
 		x.fail()
 		return
 	}
-	x.timer = id.cm.After(wait, id.ask) // before: the answer may come at once
+	x.timer = id.cm.After(wait, id.ask) // first: send may return with the answer
 	id.answer(x.message)
 }
 
-// next reports whether the message is to be sent once more, and how long to wait for its answer then. A peer that
-// confirms a brief one late answers the second copy with an MRA. A DREQ is sent more often at first: until it arrives,
-// the other side may wait for acknowledgements of a queue pair that is gone.
+// next reports whether to send the message once more, and how long to wait for its answer. A peer that is slow to
+// confirm a brief exchange answers the second copy with an MRA. A DREQ is sent more frequently at first, because until
+// it arrives the peer may retransmit to a queue pair that no longer exists.
 func (x *exchange) next(response time.Duration) (wait time.Duration, ok bool) {
 	n := x.sent
 	x.sent++
@@ -59,7 +59,7 @@ func (x *exchange) next(response time.Duration) (wait time.Duration, ok bool) {
 	return response, n <= retries
 }
 
-// conclude says that the answer came, or is not waited for any more.
+// conclude ends the exchange.
 func (id *identifier) conclude() {
 	if id.asked != nil {
 		id.cm.Cancel(id.asked.timer)
@@ -67,15 +67,14 @@ func (id *identifier) conclude() {
 	}
 }
 
-// Within a fabric, two hints travel beside the messages, both as MRAs. One says that the receiver's program has the
-// message in hand: the sender does not send it again, and the answer has time. The other one says that the program has
-// answered, so that the usual time counts again: where the answer is lost, the message is sent again. Other fabrics and
-// kernels get the MRAs that Linux sends: one for each REQ and REP that comes again.
+// Within a fabric, MRAs serve as two hints. The first means that the receiver's program is processing the message, and
+// stops its retransmission. The second means that the program has answered, and resumes the usual timeout, in case the
+// answer is lost. Other fabrics and kernels get MRAs as from Linux: one for each repeated REQ and REP.
 
-// takeInHand says that the program has a message of the other side's.
-func (id *identifier) takeInHand(m *message.MAD) {
-	again := id.inHand == m.TID
-	id.inHand = m.TID
+// beginProcessing sends the hint that the program is processing the peer's message.
+func (id *identifier) beginProcessing(m *message.MAD) {
+	again := id.processingTID == m.TID
+	id.processingTID = m.TID
 	c := id.cm
 	if about := aboutOf(m.Attribute); m.From.IsRemote() && (!again || about == message.OfOther) {
 		return
@@ -84,14 +83,14 @@ func (id *identifier) takeInHand(m *message.MAD) {
 		ServiceTimeout: timeCode((retries + 1) * c.response)})
 }
 
-// handBack says that the program has answered the message that it had in hand, if there was one.
-func (id *identifier) handBack() {
-	if id.inHand != 0 && !id.peer.IsRemote() {
-		id.send(&message.MAD{Attribute: message.MRA, TID: id.inHand, Of: message.OfOther})
+// endProcessing sends the hint that the program has answered the message, if it was processing one.
+func (id *identifier) endProcessing() {
+	if id.processingTID != 0 && !id.peer.IsRemote() {
+		id.send(&message.MAD{Attribute: message.MRA, TID: id.processingTID, Of: message.OfOther})
 	}
 }
 
-// hinted handles an MRA. A virtual clock stands still for programs: it does not know whether they are at work.
+// hinted handles an MRA. With a virtual clock, the timeout stops while a program processes a message.
 func (id *identifier) hinted(m *message.MAD) {
 	x, c := id.asked, id.cm
 	if m.ServiceTimeout == 0 {
@@ -107,14 +106,14 @@ func (id *identifier) hinted(m *message.MAD) {
 	}
 }
 
-// resume lets the usual time for an answer count from now on.
+// resume restarts the usual timeout.
 func (id *identifier) resume() {
 	x, c := id.asked, id.cm
 	c.Cancel(x.timer)
 	x.sent, x.timer = 0, c.After(c.response, id.ask)
 }
 
-// send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
+// send sends a message to the peer, or, if it is not yet known, to the device with the destination address.
 func (id *identifier) send(m *message.MAD) {
 	c := id.cm
 	m.From, m.LocalID, m.To, m.RemoteID = id.device.AddressOf(id.local.Addr()), id.number, id.peer, id.peerNumber
@@ -132,19 +131,19 @@ func (id *identifier) send(m *message.MAD) {
 	id.device.SendMAD(m)
 }
 
-// answer sends the answer to a message that the program had in hand.
+// answer sends the program's answer to a message.
 func (id *identifier) answer(m *message.MAD) {
-	id.handBack()
+	id.endProcessing()
 	id.send(m)
 }
 
-// refuse answers a request for good, and again when it comes again.
+// refuse rejects a request, and again if it is retransmitted.
 func (id *identifier) refuse(m *message.MAD) {
 	id.refusal = m
 	id.answer(m)
 }
 
-// refuse answers a request that no identifier takes, or the answer to one.
+// refuse rejects a request without a listener, or an unexpected reply.
 func refuse(d *device.Device, m *message.MAD, reason uint16) {
 	r := &message.MAD{Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
 		RemoteID: m.LocalID, Of: aboutOf(m.Attribute), Reason: reason}
@@ -157,7 +156,7 @@ func refuse(d *device.Device, m *message.MAD, reason uint16) {
 	d.SendMAD(r)
 }
 
-// disown answers an MRA or a REP of a request that its sender does not know of any more.
+// disown rejects an MRA or a REP for a request that no longer exists.
 func disown(d *device.Device, m *message.MAD, of message.Of) {
 	d.SendMAD(&message.MAD{
 		Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
@@ -165,7 +164,7 @@ func disown(d *device.Device, m *message.MAD, of message.Of) {
 	})
 }
 
-// leaveUnknown answers the end of a connection that is forgotten here: its sender asks until it hears so.
+// leaveUnknown answers the DREQ of an unknown connection, so that its sender stops retransmitting.
 func leaveUnknown(d *device.Device, m *message.MAD) {
 	d.SendMAD(&message.MAD{Attribute: message.DREP, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
 		RemoteID: m.LocalID})

@@ -18,14 +18,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// TestFlood: any number of requests, of one host or of many, to listeners or to nobody, take a bounded amount of
-// memory. A flood of one host leaves room for others, and connections that there are live on.
+// TestFlood: any number of requests, from one or many hosts, with or without a listener, takes bounded memory. A flood
+// from one host leaves room for others, and existing connections keep working.
 func TestFlood(t *testing.T) {
 	const many, backlog = 100_000, 16
 	for name, flood := range map[string]struct {
 		hosts int
 		kind  message.Attribute
-		waits int // requests, afterwards
+		waits int // waiting requests afterwards
 	}{
 		"one host":            {1, message.REQ, backlog - backlog/4},
 		"many hosts":          {many, message.REQ, backlog},
@@ -50,7 +50,7 @@ func TestFlood(t *testing.T) {
 					if flood.kind == message.SIDRReq {
 						m.ServiceID = serviceID(rdmacm.PS_UDP, 7471)
 					}
-					if random.IntN(8) == 0 { // where nobody listens
+					if random.IntN(8) == 0 { // no listener
 						m.ServiceID++
 					}
 					m.LocalID, m.TID, m.QPN = random.Uint32(), random.Uint64(), random.Uint32()&message.Number
@@ -63,7 +63,7 @@ func TestFlood(t *testing.T) {
 			assert.Less(t, heap()-before, int64(1<<20), "bytes of the flood are kept")
 			require.Len(t, e.manager.ids, others+flood.waits)
 			if flood.waits < backlog {
-				for flood.waits < backlog { // one may ask where nobody listens
+				for flood.waits < backlog { // some requests are for a port without a listener
 					request(many + flood.waits)
 					flood.waits = len(e.manager.ids) - others
 				}

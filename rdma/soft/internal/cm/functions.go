@@ -14,8 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// librdmacmWaiting are the functions of librdmacm that wait for an event, or that do so where the identifier is
-// synchronous.
+// librdmacmWaiting lists the functions that wait for an event, always or with synchronous identifiers.
 var librdmacmWaiting = sync.OnceValue(func() map[string]abi.Waiting {
 	return map[string]abi.Waiting{
 		"rdma_get_cm_event":      abi.Again(abi.Wait2(getEvent)),
@@ -32,7 +31,7 @@ var librdmacmWaiting = sync.OnceValue(func() map[string]abi.Waiting {
 	}
 })
 
-// librdmacm are its functions that take an object. There are no rsockets.
+// librdmacm lists the other functions that take an object. rsockets are not implemented.
 var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"rdma_destroy_event_channel": abi.Void(abi.Take1(destroyEventChannel)),
@@ -79,7 +78,7 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 func init() { device.Provide("librdmacm", librdmacm, librdmacmWaiting) }
 
-// Function gives those that take no object, or need none.
+// Function returns a function that takes no object, or may take none.
 func (c *Manager) Function(name string) runtime.Func {
 	switch name {
 	case "rdma_create_event_channel":
@@ -101,12 +100,12 @@ func eventName(v int32) string {
 	return rdmacm.CMEventType(v).String()
 }
 
-// call is for functions of an identifier that return 0, or -1 and errno.
+// call adapts a function of an identifier that returns 0, or -1 and errno.
 func call(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 	return abi.Status(abi.Of(device.Find[identifier, uint64], f))
 }
 
-// void is for functions that return nothing.
+// void adapts a function without a result.
 func void(f func(id *identifier) runtime.Errno) runtime.Func {
 	return abi.Void(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) runtime.Errno {
 		if id := device.Find[identifier](of); id != nil {
@@ -116,26 +115,26 @@ func void(f func(id *identifier) runtime.Errno) runtime.Func {
 	}))
 }
 
-// locked is call of what is done under the fabric's lock.
+// locked is call under the fabric's lock.
 func locked(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 	return call(func(id *identifier, a abi.Args) runtime.Errno {
 		return id.locked(func() runtime.Errno { return f(id, a) })
 	})
 }
 
-// sending is locked of what says something to the other side.
+// sending is locked for functions that send messages to the peer.
 func sending(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 	return call(func(id *identifier, a abi.Args) runtime.Errno {
 		return id.sent(func() runtime.Errno { return f(id, a) })
 	})
 }
 
-// waits is call of what may wait.
+// waits is call for functions that may wait.
 func waits(f func(id *identifier, a abi.Args) nap.Try) abi.Waiting {
 	return abi.InSteps(abi.TryOf(device.Find[identifier, uint64], f))
 }
 
-// begun is locked of what an event ends, which synchronous identifiers wait for.
+// begun is locked for operations that complete with an event, which synchronous identifiers wait for.
 func begun(f func(id *identifier, a abi.Args) runtime.Errno) abi.Waiting {
 	return waits(func(id *identifier, a abi.Args) nap.Try {
 		return id.begin(func() runtime.Errno { return f(id, a) })

@@ -22,21 +22,21 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// FuzzConnections calls the connection manager's functions in any order, with arguments that are right or not: nothing
-// crashes, nothing hangs, and when all is destroyed nothing is left.
+// FuzzConnections calls the connection manager's functions in any order with valid and invalid arguments. Nothing
+// crashes or hangs, and nothing is left after everything is destroyed.
 func FuzzConnections(f *testing.F) {
 	f.Add([]byte{})
 	seed := func(numbers ...byte) {
 		for i := range numbers {
-			numbers[i] += 128 // which hostile reads as small numbers
+			numbers[i] += 128 // hostile decodes these as small numbers
 		}
 		f.Add(numbers)
 	}
-	// The first is bound and listens; the third resolves, gets a queue pair and connects; the request is taken and
-	// accepted; both disconnect.
+	// The first binds and listens; the third resolves, gets a queue pair and connects; the request is accepted; both
+	// disconnect.
 	seed(1, 0, 0, 1, 0, 2, 0, 2, 3, 2, 0, 1, 0, 50, 5, 0, 1, 4, 2, 50, 5, 0, 1, 10, 2, 6, 2, 0, 5, 0, 1, 10, 6, 7, 6, 0,
 		5, 0, 1, 5, 0, 1, 8, 2, 5, 0, 1, 8, 6, 5, 0, 1)
-	// A queue pair is in a group, and is to be destroyed.
+	// Destroy a queue pair that is attached to a group.
 	seed(0, 0, 1, 1, 0, 0, 1, 0, 10, 0, 11, 0, 3, 1, 0, 5, 0, 1, 10, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, device.Options{Virtual: true})
@@ -67,7 +67,7 @@ type program struct {
 	h        hostile
 	channels []*rdmacm.EventChannel
 	ids      [6]*rdmacm.CMID
-	others   []*rdmacm.CMID // of requests
+	others   []*rdmacm.CMID // from requests
 	held     []*rdmacm.CMEvent
 }
 
@@ -106,7 +106,7 @@ func (p *program) address() *rdmacm.Sockaddr {
 	return s
 }
 
-// step does one thing. Whether it succeeds does not matter.
+// step does one operation, which may fail.
 func (p *program) step() {
 	switch p.h.Next() % 23 {
 	case 0:
@@ -127,7 +127,7 @@ func (p *program) step() {
 	case 6:
 		rdma.Connect(p.id(), p.param())
 	case 7:
-		if id, param := p.id(), p.param(); id.QP != 0 || param != nil { // which C would follow
+		if id, param := p.id(), p.param(); id.QP != 0 || param != nil { // C would dereference it
 			rdma.Accept(id, param)
 		}
 	case 8:
@@ -139,7 +139,7 @@ func (p *program) step() {
 			rdma.CreateQP(id, nil, &ibv.QPInitAttr{QPType: id.QPType, Cap: testCaps})
 		} else {
 			p.acknowledge()
-			// a queue pair that is in a group cannot be destroyed, and rdma_destroy_qp forgets it all the same
+			// destroying a queue pair in a group fails, but rdma_destroy_qp drops it anyway
 			p.leave(id)
 			rdma.DestroyQP(id)
 		}
@@ -177,7 +177,7 @@ func (p *program) step() {
 	}
 }
 
-// message lets any message of the connection manager come to a device, from the other one or from elsewhere.
+// message delivers any message of the connection manager to a device, from the other device or from elsewhere.
 func (p *program) message() {
 	low := func() uint32 { return uint32(p.h.Next() % 16) }
 	f := p.fabric
@@ -199,7 +199,7 @@ func (p *program) message() {
 	f.Present()[at].MAD(m)
 }
 
-// event takes one, and acknowledges it, or later.
+// event takes an event, and acknowledges it now or later.
 func (p *program) event() {
 	e := new(ibv.Ptr[rdmacm.CMEvent])
 	if err := rdma.GetCMEvent(p.channels[p.h.Next()%2], e); err != nil {

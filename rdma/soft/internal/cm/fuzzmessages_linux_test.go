@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// FuzzMessages: whatever another host says, which may know all numbers, a connection of the listener's lives on, and
-// what is kept is bounded.
+// FuzzMessages: whatever messages another host sends, even if it knows all numbers, the listener's connection keeps
+// working and memory is bounded.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0})
@@ -49,7 +49,7 @@ func FuzzMessages(f *testing.F) {
 		}
 		waiting := len(e.manager.ids) - others
 		assert.LessOrEqual(t, waiting, 3, "of a backlog of 4")
-		assert.Empty(t, e.manager.farewells)
+		assert.Empty(t, e.manager.disconnectRetries)
 		for range waiting {
 			require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 		}

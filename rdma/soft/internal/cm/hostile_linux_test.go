@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// asksFrom sends a request of a host to the listener of newExchanged.
+// asksFrom sends a host's request to the listener of newExchanged.
 func (e *exchanged) asksFrom(from netip.Addr, number uint32) {
 	e.forget()
 	e.asked(func(m *message.MAD) {
@@ -29,8 +29,8 @@ func (e *exchanged) asksFrom(from netip.Addr, number uint32) {
 	})
 }
 
-// TestHostileHandshakes: a program that answers one request after the other gets to an honest peer's soon, while one
-// host sends requests that it never confirms.
+// TestHostileHandshakes: while one host sends requests that it never confirms, a program that accepts one request after
+// another soon serves an honest peer.
 func TestHostileHandshakes(t *testing.T) {
 	e := newExchanged(t)
 	hostile, honest := netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("192.0.2.77")
@@ -72,8 +72,8 @@ func TestHostileHandshakes(t *testing.T) {
 	assert.Less(t, e.fabric.Now()-begin, 30*time.Second)
 }
 
-// TestAnswerInVain: a request that comes again when its answer was given up is refused.
-func TestAnswerInVain(t *testing.T) {
+// TestUnconfirmedAnswer: a request that is retransmitted after its answer timed out is rejected.
+func TestUnconfirmedAnswer(t *testing.T) {
 	e := newExchanged(t)
 	e.asksFrom(far, 7)
 	id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)

@@ -14,67 +14,67 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// identifier is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
+// identifier is rdma_cm_id. Its record is written only during the program's calls, as in librdmacm.
 type identifier struct {
 	cm      *Manager
-	record  *rdmacm.CMID // nil of a request that the program has not taken
+	record  *rdmacm.CMID // nil for an undelivered request
 	channel *channel
 	events  device.Reports
 	space   rdmacm.PortSpace
 	kind    ibv.QPType
-	sync    bool // the channel is its own
-	gone    bool // it is destroyed, but for events that are not acknowledged
-	failed  bool // its queue pair could not be connected
+	sync    bool // synchronous: has a private channel
+	gone    bool // destroyed, except for unacknowledged events
+	failed  bool // connecting its queue pair failed
 
 	state    state
 	local    netip.AddrPort
 	to       netip.AddrPort
-	scope    uint32         // the interface of its link-local addresses, or 0
-	device   *device.Device // that it is on, or nil
-	shares   *openDevice    // of device, once the program can see it
-	port     portKey        // that it has in bound; 0 for none
-	claim    *claim         // of the port, if it is claimed
+	scope    uint32         // interface of its link-local addresses, or 0
+	device   *device.Device // nil: not bound to a device
+	shares   *openDevice    // open device, once set in the record
+	port     portKey        // bound port; 0: none
+	claim    *claim         // claim of the port, or nil
 	asked    *exchange
-	timer    uint64      // of resolving or of TIME_WAIT
-	listener *identifier // where a request came in
+	timer    uint64      // resolve timeout or TIME_WAIT
+	listener *identifier // for a request
 
 	reuse, afOnly bool
 	tos           uint8
 	timeout       uint8
 	ece, peerECE  eceOptions
 
-	backlog   int // of a listener: how many requests may wait to be taken
+	backlog   int // listener: maximum number of waiting requests
 	waiting   int
-	waitingOf map[uint64]int // by the link address of their senders
-	rank      int            // of a request: how many of its host waited before it
+	waitingOf map[uint64]int // waiting requests by link address of the sender
+	rank      int            // request: number of earlier waiting requests of its host
 
-	// Of a connection.
-	number                   uint32          // its communication ID; 0 before it has sent or got a request
-	peer                     message.Address // the port of the other end
-	peerGUID                 uint64          // of the other end's device, once it is known
-	peerNumber               uint32          // the other end's communication ID, once it is known
+	// Connection
+	number                   uint32          // communication ID; 0 before a request
+	peer                     message.Address // port of the peer
+	peerGUID                 uint64          // GUID of the peer's device, once known
+	peerNumber               uint32          // peer's communication ID, once known
 	tid                      uint64          // transaction ID of the request
-	refusal                  *message.MAD    // that answered the request; nil for none
-	inHand                   uint64          // transaction ID of the other side's message that the program has, or had
+	refusal                  *message.MAD    // rejection sent for the request, or nil
+	processingTID            uint64          // transaction ID of the peer's message that the program processes or processed last
 	param                    rdmacm.ConnParam
 	private                  []byte
 	qpn, peerQPN             uint32
 	psn, peerPSN             uint32
-	pathMTU                  ibv.MTU // that the other side proposed; 0 where this side did
-	initiator, responder     uint8   // initiator_depth and responder_resources of its queue pair
+	pathMTU                  ibv.MTU // proposed by the peer; 0 on the active side
+	initiator, responder     uint8   // initiator_depth and responder_resources of the queue pair
 	retries, notReadyRetries uint8
 
-	groups    []*group        // of multicast, that it has joined
-	passive   *ibv.QPInitAttr // of rdma_create_ep: what requests get
-	looking   bool            // rdma_resolve_addrinfo was called, and its answer was not taken
-	addresses *addrInfoRecord // the answer
+	groups    []*group        // joined multicast groups
+	passive   *ibv.QPInitAttr // from rdma_create_ep: attributes of the queue pairs of requests
+	looking   bool            // rdma_resolve_addrinfo was called and its result not yet queried
+	addresses *addrInfoRecord // result of rdma_resolve_addrinfo
 }
 
 type eceOptions struct{ vendor, options uint32 }
 
 func (id *identifier) datagrams() bool { return id.kind == ibv.QPT_UD }
 
-// state is how far an identifier has come.
+// state is the state of an identifier.
 type state uint8
 
 const (
@@ -85,17 +85,17 @@ const (
 	routeQuery
 	routeResolved
 	listening
-	requesting  // a request was sent
-	requested   // one came in
-	accepting   // it was answered
-	answered    // the answer came in
-	established // or a lookup has its answer
-	leaving     // the end was said
-	left        // the other side said so
-	over        // both have, or it came to nothing
+	requesting  // REQ sent
+	requested   // REQ received
+	accepting   // REP sent
+	answered    // REP received
+	established // or a lookup was answered
+	leaving     // DREQ sent
+	left        // DREQ received
+	over        // disconnected or failed
 )
 
-// portSpaceKind says whether a port space is one, and whether it is of datagrams.
+// portSpaceKind reports whether a port space is valid and whether it is for datagrams.
 func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 	switch ps {
 	case rdmacm.PS_TCP, rdmacm.PS_IB:
@@ -106,7 +106,7 @@ func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 	return false, false
 }
 
-// locked calls f under the fabric's lock, if the identifier is still there.
+// locked calls f under the fabric's lock unless the identifier was destroyed.
 func (id *identifier) locked(f func() runtime.Errno) runtime.Errno {
 	id.cm.Lock()
 	defer id.cm.Unlock()
@@ -116,8 +116,8 @@ func (id *identifier) locked(f func() runtime.Errno) runtime.Errno {
 	return f()
 }
 
-// sent is locked of what says something to the other side. It is on the wire when sent returns: a program may exit
-// next, and a kernel would go on.
+// sent is locked for functions that send messages to the peer. It returns after the messages are on the wire, because
+// the program may exit next, which a kernel would survive.
 func (id *identifier) sent(f func() runtime.Errno) runtime.Errno {
 	c := id.cm
 	errno := id.locked(f)

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// TestIgnored: each message that changes nothing is counted once, by the reason.
+// TestIgnored: each dropped message is counted once, by reason.
 func TestIgnored(t *testing.T) {
 	e := newExchanged(t)
 	id, rep := e.connected()
@@ -37,7 +37,7 @@ func TestIgnored(t *testing.T) {
 		}
 		assert.Equal(t, map[string]uint64{name: 1}, changed, what)
 	}
-	mine := func(a message.Attribute, change func(m *message.MAD)) func() { // to the end that accepted
+	mine := func(a message.Attribute, change func(m *message.MAD)) func() { // to the passive side
 		return func() {
 			m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID,
 				RemoteID: rep.LocalID, QPN: 99}

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// loses loses the next messages of an attribute.
+// loses drops the next n messages of an attribute.
 func (e *exchanged) loses(a message.Attribute, n int) {
 	e.tap.lost = func(m *message.MAD) bool {
 		if m.Attribute != a || n == 0 {
@@ -28,7 +28,7 @@ func (e *exchanged) loses(a message.Attribute, n int) {
 	}
 }
 
-// count is how many messages of an attribute were sent.
+// count returns the number of messages of an attribute sent.
 func (e *exchanged) count(a message.Attribute) (n int) {
 	for _, m := range e.seen {
 		if m.Attribute == a {
@@ -38,9 +38,9 @@ func (e *exchanged) count(a message.Attribute) (n int) {
 	return n
 }
 
-// TestLostRefusals: a refusal that is lost is given again, with its private data, whether its identifier is there or
-// not. No second request comes of that.
-func TestLostRefusals(t *testing.T) {
+// TestLostRejections: a lost rejection is sent again with its private data, whether or not its identifier still exists.
+// It causes no second request.
+func TestLostRejections(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		e := newExchanged(t)
 		id := e.ask()
@@ -67,9 +67,9 @@ func TestLostRefusals(t *testing.T) {
 	}
 }
 
-// TestLostFarewells: the other side hears of the end of a connection whose identifier is gone, also when the first
-// messages that say so are lost.
-func TestLostFarewells(t *testing.T) {
+// TestLostDisconnects: the peer gets the event for the end of a connection whose identifier was destroyed, even if the
+// first DREQs are lost.
+func TestLostDisconnects(t *testing.T) {
 	for _, disconnects := range []bool{false, true} {
 		e := newExchanged(t)
 		id := e.ask()
@@ -82,13 +82,13 @@ func TestLostFarewells(t *testing.T) {
 		e.none(e.there)
 		e.fabric.Advance(10 * time.Second)
 		e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
-		assert.Empty(t, e.manager.farewells, "it was heard")
+		assert.Empty(t, e.manager.disconnectRetries, "it was heard")
 		require.NoError(t, rdma.DestroyID(other))
 	}
 }
 
-// TestFarewellsEnd: one that nobody hears is given up.
-func TestFarewellsEnd(t *testing.T) {
+// TestDisconnectRetryEnds: retransmission of an unanswered DREQ ends.
+func TestDisconnectRetryEnds(t *testing.T) {
 	e := newExchanged(t)
 	id := e.ask()
 	other := e.accepted(id)
@@ -96,17 +96,17 @@ func TestFarewellsEnd(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(id))
 	dreq := e.last(message.DREQ)
 	e.arrives(&message.MAD{Attribute: message.DREP, From: dreq.To, To: dreq.From, TID: dreq.TID,
-		LocalID: dreq.RemoteID + 1, RemoteID: dreq.LocalID}) // of another identifier
-	assert.Len(t, e.manager.farewells, 1)
+		LocalID: dreq.RemoteID + 1, RemoteID: dreq.LocalID}) // for another identifier
+	assert.Len(t, e.manager.disconnectRetries, 1)
 	e.fabric.Advance(time.Hour)
 	assert.Equal(t, 1+retries+2, e.count(message.DREQ))
-	assert.Empty(t, e.manager.farewells)
+	assert.Empty(t, e.manager.disconnectRetries)
 	require.NoError(t, rdma.DestroyID(other))
 }
 
-// TestAnswersThatNobodyAwaits: the side that accepts hears that the other one has gone, once its answer arrives there,
-// and why if that was said before.
-func TestAnswersThatNobodyAwaits(t *testing.T) {
+// TestUnexpectedReplies: the passive side gets an event when its REP arrives after the active side was destroyed, with
+// the reason if it was sent before.
+func TestUnexpectedReplies(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		e := newExchanged(t)
 		id := e.ask()
@@ -130,8 +130,8 @@ func TestAnswersThatNobodyAwaits(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterItsAnswer: the side that asked hears that the other one gave up before it heard of the connection.
-func TestRefusedAfterItsAnswer(t *testing.T) {
+// TestRejectedAfterReply: the active side gets an event if the passive side timed out before the RTU arrived.
+func TestRejectedAfterReply(t *testing.T) {
 	e := newExchanged(t)
 	id := e.ask()
 	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
@@ -141,15 +141,15 @@ func TestRefusedAfterItsAnswer(t *testing.T) {
 	require.NoError(t, rdma.Establish(id))
 	rep := e.last(message.REP)
 	e.arrives(&message.MAD{Attribute: message.REJ, From: rep.From, To: rep.To, TID: rep.TID + 1, LocalID: rep.LocalID,
-		RemoteID: rep.RemoteID}) // of another request
+		RemoteID: rep.RemoteID}) // for another request
 	e.none(e.here)
 	require.NoError(t, rdma.DestroyID(other))
 	e.take(e.here, rdmacm.CM_EVENT_REJECTED)
 	require.NoError(t, rdma.DestroyID(id))
 }
 
-// TestLeavesBeforeItsLastWord: a side that ends the connection had the answer. The other one hears both.
-func TestLeavesBeforeItsLastWord(t *testing.T) {
+// TestDisconnectBeforeRTU: a DREQ implies that the REP arrived, so the passive side gets both events.
+func TestDisconnectBeforeRTU(t *testing.T) {
 	e := newExchanged(t)
 	id := e.ask()
 	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
@@ -163,7 +163,7 @@ func TestLeavesBeforeItsLastWord(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(other))
 }
 
-// TestEndedRequestsAreForgotten: so many are remembered, and no more.
+// TestEndedRequestsAreForgotten: the number of remembered requests is limited.
 func TestEndedRequestsAreForgotten(t *testing.T) {
 	var e recent[ending]
 	for i := range uint32(3 * mostRecent) {
@@ -175,7 +175,7 @@ func TestEndedRequestsAreForgotten(t *testing.T) {
 	assert.Contains(t, e.of, peerKey{1, 2 * mostRecent})
 }
 
-// accepted connects an identifier that has asked, and returns the other end.
+// accepted completes the connection of an identifier that has sent a request, and returns the passive identifier.
 func (e *exchanged) accepted(id *rdmacm.CMID) *rdmacm.CMID {
 	e.t.Helper()
 	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)

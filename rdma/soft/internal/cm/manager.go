@@ -12,35 +12,35 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Manager is the connection manager of a fabric. Everything of it is under the fabric's lock.
+// Manager is the connection manager of a fabric. The fabric's lock guards all of it.
 type Manager struct {
 	*device.Fabric
-	response time.Duration // a message is sent again after it
-	ids      []*identifier // all of them, in the order in which they were made
+	response time.Duration // retransmission timeout
+	ids      []*identifier // in the order of creation
 	bound    map[portKey][]*identifier
-	claims   map[claimKey]*claim            // ports of addresses that other processes have, too
-	lastPort uint16                         // the last one given to an identifier that asked for any
-	opened   map[*device.Device]*openDevice // by the program's identifiers
+	claims   map[claimKey]*claim            // ports of addresses shared with other processes
+	lastPort uint16                         // last ephemeral port
+	opened   map[*device.Device]*openDevice // devices opened for identifiers
 	channels int
 	psn      uint32
 
-	// Where the messages that come in find their identifiers.
-	numbered   map[uint32]*identifier   // by communication ID
-	requests   map[peerKey]*identifier  // those that were made of a request, by its sender
-	connected  map[remoteQP]*identifier // those that are connected to a queue pair elsewhere, by that one
-	ended      recent[ending]           // requests whose identifiers are gone
-	passed     recent[uint64]           // services of requests that were passed to other processes
-	farewells  map[uint64]*farewell     // of identifiers that are gone, by transaction ID
-	lastNumber uint32                   // the last communication ID
-	lastTID    uint64
+	// Indexes to find the identifier of a message.
+	numbered          map[uint32]*identifier      // by communication ID
+	requests          map[peerKey]*identifier     // identifiers of requests, by sender
+	connected         map[remoteQP]*identifier    // connected identifiers, by the peer's queue pair
+	ended             recent[ending]              // requests whose identifiers were destroyed
+	passed            recent[uint64]              // services of requests passed to other processes
+	disconnectRetries map[uint64]*disconnectRetry // for destroyed identifiers, by transaction ID
+	lastNumber        uint32                      // last communication ID
+	lastTID           uint64
 }
 
-// What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message
-// may take as long as all of that together.
+// As on Linux, a message is retransmitted 15 times, after 4.096 µs · 2²⁰ each. A program that processes a message may
+// take as long as all of that together.
 const (
 	defaultResponse = 4096 << 20 * time.Nanosecond
 	retries         = 15
-	defaultTimeout  = 17 // of queue pairs, where nobody sets another one: 0.54 s
+	defaultTimeout  = 17 // default queue pair timeout: 0.54 s
 )
 
 func New(f *device.Fabric, response time.Duration) *Manager {
@@ -48,7 +48,7 @@ func New(f *device.Fabric, response time.Duration) *Manager {
 		Fabric: f, response: response, bound: map[portKey][]*identifier{}, claims: map[claimKey]*claim{},
 		opened: map[*device.Device]*openDevice{}, lastPort: firstPort - 1,
 		numbered: map[uint32]*identifier{}, requests: map[peerKey]*identifier{}, connected: map[remoteQP]*identifier{},
-		farewells: map[uint64]*farewell{},
+		disconnectRetries: map[uint64]*disconnectRetry{},
 	}
 	if c.response <= 0 {
 		c.response = defaultResponse
@@ -62,25 +62,25 @@ func (id *identifier) Resource() (string, *device.Fabric) { return "cm_id", id.c
 func (ch *channel) Resource() (string, *device.Fabric)    { return "event channel", ch.cm.Fabric }
 func (i *addrInfo) Resource() (string, *device.Fabric)    { return "address info", i.cm.Fabric }
 
-// peerKey is an identifier elsewhere: the link address of its port, and its communication ID.
+// peerKey is a peer's identifier: the link address of its port, and its communication ID.
 type peerKey struct {
 	link   uint64
 	number uint32
 }
 
-// remoteQP is a queue pair elsewhere. A process that starts again has a device with another GUID.
+// remoteQP is a peer's queue pair. A restarted process has a device with another GUID.
 type remoteQP struct {
 	link, guid uint64
 	number     uint32
 }
 
-// nextTID is the ID of another transaction.
+// nextTID returns a new transaction ID.
 func (c *Manager) nextTID() uint64 {
 	c.lastTID++
 	return c.lastTID
 }
 
-// nextPSN is where the numbers of a connection's packets start: strangers cannot guess it.
+// nextPSN returns an unpredictable starting PSN for a connection.
 func (c *Manager) nextPSN(of *device.Device) uint32 {
 	if of.IsWired() {
 		return random() & message.Number
@@ -89,14 +89,14 @@ func (c *Manager) nextPSN(of *device.Device) uint32 {
 	return c.psn
 }
 
-// random is a number that nobody can guess.
+// random returns an unpredictable number.
 func random() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// takeNumber gives the identifier its communication ID.
+// takeNumber assigns a communication ID to the identifier.
 func (id *identifier) takeNumber() {
 	c := id.cm
 	next := func() {
@@ -110,7 +110,7 @@ func (id *identifier) takeNumber() {
 	c.numbered[id.number] = id
 }
 
-// forgetNumber lets no message find the identifier any more.
+// forgetNumber removes the identifier from the indexes of messages.
 func (id *identifier) forgetNumber() {
 	c := id.cm
 	delete(c.numbered, id.number)
@@ -124,7 +124,7 @@ func (id *identifier) forgetNumber() {
 	}
 }
 
-// forgetRemote lets the other side's queue pair be connected again.
+// forgetRemote allows the peer's queue pair to be connected again.
 func (id *identifier) forgetRemote() {
 	c := id.cm
 	if remote := (remoteQP{id.peer.Link, id.peerGUID, id.peerQPN}); c.connected[remote] == id {
@@ -132,10 +132,10 @@ func (id *identifier) forgetRemote() {
 	}
 }
 
-// serviceID names a port of a port space.
+// serviceID returns the service ID of a port.
 func serviceID(space rdmacm.PortSpace, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
 
-// portOf is what a service ID names.
+// portOf is the inverse of serviceID.
 func portOf(service uint64) (rdmacm.PortSpace, uint16) {
 	return rdmacm.PortSpace(service >> 16), uint16(service)
 }

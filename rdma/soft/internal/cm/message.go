@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// connectRequest is the message that asks for a connection, or of datagrams looks a service up.
+// connectRequest returns a REQ, or a SIDR_REQ for datagrams.
 func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
 	d := id.device
 	m := &message.MAD{
@@ -37,7 +37,7 @@ func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *messa
 	return m
 }
 
-// connectReply is the message that accepts a request.
+// connectReply returns a REP.
 func (id *identifier) connectReply() *message.MAD {
 	p := &id.param
 	return &message.MAD{
@@ -49,7 +49,7 @@ func (id *identifier) connectReply() *message.MAD {
 	}
 }
 
-// lookupReply is the message that answers a lookup.
+// lookupReply returns a SIDR_REP.
 func (id *identifier) lookupReply() *message.MAD {
 	return &message.MAD{
 		Attribute: message.SIDRRep, TID: id.tid, ServiceID: serviceID(id.space, id.local.Port()),
@@ -58,19 +58,19 @@ func (id *identifier) lookupReply() *message.MAD {
 	}
 }
 
-// rejection is the message that refuses the other side's request, or its answer to one.
+// rejection returns a REJ for the peer's request or reply.
 func (id *identifier) rejection(of message.Of, reason uint16, private []byte) *message.MAD {
 	if id.datagrams() {
 		return &message.MAD{Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupRejected}
 	}
 	m := &message.MAD{Attribute: message.REJ, TID: id.tid, Of: of, Reason: reason, Private: private}
-	if reason == message.RejectTimeout { // by which the other side finds the request
+	if reason == message.RejectTimeout { // the peer finds the request by this GUID
 		m.ARI = binary.BigEndian.AppendUint64(nil, id.device.GUID())
 	}
 	return m
 }
 
-// disconnectRequest is the message that ends a connection.
+// disconnectRequest returns a DREQ.
 func (id *identifier) disconnectRequest() *message.MAD {
 	return &message.MAD{Attribute: message.DREQ, TID: id.cm.nextTID(), QPN: id.peerQPN & message.Number}
 }
@@ -89,10 +89,10 @@ func transportOf(kind ibv.QPType) message.Transport {
 	return message.RC
 }
 
-// tick is the time of code 0; each further code is twice the one before.
+// tick is the time of code 0. Each further code doubles it.
 const tick = 4096 * time.Nanosecond
 
-// timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
+// timeCode returns the code of the shortest time that is at least d. It is at least 1, because 0 has a special meaning.
 func timeCode(d time.Duration) uint8 {
 	ticks := uint64((d + tick - 1) / tick)
 	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
@@ -100,7 +100,7 @@ func timeCode(d time.Duration) uint8 {
 
 func codedTime(code uint8) time.Duration { return tick << min(code, message.MaxCode) }
 
-// aboutOf names a message as an MRA does.
+// aboutOf returns the number of a message in an MRA.
 func aboutOf(a message.Attribute) message.Of {
 	switch a {
 	case message.REQ:
@@ -111,7 +111,7 @@ func aboutOf(a message.Attribute) message.Of {
 	return message.OfOther
 }
 
-// connParam are the parameters in a REQ or a REP, as the program gets them.
+// connParam returns the parameters in a REQ or a REP for the program.
 func connParam(m *message.MAD) rdmacm.ConnParam {
 	p := rdmacm.ConnParam{
 		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount,
@@ -126,7 +126,7 @@ func connParam(m *message.MAD) rdmacm.ConnParam {
 	return p
 }
 
-// padded is private data as it arrives: with zeros behind it, for no message has its length.
+// padded appends zeros to private data, as it arrives, because messages do not contain its length.
 func padded(b []byte, of message.Attribute) []byte {
 	room := of.PrivateSize()
 	return append(make([]byte, 0, room), b...)[:room]

@@ -22,11 +22,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// tap keeps the messages of the connection manager that go over a wire.
+// tap records the messages of the connection manager on a wire.
 type tap struct {
 	wire.Wire
 	seen []*message.MAD
-	lost func(*message.MAD) bool // what does not arrive; nil is nothing
+	lost func(*message.MAD) bool // selects messages to drop; nil drops none
 }
 
 func (t *tap) SendMAD(m *message.MAD) {
@@ -36,7 +36,7 @@ func (t *tap) SendMAD(m *message.MAD) {
 	}
 }
 
-// last is the last message of an attribute.
+// last returns the last message of an attribute.
 func (t *tap) last(a message.Attribute) (last *message.MAD) {
 	for _, m := range t.seen {
 		if m.Attribute == a {
@@ -46,7 +46,7 @@ func (t *tap) last(a message.Attribute) (last *message.MAD) {
 	return last
 }
 
-// exchanged is a fabric with a listener at 127.0.0.2, port 7471, whose messages of the connection manager are seen.
+// exchanged is a fabric with a listener at 127.0.0.2, port 7471, and a tap.
 type exchanged struct {
 	*rig
 	*tap
@@ -74,7 +74,7 @@ func newExchanged(t *testing.T) *exchanged {
 	return e
 }
 
-// take takes the next event, which has to be of a kind, and gives the identifier that it is of, or that came in.
+// take takes the next event, checks its type, and returns its identifier, or the new one of a request.
 func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMID {
 	e.t.Helper()
 	event := e.event(ch, want)
@@ -83,7 +83,7 @@ func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdma
 	return id
 }
 
-// none says that no event waits on a channel. It does not let a clock go on that stands still.
+// none checks that no event is queued. It does not advance a virtual clock.
 func (e *exchanged) none(ch *rdmacm.EventChannel) {
 	e.t.Helper()
 	var descriptors = []unix.PollFd{{Fd: ch.FD, Events: unix.POLLIN}}
@@ -95,7 +95,7 @@ func (e *exchanged) none(ch *rdmacm.EventChannel) {
 	require.Zero(e.t, n, "an event waits")
 }
 
-// ask lets an identifier ask to connect.
+// ask makes an identifier send a connection request.
 func (e *exchanged) ask() *rdmacm.CMID {
 	e.t.Helper()
 	id := e.identifier(e.here, rdmacm.PS_TCP)
@@ -108,7 +108,7 @@ func (e *exchanged) ask() *rdmacm.CMID {
 	return id
 }
 
-// arrives lets a message come to the device that it is addressed to.
+// arrives delivers a message to the device that it is addressed to.
 func (e *exchanged) arrives(m *message.MAD) {
 	f := e.fabric
 	f.Lock()
@@ -120,8 +120,8 @@ func (e *exchanged) arrives(m *message.MAD) {
 	}
 }
 
-// TestLateRequests: a copy of a request that arrives when its sender does not wait any more is no request, and one from
-// elsewhere is.
+// TestLateRequests: a late duplicate of a request is ignored after its sender has stopped waiting, but not one from
+// another sender.
 func TestLateRequests(t *testing.T) {
 	e := newExchanged(t)
 	gone := e.ask()
@@ -154,7 +154,7 @@ func TestLateRequests(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(other))
 }
 
-// TestMessagesOfOthers: a connection heeds only what its other end says.
+// TestMessagesOfOthers: a connection accepts messages only from its peer.
 func TestMessagesOfOthers(t *testing.T) {
 	e := newExchanged(t)
 	id := e.ask()
@@ -162,7 +162,7 @@ func TestMessagesOfOthers(t *testing.T) {
 	require.NoError(t, rdma.Accept(other, e.param))
 	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	rep := e.last(message.REP)
-	for _, a := range []message.Attribute{message.RTU, message.REJ, message.DREQ} { // before the last word
+	for _, a := range []message.Attribute{message.RTU, message.REJ, message.DREQ} { // before the RTU
 		m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID + 1,
 			RemoteID: rep.LocalID, Of: message.OfREP}
 		e.arrives(m)
@@ -172,7 +172,7 @@ func TestMessagesOfOthers(t *testing.T) {
 	e.none(e.there)
 	require.NoError(t, rdma.Establish(id))
 	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
-	e.arrives(rep) // once more: it is answered, and nothing else
+	e.arrives(rep) // a duplicate is only answered
 	assert.Equal(t, message.RTU, e.seen[len(e.seen)-1].Attribute)
 	e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1,
 		RemoteID: rep.RemoteID})
@@ -185,9 +185,8 @@ func TestMessagesOfOthers(t *testing.T) {
 	assert.Empty(t, e.manager.connected)
 }
 
-// TestMessagesSayAll: what the parameters of a connection say beyond the widths of their fields is cut as Linux cuts
-// it.
-func TestMessagesSayAll(t *testing.T) {
+// TestParametersTruncated: parameters of a connection that exceed their fields are truncated as on Linux.
+func TestParametersTruncated(t *testing.T) {
 	e := newExchanged(t)
 	*e.param = rdmacm.ConnParam{QPNum: 0xff00_0063, RetryCount: 200, RNRRetryCount: 201, FlowControl: 2, SRQ: 3}
 	id := e.ask()
@@ -210,10 +209,9 @@ func TestMessagesSayAll(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(other))
 }
 
-// TestAnswersOfOthers: only the port that a request went to answers it, and only the other end ends a connection: what
-// comes from elsewhere, names another identifier or another queue pair, or belongs to another exchange changes nothing,
-// whatever numbers it has guessed.
-func TestAnswersOfOthers(t *testing.T) {
+// TestForgedAnswers: only the port that a request was sent to answers it, and only the peer ends a connection. Messages
+// from elsewhere, for another identifier or queue pair, or of another exchange are ignored, even with guessed numbers.
+func TestForgedAnswers(t *testing.T) {
 	e := newExchanged(t)
 	elsewhere := uint64(0x0123)
 	id := e.ask()
@@ -229,7 +227,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	for _, a := range []message.Attribute{message.REP, message.REJ, message.SIDRRep} {
 		forged(a, req, far)
 	}
-	forged(message.MRA, req, far) // it would let the time count again
+	forged(message.MRA, req, far) // would restart the timeout
 	e.none(e.here)
 	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	e.arrives(&message.MAD{Attribute: message.REJ, From: req.From, To: req.To, TID: req.TID + 1, LocalID: req.LocalID})
@@ -242,7 +240,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
 	forged(message.DREQ, rep, func(m *message.MAD) { m.LocalID = rep.RemoteID }) // QPN 5 is not its queue pair
 	e.none(e.there)
-	// another device of the same fabric gets what is for this one
+	// the message arrives at another device of the same fabric
 	e.fabric.Lock()
 	wrong := e.fabric.Present()[0]
 	e.manager.Receive(wrong, &message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, LocalID: rep.RemoteID,
@@ -260,14 +258,14 @@ func TestAnswersOfOthers(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(other))
 }
 
-// TestHintsNeedALink: while a link is down, no MRA comes over it either, and what waits for a program behind it asks
-// again, in vain, until the link is back.
-func TestHintsNeedALink(t *testing.T) {
+// TestHintsNeedLink: MRAs do not arrive while a link is down, so an exchange that waits for a program retransmits until
+// the link is back.
+func TestHintsNeedLink(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		e := newExchanged(t)
 		id := e.ask()
 		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		e.fabric.Advance(time.Hour) // a program at work has all the time there is
+		e.fabric.Advance(time.Hour) // processing by a program does not time out
 		e.none(e.here)
 		if removed {
 			require.True(t, e.fabric.RemoveDevice("soft1"))

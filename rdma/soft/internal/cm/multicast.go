@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// group is a multicast group that an identifier has joined.
+// group is a multicast group joined by an identifier.
 type group struct {
 	id       *identifier
 	address  netip.AddrPort
@@ -23,7 +23,7 @@ type group struct {
 	events   device.Reports
 }
 
-// noIPv6Groups is what Linux answers for every device with RoCE v2: ENOTSUPP, which only the kernel has a name for.
+// noIPv6Groups is Linux's errno for RoCE v2 devices: ENOTSUPP, which is defined only inside the kernel.
 const noIPv6Groups runtime.Errno = 524
 
 // joinMulticast is rdma_join_multicast.
@@ -63,7 +63,7 @@ func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, c
 	return 0
 }
 
-// attach attaches the identifier's queue pair, which librdmacm does when it takes the event. It is called with the
+// attach attaches the identifier's queue pair, as librdmacm does when it processes the event. It is called with the
 // fabric's lock.
 func (g *group) attach() runtime.Errno {
 	if q := g.id.qp(); q != nil && !g.sendOnly {
@@ -72,7 +72,7 @@ func (g *group) attach() runtime.Errno {
 	return 0
 }
 
-// leaveMulticast is rdma_leave_multicast. It waits until every event of the group is acknowledged.
+// leaveMulticast is rdma_leave_multicast. It waits until all events of the group are acknowledged.
 func leaveMulticast(id *identifier, of ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	address := addressAt(of)
 	if !address.IsValid() {

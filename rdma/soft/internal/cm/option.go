@@ -59,7 +59,7 @@ func (id *identifier) setOption(name int32, value, size uint64) runtime.Errno {
 	return 0
 }
 
-// setPath takes a path for the one that resolving would find.
+// setPath sets the path instead of resolving it.
 func (id *identifier) setPath(value, size uint64) runtime.Errno {
 	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
 	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))

@@ -14,20 +14,20 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// portKey is a port of a port space. Those of a fabric are apart from those of all others.
+// portKey is a port of a port space. Ports belong to a fabric.
 type portKey struct {
 	space  rdmacm.PortSpace
 	number uint16
 }
 
-// Ephemeral ports, as Linux has them.
+// Range of ephemeral ports, as on Linux.
 const (
 	firstPort = 32768
 	lastPort  = 60999
 )
 
-// takePort binds the identifier to an address; port 0 is any that is free. The port is claimed if other processes are
-// to know it.
+// takePort binds the identifier to an address; port 0 selects a free one. With claims, the port is claimed against
+// other processes.
 func (id *identifier) takePort(address netip.AddrPort, claims bool) runtime.Errno {
 	c := id.cm
 	if address.Port() == 0 {
@@ -61,9 +61,8 @@ func (id *identifier) takePort(address netip.AddrPort, claims bool) runtime.Errn
 	return 0
 }
 
-// conflicts says whether the identifier cannot have an address, of a port that another one has: because of all
-// addresses of their families, or because it is the same one. Addresses are shared by those who all want it, as long as
-// none listens.
+// conflicts reports whether the identifier cannot use an address because another one has its port, for the same address
+// or for all addresses of the family. Identifiers with RDMA_OPTION_ID_REUSEADDR share addresses as long as none listens.
 func (id *identifier) conflicts(ip netip.Addr, other *identifier, listens bool) bool {
 	if id == other || id.reuse && other.reuse && !listens && other.state != listening {
 		return false
@@ -75,7 +74,7 @@ func (id *identifier) conflicts(ip netip.Addr, other *identifier, listens bool) 
 	return ip.IsUnspecified() || theirs.IsUnspecified() || ip == theirs
 }
 
-// unbind gives the port back.
+// unbind releases the port.
 func (id *identifier) unbind() {
 	c := id.cm
 	if id.port.number == 0 {
@@ -89,7 +88,7 @@ func (id *identifier) unbind() {
 	id.port = portKey{}
 }
 
-// listener is who listens at an address: there, or at all addresses.
+// listener returns the listener at an address, or at all addresses.
 func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *identifier) {
 	for _, id := range c.bound[portKey{space, address.Port()}] {
 		switch own := id.local.Addr(); {
@@ -103,7 +102,7 @@ func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (foun
 	return found
 }
 
-// AddressOwner says what keeps an identifier from having an address; "" is nothing.
+// AddressOwner describes the owner of an address that an identifier cannot bind to, or returns "".
 func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	id := device.Find[identifier](mem.AddressOf(of))
 	if id == nil || id.gone || id.cm != c {
@@ -117,7 +116,7 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return c.Claimant(address.Addr().Unmap(), serviceID(id.space, address.Port()))
 }
 
-// Ends are those of connections, by the numbers of their queue pairs. The caller holds Fabric.mu.
+// Ends returns the ends of connections by queue pair number. The caller holds Fabric.mu.
 func (c *Manager) Ends() map[uint32]device.ManagedEnd {
 	all := map[uint32]device.ManagedEnd{}
 	for _, id := range c.numbered {

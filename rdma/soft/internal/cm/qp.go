@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
+// qp returns the identifier's queue pair, or nil. It is stored in the record, where the program may change it.
 func (id *identifier) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
 
-// qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is
-// called with the fabric's lock.
+// qpAttr returns the attributes that move the identifier's queue pair to a state from the previous one. It is called
+// with the fabric's lock.
 func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
 	connecting := id.state >= requesting && id.state <= left && !id.datagrams()
 	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT,
@@ -26,7 +26,7 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 		return attr, 0, syscall.EINVAL
 	}
 	attr.QPState = to
-	if !connecting { // there is not more to know
+	if !connecting { // no peer yet
 		attr.PortNum, attr.QKey = device.PortNum, rdmacm.UDP_QKEY
 		mask, _, _ = ibv.ModifyQPMask(id.kind, ibv.QPS_RESET, ibv.QPS_INIT)
 		return attr, mask | ibv.QP_STATE, 0
@@ -36,7 +36,7 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 	}
 	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
 	if id.responder > 0 {
-		// as Linux since 6.2 has it for a device with flush
+		// as on Linux since 6.2 for a device with flush
 		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_FLUSH_GLOBAL |
 			ibv.ACCESS_FLUSH_PERSISTENT
 	}
@@ -63,7 +63,7 @@ func initQPAttr(id *identifier, to ibv.Ptr[ibv.QPAttr], maskTo ibv.Ptr[int32]) r
 	return 0
 }
 
-// modify brings the identifier's queue pair to a state. It is called without the fabric's lock.
+// modify moves the identifier's queue pair to a state. It is called without the fabric's lock.
 func (id *identifier) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
 	var attr ibv.QPAttr
 	var mask ibv.QPAttrMask
@@ -77,8 +77,8 @@ func (id *identifier) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno)
 	return q.Transit(&attr, mask)
 }
 
-// ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its
-// peer is known.
+// ready moves the identifier's queue pair, if any, to RTS. It first repeats the move to INIT, now that the peer is
+// known.
 func (id *identifier) ready() runtime.Errno {
 	q := id.qp()
 	if q == nil {
@@ -92,7 +92,7 @@ func (id *identifier) ready() runtime.Errno {
 	return 0
 }
 
-// toError breaks the identifier's queue pair, if it has one.
+// toError moves the identifier's queue pair, if any, to ERR.
 func (id *identifier) toError() runtime.Errno {
 	if q := id.qp(); q != nil {
 		return q.Transit(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
@@ -192,14 +192,14 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			return errno
 		}
 	}
-	id.ece = eceOptions{} // of the device, which knows none
-	id.cm.Lock()          // an event may look for it
+	id.ece = eceOptions{} // the device supports no ECE
+	id.cm.Lock()          // events use it
 	defer id.cm.Unlock()
 	r.QP, r.PD = ibv.Ptr[ibv.QP](address), attr.PD
 	return 0
 }
 
-// createCQs makes the completion queues that a queue pair lacks, each with a channel.
+// createCQs creates the missing completion queues of a queue pair, each with a channel.
 func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32) runtime.Errno {
 	r := id.record
 	for _, side := range []struct {
@@ -226,10 +226,10 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 	return 0
 }
 
-// destroyCQs destroys what createCQs made.
+// destroyCQs destroys the completion queues that createCQs created.
 func (id *identifier) destroyCQs() {
 	r := id.record
-	if id.kind == ibv.QPT_XRC_RECV && r.SRQ != 0 { // which completes there
+	if id.kind == ibv.QPT_XRC_RECV && r.SRQ != 0 { // its receives complete there
 		return
 	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {

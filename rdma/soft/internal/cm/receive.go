@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the
-// message, and heeds only its peer: the port that its messages go to, and there the identifier that it is connected to.
-// Other messages change nothing, and the device counts why. The caller holds Fabric.mu.
+// Receive handles a message that arrived at a device. The identifier is found by the numbers in the message, and
+// accepts messages only from its peer's port and identifier. Other messages are dropped and counted. The caller holds
+// Fabric.mu.
 func (c *Manager) Receive(at *device.Device, m *message.MAD) { at.Count(c.receive(at, m)) }
 
-// receive is Receive, and says why a message changed nothing, or counters.Nothing.
+// receive returns the reason why a message was dropped, or counters.Nothing.
 func (c *Manager) receive(at *device.Device, m *message.MAD) counters.Counter {
-	if c.heard(at, m) {
+	if c.acknowledged(at, m) {
 		return counters.Nothing
 	}
 	switch m.Attribute {
@@ -29,7 +29,7 @@ func (c *Manager) receive(at *device.Device, m *message.MAD) counters.Counter {
 		return c.receiveMRA(at, m)
 	}
 	id := c.numbered[m.RemoteID]
-	// it takes back a request whose identifier the sender does not know
+	// withdraws a request whose identifier the sender does not know
 	if m.Attribute == message.REJ && m.RemoteID == 0 {
 		switch id = c.requests[peerKey{m.From.Link, m.LocalID}]; {
 		case id == nil && c.passOn(at, m):
@@ -77,7 +77,7 @@ func (c *Manager) receive(at *device.Device, m *message.MAD) counters.Counter {
 	return counters.Nothing
 }
 
-// ignores says why a message that the identifier does not wait for changes nothing.
+// ignores returns the counter for an unexpected message.
 func (id *identifier) ignores(m *message.MAD) counters.Counter {
 	if m.From.Link != id.peer.Link || id.peerNumber != 0 && m.LocalID != id.peerNumber {
 		return counters.CMWrongPeer
@@ -85,20 +85,21 @@ func (id *identifier) ignores(m *message.MAD) counters.Counter {
 	return counters.CMLate
 }
 
-// isPeer says whether a message comes from the other end.
+// isPeer reports whether a message comes from the peer.
 func (id *identifier) isPeer(m *message.MAD) bool {
 	return id.peerNumber != 0 && m.LocalID == id.peerNumber && m.From.Link == id.peer.Link
 }
 
-// isAnswer says whether a message answers the identifier's request: it comes from the port that the request went to.
+// isAnswer reports whether a message answers the identifier's request and comes from the port that the request was sent
+// to.
 func (id *identifier) isAnswer(m *message.MAD) bool {
 	return id.state == requesting && m.TID == id.tid && m.From.Link == id.peer.Link
 }
 
-// asks says whether the identifier waits for the answer to a message.
+// asks reports whether the identifier waits for the answer to a message.
 func (id *identifier) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
 
-// requested has a request come in at a device.
+// requested handles a REQ or SIDR_REQ.
 func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter {
 	sender := peerKey{m.From.Link, m.LocalID}
 	if id := c.requests[sender]; id != nil && (id.state != over || id.tid == m.TID) {
@@ -126,14 +127,14 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 		}
 		refuse(at, m, message.RejectNoListener)
 		return counters.CMNoListener
-	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
+	case !m.Dest.IsValid(): // not for an IP service
 		refuse(at, m, message.RejectConsumer)
 		return counters.CMNoListener
-	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will be retransmitted
 		return counters.CMCrowded
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
-		c.connected[remote].leave() // the other side has forgotten this connection
+		c.connected[remote].leave() // the peer no longer knows this connection
 		return counters.CMStale
 	}
 	id := &identifier{
@@ -158,14 +159,14 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 	}
 	id.rank = l.waitingOf[m.From.Link]
 	l.wait(id, 1)
-	if id.takeInHand(m); id.state == requested { // the sender waits for an answer
+	if id.beginProcessing(m); id.state == requested { // stops the sender's retransmissions
 		l.pushRequest(e)
 	}
 	return counters.Nothing
 }
 
-// pushRequest is push of a request: hosts take turns, so that a program that takes one request after the other gets to
-// each host soon.
+// pushRequest queues a request. Hosts take turns, so that a program that accepts one request after another serves each
+// host soon.
 func (id *identifier) pushRequest(e *event) {
 	e.id = id
 	id.channel.events.PushBefore(e, func(other *event) bool {
@@ -173,10 +174,10 @@ func (id *identifier) pushRequest(e *event) {
 	})
 }
 
-// share is how many of a listener's requests may be one host's: the rest is left to others.
+// share returns the number of requests in the backlog that one host may use.
 func (id *identifier) share() int { return id.backlog - id.backlog/4 }
 
-// wait counts one request more or less that waits at a listener.
+// wait adds n to the number of requests waiting at a listener.
 func (id *identifier) wait(request *identifier, n int) {
 	id.waiting += n
 	if id.waitingOf == nil {
@@ -188,18 +189,18 @@ func (id *identifier) wait(request *identifier, n int) {
 	}
 }
 
-// isPath says whether a request of another fabric leads from the address that it came from to the one that it came to:
-// a stranger reaches no other address of this fabric.
+// isPath reports whether a request's path matches the addresses of its packet, so that other hosts reach only the
+// address that they sent to.
 func isPath(m *message.MAD) bool {
 	return (!m.Dest.IsValid() || m.Source.Addr().As16() == m.From.GID && m.Dest.As16() == m.To.GID) &&
 		(m.Attribute != message.REQ || m.Path.Local == m.From.GID && m.Path.Remote == m.To.GID)
 }
 
-// requestedAgain has a request come in once more, because its answer was lost or the network repeated it.
+// requestedAgain handles a duplicate request.
 func (id *identifier) requestedAgain(m *message.MAD) {
 	switch {
 	case id.state == requested:
-		id.takeInHand(m)
+		id.beginProcessing(m)
 	case id.state == accepting:
 		id.answer(id.asked.message)
 	case id.refusal != nil:
@@ -209,8 +210,7 @@ func (id *identifier) requestedAgain(m *message.MAD) {
 	}
 }
 
-// receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the
-// answer to it.
+// receiveMRA handles an MRA. It rejects an MRA for a message that nothing waits for.
 func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) counters.Counter {
 	id := c.numbered[m.RemoteID]
 	if id != nil && id.device == at && id.asks(m.TID) && (id.isAnswer(m) || id.isPeer(m)) {
@@ -226,12 +226,12 @@ func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) counters.Counter
 	return id.ignores(m)
 }
 
-// isConnected says whether a message of the other end is about a request that has its answer already.
+// isConnected reports whether a peer's message is about a request that already has its answer.
 func (id *identifier) isConnected(m *message.MAD) bool {
 	return id.state >= answered && id.state <= left && m.From.Link == id.peer.Link && m.From.IsRemote()
 }
 
-// replied has the answer to a request come in.
+// replied handles a REP.
 func (id *identifier) replied(m *message.MAD) counters.Counter {
 	switch {
 	case id.isAnswer(m):
@@ -253,13 +253,13 @@ func (id *identifier) replied(m *message.MAD) counters.Counter {
 			conn: connParam(m)}
 		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
 		id.push(e)
-		id.takeInHand(m)
+		id.beginProcessing(m)
 		return counters.Nothing
 	case !id.isPeer(m):
 		return id.ignores(m)
 	case id.state == answered:
-		id.takeInHand(m)
-	case id.state == established: // the last word was lost
+		id.beginProcessing(m)
+	case id.state == established: // the RTU was lost
 		id.confirm()
 	default:
 		return counters.CMLate
@@ -267,7 +267,7 @@ func (id *identifier) replied(m *message.MAD) counters.Counter {
 	return counters.CMAgain
 }
 
-// looked has the answer to a lookup come in.
+// looked handles a SIDR_REP.
 func (id *identifier) looked(m *message.MAD) counters.Counter {
 	if !id.isAnswer(m) {
 		return id.ignores(m)
@@ -286,7 +286,7 @@ func (id *identifier) looked(m *message.MAD) counters.Counter {
 	return counters.Nothing
 }
 
-// refused has a REJ come in.
+// refused handles a REJ.
 func (id *identifier) refused(m *message.MAD) counters.Counter {
 	switch {
 	case !id.isAnswer(m) && !id.isPeer(m):
@@ -295,41 +295,41 @@ func (id *identifier) refused(m *message.MAD) counters.Counter {
 		if id.state != requested || id.record != nil {
 			return counters.CMLate
 		}
-		id.vanish()
+		id.withdraw()
 	case id.state == requested:
 		id.withdrawn()
-	case id.state == established && m.TID != id.tid: // of another request
+	case id.state == established && m.TID != id.tid: // for another request
 		return counters.CMLate
 	default:
 		was := id.state
-		if id.rejected(int32(m.Reason), m.Private); id.state == was { // it has ended, or was never begun
+		if id.rejected(int32(m.Reason), m.Private); id.state == was { // no connection or request
 			return counters.CMLate
 		}
 	}
 	return counters.Nothing
 }
 
-// left has the other side's farewell come in.
+// left handles a DREQ.
 func (id *identifier) left(m *message.MAD) counters.Counter {
-	if id.state == accepting { // it had the answer, and its last word was lost
+	if id.state == accepting { // the peer got the REP, and its RTU was lost
 		id.establish()
 	}
 	switch id.state {
 	case established:
 		id.state = left
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
-		id.takeInHand(m)
+		id.beginProcessing(m)
 	case left:
-		id.takeInHand(m)
+		id.beginProcessing(m)
 		return counters.CMAgain
-	case leaving: // both at once
+	case leaving: // both sides sent a DREQ
 		id.conclude()
-		id.inHand = m.TID
-		id.sayGone()
+		id.processingTID = m.TID
+		id.replyDisconnect()
 		id.over(0)
 	case over:
-		id.inHand = m.TID
-		id.sayGone()
+		id.processingTID = m.TID
+		id.replyDisconnect()
 		return counters.CMAgain
 	default:
 		return counters.CMLate
@@ -337,8 +337,7 @@ func (id *identifier) left(m *message.MAD) counters.Counter {
 	return counters.Nothing
 }
 
-// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
-// The caller holds Fabric.mu.
+// Removed notifies all identifiers on a removed device. Undelivered requests are dropped. The caller holds Fabric.mu.
 func (c *Manager) Removed(d *device.Device) {
 	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {
@@ -348,15 +347,15 @@ func (c *Manager) Removed(d *device.Device) {
 		c.Cancel(id.timer)
 		id.state = over
 		if id.record == nil {
-			id.vanish()
+			id.withdraw()
 		} else {
 			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
 		}
 	}
 }
 
-// Cut lets messages be sent again whose answer is awaited over a link that is down: a program that has one in hand can
-// say no more. The caller holds Fabric.mu.
+// Cut resumes retransmission of messages over a link that went down, because the peer can no longer send hints. The
+// caller holds Fabric.mu.
 func (c *Manager) Cut(d *device.Device) {
 	for _, id := range c.ids {
 		if id.asked != nil && (id.device == d || id.peer.Link == d.Address().Link) {
@@ -365,7 +364,7 @@ func (c *Manager) Cut(d *device.Device) {
 	}
 }
 
-// Moved tells all identifiers that are bound to an address that another device has it now. The caller holds Fabric.mu.
+// Moved notifies all identifiers bound to an address that moved to another device. The caller holds Fabric.mu.
 func (c *Manager) Moved(gid [16]byte, from *device.Device) {
 	for _, id := range c.ids {
 		if id.device == from && id.local.Addr().As16() == gid {

@@ -21,7 +21,7 @@ import (
 // far is the address of another host.
 var far = netip.MustParseAddr("192.0.2.9")
 
-// asked is a request of another host for the listener of newExchanged.
+// asked delivers another host's request to the listener of newExchanged.
 func (e *exchanged) asked(change func(*message.MAD)) *message.MAD {
 	gid := far.As16()
 	to := netip.MustParseAddr("127.0.0.2")
@@ -36,8 +36,8 @@ func (e *exchanged) asked(change func(*message.MAD)) *message.MAD {
 	return e.seen[len(e.seen)-1]
 }
 
-// TestRequestOfAnotherHost: it gets an MRA where it comes again, as from Linux, and its path counts. What names other
-// addresses than those of its packet is refused.
+// TestRequestOfAnotherHost: a repeated request gets an MRA, as from Linux, and its path is used. A request whose
+// addresses differ from its packet's is rejected.
 func TestRequestOfAnotherHost(t *testing.T) {
 	e := newExchanged(t)
 	e.seen = []*message.MAD{nil}
@@ -48,7 +48,7 @@ func TestRequestOfAnotherHost(t *testing.T) {
 	id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Accept(id, e.param))
 	rep := e.seen[len(e.seen)-1]
-	assert.Equal(t, message.REP, rep.Attribute, "an answer has no hint beside it")
+	assert.Equal(t, message.REP, rep.Attribute, "no hint follows an answer")
 	for _, m := range e.seen[1:] {
 		_, err := m.Encode()
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestRequestOfAnotherHost(t *testing.T) {
 		assert.EqualValues(t, message.RejectInvalidGID, rej.Reason, name)
 	}
 	for port, reason := range map[uint16]uint16{7471: message.RejectConsumer, 7472: message.RejectNoListener} {
-		rej := e.asked(func(m *message.MAD) { // of another service than IP's
+		rej := e.asked(func(m *message.MAD) { // not an IP service
 			m.LocalID, m.QPN, m.Source, m.Dest = 8, 10, netip.AddrPort{}, netip.Addr{}
 			m.ServiceID = serviceID(rdmacm.PS_TCP, port)
 		})
@@ -85,13 +85,13 @@ func TestRequestOfAnotherHost(t *testing.T) {
 	}
 	rej := e.asked(func(m *message.MAD) { m.LocalID, m.TID = 8, 6 })
 	assert.EqualValues(t, message.RejectStale, rej.Reason, "its queue pair is connected")
-	e.asked(func(m *message.MAD) { m.LocalID, m.TID, m.CAGUID = 8, 6, 4 }) // of a process that began anew
+	e.asked(func(m *message.MAD) { m.LocalID, m.TID, m.CAGUID = 8, 6, 4 }) // from a restarted process
 	require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 	require.NoError(t, rdma.DestroyID(id))
 }
 
-// TestEndOfNoConnection: whoever ends a connection that is forgotten hears that it is over.
-func TestEndOfNoConnection(t *testing.T) {
+// TestDisconnectUnknown: the DREQ of an unknown connection is answered with a DREP.
+func TestDisconnectUnknown(t *testing.T) {
 	e := newExchanged(t)
 	drep := e.asked(func(m *message.MAD) { m.Attribute, m.RemoteID = message.DREQ, 4711 })
 	assert.Equal(t, message.DREP, drep.Attribute)
@@ -101,8 +101,9 @@ func TestEndOfNoConnection(t *testing.T) {
 	assert.Equal(t, far.As16(), drep.To.GID)
 }
 
-// TestTimeoutSaysWhose: a request that is taken back names the device that it was of, by which Linux finds it.
-func TestTimeoutSaysWhose(t *testing.T) {
+// TestTimeoutNamesDevice: a REJ that withdraws a request contains the GUID of its device, by which Linux finds the
+// request.
+func TestTimeoutNamesDevice(t *testing.T) {
 	e := newExchanged(t)
 	e.tap.lost = func(m *message.MAD) bool { return m.Attribute == message.REQ }
 	id := e.ask()
@@ -113,7 +114,7 @@ func TestTimeoutSaysWhose(t *testing.T) {
 	assert.Len(t, rej.ARI, 8)
 }
 
-// connected lets the other host connect to the listener. The answer that it got tells the IDs.
+// connected connects the other host to the listener. The REP contains the IDs.
 func (e *exchanged) connected() (id *rdmacm.CMID, rep *message.MAD) {
 	e.t.Helper()
 	e.forget()
@@ -127,17 +128,17 @@ func (e *exchanged) connected() (id *rdmacm.CMID, rep *message.MAD) {
 	return id, rep
 }
 
-// forget forgets what was seen.
+// forget drops the recorded messages.
 func (t *tap) forget() { t.seen = []*message.MAD{{}} }
 
-// answered lets the other host answer the end of its connection.
+// answered makes the other host answer a DREQ.
 func (e *exchanged) answered(dreq *message.MAD) {
 	e.arrives(&message.MAD{Attribute: message.DREP, From: dreq.To, To: dreq.From, TID: dreq.TID,
 		LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
 }
 
-// TestStaleConnection: a host that has forgotten a connection, and asks for another one with the same queue pair, is
-// refused, and asked whether the old one is over; then its program hears so.
+// TestStaleConnection: a request with the queue pair of an existing connection is rejected, and a DREQ is sent for the
+// old connection. When the host confirms it, the program gets an event.
 func TestStaleConnection(t *testing.T) {
 	e := newExchanged(t)
 	id, rep := e.connected()
@@ -156,7 +157,7 @@ func TestStaleConnection(t *testing.T) {
 	require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 }
 
-// TestStaleAnswer: so is one that accepts with a queue pair that is connected.
+// TestStaleAnswer: a REP with the queue pair of an existing connection is handled in the same way.
 func TestStaleAnswer(t *testing.T) {
 	e := newExchanged(t)
 	old := e.ask()
@@ -177,15 +178,15 @@ func TestStaleAnswer(t *testing.T) {
 	assert.Equal(t, message.OfREP, rej.Of)
 	assert.EqualValues(t, message.RejectStale, rej.Reason)
 	e.take(e.there, rdmacm.CM_EVENT_REJECTED)
-	e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED) // of the old one
+	e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED) // the old connection
 	for _, id := range []*rdmacm.CMID{old, other, id, another} {
 		require.NoError(t, rdma.DestroyID(id))
 	}
 }
 
-// TestFarewell: the end of a connection whose identifier is destroyed, before or after it said so itself, is said until
-// the other host answers, or two times more often than other messages.
-func TestFarewell(t *testing.T) {
+// TestDisconnectRetry: the DREQ of a destroyed identifier, sent before or after the destruction, is retransmitted until
+// the other host answers, at most two more times than other messages.
+func TestDisconnectRetry(t *testing.T) {
 	for _, c := range []struct{ disconnects, answers bool }{{false, true}, {true, true}, {false, false}} {
 		e := newExchanged(t)
 		id, _ := e.connected()
@@ -222,6 +223,6 @@ func TestFarewell(t *testing.T) {
 			e.fabric.Advance(time.Hour)
 			assert.Equal(t, retries+3, count(), "twice more often at first")
 		}
-		assert.Empty(t, e.manager.farewells)
+		assert.Empty(t, e.manager.disconnectRetries)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// writeAddresses writes what the program may know of the identifier's addresses into its record.
+// writeAddresses updates the addresses in the identifier's record.
 func (id *identifier) writeAddresses() {
 	a := &id.record.Route.Addr
 	if id.local.IsValid() {
@@ -31,7 +31,7 @@ func (id *identifier) writeAddresses() {
 	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.GIDAtIP(id.local.Addr()), id.gidOfPeer()
 }
 
-// gidOfPeer is where the identifier's packets go.
+// gidOfPeer returns the destination GID of the identifier's packets.
 func (id *identifier) gidOfPeer() (gid [16]byte) {
 	ip := id.to.Addr()
 	if !ip.IsValid() {
@@ -64,8 +64,8 @@ func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	return 0
 }
 
-// bind gives the identifier an address, of a device or of all, and a port, which is claimed or not. Scope is the
-// interface of a link-local address.
+// bind binds the identifier to an address, of a device or of all devices, and to a port, which is optionally claimed.
+// scope is the interface of a link-local address.
 func (id *identifier) bind(address netip.AddrPort, scope uint32, claims bool) runtime.Errno {
 	d := id.cm.Owner(address.Addr())
 	switch ip := address.Addr(); {
@@ -89,8 +89,8 @@ func (id *identifier) bind(address netip.AddrPort, scope uint32, claims bool) ru
 	return 0
 }
 
-// looped says whether a device has a loopback address. Otherwise such an address stands for all addresses, as on Linux,
-// where no device can have one.
+// looped reports whether a device has a loopback address. Otherwise loopback addresses stand for all addresses, as on
+// Linux, where no device can have one.
 func (c *Manager) looped() bool {
 	return slices.ContainsFunc(c.Present(), func(d *device.Device) bool { return d.IP().IsLoopback() })
 }
@@ -106,7 +106,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 	if !to.IsValid() || from != 0 && !source.IsValid() || id.state != idle && id.state != bound {
 		return syscall.EINVAL
 	}
-	if to.Addr().IsUnspecified() { // this machine
+	if to.Addr().IsUnspecified() { // the local machine
 		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
 	}
 	if id.state == idle {
@@ -134,7 +134,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		if id.device == nil {
 			id.start(d, own)
 		}
-	} else if !group && target == nil { // no wire leads anywhere else, so nothing is waited for
+	} else if !group && target == nil { // without a wire, fail at once
 		id.state = bound
 		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(syscall.EHOSTUNREACH))
 		return 0
@@ -152,9 +152,9 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 	return 0
 }
 
-// takeScope takes the interface that a link-local address of the peer is reached by, and reports whether a device with
-// a wire is on it: that of the identifier, if it is on one, and that of the peer, if it is of this fabric. An address
-// of this machine needs no zone, as on Linux.
+// takeScope sets the interface for a link-local peer address, and reports whether a device with a wire is on it: the
+// identifier's device if it is bound, and the peer's if it belongs to this fabric. As on Linux, local addresses need no
+// zone.
 func (id *identifier) takeScope(peer *device.Device, scope uint32) bool {
 	to := id.to.Addr()
 	if wired, _ := id.cm.Toward(to, 0); !isLinkLocal(to) || wired == nil || peer != nil && !peer.IsWired() {
@@ -174,7 +174,7 @@ func (id *identifier) takeScope(peer *device.Device, scope uint32) bool {
 	return true
 }
 
-// scopeTo is the interface that the peer's address names, if it is link-local, or 0.
+// scopeTo returns the interface of a link-local peer address, or 0.
 func (id *identifier) scopeTo() uint32 {
 	if isLinkLocal(id.to.Addr()) {
 		return id.scope
@@ -182,7 +182,7 @@ func (id *identifier) scopeTo() uint32 {
 	return 0
 }
 
-// start gives an identifier of all devices the one that it starts from.
+// start selects the device of an identifier that is bound to all devices.
 func (id *identifier) start(d *device.Device, own netip.Addr) {
 	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
 }
@@ -206,7 +206,7 @@ func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 	return 0
 }
 
-// writeRoute writes the path into the record.
+// writeRoute writes the path to the record.
 func (id *identifier) writeRoute() runtime.Errno {
 	route := &id.record.Route
 	if route.PathRec == 0 {
@@ -228,10 +228,10 @@ func (id *identifier) writeRoute() runtime.Errno {
 	return 0
 }
 
-// hops is how many routers a packet passes at most.
+// hops is the hop limit of packets.
 const hops = 64
 
-// mtu is the most that both ends take in a packet.
+// mtu returns the largest MTU that both ends support.
 func (id *identifier) mtu() ibv.MTU {
 	if id.pathMTU != 0 {
 		return min(id.device.MTU(), id.pathMTU)
@@ -242,7 +242,7 @@ func (id *identifier) mtu() ibv.MTU {
 	return id.cm.PathMTU(id.device, id.local.Addr(), id.to.Addr())
 }
 
-// av is the way to a GID.
+// av returns the address vector to a GID.
 func (id *identifier) av(to [16]byte) ibv.AHAttr {
 	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1,
 		GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: hops, TrafficClass: id.tos}}

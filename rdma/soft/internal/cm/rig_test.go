@@ -15,7 +15,7 @@ import (
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// rig is a fabric with a connection manager, for tests that drive it through the generated functions alone.
+// rig is a fabric with a connection manager, for tests that use only the generated functions.
 type rig struct {
 	t       testing.TB
 	fabric  *device.Fabric
@@ -39,10 +39,10 @@ func newRig(t testing.TB, o device.Options) *rig {
 	return &rig{t, f, m}
 }
 
-// outside is n zeroed T's outside Go's heap.
+// outside returns n zeroed T's outside Go's heap.
 func outside[T any](r *rig, n int) []T { return tests.Outside[T](r.t, n) }
 
-// within makes a call that waits for an event, and fails the test by the event's name when it does not come.
+// within calls wait, and fails the test with the event's name if it does not return in time.
 func (r *rig) within(event any, wait func() error) {
 	r.t.Helper()
 	tests.Within(r.t, event, wait)
@@ -52,7 +52,7 @@ type hostile = tests.Hostile
 
 var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
-// event takes the next event of a channel of the connection manager's.
+// event takes the next event of an event channel.
 func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
 	r.t.Helper()
 	event := &outside[ibv.Ptr[rdmacm.CMEvent]](r, 1)[0]
@@ -61,5 +61,5 @@ func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CM
 	return event.Deref()
 }
 
-// pointerTo is where v is, for functions that take C's pointers.
+// pointerTo returns the address of v for functions that take C pointers.
 func pointerTo[T any](v *T) uintptr { return uintptr(mem.AddressOf(v)) }

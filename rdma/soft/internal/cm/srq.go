@@ -60,7 +60,7 @@ func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	return 0
 }
 
-// xrcParts gives a shared receive queue of XRC what it lacks: the domain of all identifiers on the device, and a
+// xrcParts sets the missing parts of an XRC shared receive queue: the domain of all identifiers on the device, and a
 // completion queue.
 func (id *identifier) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 || attr.XRCD == 0 {

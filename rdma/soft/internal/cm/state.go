@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// rejected ends what was not established yet, or is so for this side alone.
+// rejected ends a connection that is not yet established, or only on this side.
 func (id *identifier) rejected(reason int32, private []byte) {
 	switch {
 	case id.state == requesting, id.state == accepting, id.state == answered:
@@ -23,14 +23,14 @@ func (id *identifier) rejected(reason int32, private []byte) {
 	id.push(&event{kind: rdmacm.CM_EVENT_REJECTED, status: reason, private: padded(private, message.REJ)})
 }
 
-// establish has the other side ready.
+// establish handles the peer's RTU or its equivalent.
 func (id *identifier) establish() {
 	id.conclude()
 	id.state = established
 	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
 }
 
-// leave says the end of an established connection to the other side.
+// leave sends a DREQ for an established connection.
 func (id *identifier) leave() {
 	if id.state == established {
 		id.state = leaving
@@ -38,10 +38,12 @@ func (id *identifier) leave() {
 	}
 }
 
-// sayGone answers the other side's farewell.
-func (id *identifier) sayGone() { id.answer(&message.MAD{Attribute: message.DREP, TID: id.inHand}) }
+// replyDisconnect answers the peer's DREQ.
+func (id *identifier) replyDisconnect() {
+	id.answer(&message.MAD{Attribute: message.DREP, TID: id.processingTID})
+}
 
-// over ends a connection. Its queue pair is not to be used again at once, for packets may be under way.
+// over ends a connection. Its queue pair enters TIME_WAIT, because packets may be in flight.
 func (id *identifier) over(status int32) {
 	if id.state == leaving {
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
@@ -53,19 +55,19 @@ func (id *identifier) over(status int32) {
 	})
 }
 
-// unreachable is what becomes of an identifier that is not answered. The caller holds Fabric.mu.
+// unreachable handles the timeout of a request. The caller holds Fabric.mu.
 func (id *identifier) unreachable() {
 	id.state = over
 	id.forgetRemote()
 	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(syscall.ETIMEDOUT))
 }
 
-// unconfirmed ends an accepted request that the other side never confirmed. If the request comes again, it is refused.
+// unconfirmed ends an accepted request that the peer never confirmed. If the request is retransmitted, it is rejected.
 // The caller holds Fabric.mu.
 func (id *identifier) unconfirmed() {
 	id.refusal = id.rejection(message.OfREQ, message.RejectConsumer, nil)
 	id.unreachable()
 }
 
-// confirm is the last word of the side that asked.
+// confirm sends an RTU.
 func (id *identifier) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }

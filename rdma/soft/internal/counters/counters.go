@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package counters has what a device of the fabric counts, and its names.
+// Package counters defines the counters of a device and their names.
 package counters
 
 import (
@@ -8,63 +8,63 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Counter is one of something that a device counts.
+// Counter identifies a counter of a device.
 type Counter uint8
 
 const (
-	Nothing Counter = iota // it has no counter
+	Nothing Counter = iota // not counted
 
-	// Of the sender.
-	Sends            // requests of the SEND kind ended
-	SentAgain        // packets were sent again
-	WentBack         // it went back to a packet that was lost
-	Timeouts         // because no answer came in time
-	ImpliedGaps      // because an answer was for later packets
-	ToldGaps         // the receiver said that a packet is missing
-	ToldNotReady     // the receiver said that it has no receive
-	ToldInvalid      // the receiver refused a request as invalid
-	ToldAccess       // the receiver refused a request for its key or access
-	RetriesExceeded  // a request failed after all retries
-	NotReadyExceeded // a request failed because the receiver was not ready too often
-	LateAnswers      // answers were dropped that fit no request
+	// Sender
+	Sends            // completed SEND requests
+	SentAgain        // retransmitted packets
+	WentBack         // returns to a lost packet
+	Timeouts         // after a timeout
+	ImpliedGaps      // implied by a response to later packets
+	ToldGaps         // after a sequence error NAK
+	ToldNotReady     // RNR NAKs
+	ToldInvalid      // invalid request NAKs
+	ToldAccess       // remote access NAKs
+	RetriesExceeded  // requests failed after all retries
+	NotReadyExceeded // requests failed after all RNR retries
+	LateAnswers      // dropped responses that match no request
 
-	// Of the receiver.
-	Receives   // receives were completed
-	Repeats    // requests were not carried out again
-	Gaps       // packets came before the one that is expected, which the sender was told
-	BehindGaps // packets were dropped because one before them is missing
+	// Receiver
+	Receives   // completed receives
+	Repeats    // repeated requests, not executed again
+	Gaps       // packets after a missing one, answered with a NAK
+	BehindGaps // further packets dropped after a missing one
 	TellsNotReady
 	TellsInvalid
 	TellsAccess
-	NoReceive // datagrams, and messages of UC, were dropped for want of a receive
-	TooLong   // messages were longer than their receives
+	NoReceive // datagrams and UC messages dropped without a receive
+	TooLong   // messages longer than their receives
 
-	// Packets that were dropped: what is wrong with them.
+	// Dropped packets by reason.
 	UnknownQP
-	StrangePeer // the queue pair has another peer
-	WrongState  // the queue pair receives nothing
-	WrongKind   // of transport
-	BadPKey     // not of the queue pair's partition
+	StrangePeer // not from the queue pair's peer
+	WrongState  // the queue pair cannot receive
+	WrongKind   // wrong transport
+	BadPKey     // not in the queue pair's partition
 	BadQKey
-	BadLength // it has not as many bytes as it says
-	WhileDown // the link
+	BadLength // payload and length field differ
+	WhileDown // link down
 
-	// Messages of the connection manager that changed nothing, and why.
-	CMCrowded    // requests to connect, while as many as the listener wants wait to be taken
-	CMNoListener // requests to a port that nobody listens at, or that are not of IP
-	CMBadPath    // requests whose addresses are not those of their packet
-	CMStale      // requests, or answers to one, of a queue pair that is connected: its process has started again
-	CMUnknown    // there is no such identifier: mostly one that was closed
-	CMWrongPeer  // the identifier has another peer
-	CMAgain      // they came again
-	CMLate       // the identifier waits for no such message now
+	// Dropped messages of the connection manager by reason.
+	CMCrowded    // connection requests beyond the backlog
+	CMNoListener // requests for a port without a listener, or not for IP
+	CMBadPath    // requests whose addresses differ from their packet's
+	CMStale      // requests or replies of a queue pair that is already connected: its process restarted
+	CMUnknown    // unknown identifier, usually closed
+	CMWrongPeer  // not from the identifier's peer
+	CMAgain      // duplicates
+	CMLate       // not expected in the identifier's state
 
 	LinkDowns
-	number // of counters
+	number // number of counters
 )
 
-// names are those of Soft-RoCE's hw_counters, or else of mlx5's or EFA's, where one of them counts the same. Others of
-// what was dropped begin with rx_.
+// names match Soft-RoCE's hw_counters, or mlx5's or EFA's where one of them counts the same. Other names of dropped
+// packets begin with rx_.
 var names = [number]string{
 	Sends: "rdma_sends", SentAgain: "retrans_pkts", WentBack: "completer_retry_err", Timeouts: "local_ack_timeout_err",
 	ImpliedGaps: "implied_nak_seq_err", ToldGaps: "rcvd_seq_err", ToldNotReady: "rcvd_rnr_err",
@@ -81,24 +81,24 @@ var names = [number]string{
 	LinkDowns: "link_downed",
 }
 
-// Counts are how often each of it happened.
+// Counts holds the values of all counters.
 type Counts [number]uint64
 
-// Add adds those of another device.
+// Add adds the counters of another device.
 func (c *Counts) Add(other *Counts) {
 	for i := range c {
 		c[i] += other[i]
 	}
 }
 
-// Named adds the counts to those that have names.
+// Named adds the counters to a map by name.
 func (c *Counts) Named(to map[string]uint64) {
 	for i := Nothing + 1; i < number; i++ {
 		to[names[i]] += c[i]
 	}
 }
 
-// OfRequest is the counter of requests with an opcode that end.
+// OfRequest returns the counter of completed requests with an opcode.
 func OfRequest(opcode ibv.WROpcode) Counter {
 	switch opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
@@ -107,7 +107,7 @@ func OfRequest(opcode ibv.WROpcode) Counter {
 	return Nothing
 }
 
-// OfRefusal are the counters of a sender, and of the receiver, for what the receiver answers.
+// OfRefusal returns the counters of the sender and of the receiver for a NAK.
 func OfRefusal(s message.Syndrome) (told, tells Counter) {
 	switch s {
 	case message.NotReady:

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package errnos has the numbers of errors that the software device answers with, on systems that lack some, too.
+// Package errnos defines the errnos of the software device, including those that some systems lack.
 package errnos

@@ -6,4 +6,4 @@ package errnos
 
 import "syscall"
 
-const ENODATA = syscall.ENOENT // these systems have no number of that name
+const ENODATA = syscall.ENOENT // not defined on these systems

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Commands is the file that an open device is known by, to those who have a descriptor of it.
+// Commands is the file whose descriptor identifies an open device to other users of it.
 type Commands struct{ file int }
 
-// NewCommands makes such a file, which says whose it is.
+// NewCommands creates such a file, which contains its owner.
 func NewCommands() (*Commands, runtime.Errno) {
 	file, err := unix.MemfdCreate("goverbs-commands", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -34,15 +34,15 @@ func NewCommands() (*Commands, runtime.Errno) {
 	return &Commands{file}, 0
 }
 
-// TakeCommands is for a descriptor that the program gives, and that Close closes.
+// TakeCommands wraps a descriptor of the program, which Close closes.
 func TakeCommands(file int32) *Commands { return &Commands{int(file)} }
 
 const ownersOf = "goverbs: an open software device of process "
 
 func owner() string { return fmt.Sprintf("%s%d\n", ownersOf, os.Getpid()) }
 
-// WhyNoCommands is the error for a descriptor that is of no open device here: EOPNOTSUPP for a device of another
-// process, ENODEV for one that was closed or that is of another fabric, EINVAL for other files.
+// WhyNoCommands returns the errno for a descriptor of no open device of this process: EOPNOTSUPP for a device of
+// another process, ENODEV for one that was closed or belongs to another fabric, EINVAL for other files.
 func WhyNoCommands(file int32) runtime.Errno {
 	seals, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
@@ -59,8 +59,6 @@ func WhyNoCommands(file int32) runtime.Errno {
 	return syscall.ENODEV
 }
 
-// Descriptor is the number of the descriptor.
 func (c *Commands) Descriptor() int32 { return int32(c.file) }
 
-// Close closes the descriptor.
 func (c *Commands) Close() { unix.Close(c.file) }

@@ -10,19 +10,18 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Commands is the file that an open device is known by. There is none here.
+// Commands identifies an open device. On this system there is no file.
 type Commands struct{}
 
-// NewCommands makes none.
 func NewCommands() (*Commands, runtime.Errno) { return &Commands{}, 0 }
 
-// TakeCommands is for a descriptor that the program gives.
+// TakeCommands ignores a descriptor of the program.
 func TakeCommands(file int32) *Commands { return &Commands{} }
 
-// WhyNoCommands is the error for a descriptor that is of no open device here.
+// WhyNoCommands returns the errno for a descriptor of no open device.
 func WhyNoCommands(file int32) runtime.Errno { return syscall.EOPNOTSUPP }
 
-// Descriptor is −1.
+// Descriptor returns −1.
 func (c *Commands) Descriptor() int32 { return -1 }
 
 // Close does nothing.

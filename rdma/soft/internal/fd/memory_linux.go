@@ -13,15 +13,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Memory is memory of a file: one of its own, or that of a descriptor of the program's.
+// Memory is memory backed by a file: a new one, or that of the program's descriptor.
 type Memory struct {
-	bytes []byte // whole pages
-	skip  int    // bytes before those that were asked for
-	own   int    // descriptor of the file, or −1
+	bytes []byte // complete pages
+	skip  int    // bytes before the requested range
+	own   int    // descriptor of a new file, or −1
 }
 
-// NewMemory makes zeroed memory, which others can map by its descriptor. Its file keeps its size, so that nobody takes
-// away what is in use.
+// NewMemory returns zeroed memory that others can map by its descriptor. The size of its file is sealed, so that nobody
+// can truncate memory in use.
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	page := os.Getpagesize()
 	whole := (max(size, 1) + page - 1) &^ (page - 1)
@@ -46,14 +46,15 @@ func NewMemory(size int) (*Memory, runtime.Errno) {
 	return m, 0
 }
 
-// exceedsLimit reports whether a file may not have this size: trying it is SIGXFSZ, which ends C programs.
+// exceedsLimit reports whether a file may not have this size. Exceeding the limit raises SIGXFSZ, which ends C
+// programs.
 func exceedsLimit(size uint64) bool {
 	var limit unix.Rlimit
 	return unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur < size
 }
 
-// MapMemory maps a part of the file that a descriptor is of, which may be closed afterwards, and makes all of it be
-// there: EINVAL where the file does not have the part, or is not one of memory.
+// MapMemory maps and populates a part of a file. The descriptor may be closed afterwards. It returns EINVAL if the part
+// exceeds the file, or if the file cannot be mapped.
 func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.Errno) {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(file), &s); err != nil {
@@ -78,7 +79,7 @@ func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.
 	return &Memory{bytes: bytes, skip: int(skip), own: -1}, 0
 }
 
-// Address is where the memory is, or 0 after Close.
+// Address returns the memory's address, or 0 after Close.
 func (m *Memory) Address() uint64 {
 	if m.bytes == nil {
 		return 0
@@ -86,7 +87,7 @@ func (m *Memory) Address() uint64 {
 	return uint64(uintptr(unsafe.Pointer(&m.bytes[m.skip])))
 }
 
-// Export gives a descriptor of the memory's own file, which the caller closes.
+// Export returns a descriptor of the memory's file. The caller closes it.
 func (m *Memory) Export() (int32, runtime.Errno) {
 	file, err := unix.FcntlInt(uintptr(m.own), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +96,7 @@ func (m *Memory) Export() (int32, runtime.Errno) {
 	return int32(file), 0
 }
 
-// Close unmaps the memory. Descriptors of its file keep it.
+// Close unmaps the memory. The file exists as long as it has descriptors.
 func (m *Memory) Close() {
 	unix.Munmap(m.bytes)
 	if m.bytes = nil; m.own >= 0 {

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Memory is memory outside Go's heap. Here it is of no file.
+// Memory is memory outside Go's heap. On this system it has no file.
 type Memory struct{ mapping *offheap.Mapping }
 
-// NewMemory makes zeroed memory.
+// NewMemory returns zeroed memory.
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	mapping, err := offheap.Map(max(size, 1), offheap.Options{})
 	if err != nil {
@@ -24,12 +24,12 @@ func NewMemory(size int) (*Memory, runtime.Errno) {
 	return &Memory{mapping}, 0
 }
 
-// MapMemory would map a part of the file that a descriptor is of.
+// MapMemory is not supported.
 func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.Errno) {
 	return nil, syscall.EOPNOTSUPP
 }
 
-// Address is where the memory is, or 0 after Close.
+// Address returns the memory's address, or 0 after Close.
 func (m *Memory) Address() uint64 {
 	if m.mapping == nil {
 		return 0
@@ -37,7 +37,7 @@ func (m *Memory) Address() uint64 {
 	return uint64(m.mapping.Address())
 }
 
-// Export would give a descriptor of the memory.
+// Export is not supported.
 func (m *Memory) Export() (int32, runtime.Errno) { return -1, errnos.ENODATA }
 
 // Close unmaps the memory.

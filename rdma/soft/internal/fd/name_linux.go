@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Name tells which file a descriptor is of; "" is for none.
+// Name identifies the file of a descriptor. It returns "" for a negative descriptor.
 func Name(fd int32) (string, runtime.Errno) {
 	if fd == -1 {
 		return "", 0

@@ -10,7 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Name tells which file a descriptor is of; "" is for none. Here no file names a domain.
+// Name identifies the file of a descriptor. It returns "" for a negative descriptor. On this system files cannot name
+// domains.
 func Name(fd int32) (string, runtime.Errno) {
 	if fd != -1 {
 		return "", syscall.EOPNOTSUPP

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Signal is a file that counts what is to be read.
+// Signal is an eventfd that counts unread events.
 type Signal struct{ fd int32 }
 
 func (s *Signal) Open() runtime.Errno {
@@ -24,7 +24,6 @@ func (s *Signal) Open() runtime.Errno {
 	return 0
 }
 
-// Descriptor is the number of the file.
 func (s *Signal) Descriptor() int32 { return s.fd }
 
 func (s *Signal) Close() { unix.Close(int(s.fd)) }
@@ -35,20 +34,20 @@ func (s *Signal) Raise() {
 	unix.Write(int(s.fd), one[:])
 }
 
-// Lower takes one off the count, which is not 0.
+// Lower decrements the count, which is not 0.
 func (s *Signal) Lower() {
 	var one [8]byte
 	unix.Read(int(s.fd), one[:])
 }
 
-// Blocks says whether the program left the file as it was: reading it waits.
+// Blocks reports whether reads of the file block, as they do unless the program has changed it.
 func (s *Signal) Blocks() bool {
 	flags, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK == 0
 }
 
-// Sleep waits for the count, without the caller's lock. With looks, it comes back after a millisecond at most. It fails
-// with EINTR as read does: when the thread handled a signal whose handler does not ask for calls to be taken up again.
+// Sleep waits for the count without the caller's lock. With looks, it returns after at most a millisecond. Like read,
+// it fails with EINTR if the thread handled a signal without SA_RESTART.
 func (s *Signal) Sleep(unlock, lock func(), looks bool) runtime.Errno {
 	fd := s.fd
 	unlock()
@@ -59,10 +58,10 @@ func (s *Signal) Sleep(unlock, lock func(), looks bool) runtime.Errno {
 	}
 	var one [8]byte
 	switch _, err := unix.Read(int(fd), one[:]); err {
-	case nil: // what the count stands for is still there
+	case nil: // the event is still unread
 		unix.Write(int(fd), one[:])
 		return 0
-	case unix.EAGAIN: // the program made the file one that does not block
+	case unix.EAGAIN: // the program made the file nonblocking
 		return 0
 	default:
 		return errnoOf(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Signal has no file here: Go's goroutines wait for it, and nobody else can.
+// Signal has no file on this system, so only goroutines of this process can wait for it.
 type Signal struct {
-	fd int32 // its number
+	fd int32 // stands for a descriptor
 	s  *wakeup.Signal
 }
 
@@ -23,19 +23,19 @@ func (s *Signal) Open() runtime.Errno {
 	return 0
 }
 
-// Descriptor is the number that stands for a file.
+// Descriptor returns the number that stands for a descriptor.
 func (s *Signal) Descriptor() int32 { return s.fd }
 
 func (s *Signal) Close() { s.s.Close() }
 
 func (s *Signal) Raise() { s.s.Raise() }
 
-func (s *Signal) Lower() {} // it does not count
+func (s *Signal) Lower() {}
 
 func (s *Signal) Blocks() bool { return !s.s.Nonblocks() }
 
-// Sleep waits for an event, without the caller's lock. With looks, it comes back after a millisecond at most. Nothing
-// interrupts it.
+// Sleep waits for an event without the caller's lock. With looks, it returns after at most a millisecond. Signals do
+// not interrupt it.
 func (s *Signal) Sleep(unlock, lock func(), looks bool) runtime.Errno {
 	next := s.s.Next()
 	var tick <-chan time.Time

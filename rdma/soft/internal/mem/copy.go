@@ -2,9 +2,9 @@
 
 package mem
 
-// Move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and
-// checkptr lets go any address that a program registered. It copies arrays, since the runtime tells the race detector
-// of what copy does, whoever calls it.
+// Move copies memory, possibly overlapping, as a device does: invisible to the race detector, and for any registered
+// address without checkptr's checks. It assigns arrays, because the built-in copy reports to the race detector even in
+// a norace function.
 //
 //go:norace
 //go:nocheckptr
@@ -17,7 +17,7 @@ func Move(to, from uint64, n uint64) {
 		Zero(to, n)
 		return
 	}
-	if to-from < n { // the end of the source is where the destination begins
+	if to-from < n { // the ranges overlap
 		for ; n >= word; n -= word {
 			end := n - word
 			*(*[word]byte)(Pointer(to + end)) = *(*[word]byte)(Pointer(from + end))
@@ -46,7 +46,7 @@ func Move(to, from uint64, n uint64) {
 	}
 }
 
-// Zero clears memory as Move copies.
+// Zero clears memory, invisible to the race detector like Move.
 //
 //go:norace
 //go:nocheckptr
@@ -62,7 +62,7 @@ func Zero(to uint64, n uint64) {
 	}
 }
 
-// Load64 and Store64 are what atomics do to memory; the fabric's lock makes them atomic to each other.
+// Load64 and Store64 are the memory accesses of atomic operations. The fabric's lock makes them atomic to each other.
 //
 //go:norace
 //go:nocheckptr
@@ -72,9 +72,9 @@ func Load64(at uint64) uint64 { return *(*uint64)(Pointer(at)) }
 //go:nocheckptr
 func Store64(at uint64, v uint64) { *(*uint64)(Pointer(at)) = v }
 
-// Scatter copies as many bytes as the source has; the destination has as many at least.
+// Scatter copies from one list to another, which is at least as long.
 func Scatter(to, from []Segment) {
-	if len(from) == 1 && len(to) > 0 && to[0].Length >= from[0].Length { // as it mostly is
+	if len(from) == 1 && len(to) > 0 && to[0].Length >= from[0].Length { // the usual case
 		Move(to[0].Base, from[0].Base, from[0].Length)
 		return
 	}

@@ -7,19 +7,18 @@ import (
 	"sync/atomic"
 )
 
-// FaultOf says whether a panic is that of an access to memory that is not there, which debug.SetPanicOnFault makes of
-// one.
+// FaultOf reports whether a panic was caused by an access to unmapped memory under debug.SetPanicOnFault.
 func FaultOf(panicked any) bool {
 	_, ok := panicked.(interface{ Addr() uintptr })
 	return ok
 }
 
-// Try calls a function, and says whether all memory was there that it used. Other panics go on.
+// Try calls f and reports whether all memory that it accessed was mapped. Other panics propagate.
 func Try(f func()) (ok bool) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
-		if ok { // recover costs more than the rest
+		if ok { // recover is slow
 			return
 		}
 		OnlyFault(recover())
@@ -28,7 +27,7 @@ func Try(f func()) (ok bool) {
 	return true
 }
 
-// TryLoad64 loads 8 bytes, and says whether the memory was there. It is Try, without a function to call.
+// TryLoad64 loads 8 bytes and reports whether the memory was mapped, like Try without a closure.
 func TryLoad64(at uint64) (value uint64, ok bool) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -40,16 +39,16 @@ func TryLoad64(at uint64) (value uint64, ok bool) {
 	return Load64(at), true
 }
 
-// OnlyFault lets a recovered panic go on unless it is one of memory that is not there.
+// OnlyFault panics again unless the recovered panic is a memory fault.
 func OnlyFault(panicked any) {
 	if panicked != nil && !FaultOf(panicked) {
 		panic(panicked)
 	}
 }
 
-const pageSize = 4096 // the smallest that there is
+const pageSize = 4096 // smallest page size of any system
 
-// Touch says whether all of a range can be read, or written. It leaves the memory as it is.
+// Touch reports whether a range can be read, or written. It leaves the memory unchanged.
 func Touch(s Segment, write bool) bool {
 	if s.Base == 0 || s.Length == 0 {
 		return true
@@ -62,7 +61,7 @@ func Touch(s Segment, write bool) bool {
 	})
 }
 
-// TouchAll is Touch of a list that is read.
+// TouchAll is Touch for reading a list.
 func TouchAll(of []Segment) bool {
 	for _, s := range of {
 		if !Touch(s, false) {
@@ -72,7 +71,7 @@ func TouchAll(of []Segment) bool {
 	return true
 }
 
-// touch reads the word at an address, or writes to it what is there.
+// touch reads the word at an address, or writes its value back.
 //
 //go:norace
 //go:nocheckptr

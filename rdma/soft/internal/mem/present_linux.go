@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// populates says whether this kernel can be asked if memory is there to be written.
+// populates reports whether the kernel supports MADV_POPULATE.
 var populates = sync.OnceValue(func() bool {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -22,13 +22,13 @@ var populates = sync.OnceValue(func() bool {
 	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
 })
 
-// Mapped returns EFAULT unless all of the memory is mapped. It touches none of it.
+// Mapped returns EFAULT unless the complete range is mapped. It does not touch the memory.
 func Mapped(address, length uintptr) runtime.Errno {
 	return eachPart(address, length, func(uintptr, uintptr) runtime.Errno { return 0 })
 }
 
-// Present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it
-// makes all of it be there.
+// Present checks that a range is mapped and can be read, or written. Like a device that pins memory, it faults in all
+// pages.
 func Present(address, length uintptr, write bool) runtime.Errno {
 	advice := uintptr(unix.MADV_POPULATE_READ)
 	if write {
@@ -49,7 +49,7 @@ func Present(address, length uintptr, write bool) runtime.Errno {
 	})
 }
 
-// eachPart calls a function with parts of memory, as far as they are mapped.
+// eachPart calls a function with parts of a range, as far as they are mapped.
 func eachPart(address, length uintptr, with func(from, n uintptr) runtime.Errno) runtime.Errno {
 	page := uintptr(os.Getpagesize())
 	first, last := address&^(page-1), (address+length-1)&^(page-1)

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Present knows nothing of memory here, but that there is none at the lowest addresses.
+// Present rejects only the lowest addresses, because this system offers no way to check memory.
 func Present(address, length uintptr, write bool) runtime.Errno {
 	if address < 4096 {
 		return syscall.EFAULT

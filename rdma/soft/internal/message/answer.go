@@ -7,28 +7,28 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the
-// AtomicAckETH or the data of a read. It is valid as long as a Request is; a Clone stays valid.
+// Answer is a responder's answer to a request of a reliable connection: the fields of the AETH, and of the AtomicAckETH
+// or the data of a read. It is valid as long as a Request is; a Clone stays valid.
 type Answer struct {
 	From, To Address
-	DestQP   uint32 // number of the requester
-	PSN      uint32 // of the request that is answered
-	Life     uint64 // of that request; 0 if the wire does not carry it
+	DestQP   uint32 // requester
+	PSN      uint32 // PSN of the request
+	Life     uint64 // Life of the request; 0 if the wire does not carry it
 	Syndrome Syndrome
-	Timer    uint8         // of NotReady: the code of the time to wait, 5 bits
-	Original uint64        // what an atomic found
-	Data     []mem.Segment // of a read; at most MaxSegments
+	Timer    uint8         // NotReady: RNR timer code, 5 bits
+	Original uint64        // value before an atomic
+	Data     []mem.Segment // read data; at most MaxSegments
 
-	// What wires of packets bring, which answer several requests at once, and a read in parts.
+	// Kind is the type of an answer's packets.
 	Kind      Kind
-	Transport ibv.QPType // RC or XRC_SEND: that of the request
+	Transport ibv.QPType // RC or XRC_SEND, as in the request
 	PKey      uint16     // partition of the responder
-	Count     uint32     // of messages that the responder carried out (MSN), 24 bits
-	MTU       uint32     // bytes of data that each packet but the last has
-	Continues bool       // of data: a part came before this one
-	More      bool       // of data: another part follows
+	Count     uint32     // MSN: messages executed by the responder, 24 bits
+	MTU       uint32     // payload of each packet except the last, in bytes
+	Continues bool       // data: not the first part
+	More      bool       // data: not the last part
 
-	kept []byte // of a clone: where its data lies
+	kept []byte // data of a clone
 }
 
 // Clone returns a copy that stays valid. It reads the data.
@@ -43,19 +43,19 @@ func (a *Answer) Clone() *Answer {
 type Kind uint8
 
 const (
-	Plain      Kind = iota // an acknowledgement, or a refusal
-	ReadData               // data of a read, or what answers a flush or an atomic write
-	AtomicData             // what an atomic found
+	Plain      Kind = iota // ACK or NAK
+	ReadData               // read data, or the response to a flush or an atomic write
+	AtomicData             // response to an atomic
 )
 
-// Syndrome is what became of a request.
+// Syndrome is the result of a request.
 type Syndrome uint8
 
 const (
-	Ack             Syndrome = iota // it was carried out
-	NotReady                        // there was no receive for it (RNR NAK)
-	InvalidRequest                  // it is not allowed (NAK)
-	RemoteAccess                    // its key does not allow it (NAK)
-	RemoteOperation                 // the responder's own side failed (NAK)
-	OutOfOrder                      // a packet is missing: the answer's PSN is that of the one that is expected (NAK)
+	Ack             Syndrome = iota // executed
+	NotReady                        // RNR NAK: no receive posted
+	InvalidRequest                  // NAK: not allowed
+	RemoteAccess                    // NAK: not allowed by the key
+	RemoteOperation                 // NAK: the responder failed
+	OutOfOrder                      // NAK: a packet is missing; the PSN is the expected one
 )

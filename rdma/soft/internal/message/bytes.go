@@ -10,23 +10,22 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// The layout of requests and answers as bytes is this module's own: their fields in order, in network byte order, and
-// then the payload. It is for wires between programs that use the same version of it.
+// The byte layout of requests and answers is private to this module: the fields in order, in network byte order, then
+// the payload. It is for wires between programs that use the same version.
 
-// errShort is of bytes that end before the message does.
-var errShort = errors.New("message: too few bytes")
+var errShort = errors.New("message: too short")
 
-// errLength is of a request that is not whole.
-var errLength = errors.New("message: the length is not that of the payload")
+var errLength = errors.New("message: payload and length field differ")
 
 // requestSize and answerSize are what comes before the payload.
 const (
+	// requestSize and answerSize are the sizes without the payload.
 	requestSize = 2*addressSize + 2 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
 	answerSize  = 2*addressSize + 4 + 4 + 8 + 1 + 1 + 8 + 1 + 4 + 2 + 4 + 4 + 2
 	addressSize = 8 + 16
 )
 
-// Append adds the bytes of a request, and those of its payload.
+// Append appends a request and its payload.
 func (m *Request) Append(b []byte) []byte {
 	b = m.From.append(b)
 	b = m.To.append(b)
@@ -53,7 +52,7 @@ func (m *Request) Append(b []byte) []byte {
 	return appendSegments(b, m.Payload)
 }
 
-// Parse reads a request. Its payload stays in the bytes.
+// Parse reads a request. Its payload refers to b.
 func (m *Request) Parse(b []byte) error {
 	if len(b) < requestSize {
 		return errShort
@@ -76,7 +75,7 @@ func (m *Request) Parse(b []byte) error {
 	return nil
 }
 
-// carriesPayload says whether Length is that of the payload: of others it is what is asked for.
+// carriesPayload reports whether Length is the length of the payload. In other requests it is the requested length.
 func (m *Request) carriesPayload() bool {
 	switch m.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
@@ -85,7 +84,7 @@ func (m *Request) carriesPayload() bool {
 	return false
 }
 
-// Append adds the bytes of an answer, and those of its data.
+// Append appends an answer and its data.
 func (a *Answer) Append(b []byte) []byte {
 	b = a.From.append(b)
 	b = a.To.append(b)
@@ -103,7 +102,7 @@ func (a *Answer) Append(b []byte) []byte {
 	return appendSegments(b, a.Data)
 }
 
-// Parse reads an answer. Its data stays in the bytes.
+// Parse reads an answer. Its data refers to b.
 func (a *Answer) Parse(b []byte) error {
 	if len(b) < answerSize {
 		return errShort
@@ -124,7 +123,7 @@ func (a *Address) append(b []byte) []byte {
 	return append(order.AppendUint64(b, a.Link), a.GID[:]...)
 }
 
-// appendSegments adds what lies in memory.
+// appendSegments appends the contents of memory.
 func appendSegments(b []byte, from []mem.Segment) []byte {
 	for _, s := range from {
 		if s.Length == 0 {
@@ -137,7 +136,7 @@ func appendSegments(b []byte, from []mem.Segment) []byte {
 	return b
 }
 
-// segmentsOf is a list of the one segment that bytes are, or of none.
+// segmentsOf returns a list with one segment for the bytes, or none if there are none.
 func segmentsOf(to []mem.Segment, b []byte) []mem.Segment {
 	if len(b) == 0 {
 		return to
@@ -145,7 +144,6 @@ func segmentsOf(to []mem.Segment, b []byte) []mem.Segment {
 	return append(to, mem.Segment{Base: mem.AddressOf(&b[0]), Length: uint64(len(b))})
 }
 
-// bit is 1 for true.
 func bit(v bool) byte {
 	if v {
 		return 1
@@ -153,7 +151,7 @@ func bit(v bool) byte {
 	return 0
 }
 
-// reader takes fields from bytes that have all of them.
+// reader reads fields from bytes of sufficient length.
 type reader struct{ b []byte }
 
 func (r *reader) take(n int) []byte {

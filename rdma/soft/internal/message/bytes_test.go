@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// fill gives every field of a message a value of its own. A field of a kind that has no bytes fails the test.
+// fill sets every field of a message to a distinct value. A field of an unsupported kind fails the test.
 func fill(t *testing.T, v reflect.Value, next *uint64) {
 	for i := range v.NumField() {
 		*next += 3
@@ -32,7 +32,7 @@ func fill(t *testing.T, v reflect.Value, next *uint64) {
 				f.Index(j).SetUint(*next + uint64(j))
 			}
 		case reflect.Slice:
-			if !v.Type().Field(i).IsExported() { // what keeps a clone's payload
+			if !v.Type().Field(i).IsExported() { // payload of a clone
 				continue
 			}
 			require.IsType(t, []mem.Segment(nil), f.Interface(), "%s", v.Type().Field(i).Name)
@@ -42,7 +42,7 @@ func fill(t *testing.T, v reflect.Value, next *uint64) {
 	}
 }
 
-// TestBytes: a message that was written and read again is the same, every field of it, and its payload.
+// TestBytes: encoding and decoding a message preserves every field and the payload.
 func TestBytes(t *testing.T) {
 	first, second := []byte("the pay"), []byte("load")
 	segments := []mem.Segment{{Base: mem.AddressOf(&first[0]), Length: 7}, {},
@@ -75,9 +75,9 @@ func TestBytes(t *testing.T) {
 	assert.Error(t, gotA.Parse(b[:answerSize-1]))
 }
 
-// TestLengthIsThePayloads: a request that says another length than its payload has is refused, as keys are checked for
-// the length and the payload is copied.
-func TestLengthIsThePayloads(t *testing.T) {
+// TestLengthMatchesPayload: a request whose length differs from its payload is rejected, because keys are checked for
+// the length, and the payload is copied.
+func TestLengthMatchesPayload(t *testing.T) {
 	payload := make([]byte, 64)
 	m := Request{Opcode: ibv.WR_RDMA_WRITE, Length: 64, Packets: 1,
 		Payload: []mem.Segment{{Base: mem.AddressOf(&payload[0]), Length: 64}}}
@@ -91,7 +91,7 @@ func TestLengthIsThePayloads(t *testing.T) {
 	assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength, "a read brings nothing")
 }
 
-// TestClones: a clone stays as it is when the message that it is of, and the memory of its payload, are used again.
+// TestClones: a clone is unaffected when its original and the memory of the payload are reused.
 func TestClones(t *testing.T) {
 	b := []byte("as it was")
 	of := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 3}, {}, {Base: mem.AddressOf(&b[3]), Length: 6}}

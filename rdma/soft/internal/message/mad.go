@@ -9,41 +9,40 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// MAD is a management datagram of the connection manager's class: what communication managers say to each other. Which
-// fields a message has depends on its attribute; all others are zero. Numbers are in host byte order. The layout in
-// bytes and the widths of the fields are those of the InfiniBand specification, volume 1, chapter 12; Encode refuses
-// what a field does not hold.
+// MAD is a management datagram of the communication management class. The fields of a message depend on its attribute;
+// all others are zero. Numbers are in host byte order. The byte layout and the widths of fields are those of the
+// InfiniBand specification, volume 1, chapter 12; Encode returns an error if a value does not fit its field.
 //
-// A MAD and its private data belong to the sender and are valid until the call that brings it returns. What keeps it
-// longer keeps a Clone.
+// A MAD and its private data belong to the sender and are valid until the call that delivers it returns. To keep it
+// longer, Clone it.
 type MAD struct {
 	From, To  Address
-	Passed    bool // another process with the address of To had it, and passed it to the one that it is for
+	Passed    bool // received and passed on by another process with the address To
 	Attribute Attribute
-	TID       uint64 // transaction ID: an answer has that of its request
+	TID       uint64 // transaction ID; an answer has that of its request
 
-	// Communication IDs of the sender and of the receiver. The receiver finds its own object by RemoteID; 0 is not
-	// known. A lookup (SIDR) has one number for both, its request ID.
+	// Communication IDs of the sender and of the receiver. The receiver finds its object by RemoteID; 0 is unknown. A
+	// lookup (SIDR) has one number for both, its request ID.
 	LocalID, RemoteID uint32
 
-	// Of REQ and SIDR_REQ.
+	// REQ and SIDR_REQ
 	ServiceID uint64
 	PKey      uint16
 	Path      Path           // REQ
 	Source    netip.AddrPort // IP address and port of the sender (IP addressing annex, before the private data)
-	Dest      netip.Addr     // IP address that is looked for; its port is in the service ID. Neither, or both
+	Dest      netip.Addr     // requested IP address; its port is in the service ID. Set with Source or not at all
 
-	// Of REQ and REP, and of SIDR_REP, which has QPN and QKey alone; QPN is that of the receiver in a DREQ.
-	CAGUID             uint64    // of the sender's device
+	// REQ and REP. SIDR_REP has only QPN and QKey. In a DREQ, QPN is the receiver's.
+	CAGUID             uint64    // GUID of the sender's device
 	Transport          Transport // REQ
 	QPN                uint32    // 24 bits
 	QKey               uint32    // SIDR_REP
-	PSN                uint32    // the first that the receiver of the message sends with, 24 bits
-	ResponderResources uint8     // reads and atomics that the sender takes at once
-	InitiatorDepth     uint8     // reads and atomics that the sender has under way at once
-	RemoteTimeout      uint8     // REQ: code of the time within which the receiver is to answer, 5 bits
-	LocalTimeout       uint8     // REQ: code of the time within which the sender answers, 5 bits
-	MaxRetries         uint8     // REQ: how often the message is sent again, 4 bits
+	PSN                uint32    // starting PSN for packets from the receiver of the message, 24 bits
+	ResponderResources uint8     // concurrent reads and atomics that the sender accepts
+	InitiatorDepth     uint8     // reads and atomics that the sender has in flight at once
+	RemoteTimeout      uint8     // REQ: code of the receiver's response timeout, 5 bits
+	LocalTimeout       uint8     // REQ: code of the sender's response timeout, 5 bits
+	MaxRetries         uint8     // REQ: retransmissions of the message, 4 bits
 	AckDelay           uint8     // REP: code of the delay of the sender's acknowledgements, 5 bits
 	RetryCount         uint8     // REQ, 3 bits
 	RNRRetryCount      uint8     // 3 bits
@@ -51,9 +50,9 @@ type MAD struct {
 	SRQ                bool
 	ECE                ECE
 
-	// Of MRA and REJ.
+	// Of is the message that an MRA or a REJ answers, in two bits.
 	Of             Of
-	ServiceTimeout uint8  // MRA: code of the time that the sender's program may take, 5 bits; 0 is no longer than usual
+	ServiceTimeout uint8  // MRA: code of the time that the sender's program may take, 5 bits; 0 adds none
 	Reason         uint16 // REJ
 	ARI            []byte // additional rejection information of REJ, or information of SIDR_REP, at most 72 bytes
 
@@ -62,11 +61,11 @@ type MAD struct {
 	Private []byte // at most Attribute.PrivateSize bytes
 }
 
-// Path is the primary path that a REQ proposes.
+// Path is the primary path in a REQ.
 type Path struct {
 	Local, Remote [16]byte // GIDs of the sender and of the receiver
 	FlowLabel     uint32   // 20 bits
-	LocalLID      uint16   // which RoCE has none of
+	LocalLID      uint16   // unused by RoCE
 	RemoteLID     uint16
 	Rate          uint8 // ibv.Rate, 6 bits
 	TrafficClass  uint8
@@ -75,25 +74,25 @@ type Path struct {
 	MTU           ibv.MTU
 }
 
-// ECE are the options of enhanced connection establishment; vendor 0 is none.
+// ECE holds the options of enhanced connection establishment; with vendor 0 there are none.
 type ECE struct {
 	Vendor  uint32 // 24 bits
 	Options uint32
 }
 
-// Attribute says what kind of message a MAD is.
+// Attribute is the type of a MAD.
 type Attribute uint16
 
 const (
-	REQ     Attribute = 0x10 + iota // asks for a connection
-	MRA                             // says that a program has the message, and how long it may take
-	REJ                             // refuses, or takes back
-	REP                             // answers a REQ
-	RTU                             // ready to use: answers a REP
-	DREQ                            // ends the connection
-	DREP                            // answers a DREQ
-	SIDRReq                         // looks a service of datagrams up
-	SIDRRep                         // answers that
+	REQ     Attribute = 0x10 + iota // connection request
+	MRA                             // message receipt acknowledgement: the program needs more time
+	REJ                             // reject
+	REP                             // reply to a REQ
+	RTU                             // ready to use: reply to a REP
+	DREQ                            // disconnect request
+	DREP                            // reply to a DREQ
+	SIDRReq                         // lookup of a datagram service
+	SIDRRep                         // reply to a SIDR_REQ
 )
 
 var attributeNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
@@ -107,8 +106,8 @@ func (a Attribute) String() string {
 
 func (a Attribute) known() bool { return a >= REQ && a <= SIDRRep }
 
-// PrivateSize is how many bytes of private data a message has room for: what programs may use of it, without the IP
-// addresses that a REQ and a SIDR_REQ carry there.
+// PrivateSize returns the number of private data bytes that programs may use, without the IP addresses in a REQ and a
+// SIDR_REQ.
 func (a Attribute) PrivateSize() int {
 	if !a.known() {
 		return 0
@@ -116,8 +115,8 @@ func (a Attribute) PrivateSize() int {
 	return [...]int{56, 222, 148, 196, 224, 220, 224, 180, 136}[a-REQ]
 }
 
-// Transport is the service of a connection: the transport service type in the low two bits, and above them the extended
-// transport type.
+// Transport is the service of a connection: the transport service type in the low two bits, and the extended transport
+// type above them.
 type Transport uint8
 
 const (
@@ -132,17 +131,17 @@ type Of uint8
 const (
 	OfREQ   Of = 0
 	OfREP   Of = 1
-	OfMRA   Of = 2 // of a REJ, "no message": an MRA that is about nothing that its receiver has sent
-	OfOther Of = 3 // of an MRA, about a SIDR_REQ or a DREQ, of which InfiniBand has none
+	OfMRA   Of = 2 // REJ: "no message"; here an MRA that matches no message of its receiver
+	OfOther Of = 3 // MRA: for a SIDR_REQ or a DREQ, which InfiniBand does not define
 )
 
 // Reasons of a REJ.
 const (
-	RejectTimeout      = 4 // the sender has given up
-	RejectInvalidID    = 6 // there is no such communication ID, or no longer
-	RejectNoListener   = 8 // nothing listens at the service ID
+	RejectTimeout      = 4 // the sender timed out
+	RejectInvalidID    = 6 // unknown communication ID
+	RejectNoListener   = 8 // no listener for the service ID
 	RejectStale        = 10
-	RejectInvalidGID   = 12 // the path does not lead from the sender to the receiver
+	RejectInvalidGID   = 12 // the path's GIDs do not match sender and receiver
 	RejectConsumer     = 28
 	RejectVendorOption = 35 // the ECE options are not acceptable
 )
@@ -150,26 +149,26 @@ const (
 // Status of a SIDR_REP.
 const (
 	LookupFound       = 0
-	LookupUnsupported = 1 // nothing listens at the service ID
+	LookupUnsupported = 1 // no listener for the service ID
 	LookupRejected    = 2
 )
 
-// NoLID is the local identifier of ports that have none.
+// NoLID is the LID of ports without one.
 const NoLID = 0xffff
 
 // Limits of fields.
 const (
 	MaxARI        = 72       // bytes
-	MaxCode       = 1<<5 - 1 // of times: 4.096 µs · 2^code
+	MaxCode       = 1<<5 - 1 // time code: 4.096 µs · 2^code
 	MaxRetryCount = 1<<3 - 1
-	Number        = 1<<24 - 1 // of queue pairs and packets, and of vendors
+	Number        = 1<<24 - 1 // QPN, PSN and vendor
 )
 
-// IsHint reports whether the message only says how long the receiver is to wait: an MRA, or a REJ of one. A faulty wire
-// lets hints pass: while a program works, a virtual clock stands still, so nothing would make up for a lost hint.
+// IsHint reports whether the message only tells the receiver how long to wait: an MRA, or a REJ of one. Faulty wires
+// let hints pass: a virtual clock stands still while a program works, so no timer would make up for a lost hint.
 func (m *MAD) IsHint() bool { return m.Attribute == MRA || m.Attribute == REJ && m.Of == OfMRA }
 
-// Clone is a copy that stays valid.
+// Clone returns a copy that stays valid.
 func (m *MAD) Clone() *MAD {
 	c := *m
 	c.ARI, c.Private = slices.Clone(m.ARI), slices.Clone(m.Private)

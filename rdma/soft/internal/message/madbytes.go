@@ -20,13 +20,13 @@ const (
 	cmClass      = 7
 	cmVersion    = 2
 	methodSend   = 3
-	madTID       = 8  // where the transaction ID is
-	madAttribute = 16 // where the attribute is
-	madModifier  = 20 // where Linux puts the options of ECE
+	madTID       = 8  // offset of the transaction ID
+	madAttribute = 16 // offset of the attribute
+	madModifier  = 20 // offset of the ECE options on Linux
 	madHeader    = 24
 )
 
-// Places in the message, after the header.
+// Offsets in the message, after the header.
 const (
 	reqLocalGID  = 56
 	reqRemoteGID = 72
@@ -36,12 +36,11 @@ const (
 	sidrARI      = 24
 )
 
-// addressesSize is what the annex on IP addresses puts before the private data: version, IP version, port, and both
+// addressesSize is the size of the IP addressing data before the private data: version, IP version, port, and both
 // addresses.
 const addressesSize = 36
 
-// Encode gives the message's 256 bytes. Its addresses are not among them: the headers of the packet that carries it
-// have those.
+// Encode returns the message's 256 bytes. They do not include From and To, which are in the packet headers.
 func (m *MAD) Encode() ([]byte, error) {
 	if !m.Attribute.known() {
 		return nil, fmt.Errorf("encode MAD: no attribute %#x", uint16(m.Attribute))
@@ -82,8 +81,8 @@ func (m *MAD) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// DecodeMAD is the reverse of Encode. Private data comes with all bytes that the message has room for. Fields that are
-// reserved are ignored. A REQ or SIDR_REQ whose addresses mean nothing, as those of other services than IP's, has none.
+// DecodeMAD is the inverse of Encode. Private data has the maximum size of its message. Reserved fields are ignored. A
+// REQ or SIDR_REQ without valid IP addresses, as for services other than IP's, has none.
 func DecodeMAD(b []byte) (*MAD, error) {
 	if len(b) != MADSize {
 		return nil, fmt.Errorf("decode MAD: %d bytes instead of %d", len(b), MADSize)
@@ -117,7 +116,7 @@ func DecodeMAD(b []byte) (*MAD, error) {
 	return m, nil
 }
 
-// readInformation reads what is not a number, before the addresses.
+// readInformation reads the fields that are not numbers, before the addresses.
 func (m *MAD) readInformation(body []byte) error {
 	ari, n := 0, 0
 	switch m.Attribute {
@@ -137,7 +136,7 @@ func (m *MAD) readInformation(body []byte) error {
 	return nil
 }
 
-// check refuses what means nothing.
+// check rejects invalid messages.
 func (m *MAD) check() error {
 	switch {
 	case len(m.Private) > m.Attribute.PrivateSize():
@@ -156,7 +155,7 @@ func (m *MAD) check() error {
 	return nil
 }
 
-// hasAddresses says whether IP addresses come before the private data, where the message has some.
+// hasAddresses reports whether IP addresses may precede the private data.
 func (a Attribute) hasAddresses() bool { return a == REQ || a == SIDRReq }
 
 func (m *MAD) addressesAreGood() bool {
@@ -164,10 +163,10 @@ func (m *MAD) addressesAreGood() bool {
 	return from.Is4() && to.Is4() || isIPv6(from) && isIPv6(to)
 }
 
-// isIPv6 says whether an address is one of IPv6 that has a single form: of IPv4 none, and without a zone.
+// isIPv6 reports whether an address is a canonical IPv6 address: not IPv4-mapped and without a zone.
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
-// putAddresses writes IP version, port and addresses, those of IPv4 at the end of their 16 bytes.
+// putAddresses writes IP version, port and addresses. IPv4 addresses are at the end of their 16 bytes.
 func (m *MAD) putAddresses(b []byte) {
 	order.PutUint16(b[2:], m.Source.Port())
 	if m.Dest.Is4() {
@@ -183,7 +182,7 @@ func (m *MAD) putAddresses(b []byte) {
 	copy(b[20:], to[:])
 }
 
-// readAddresses is the reverse of putAddresses. What means nothing is left out.
+// readAddresses is the inverse of putAddresses. It ignores invalid addresses.
 func (m *MAD) readAddresses(b []byte) {
 	from, to := b[4:20], b[20:36]
 	switch version := b[1] >> 4; {

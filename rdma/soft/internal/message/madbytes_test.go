@@ -23,7 +23,7 @@ func gid(t *rapid.T, name string) [16]byte {
 	return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name))
 }
 
-// drawMAD makes any message that Encode takes.
+// drawMAD draws a message that Encode accepts.
 func drawMAD(t *rapid.T) *MAD {
 	m := &MAD{Attribute: Attribute(rapid.IntRange(int(REQ), int(SIDRRep)).Draw(t, "attribute")),
 		TID: bits[uint64](t, "TID", 64)}
@@ -81,8 +81,8 @@ func drawMAD(t *rapid.T) *MAD {
 	return m
 }
 
-// TestMADBytes: what is encoded is decoded as it was, with zeros behind the private data, for no message has its
-// length.
+// TestMADBytes: decoding returns the encoded message, with zeros after the private data, because no message contains
+// its length.
 func TestMADBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMAD(t)
@@ -99,12 +99,12 @@ func TestMADBytes(t *testing.T) {
 	})
 }
 
-// TestMADLayout: the places of the fields, as the specification and Linux have them.
+// TestMADLayout checks the offsets of fields in the specification and in Linux.
 func TestMADLayout(t *testing.T) {
 	four := netip.MustParseAddrPort("10.1.2.3:4567")
 	for _, c := range []struct {
 		m    MAD
-		want map[int][]byte // by place in the message, after the header
+		want map[int][]byte // by offset in the message, after the header
 	}{
 		{MAD{Attribute: REQ, LocalID: 0x01020304, ServiceID: 0x0000000001061D2F, QPN: 0xabcdef, ResponderResources: 5,
 			InitiatorDepth: 6, RemoteTimeout: 20,
@@ -154,7 +154,7 @@ func TestMADLayout(t *testing.T) {
 	}
 }
 
-// TestMADsThatDoNotFit: what a field does not hold is not cut.
+// TestMADsThatDoNotFit: values too large for a field are rejected, not truncated.
 func TestMADsThatDoNotFit(t *testing.T) {
 	for want, m := range map[string]*MAD{
 		"no attribute 0x19":    {Attribute: SIDRRep + 1},
@@ -175,7 +175,7 @@ func TestMADsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// FuzzDecodeMAD: bytes of anybody's are refused or are a message that can be encoded again.
+// FuzzDecodeMAD: arbitrary bytes are rejected, or decoded to a message that can be encoded again.
 func FuzzDecodeMAD(f *testing.F) {
 	for a := REQ; a <= SIDRRep; a++ {
 		m := &MAD{Attribute: a, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
@@ -198,7 +198,7 @@ func FuzzDecodeMAD(f *testing.F) {
 	})
 }
 
-// TestHostileMADs: what is not a message of the connection manager is refused.
+// TestHostileMADs: bytes that are not a message of the connection manager are rejected.
 func TestHostileMADs(t *testing.T) {
 	good := &MAD{Attribute: REQ, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
 		Dest: netip.MustParseAddr("10.0.0.2")}
@@ -218,7 +218,7 @@ func TestHostileMADs(t *testing.T) {
 	}
 }
 
-// TestNoAddresses: a request of another service than IP's is a request, without addresses.
+// TestNoAddresses: a request for a service other than IP's is decoded without addresses.
 func TestNoAddresses(t *testing.T) {
 	for _, a := range []Attribute{REQ, SIDRReq} {
 		good := &MAD{Attribute: a, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),

@@ -4,12 +4,12 @@ package message
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// field is a number in the bytes of a message, or a part of one.
+// field is a number, or part of one, in the bytes of a message.
 type field struct {
 	name        string
-	at          int // the byte that it begins in, after the header
-	size        int // bits of the big-endian word that begins there: 8, 16, 32 or 64
-	skip, width int // bits of the word before it, and its own
+	at          int // offset of its first byte, after the header
+	size        int // bits of the big-endian word at that offset: 8, 16, 32 or 64
+	skip, width int // bits of the word before the field, and bits of the field
 	get         func(*MAD) uint64
 	set         func(*MAD, uint64)
 }
@@ -48,12 +48,11 @@ func (f *field) store(b []byte, v uint64) {
 	}
 }
 
-// unsigned is what numbers of a MAD are.
 type unsigned interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// number is a field that has all of a number.
+// number returns a field that holds a complete number.
 func number[T unsigned](name string, at, size, skip, width int, of func(*MAD) *T) field {
 	return field{
 		name, at, size, skip, width,
@@ -62,8 +61,8 @@ func number[T unsigned](name string, at, size, skip, width int, of func(*MAD) *T
 	}
 }
 
-// low and high are fields of a byte that have a part of a number: those bits of it that follow shift. The highest part
-// has all that is left, so that a number which is too great is noticed there.
+// low and high return fields that hold a part of a number: the bits from shift on. high holds all remaining bits, so
+// that a number that is too large is detected there.
 func low[T unsigned](name string, at, skip, width, shift int, of func(*MAD) *T) field {
 	f := high(name, at, skip, width, shift, of)
 	all := f.get
@@ -79,7 +78,7 @@ func high[T unsigned](name string, at, skip, width, shift int, of func(*MAD) *T)
 	}
 }
 
-// flag is a field of one bit.
+// flag returns a field of one bit.
 func flag(name string, at, skip int, of func(*MAD) *bool) field {
 	return field{name, at, 8, skip, 1,
 		func(m *MAD) uint64 {
@@ -92,7 +91,7 @@ func flag(name string, at, skip int, of func(*MAD) *bool) field {
 	}
 }
 
-// Fields that several attributes have, by their places.
+// Fields of several attributes, by offset.
 
 func localID(at int) field {
 	return number("local communication ID", at, 32, 0, 32, func(m *MAD) *uint32 { return &m.LocalID })
@@ -150,8 +149,7 @@ func vendor(m *MAD) *uint32 { return &m.ECE.Vendor }
 
 func service(m *MAD) *Transport { return &m.Transport }
 
-// fields are the numbers that each attribute has, where the specification has them, and the vendor of ECE where Linux
-// has it.
+// fields lists the numbers of each attribute, at the specification's offsets. The ECE vendor is at Linux's.
 var fields = map[Attribute][]field{
 	REQ: {
 		localID(0),

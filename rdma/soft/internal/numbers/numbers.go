@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package numbers gives the queue pairs and shared receive queues of a fabric their numbers of 24 bits. It has no lock:
-// callers have the fabric's.
+// Package numbers assigns 24-bit numbers to the queue pairs and shared receive queues of a fabric. Callers hold the
+// fabric's lock.
 package numbers
 
 import (
@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// Bits of a number's 24 are the place in the table.
+	// Bits is the number of bits that are an index into the table.
 	Bits = 16
-	// First is the lowest number: lower ones mean something on InfiniBand.
+	// First is the lowest number: lower ones are reserved by InfiniBand.
 	First = 17
-	// Most is how many objects a table can have.
+	// Most is the maximum number of objects in a table.
 	Most = 1<<Bits - First
 
 	fewRest = 64
 )
 
-// Table has objects by their numbers, which are all different; one is not used again soon.
+// Table maps unique numbers to objects. A number is not reused soon.
 type Table[T any] struct {
 	objects []T
 	free    []int
-	tops    []uint8  // the numbers' bits above those of the place
-	uses    []uint32 // of places
+	tops    []uint8  // bits of numbers above the index
+	uses    []uint32 // number of uses by index
 
-	// Of a table whose numbers are scattered.
-	drawn  []uint16           // of places: the bits that stand for the place in its number
-	places *[1 << Bits]uint16 // by these bits: the place, and 1; 0 for none
+	// Only for scattered numbers.
+	drawn  []uint16           // index to random bits in its number
+	places *[1 << Bits]uint16 // random bits to index plus 1; 0 for none
 }
 
-// scatteredRest is how many places are free before one is used again whose number peers may be connected to.
+// scatteredRest is the number of free indexes to keep before one is reused, because peers may still be connected to its
+// old number.
 const scatteredRest = 1 << 12
 
-// Scatter has numbers drawn at random, because other processes and hosts know some of them: who knows one cannot guess
-// the next, and a process that starts again at the same address does not have the numbers of the one before, to which
-// peers may be connected still.
+// Scatter makes numbers random, because other processes and hosts know some of them: one number does not predict the
+// next, and a restarted process at the same address does not reuse the numbers of its predecessor, to which peers may
+// still be connected.
 func (n *Table[T]) Scatter() {
 	if n.places != nil {
 		return
@@ -49,8 +50,8 @@ func (n *Table[T]) Scatter() {
 	}
 }
 
-// Low is the least value that the bits above the place may have. With nothing above its place, a scattered number could
-// be a low one.
+// Low returns the lowest value for the bits above the index. With 0 above the index, a scattered number could be below
+// First.
 func (n *Table[T]) Low() uint32 {
 	if n.places != nil {
 		return 1
@@ -58,7 +59,7 @@ func (n *Table[T]) Low() uint32 {
 	return 0
 }
 
-// place is where in the table a number is, if it is one.
+// place returns the index of a number, or a negative value.
 func (n *Table[T]) place(number uint32) int {
 	bits := number & (1<<Bits - 1)
 	if n.places != nil {
@@ -67,8 +68,8 @@ func (n *Table[T]) place(number uint32) int {
 	return int(bits) - First
 }
 
-// Add gives an object a number, whose bits above the place begin with low and are of so many values. It says false if
-// the table is full.
+// Add assigns a number to an object. The bits above the index are one of the given number of values from low on. It
+// returns false if the table is full.
 func (n *Table[T]) Add(object T, low, values uint32) (number uint32, ok bool) {
 	var i int
 	rest := fewRest
@@ -94,7 +95,7 @@ func (n *Table[T]) Add(object T, low, values uint32) (number uint32, ok bool) {
 	return bits | uint32(n.tops[i])<<Bits, true
 }
 
-// draw draws new bits for a place, and those above them.
+// draw draws new bits for an index and the bits above them.
 func (n *Table[T]) draw(i int) (bits, top uint32) {
 	var b [4]byte
 	rand.Read(b[:])
@@ -112,7 +113,7 @@ func (n *Table[T]) draw(i int) (bits, top uint32) {
 	return uint32(drawn), uint32(binary.NativeEndian.Uint16(b[2:]))
 }
 
-// Remove frees the number of an object, which the table has.
+// Remove frees the number of an object in the table.
 func (n *Table[T]) Remove(number uint32) {
 	i := n.place(number)
 	var none T
@@ -120,7 +121,7 @@ func (n *Table[T]) Remove(number uint32) {
 	n.free = append(n.free, i)
 }
 
-// Get is what has a number, or nothing.
+// Get returns the object with a number, or the zero value.
 func (n *Table[T]) Get(number uint32) (object T) {
 	i := n.place(number)
 	if uint(i) >= uint(len(n.objects)) || number>>Bits != uint32(n.tops[i]) {
@@ -129,5 +130,5 @@ func (n *Table[T]) Get(number uint32) (object T) {
 	return n.objects[i]
 }
 
-// All are the objects and, where there is none any more, nothings.
+// All returns the objects, with zero values at free indexes.
 func (n *Table[T]) All() []T { return n.objects }

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNumbersOfATable: they find their objects, all that there can be; a number that was freed finds nothing, also when
-// another object has its place.
-func TestNumbersOfATable(t *testing.T) {
+// TestTable: numbers find their objects up to the maximum number of objects. A freed number finds nothing, even if its
+// index is reused.
+func TestTable(t *testing.T) {
 	for _, scattered := range []bool{false, true} {
 		var n Table[int]
 		if scattered {
@@ -43,8 +43,8 @@ func TestNumbersOfATable(t *testing.T) {
 	}
 }
 
-// TestPlacesRest: a place is not used again while there are others.
-func TestPlacesRest(t *testing.T) {
+// TestIndexReuse: an index is not reused while others are free.
+func TestIndexReuse(t *testing.T) {
 	var n Table[bool]
 	last := map[uint32]int{}
 	for i := range 10 * fewRest {
@@ -59,8 +59,7 @@ func TestPlacesRest(t *testing.T) {
 	}
 }
 
-// TestScatteredNumbers: those who know some numbers cannot guess another one: neither what is behind one, nor what a
-// place has when it is used again.
+// TestScatteredNumbers: known numbers predict neither the following number nor the next number of their index.
 func TestScatteredNumbers(t *testing.T) {
 	var n Table[bool]
 	first, ok := n.Add(true, 0, 4)

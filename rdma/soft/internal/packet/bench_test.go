@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// same is an Output that gives the same memory for each packet.
+// same is an Output that reuses its memory for each packet.
 type same struct {
 	b []byte
 	p []byte // the last packet
@@ -24,7 +24,7 @@ func (s *same) Packet(n int) []byte {
 	return s.p
 }
 
-// way is what happens to a packet from the requester to the responder.
+// way runs the steps of a packet from the requester to the responder.
 type way struct {
 	out  same
 	m    *message.Request
@@ -50,7 +50,7 @@ func (w *way) steps() map[string]func() {
 	return map[string]func(){"encode": w.encode, "seal": w.seal, "check": w.check, "solve": w.solve, "decode": w.decode}
 }
 
-// TestAllocations: packets cost no allocation.
+// TestAllocations: encoding and decoding packets does not allocate.
 func TestAllocations(t *testing.T) {
 	for _, c := range [][2]*Endpoint{{&alice4, &bob4}, {&alice6, &bob6}} {
 		w := newWay(1024, c[0], c[1])

@@ -4,15 +4,15 @@ package packet
 
 import "hash/crc32"
 
-// Package crc32 takes its bytes on the heap, since it calls the code of the processor by a variable. So the few bytes
-// of headers, which are on the stack, are added here.
+// Bytes passed to package crc32 escape to the heap, because it calls assembly through a variable. So the few header
+// bytes, which are on the stack, are added here.
 
-// The state of a CRC here is the register itself: that of crc32.Update is inverted.
+// The state of a CRC in this file is the register itself, the complement of crc32.Update's.
 
-// afterOnes is the state after 8 bytes of ones, which stand for InfiniBand's local route header.
+// afterOnes is the state after 8 bytes of ones, which replace InfiniBand's local route header.
 var afterOnes = ^crc32.ChecksumIEEE([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 
-// tables[i][b] is what a byte b becomes by i bytes of zeros that follow it.
+// tables[i][b] is the state after byte b and i zero bytes.
 var tables = tablesOf()
 
 func tablesOf() (t [4][256]uint32) {
@@ -35,11 +35,11 @@ func short(state uint32, b []byte) uint32 {
 	return state
 }
 
-// What is below calculates with the polynomials that a CRC is of: the highest bit is the coefficient of 1, the one
-// below it that of x, and so on, modulo the CRC's own polynomial. A byte of zeros multiplies the state by x to the 8th.
+// The functions below calculate with polynomials modulo the CRC's polynomial: the highest bit is the coefficient of 1,
+// the next that of x, and so on. A zero byte multiplies the state by x to the 8th.
 const one = 1 << 31
 
-// timesX and overX multiply by x, and by what x times is 1.
+// timesX multiplies by x, and overX divides by x.
 func timesX(a uint32) uint32 { return a>>1 ^ a&1*crc32.IEEE }
 func overX(a uint32) uint32  { return (a^a>>31*crc32.IEEE)<<1 | a>>31 }
 
@@ -52,7 +52,7 @@ func product(a, b uint32) uint32 {
 	return p
 }
 
-// near and far are what takes back as many words of 4 bytes of zeros as the index says, or 32 times as many.
+// near and far hold the factors that undo as many zero words of 4 bytes as the index, or 32 times as many.
 var near, far = inverses()
 
 func inverses() (near [32]uint32, far [2*MaxSize/4/32 + 2]uint32) {
@@ -70,7 +70,7 @@ func inverses() (near [32]uint32, far [2*MaxSize/4/32 + 2]uint32) {
 	return near, far
 }
 
-// rewind is the state before as many words of zeros.
+// rewind returns the state before a number of zero words.
 func rewind(state uint32, words int) uint32 {
 	return product(near[words%len(near)], product(far[words/len(near)], state))
 }

@@ -10,27 +10,26 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// native is the byte order of memory: what is written atomically is bytes of memory, not a number.
+// native is the byte order of memory, since an atomic write carries bytes of memory, not a number.
 var native = binary.NativeEndian
 
-// Decoder makes messages of packets. What it has is valid until its next Decode, and while nobody changes the packet,
-// whose bytes are the payload. One goroutine uses it at a time.
+// Decoder decodes messages from packets. Its message is valid until the next Decode, and while the packet, whose bytes
+// are the payload, is unchanged. It must not be used concurrently.
 type Decoder struct {
 	Request message.Request
 	Answer  message.Answer
 	MAD     message.MAD
 
-	segments [1]mem.Segment // of the payload
-	packet   []byte         // keeps the payload from the garbage collector
+	segments [1]mem.Segment // payload
+	packet   []byte         // keeps the payload reachable
 }
 
-// Decode reads a packet, from its BTH to its ICRC, which it does not check. From and to are the ports of the IP
-// header. It says which message there is now, or why there is none.
+// Decode reads a packet, from its BTH to its ICRC, which it does not check. from and to are the addresses in the IP
+// header. It returns the kind of message, or the reason for rejecting the packet.
 //
-// A request or the data of a read is the part of its message that the packet has: Continues and More say where it is in
-// it, and MTU is 0. Length is that of the whole message where a packet of a write says so, which may not be true. A
-// request of one of the kinds that have an answer of their own, as reads and atomics have, always has AckReq; one that
-// is not reliable never has.
+// A request or read data is the part of its message in this packet: Continues and More give its position, and MTU is 0.
+// In a write's first packet, Length is the length of the complete message, which is not verified. AckReq is always set
+// in requests with a response of their own type, such as reads and atomics, and never on unreliable transports.
 func (d *Decoder) Decode(p []byte, from, to message.Address) (Kind, Reason) {
 	if !HasSize(p) {
 		return Refused, BadSize
@@ -44,7 +43,7 @@ func (d *Decoder) Decode(p []byte, from, to message.Address) (Kind, Reason) {
 		return Refused, BadOpcode
 	case order.Uint16(p[2:])&0x7fff == 0:
 		return Refused, BadPKey
-	case qpn == 0 || qpn == number && s.transport != ibv.QPT_UD: // the greatest is of multicast groups
+	case qpn == 0 || qpn == number && s.transport != ibv.QPT_UD: // the highest number is for multicast
 		return Refused, BadQPN
 	}
 	d.packet = p
@@ -83,7 +82,7 @@ func (d *Decoder) request(s *shape, p []byte, from, to message.Address, segments
 		Packets: 1, Continues: s.part.continues(), More: s.part.more(), Payload: segments,
 	}
 	m, at := &d.Request, bthSize
-	m.Solicited = p[1]&solicitedBit != 0 && !m.More // it is the last packet that says so
+	m.Solicited = p[1]&solicitedBit != 0 && !m.More // valid only in the last packet
 	m.AckReq = reliable(s.transport) && (s.has(alwaysAck) || order.Uint32(p[8:])&ackBit != 0)
 	if len(segments) > 0 {
 		m.Length = segments[0].Length
@@ -123,7 +122,7 @@ func (d *Decoder) request(s *shape, p []byte, from, to message.Address, segments
 	}
 }
 
-// answer reads the headers of an answer, and says whether its syndrome means something.
+// answer reads the headers of an answer, and reports whether its syndrome is valid.
 func (d *Decoder) answer(s *shape, p []byte, from, to message.Address, segments []mem.Segment) bool {
 	d.Answer = message.Answer{
 		From: from, To: to, Transport: s.transport, Kind: s.answer, PKey: order.Uint16(p[2:]),
@@ -141,7 +140,7 @@ func (d *Decoder) answer(s *shape, p []byte, from, to message.Address, segments 
 	}
 	syndrome := byte(word >> 24)
 	switch syndrome & syndromeKinds {
-	case syndromeAcks: // with credits, or without a count of them
+	case syndromeAcks: // with or without a credit count
 		return true
 	case syndromeNotReady:
 		a.Syndrome, a.Timer = message.NotReady, syndrome&message.MaxCode
@@ -155,7 +154,7 @@ func (d *Decoder) answer(s *shape, p []byte, from, to message.Address, segments 
 	return a.Syndrome != message.Ack && s.answer == message.Plain
 }
 
-// mad reads a datagram of the connection manager, which Request has brought.
+// mad reads a datagram of the connection manager, decoded as a request before.
 func (d *Decoder) mad(s *shape, p []byte) (Kind, Reason) {
 	switch {
 	case d.Request.QKey != cmQKey:

@@ -9,11 +9,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// AppendRequest writes the packets of a request, or of a part of one: one for each MTU of payload, with sequence
-// numbers that count up from the message's. Of a part that another follows, the payload is a multiple of the MTU. An
-// MTU of 0 is that of one packet.
+// AppendRequest writes the packets of a request or a part of one: one for each MTU of payload, with consecutive
+// sequence numbers. If another part follows, the payload must be a multiple of the MTU. An MTU of 0 means a single
+// packet.
 //
-// It reads the payload. Where that memory is gone, it panics as mem.Move does, and a packet that it took is not whole.
+// It reads the payload. If that memory is unmapped, it panics like mem.Move and leaves an incomplete packet in the
+// output.
 func AppendRequest(out Output, m *message.Request) {
 	c := cut(m.Payload, m.MTU, m.PSN, m.Continues, m.More)
 	for {
@@ -35,7 +36,7 @@ func AppendRequest(out Output, m *message.Request) {
 	}
 }
 
-// putRequest writes the headers of a request that follow the BTH.
+// putRequest writes the headers after the BTH.
 func (s *shape) putRequest(p []byte, m *message.Request) {
 	at := bthSize
 	if s.has(xrceth) {
@@ -78,8 +79,8 @@ func (s *shape) putRequest(p []byte, m *message.Request) {
 	}
 }
 
-// AppendAnswer writes the packets of an answer: those of a read's data as AppendRequest writes those of a payload, and
-// otherwise one. It reads the data, and panics where that memory is gone.
+// AppendAnswer writes the packets of an answer: for read data like AppendRequest, otherwise one. It reads the data, and
+// panics if that memory is unmapped.
 func AppendAnswer(out Output, a *message.Answer) {
 	kind := a.Kind
 	if a.Syndrome != message.Ack {
@@ -115,7 +116,7 @@ func AppendAnswer(out Output, a *message.Answer) {
 	}
 }
 
-// putAETH writes what became of a request.
+// putAETH writes the result of a request.
 func putAETH(p []byte, a *message.Answer) {
 	syndrome := uint32(syndromeAck)
 	switch a.Syndrome {
@@ -128,8 +129,8 @@ func putAETH(p []byte, a *message.Answer) {
 	order.PutUint32(p, syndrome<<24|a.Count&number)
 }
 
-// AppendMAD writes the packet of a datagram of the connection manager. It fails if the datagram does not hold what the
-// message says.
+// AppendMAD writes the packet of a datagram of the connection manager. It returns an error if a value does not fit its
+// field.
 func AppendMAD(out Output, m *message.MAD, psn uint32) error {
 	b, err := m.Encode()
 	if err != nil {

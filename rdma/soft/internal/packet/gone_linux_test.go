@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// TestMemoryThatIsGone: where memory is not there, the caller gets the panic.
-func TestMemoryThatIsGone(t *testing.T) {
+// TestUnmappedMemory: unmapped memory causes a panic in the caller.
+func TestUnmappedMemory(t *testing.T) {
 	b, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, syscall.Munmap(b)) }()

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// TestLengths: of each opcode, a packet is taken that has its headers, and the payload that it may have with its pad.
+// TestLengths: for each opcode, a packet is accepted only with its headers and a valid payload and pad.
 func TestLengths(t *testing.T) {
 	for code := range shapes {
 		s := &shapes[code]
@@ -54,7 +54,7 @@ func cmRequest() *message.MAD {
 		Private: bytes.Repeat([]byte{7}, 56)}
 }
 
-// TestMAD: what the packet of a datagram of the connection manager says is the datagram.
+// TestMAD: decoding the packet of a datagram of the connection manager returns the datagram.
 func TestMAD(t *testing.T) {
 	var out kept
 	m := cmRequest()
@@ -73,7 +73,7 @@ func TestMAD(t *testing.T) {
 	assert.Len(t, out, 1, "nothing is sent of what cannot be said")
 }
 
-// TestReasons: a packet that is not good is refused, and the reason says what is wrong with it.
+// TestReasons: an invalid packet is rejected with the right reason.
 func TestReasons(t *testing.T) {
 	packetOf := func(m *message.Request) []byte {
 		var out kept
@@ -135,16 +135,16 @@ func TestReasons(t *testing.T) {
 	assert.Len(t, names, int(Reasons))
 }
 
-// toManager makes a datagram one to the connection manager.
+// toManager readdresses a datagram to the connection manager.
 func toManager(p []byte) []byte {
 	p[5], p[6], p[7] = 0, 0, cmQPN
 	order.PutUint32(p[bthSize:], cmQKey)
 	return p
 }
 
-// TestBitsOfNoUse: bits that mean nothing in a packet are not heard: an answer is for the reliable, and the last packet
-// says whether the receiver is told.
-func TestBitsOfNoUse(t *testing.T) {
+// TestIgnoredBits: meaningless bits are ignored: the acknowledgement request on unreliable transports, and the
+// solicited bit before the last packet.
+func TestIgnoredBits(t *testing.T) {
 	var d Decoder
 	for _, transport := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC} {
 		m := example(transport, ibv.WR_SEND, pattern(2048))
@@ -160,7 +160,7 @@ func TestBitsOfNoUse(t *testing.T) {
 	}
 }
 
-// TestFlush: the header of a flush comes before the address, with the level above the placement, as Soft-RoCE has it.
+// TestFlush: the FETH precedes the RETH, with the level above the placement, as on Soft-RoCE.
 func TestFlush(t *testing.T) {
 	var out kept
 	AppendRequest(&out, example(ibv.QPT_RC, ibv.WR_FLUSH, nil))
@@ -168,7 +168,7 @@ func TestFlush(t *testing.T) {
 	assert.Equal(t, []byte{0x99, 0xaa, 0xbb, 0xcc, 0xfe, 0xdc, 0xba, 0x98}, out[0][24:32])
 }
 
-// TestCongestion: a notification of congestion is no request and no answer.
+// TestCongestion: a congestion notification is neither a request nor an answer.
 func TestCongestion(t *testing.T) {
 	p := make([]byte, 32)
 	h := bth{opcode: 0x81, pkey: 0xffff, qpn: 7}
@@ -178,7 +178,7 @@ func TestCongestion(t *testing.T) {
 	assert.Equal(t, Notification, kind, "%v", reason)
 }
 
-// TestNoPacket: what no packet can say is a mistake of the program.
+// TestNoPacket: encoding a message without a packet format panics.
 func TestNoPacket(t *testing.T) {
 	for _, m := range []message.Request{
 		{Transport: ibv.QPT_UC, Opcode: ibv.WR_RDMA_READ},
@@ -192,7 +192,7 @@ func TestNoPacket(t *testing.T) {
 	}
 }
 
-// seeds are packets of every kind.
+// seeds returns packets of every kind.
 func seeds(f *testing.F) (out kept) {
 	for code := range shapes {
 		if s := &shapes[code]; s.kind == Request {
@@ -208,7 +208,7 @@ func seeds(f *testing.F) (out kept) {
 	return out
 }
 
-// inside says whether a payload is bytes of a packet, before its ICRC.
+// inside reports whether a payload lies within a packet, before its ICRC.
 func inside(p []byte, list []mem.Segment) bool {
 	for _, s := range list {
 		begin, end := mem.AddressOf(&p[0]), mem.AddressOf(&p[len(p)-icrcSize])
@@ -219,8 +219,8 @@ func inside(p []byte, list []mem.Segment) bool {
 	return true
 }
 
-// FuzzDecode: bytes of anybody's are refused or are a message, whose payload is among them, and whose packet says the
-// same.
+// FuzzDecode: arbitrary bytes are rejected, or decoded to a message whose payload lies within them and which encodes to
+// the same packet.
 func FuzzDecode(f *testing.F) {
 	for _, p := range seeds(f) {
 		f.Add(p)
@@ -261,7 +261,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzCheck: bytes of anybody's have a right ICRC once they are sealed, and bytes that are too few have none.
+// FuzzCheck: sealing arbitrary bytes makes their ICRC right. Bytes that are too short have none.
 func FuzzCheck(f *testing.F) {
 	for _, p := range seeds(f) {
 		f.Add(p, uint16(0), uint16(7))

@@ -9,18 +9,18 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Endpoint is an address of IP with a UDP port.
+// Endpoint is an IP address and a UDP port.
 type Endpoint struct {
-	GID  [16]byte // an IPv6 address, or an IPv4 one mapped into it, in network byte order
+	GID  [16]byte // an IPv6 or IPv4-mapped address, in network byte order
 	Port uint16
 }
 
-// is4 says whether the address is one of IPv4.
+// is4 reports whether the address is an IPv4 address.
 func (e *Endpoint) is4() bool {
 	return binary.BigEndian.Uint64(e.GID[:]) == 0 && binary.BigEndian.Uint32(e.GID[8:]) == 0xffff
 }
 
-// Sizes of the headers before a packet, and places in the IPv4 header.
+// Sizes of the headers before a packet, and offsets in the IPv4 header.
 const (
 	ipv4Size = 20
 	ipv6Size = 40
@@ -28,10 +28,10 @@ const (
 	idAt     = 4
 )
 
-// HeadersSize is how many bytes PutHeaders writes at most.
+// HeadersSize is the maximum size of PutHeaders' result.
 const HeadersSize = ipv6Size + udpSize
 
-// Headers is how many bytes IP and UDP put before a packet to or from an endpoint.
+// Headers returns the size of the IP and UDP headers before a packet to or from an endpoint.
 func (e *Endpoint) Headers() int {
 	if e.is4() {
 		return ipv4Size + udpSize
@@ -39,9 +39,9 @@ func (e *Endpoint) Headers() int {
 	return ipv6Size + udpSize
 }
 
-// PutHeaders writes the IP and UDP headers of a packet of n bytes, and says how many bytes they have. They are of IPv4
-// if both addresses are, without fragments and with the Identification id. Fields that the way of a packet changes have
-// usual values; checksums are 0.
+// PutHeaders writes the IP and UDP headers of a packet of n bytes, and returns their size. They are IPv4 headers if
+// both addresses are, unfragmented and with the Identification id. Fields that change on the way have usual values;
+// checksums are 0.
 func PutHeaders(b *[HeadersSize]byte, from, to *Endpoint, id uint16, n int) int {
 	const udp, ttl = 17, 64
 	clear(b[:])
@@ -68,21 +68,21 @@ func PutHeaders(b *[HeadersSize]byte, from, to *Endpoint, id uint16, n int) int 
 	return size + udpSize
 }
 
-// Seal puts the ICRC into the last 4 bytes of a packet. Over IPv4 it covers the Identification that the packet is going
-// to have, and that it must not be fragmented.
+// Seal writes the ICRC to the last 4 bytes of a packet. Over IPv4 it covers the Identification that the packet will
+// have, and the don't-fragment bit.
 func Seal(p []byte, from, to *Endpoint, id uint16) {
 	end := len(p) - icrcSize
 	binary.LittleEndian.PutUint32(p[end:], icrc(p, from, to, id, isFlush(p)))
 }
 
-// isFlush says whether the ICRC covers the packet twice. Soft-RoCE, which alone has FLUSH beside this device, computes
-// it so: kernels 6.12 and 7.2 take the packet for its payload, and add its bytes, without the mask, behind the headers.
+// isFlush reports whether the ICRC covers the packet twice. Soft-RoCE of Linux 6.12 to 7.2, the only other
+// implementation of FLUSH, treats the packet as its payload and appends its bytes, unmasked, after the headers.
 func isFlush(p []byte) bool { return p[0] == ibv.OPCODE_RC|flush }
 
-// Check says whether the ICRC of a packet is right. Over IPv4 it covers the Identification, which a socket does not
-// see: Check assumes the one that is given, and if that is wrong, solves the equation for it, which leaves 16 of the 32
-// bits to check. It returns the Identification, for the next packet of the sender. The ICRC of a FLUSH is right as
-// Soft-RoCE has it, and as the specification has it.
+// Check reports whether the ICRC of a packet is right. Over IPv4 it covers the Identification, which sockets do not
+// report. Check first tries id; if that does not match, it computes the Identification that would, which leaves 16 of
+// the 32 bits as a check. It returns the Identification, for the next packet of the sender. For FLUSH it accepts both
+// Soft-RoCE's ICRC and the specification's.
 func Check(p []byte, from, to *Endpoint, id uint16) (uint16, bool) {
 	if !HasSize(p) {
 		return id, false
@@ -95,10 +95,10 @@ func Check(p []byte, from, to *Endpoint, id uint16) (uint16, bool) {
 	return check(p, from, to, id, false)
 }
 
-// HasSize says whether a packet is as long as one may be.
+// HasSize reports whether a packet has a valid size.
 func HasSize(p []byte) bool { return len(p) >= bthSize+icrcSize && len(p)%4 == 0 && len(p) <= MaxSize }
 
-// check is Check of a packet that the ICRC covers once or twice.
+// check is Check for a packet that the ICRC covers once or twice.
 func check(p []byte, from, to *Endpoint, id uint16, twice bool) (uint16, bool) {
 	wrong := icrc(p, from, to, id, twice) ^ binary.LittleEndian.Uint32(p[len(p)-icrcSize:])
 	if wrong == 0 {
@@ -107,7 +107,7 @@ func check(p []byte, from, to *Endpoint, id uint16, twice bool) (uint16, bool) {
 	if !from.is4() || !to.is4() {
 		return id, false
 	}
-	// The CRC is linear: what is wrong is what the wrong bits of the Identification have become by all that follows.
+	// The CRC is linear: the difference is that of the wrong Identification bits, shifted by all following bytes.
 	follows := ipv4Size - idAt + udpSize + len(p) - icrcSize
 	if twice {
 		follows += len(p) - icrcSize
@@ -119,8 +119,8 @@ func check(p []byte, from, to *Endpoint, id uint16, twice bool) (uint16, bool) {
 	return id ^ uint16(bits>>8) ^ uint16(bits<<8), true
 }
 
-// icrc is the ICRC of a packet: a CRC-32 of 8 bytes of ones, the IP and UDP headers and the packet, with ones in place
-// of all that may change on the way.
+// icrc returns the ICRC of a packet: a CRC-32 of 8 bytes of ones, the IP and UDP headers and the packet, with all
+// fields that may change on the way replaced by ones.
 func icrc(p []byte, from, to *Endpoint, id uint16, twice bool) uint32 {
 	var b [HeadersSize]byte
 	size := PutHeaders(&b, from, to, id, len(p))

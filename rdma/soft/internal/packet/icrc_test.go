@@ -18,8 +18,8 @@ var (
 	bob6   = Endpoint{[16]byte{0x20, 1, 0xd, 0xb8, 15: 2}, Port}
 )
 
-// TestSealed: a sealed packet is right, also with another Identification than the one that is assumed, and it is wrong
-// with any byte changed that is covered.
+// TestSealed: a sealed packet is right, even with another Identification than the assumed one, and wrong if any covered
+// byte is changed.
 func TestSealed(t *testing.T) {
 	for _, n := range []int{0, 1, 4, 1024, 4096} {
 		m := example(ibv.QPT_XRC_SEND, ibv.WR_RDMA_WRITE_WITH_IMM, pattern(n))
@@ -41,7 +41,7 @@ func TestSealed(t *testing.T) {
 				for _, bit := range []byte{1, 0x80, 0xff} {
 					p[i] ^= bit
 					_, ok := Check(p, c[0], c[1], 7)
-					assert.Equal(t, i == 4, ok, "byte %d of %d", i, len(p)) // byte 4 is of switches: FECN, BECN
+					assert.Equal(t, i == 4, ok, "byte %d of %d", i, len(p)) // switches may change byte 4: FECN, BECN
 					p[i] ^= bit
 				}
 			}
@@ -57,8 +57,8 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestSealedFlush: the ICRC of a FLUSH may cover the packet twice or once, and its Identification is solved either way,
-// also of the longest packet that is none.
+// TestSealedFlush: the ICRC of a FLUSH may cover the packet twice or once. Its Identification is found in both cases,
+// even for the longest packet.
 func TestSealedFlush(t *testing.T) {
 	for _, n := range []int{36, MaxSize} {
 		p := make([]byte, n)

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Opcodes that infiniband/opcode.h does not have: the transport XRC, which has the operations of RC, operations, and
-// the notification of congestion.
+// Opcodes missing from infiniband/opcode.h: the XRC transport, which shares RC's operations, newer operations, and the
+// congestion notification.
 const (
 	opcodeXRC                = 0xa0
 	sendLastWithInvalidate   = 0x16
@@ -18,15 +18,15 @@ const (
 	flush                    = 0x1c
 	atomicWrite              = 0x1d
 	congestionNotification   = 0x81
-	congestionNotificationOf = 16 // reserved bytes that follow its BTH
+	congestionNotificationOf = 16 // reserved bytes after its BTH
 )
 
-// part is where a packet is in its message.
+// part is the position of a packet in its message.
 type part uint8
 
 const (
-	last   part = 1 << iota // a packet came before; alone, it is the last
-	first                   // another packet follows; alone, it is the first
+	last   part = 1 << iota // not the first packet; alone, it is the last
+	first                   // not the last packet; alone, it is the first
 	only   part = 0
 	middle      = last | first
 )
@@ -45,7 +45,7 @@ func partOf(continues, more bool) part {
 func (p part) continues() bool { return p&last != 0 }
 func (p part) more() bool      { return p&first != 0 }
 
-// headers are those that follow the BTH, in the order in which they do.
+// headers is the set of headers after the BTH, in their order.
 type headers uint16
 
 const (
@@ -58,28 +58,28 @@ const (
 	atomicAckETH
 	immDt
 	ieth
-	payload   // any number of bytes
-	operand   // a payload of 8 bytes, which is written atomically
-	alwaysAck // no header: the answer is asked for whatever the BTH says
+	payload   // of any size
+	operand   // a payload of 8 bytes, to write atomically
+	alwaysAck // no header: answered regardless of the BTH's AckReq bit
 )
 
 var headerSizes = map[headers]int{xrceth: 4, deth: 8, feth: 4, reth: 16, atomicETH: 28, aeth: 4, atomicAckETH: 8,
 	immDt: 4, ieth: 4, operand: atomicSize}
 
-// shape is what the packets of an opcode have.
+// shape is the format of an opcode's packets.
 type shape struct {
 	kind      Kind
 	transport ibv.QPType
-	opcode    ibv.WROpcode // of a request
+	opcode    ibv.WROpcode // requests only
 	answer    message.Kind
 	part      part
 	headers   headers
-	size      int // of all headers, with the BTH, and of an operand
+	size      int // of all headers, including the BTH, and of an operand
 }
 
 func (s *shape) has(h headers) bool { return s.headers&h != 0 }
 
-// operation is a row of the operations that transports have, whose numbers the opcodes have in their low 5 bits.
+// operation is a row of the table of operations. The low 5 bits of opcodes are the operation's number.
 type operation struct {
 	number  uint8
 	opcode  ibv.WROpcode
@@ -104,7 +104,7 @@ var operations = []operation{
 	{ibv.OPCODE_RDMA_WRITE_ONLY_WITH_IMMEDIATE, ibv.WR_RDMA_WRITE_WITH_IMM, only, reth | immDt | payload},
 }
 
-// reliableOperations have an answer of their own kind.
+// reliableOperations have a response of their own type.
 var reliableOperations = []operation{
 	{ibv.OPCODE_RDMA_READ_REQUEST, ibv.WR_RDMA_READ, only, reth | alwaysAck},
 	{ibv.OPCODE_COMPARE_SWAP, ibv.WR_ATOMIC_CMP_AND_SWP, only, atomicETH | alwaysAck},
@@ -127,11 +127,11 @@ var answers = []struct {
 	{ibv.OPCODE_ATOMIC_ACKNOWLEDGE, message.AtomicData, only, aeth | atomicAckETH},
 }
 
-// transports are those that packets have, with the number in the high 3 bits of the opcodes.
+// transports lists the transports. The high 3 bits of opcodes are the transport's number.
 var transports = []struct {
 	transport ibv.QPType
 	base      uint8
-	headers   headers // of every request
+	headers   headers // in every request
 }{
 	{ibv.QPT_RC, ibv.OPCODE_RC, 0},
 	{ibv.QPT_UC, ibv.OPCODE_UC, 0},
@@ -139,7 +139,7 @@ var transports = []struct {
 	{ibv.QPT_XRC_SEND, opcodeXRC, xrceth},
 }
 
-// shapes has the shape of each opcode. Others have the kind Refused.
+// shapes maps opcodes to shapes. Unknown opcodes have the kind Refused.
 var shapes = shapesOf()
 
 func shapesOf() (all [256]shape) {
@@ -174,7 +174,7 @@ func shapesOf() (all [256]shape) {
 	return all
 }
 
-// codes are the numbers of operations, by what is asked for and the part of the message.
+// codes are the numbers of operations, by work request opcode and part of the message.
 var codes = codesOf()
 
 func codesOf() (all [ibv.WR_ATOMIC_WRITE + 1][4]uint8) {
@@ -183,7 +183,7 @@ func codesOf() (all [ibv.WR_ATOMIC_WRITE + 1][4]uint8) {
 			all[o.opcode][o.part] = o.number
 		}
 	}
-	for _, op := range []struct{ of, as ibv.WROpcode }{ // what comes last is no matter of the packets before
+	for _, op := range []struct{ of, as ibv.WROpcode }{ // all packets except the last are the same
 		{ibv.WR_SEND_WITH_IMM, ibv.WR_SEND}, {ibv.WR_SEND_WITH_INV, ibv.WR_SEND},
 		{ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_WRITE},
 	} {
@@ -192,7 +192,7 @@ func codesOf() (all [ibv.WR_ATOMIC_WRITE + 1][4]uint8) {
 	return all
 }
 
-// requestCode is the opcode of a packet of a request.
+// requestCode returns the opcode of a request's packet.
 func requestCode(t ibv.QPType, op ibv.WROpcode, p part) uint8 {
 	for i := range transports {
 		if transports[i].transport != t || int(op) >= len(codes) {
@@ -206,7 +206,7 @@ func requestCode(t ibv.QPType, op ibv.WROpcode, p part) uint8 {
 	panic(fmt.Sprintf("packet: transport %v has no packets of %v, part %d", t, op, p))
 }
 
-// answerCode is the opcode of a packet of an answer.
+// answerCode returns the opcode of an answer's packet.
 func answerCode(t ibv.QPType, k message.Kind, p part) uint8 {
 	code := uint8(ibv.OPCODE_RC)
 	if t == ibv.QPT_XRC_SEND {

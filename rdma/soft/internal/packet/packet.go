@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package packet makes RoCE v2 packets of messages, and messages of packets. A packet is here the payload of a UDP
-// datagram: BTH, further headers, payload, pad, and the ICRC in the last 4 bytes. Headers are those of the InfiniBand
-// specification, volume 1, chapter 9, and annexes 14 (XRC), 17 (RoCE v2) and 19 (FLUSH, ATOMIC WRITE).
+// Package packet encodes messages as RoCE v2 packets and decodes them. A packet is the payload of a UDP datagram: BTH,
+// further headers, payload, pad, and the ICRC in the last 4 bytes. Headers follow the InfiniBand specification, volume
+// 1, chapter 9, and annexes 14 (XRC), 17 (RoCE v2) and 19 (FLUSH, ATOMIC WRITE).
 //
-// Nothing here allocates, but for datagrams of the connection manager.
+// Only datagrams of the connection manager allocate.
 package packet
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Port is the UDP port that packets are sent to.
+// Port is the UDP destination port of packets.
 const Port = 4791
 
-// MaxPayload is the greatest MTU of a path, in bytes.
+// MaxPayload is the maximum path MTU in bytes.
 const MaxPayload = 4096
 
 // MaxSize is the size of the longest packet: XRCETH, RETH, ImmDt, and the payload.
@@ -28,14 +28,14 @@ const (
 	bthSize  = 12
 	icrcSize = 4
 
-	cmQPN  = 1          // of the queue pair that the connection manager has on each port
-	cmQKey = 0x80010000 // of that queue pair
+	cmQPN  = 1          // the connection manager's queue pair on each port
+	cmQKey = 0x80010000 // its Q_Key
 	cmPKey = 0xffff     // the default partition, as a full member
 
-	number = 1<<24 - 1 // of queue pairs and packets
+	number = 1<<24 - 1 // mask of queue pair and packet numbers
 )
 
-// Bits of the BTH: in its second byte, and in the word with the sequence number.
+// Bits of the BTH, in its second byte and in the word with the sequence number.
 const (
 	solicitedBit = 0x80
 	padShift     = 4
@@ -43,17 +43,17 @@ const (
 	ackBit       = 1 << 31
 )
 
-// Syndromes of the AETH. The kind is in the bits 5 and 6.
+// Syndromes of the AETH. Bits 5 and 6 are the type.
 const (
-	syndromeAck        = 0x1f // with no count of credits
-	syndromeNotReady   = 0x20 // and the code of the time to wait
+	syndromeAck        = 0x1f // without a credit count
+	syndromeNotReady   = 0x20 // plus the RNR timer code
 	syndromeOutOfOrder = 0x60
 	syndromeKinds      = 0xe0
 	syndromeAcks       = 0x00
 	syndromeNaks       = 0x60
 )
 
-// nak is the code of each syndrome that is a NAK.
+// naks maps syndromes to NAK codes.
 var naks = [...]byte{
 	message.OutOfOrder:      0,
 	message.InvalidRequest:  1,
@@ -68,18 +68,18 @@ const (
 	levelMask     = 0x3
 )
 
-// atomicSize is how many bytes an atomic, and an atomic write, change.
+// atomicSize is the operand size of an atomic or an atomic write.
 const atomicSize = 8
 
 var order = binary.BigEndian
 
-// Output gives the memory of packets, in their order. Its owner puts the ICRC into the last 4 bytes with Seal.
+// Output provides memory for packets, in order. Its owner writes the ICRC to the last 4 bytes with Seal.
 type Output interface {
-	// Packet gives n bytes that are going to be written, all but the last 4. They are not on a goroutine's stack.
+	// Packet returns n bytes, all but the last 4 of which will be written. They are not on a goroutine's stack.
 	Packet(n int) []byte
 }
 
-// bth are the fields of the header that every packet begins with.
+// bth holds the fields of the base transport header.
 type bth struct {
 	opcode    uint8
 	solicited bool
@@ -105,13 +105,13 @@ func (h *bth) put(p []byte) {
 	order.PutUint32(p[8:], word)
 }
 
-// cursor reads a list of segments from its beginning to its end.
+// cursor reads a list of segments sequentially.
 type cursor struct {
 	list []mem.Segment
-	read uint64 // bytes of the first
+	read uint64 // bytes read of the first segment
 }
 
-// fill copies the next bytes.
+// fill copies the next len(b) bytes.
 func (c *cursor) fill(b []byte) {
 	for len(b) > 0 {
 		s := c.list[0]
@@ -128,7 +128,7 @@ func (c *cursor) fill(b []byte) {
 	}
 }
 
-// lengthOf is how many bytes a list of segments has.
+// lengthOf returns the total length of a list of segments.
 func lengthOf(list []mem.Segment) uint64 {
 	n := uint64(0)
 	for i := range list {
@@ -137,14 +137,14 @@ func lengthOf(list []mem.Segment) uint64 {
 	return n
 }
 
-// packets cuts a payload into those of packets.
+// packets splits a payload into packets.
 type packets struct {
 	from   cursor
 	left   uint64 // bytes
 	mtu    uint64
 	psn    uint32
-	begun  bool // a packet of the message came before
-	onward bool // packets of the message follow the payload
+	begun  bool // the message has earlier packets
+	onward bool // the message has later packets
 }
 
 func cut(list []mem.Segment, mtu uint32, psn uint32, continues, more bool) packets {
@@ -156,7 +156,7 @@ func cut(list []mem.Segment, mtu uint32, psn uint32, continues, more bool) packe
 	return c
 }
 
-// next is how many bytes the next packet has, which part of the message it is, and whether it is the last here.
+// next returns the next packet's payload size, its part of the message, and whether it is the last of this payload.
 func (c *packets) next() (n int, part part, last bool) {
 	k := min(c.left, c.mtu)
 	c.left -= k
@@ -166,7 +166,7 @@ func (c *packets) next() (n int, part part, last bool) {
 	return int(k), part, last
 }
 
-// write puts the payload of a packet, and its pad, at the end of the packet.
+// write writes a packet's payload and pad at the end of the packet.
 func (c *packets) write(p []byte, n int) {
 	pad := padOf(n)
 	at := len(p) - icrcSize - pad - n
@@ -175,8 +175,8 @@ func (c *packets) write(p []byte, n int) {
 	c.psn++
 }
 
-// padOf is how many bytes follow n bytes of payload, so that there is a multiple of 4.
+// padOf returns the number of pad bytes after n bytes of payload.
 func padOf(n int) int { return -n & 3 }
 
-// reliable says whether a transport has answers.
+// reliable reports whether a transport has acknowledgements.
 func reliable(t ibv.QPType) bool { return t == ibv.QPT_RC || t == ibv.QPT_XRC_SEND }

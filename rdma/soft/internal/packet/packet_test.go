@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// kept is an Output that keeps the packets. Their memory has other bytes before.
+// kept is an Output that keeps the packets, in memory filled with other bytes.
 type kept [][]byte
 
 func (k *kept) Packet(n int) []byte {
@@ -30,7 +30,7 @@ var (
 
 func gid4(a, b, c, d byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: a, 13: b, 14: c, 15: d} }
 
-// pattern is n bytes that are not alike.
+// pattern returns n varying bytes.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -39,7 +39,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// segments cuts bytes into several, an empty one among them.
+// segments splits bytes into several segments, including an empty one.
 func segments(b []byte) (list []mem.Segment) {
 	for _, n := range []int{1, 0, len(b) / 3, len(b)} {
 		n = min(n, len(b))
@@ -52,14 +52,14 @@ func segments(b []byte) (list []mem.Segment) {
 	return list
 }
 
-// bytesOf is what a list of segments has.
+// bytesOf returns the contents of a list of segments.
 func bytesOf(list []mem.Segment) []byte {
 	b := make([]byte, lengthOf(list))
 	(&cursor{list: list}).fill(b)
 	return b
 }
 
-// example is a request of a kind, with a value of its own in every field that its packets have.
+// example returns a request with a distinct value in every field that its packets carry.
 func example(t ibv.QPType, op ibv.WROpcode, of []byte) *message.Request {
 	m := &message.Request{From: alice, To: bob, Transport: t, Opcode: op, PKey: 0x8001, DestQP: 0x123456, PSN: 0xfffffe,
 		Packets: 1, MTU: 1024, AckReq: reliable(t)}
@@ -94,7 +94,7 @@ func example(t ibv.QPType, op ibv.WROpcode, of []byte) *message.Request {
 	return m
 }
 
-// kinds calls a function for each kind of request that packets have, with payloads of several lengths.
+// kinds calls a function for each kind of request, with payloads of several lengths.
 func kinds(t *testing.T, f func(*testing.T, *message.Request, []byte)) {
 	for _, tr := range transports {
 		for op := range codes {
@@ -115,7 +115,7 @@ func kinds(t *testing.T, f func(*testing.T, *message.Request, []byte)) {
 	}
 }
 
-// has says whether a transport has an operation.
+// has reports whether a transport supports an operation.
 func has(t ibv.QPType, op ibv.WROpcode) (ok bool) {
 	for code := range shapes {
 		s := &shapes[code]
@@ -124,7 +124,7 @@ func has(t ibv.QPType, op ibv.WROpcode) (ok bool) {
 	return ok
 }
 
-// TestRequests: what the packets of a request say is the request, part by part.
+// TestRequests: decoding the packets of a request returns the request, part by part.
 func TestRequests(t *testing.T) {
 	seen := map[uint8]bool{}
 	kinds(t, func(t *testing.T, m *message.Request, of []byte) {
@@ -172,7 +172,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestLengthOfWrites: the first packet of a write has the length of the whole message, also where it is sent in parts.
+// TestLengthOfWrites: the first packet of a write carries the length of the complete message, even if it is sent in
+// parts.
 func TestLengthOfWrites(t *testing.T) {
 	m := example(ibv.QPT_RC, ibv.WR_RDMA_WRITE, pattern(5001))
 	var out kept
@@ -183,7 +184,7 @@ func TestLengthOfWrites(t *testing.T) {
 	assert.EqualValues(t, 1024, lengthOf(d.Request.Payload))
 }
 
-// TestParts: a message that is sent in parts has the packets of the whole, but for the answers that are asked for.
+// TestParts: a message sent in parts has the same packets as a complete one, except for acknowledgement requests.
 func TestParts(t *testing.T) {
 	kinds(t, func(t *testing.T, m *message.Request, of []byte) {
 		if len(m.Payload) == 0 || m.Transport == ibv.QPT_UD || len(of) <= 1024 {
@@ -226,7 +227,7 @@ func answerExamples(of []byte) map[string]*message.Answer {
 	return all
 }
 
-// TestAnswers: what the packets of an answer say is the answer.
+// TestAnswers: decoding the packets of an answer returns the answer.
 func TestAnswers(t *testing.T) {
 	seen := map[uint8]bool{}
 	for _, n := range []int{0, 1, 1023, 1024, 1025, 5001} {
@@ -268,8 +269,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestRefusalsHaveNoData: a refused request is answered with a NAK, whatever it asked for.
-func TestRefusalsHaveNoData(t *testing.T) {
+// TestNAKsHaveNoData: a rejected request is answered with a NAK, whatever its operation.
+func TestNAKsHaveNoData(t *testing.T) {
 	for _, kind := range []message.Kind{message.ReadData, message.AtomicData} {
 		var out kept
 		AppendAnswer(&out, &message.Answer{Kind: kind, Syndrome: message.RemoteAccess, Transport: ibv.QPT_RC,
@@ -280,7 +281,7 @@ func TestRefusalsHaveNoData(t *testing.T) {
 	}
 }
 
-// TestNullRegion: a payload of a null region is zeros.
+// TestNullRegion: the payload of a null region is zeros.
 func TestNullRegion(t *testing.T) {
 	b := pattern(3)
 	var out kept

@@ -2,33 +2,33 @@
 
 package packet
 
-// Kind says what a packet is.
+// Kind is the type of a packet.
 type Kind uint8
 
 const (
-	Refused      Kind = iota // nothing: the Reason says why
-	Request                  // Decoder.Request has it
-	Answer                   // Decoder.Answer has it
-	MAD                      // Decoder.MAD has it
-	Notification             // of congestion (CNP): it has nothing to read
+	Refused      Kind = iota // rejected for a Reason
+	Request                  // in Decoder.Request
+	Answer                   // in Decoder.Answer
+	MAD                      // in Decoder.MAD
+	Notification             // congestion notification (CNP), without contents
 )
 
-// Reason says why a packet is refused. Its String is the name of a counter.
+// Reason is the reason for rejecting a packet. Its String is the name of a counter.
 type Reason uint8
 
 const (
 	Accepted    Reason = iota
-	BadSize            // it is too short, or not a multiple of 4 bytes, or longer than any packet
-	BadVersion         // of the BTH: it is not 0
-	BadOpcode          // there is no such packet
-	BadLength          // it is not as long as its headers, or has more than MaxPayload
-	BadPKey            // number 0 is of no partition
-	BadQPN             // a queue pair has another number
-	BadQKey            // of a datagram to the connection manager
-	BadSyndrome        // of an answer: it is reserved
-	BadMAD             // it is for the connection manager, and not one of its datagrams
-	BadICRC            // for callers of Check
-	Reasons            // is how many there are
+	BadSize            // too short, not a multiple of 4 bytes, or longer than any packet
+	BadVersion         // BTH version not 0
+	BadOpcode          // unknown opcode
+	BadLength          // shorter than its headers, or payload above MaxPayload
+	BadPKey            // invalid partition number 0
+	BadQPN             // invalid queue pair number
+	BadQKey            // wrong Q_Key for the connection manager
+	BadSyndrome        // reserved syndrome in an answer
+	BadMAD             // invalid datagram for the connection manager
+	BadICRC            // set by callers of Check
+	Reasons            // number of reasons
 )
 
 var reasonNames = [Reasons]string{"accepted", "rx_bad_size", "rx_bad_version", "rx_bad_opcode", "rx_bad_length",

@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// TestSoftRoCE: the packets of a kernel's Soft-RoCE are read, and those that are made of the same requests are the same
-// to the last byte. In testdata/rxe.txt are packets as the kernels 6.1 and 6.12 (FLUSH, ATOMIC_WRITE) sent them, in
-// hexadecimal, from their IP header on.
+// TestSoftRoCE decodes packets of the kernel's Soft-RoCE, and encodes the same requests to identical packets.
+// testdata/rxe.txt holds packets that Linux 6.1 and 6.12 (FLUSH, ATOMIC_WRITE) sent, in hexadecimal, starting with the
+// IP header.
 func TestSoftRoCE(t *testing.T) {
 	b, err := os.ReadFile("testdata/rxe.txt")
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/icrc.txt with python3 and Scapy (Debian package python3-scapy)")
 
-// TestScapy: the ICRC of a packet over IPv4 is what Scapy computes. Scapy's are in testdata/icrc.txt: a packet of each
-// opcode, in hexadecimal, from its IPv4 header on.
+// TestScapy compares the ICRC of packets over IPv4 with Scapy's. testdata/icrc.txt holds Scapy's packet for each
+// opcode, in hexadecimal, starting with the IPv4 header.
 func TestScapy(t *testing.T) {
 	const file, id = "testdata/icrc.txt", 0x1234
 	from, to := &ways[0].from, &ways[0].to
@@ -50,7 +50,7 @@ func TestScapy(t *testing.T) {
 		s := all[i]
 		assert.Equal(t, want[:len(want)-4], s.p[:len(s.p)-4], "%s: go test -run TestScapy -update", s.name)
 		packet.Seal(s.p, from, to, id)
-		if s.p[0] != 0x1c { // FLUSH is sealed as Soft-RoCE has it: TestSoftRoCE
+		if s.p[0] != 0x1c { // FLUSH is sealed like Soft-RoCE's; see TestSoftRoCE
 			assert.Equal(t, want[len(want)-4:], s.p[len(s.p)-4:], "%s", s.name)
 		}
 		_, ok := packet.Check(want, from, to, 0)

@@ -26,19 +26,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 )
 
-// said is what tshark says of a packet: the names of its fields, without "infiniband.", and their values. Numbers are
-// in decimal, bytes in hexadecimal. The payload comes with its pad.
-type said map[string]string
+// dissection is tshark's dissection of a packet: the names of fields, without "infiniband.", and their values. Numbers
+// are decimal, bytes hexadecimal. The payload includes its pad.
+type dissection map[string]string
 
 func n[T ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int](v T) string {
 	return strconv.FormatUint(uint64(v), 10)
 }
 
-// shown is a packet that is shown to tshark, and what tshark is to say.
-type shown struct {
+// sample is a packet and its expected dissection.
+type sample struct {
 	name string
 	p    []byte
-	want said
+	want dissection
 }
 
 // show is an Output that keeps the packets.
@@ -49,15 +49,15 @@ func (s *show) Packet(n int) []byte {
 	return (*s)[len(*s)-1]
 }
 
-// content is a payload that is nothing else: tshark looks for other protocols in it.
+// content is a payload that tshark does not mistake for another protocol.
 var content = []byte{0xe1, 0xe2, 0xe3, 0xe4, 0xe5}
 
 func payload() []mem.Segment {
 	return []mem.Segment{{Base: mem.AddressOf(&content[0]), Length: uint64(len(content))}}
 }
 
-// requests are the packets of every kind of request.
-func requests() (all []shown) {
+// requests returns the packets of every kind of request.
+func requests() (all []sample) {
 	type operation struct {
 		opcode          uint8
 		op              ibv.WROpcode
@@ -107,10 +107,10 @@ func requests() (all []shown) {
 			switch o.op {
 			case ibv.WR_SEND_WITH_INV:
 				m.Imm = 0xfeedface
-			case ibv.WR_ATOMIC_WRITE: // bytes of memory
+			case ibv.WR_ATOMIC_WRITE: // in memory byte order
 				m.Operand = binary.NativeEndian.Uint64([]byte{8, 7, 6, 5, 4, 3, 2, 1})
 			}
-			want := said{"bth.opcode": n(t.base | o.opcode), "bth.se": "1", "bth.padcnt": "0", "bth.tver": "0",
+			want := dissection{"bth.opcode": n(t.base | o.opcode), "bth.se": "1", "bth.padcnt": "0", "bth.tver": "0",
 				"bth.p_key": n(0x8001), "bth.destqp": n(0x123456), "bth.psn": n(0xfedcba), "bth.a": "0"}
 			if reliable {
 				want["bth.a"] = "1"
@@ -121,9 +121,9 @@ func requests() (all []shown) {
 			if strings.Contains(o.headers, "payload") {
 				m.Payload, want["bth.padcnt"] = payload(), "3"
 			}
-			// Wireshark 4.0 does not go on behind the BTH of what it does not know.
+			// Wireshark 4.0 does not dissect unknown opcodes beyond the BTH.
 			if t.transport != ibv.QPT_XRC_SEND && (t.transport != ibv.QPT_UC || o.opcode < 0x16) {
-				said := map[string]said{
+				dissection := map[string]dissection{
 					"payload": {"data.data": "e1e2e3e4e5000000"},
 					"reth":    {"reth.va": n(m.Remote), "reth.r_key": n(m.RKey), "reth.dmalen": n(m.Length)},
 					"immdt":   {"immdt": "deadbeef"},
@@ -132,7 +132,7 @@ func requests() (all []shown) {
 						"atomiceth.swapdt": n(m.Swap), "atomiceth.cmpdt": n(m.Operand)},
 				}
 				for h := range strings.FieldsSeq(o.headers) {
-					for k, v := range said[h] {
+					for k, v := range dissection[h] {
 						want[k] = v
 					}
 				}
@@ -145,41 +145,41 @@ func requests() (all []shown) {
 			}
 			var out show
 			packet.AppendRequest(&out, m)
-			all = append(all, shown{fmt.Sprintf("%v %v %#x", t.transport, o.op, o.opcode), out[0], want})
+			all = append(all, sample{fmt.Sprintf("%v %v %#x", t.transport, o.op, o.opcode), out[0], want})
 		}
 	}
 	return all
 }
 
-// answers are the packets of every kind of answer.
-func answers() (all []shown) {
+// answers returns the packets of every kind of answer.
+func answers() (all []sample) {
 	for _, c := range []struct {
 		opcode uint8
 		a      message.Answer
-		want   said
+		want   dissection
 	}{
-		{0x11, message.Answer{}, said{"aeth.syndrome": n(0x1f)}},
+		{0x11, message.Answer{}, dissection{"aeth.syndrome": n(0x1f)}},
 		{0x11, message.Answer{Syndrome: message.NotReady, Timer: 12},
-			said{"aeth.syndrome": n(0x2c), "aeth.syndrome.opcode": "1", "aeth.syndrome.timer": "12"}},
+			dissection{"aeth.syndrome": n(0x2c), "aeth.syndrome.opcode": "1", "aeth.syndrome.timer": "12"}},
 		{0x11, message.Answer{Syndrome: message.OutOfOrder},
-			said{"aeth.syndrome": n(0x60), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "0"}},
+			dissection{"aeth.syndrome": n(0x60), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "0"}},
 		{0x11, message.Answer{Syndrome: message.InvalidRequest},
-			said{"aeth.syndrome": n(0x61), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "1"}},
+			dissection{"aeth.syndrome": n(0x61), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "1"}},
 		{0x11, message.Answer{Syndrome: message.RemoteAccess},
-			said{"aeth.syndrome": n(0x62), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "2"}},
+			dissection{"aeth.syndrome": n(0x62), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "2"}},
 		{0x11, message.Answer{Syndrome: message.RemoteOperation},
-			said{"aeth.syndrome": n(0x63), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "3"}},
+			dissection{"aeth.syndrome": n(0x63), "aeth.syndrome.opcode": "3", "aeth.syndrome.error_code": "3"}},
 		{0x12, message.Answer{Kind: message.AtomicData, Original: 0x0102030405060708},
-			said{"aeth.syndrome": n(0x1f), "atomicacketh.origremdt": n(uint64(0x0102030405060708))}},
+			dissection{"aeth.syndrome": n(0x1f), "atomicacketh.origremdt": n(uint64(0x0102030405060708))}},
 		{0x0d, message.Answer{Kind: message.ReadData, More: true, Data: payload()},
-			said{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
+			dissection{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
 		{0x0e, message.Answer{Kind: message.ReadData, Continues: true, More: true, Data: payload()},
-			said{"data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
+			dissection{"data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
 		{0x0f, message.Answer{Kind: message.ReadData, Continues: true, Data: payload()},
-			said{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
+			dissection{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
 		{0x10, message.Answer{Kind: message.ReadData, Data: payload()},
-			said{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
-		{0x10, message.Answer{Kind: message.ReadData}, said{"aeth.syndrome": n(0x1f)}},
+			dissection{"aeth.syndrome": n(0x1f), "data.data": "e1e2e3e4e5000000", "bth.padcnt": "3"}},
+		{0x10, message.Answer{Kind: message.ReadData}, dissection{"aeth.syndrome": n(0x1f)}},
 	} {
 		for _, t := range []struct {
 			transport ibv.QPType
@@ -187,10 +187,10 @@ func answers() (all []shown) {
 		}{{ibv.QPT_RC, 0}, {ibv.QPT_XRC_SEND, 0xa0}} {
 			a := c.a
 			a.Transport, a.DestQP, a.PSN, a.PKey, a.Count = t.transport, 0x123456, 0xfedcba, 0x8001, 0x345678
-			want := said{"bth.opcode": n(t.base | c.opcode), "bth.se": "0", "bth.a": "0", "bth.padcnt": "0",
+			want := dissection{"bth.opcode": n(t.base | c.opcode), "bth.se": "0", "bth.a": "0", "bth.padcnt": "0",
 				"bth.tver": "0", "bth.p_key": n(0x8001), "bth.destqp": n(0x123456), "bth.psn": n(0xfedcba)}
 			for k, v := range c.want {
-				if t.base == 0 || strings.HasPrefix(k, "bth.") { // Wireshark 4.0 knows no XRC
+				if t.base == 0 || strings.HasPrefix(k, "bth.") { // Wireshark 4.0 does not support XRC
 					want[k] = v
 				}
 			}
@@ -202,18 +202,18 @@ func answers() (all []shown) {
 			}
 			var out show
 			packet.AppendAnswer(&out, &a)
-			all = append(all, shown{fmt.Sprintf("%v answer %#x %v", t.transport, c.opcode, a.Syndrome), out[0], want})
+			all = append(all, sample{fmt.Sprintf("%v answer %#x %v", t.transport, c.opcode, a.Syndrome), out[0], want})
 		}
 	}
 	return all
 }
 
-// mads are the packets of every message of the connection manager.
-func mads(t *testing.T) (all []shown) {
+// mads returns the packets of every message of the connection manager.
+func mads(t *testing.T) (all []sample) {
 	const local, remote = 0x11223344, 0x55667788
 	for attribute := message.REQ; attribute <= message.SIDRRep; attribute++ {
 		m := &message.MAD{Attribute: attribute, TID: 0x0102030405060708, LocalID: local, RemoteID: remote}
-		want := said{"bth.opcode": n(0x64), "bth.destqp": "1", "bth.p_key": n(0xffff), "bth.psn": n(0x777777),
+		want := dissection{"bth.opcode": n(0x64), "bth.destqp": "1", "bth.p_key": n(0xffff), "bth.psn": n(0x777777),
 			"bth.a": "0", "bth.se": "0", "bth.padcnt": "0", "bth.tver": "0", "deth.q_key": n(uint32(0x80010000)),
 			"deth.srcqp":    "1",
 			"mad.mgmtclass": "7", "mad.baseversion": "1", "mad.classversion": "2", "mad.method": "3",
@@ -225,7 +225,7 @@ func mads(t *testing.T) (all []shown) {
 			m.Source, m.Dest = netip.MustParseAddrPort("192.0.2.1:5555"), netip.MustParseAddr("192.0.2.2")
 			m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount, m.MaxRetries = 3, 4, 5, 6, 15
 			m.RemoteTimeout, m.LocalTimeout, m.CAGUID = 20, 21, 0x0a0b0c0d0e0f0102
-			for k, v := range (said{"": n(local), ".serviceid": n(m.ServiceID), ".serviceid.dport": n(0x1234),
+			for k, v := range (dissection{"": n(local), ".serviceid": n(m.ServiceID), ".serviceid.dport": n(0x1234),
 				".localqpn": n(m.QPN), ".startpsn": n(m.PSN), ".pkey": n(m.PKey), ".pppmtu": n(ibv.MTU_1024),
 				".responderres": "3", ".initdepth": "4", ".retrcount": "5", ".rnrretrcount": "6", ".maxcmretr": "15",
 				".remoteresptout": "20", ".localresptout": "21", ".localcaguid": n(m.CAGUID),
@@ -237,7 +237,7 @@ func mads(t *testing.T) (all []shown) {
 		case message.REP:
 			m.QPN, m.PSN, m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount = 0x123456, 0x654321, 3, 4, 6
 			m.CAGUID = 0x0a0b0c0d0e0f0102
-			for k, v := range (said{"": n(local), ".remotecommid": n(remote), ".localqpn": n(m.QPN),
+			for k, v := range (dissection{"": n(local), ".remotecommid": n(remote), ".localqpn": n(m.QPN),
 				".startpsn": n(m.PSN), ".respres": "3", ".initdepth": "4", ".rnrretrcount": "6",
 				".localcaguid": n(m.CAGUID)}) {
 				want["cm.rep"+k] = v
@@ -262,7 +262,7 @@ func mads(t *testing.T) (all []shown) {
 		}
 		var out show
 		require.NoError(t, packet.AppendMAD(&out, m, 0x777777))
-		all = append(all, shown{attribute.String(), out[0], want})
+		all = append(all, sample{attribute.String(), out[0], want})
 	}
 	return all
 }
@@ -271,11 +271,11 @@ func v6(last byte) [16]byte { return [16]byte{0x20, 1, 0xd, 0xb8, 15: last} }
 
 func v4(last byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: last} }
 
-// ways are the addresses that packets are captured with.
+// ways lists the addresses of captured packets.
 var ways = []struct {
 	name         string
 	from, to     packet.Endpoint
-	source, dest string // as tshark has them
+	source, dest string // as printed by tshark
 }{
 	{"IPv4", packet.Endpoint{GID: v4(1), Port: 50000}, packet.Endpoint{GID: v4(2), Port: packet.Port}, "192.0.2.1",
 		"192.0.2.2"},
@@ -283,12 +283,12 @@ var ways = []struct {
 		"2001:db8::2"},
 }
 
-// TestTshark: Wireshark's dissector reads a capture of every packet, over IPv4 and IPv6, without complaint, and says of
-// each what was put into it.
+// TestTshark: Wireshark's dissector reads a capture of every packet, over IPv4 and IPv6, without warnings, and returns
+// the encoded values.
 func TestTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil && os.Getenv("GOVERBS_TSHARK") == "" {
-		t.Skip("tshark is not installed, which judges packets here")
+		t.Skip("tshark is not installed")
 	}
 	require.NoError(t, err)
 	all := append(append(requests(), answers()...), mads(t)...)
@@ -320,7 +320,7 @@ func TestTshark(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "all.pcap")
 	require.NoError(t, os.WriteFile(name, file.Bytes(), 0o600))
 	args := []string{"-r", name, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
-		"--disable-protocol", "rpcordma", "-T", "fields"} // it takes many a payload for its own
+		"--disable-protocol", "rpcordma", "-T", "fields"} // it mistakes other payloads for its own
 	for _, n := range names {
 		args = append(args, "-e", n)
 	}
@@ -333,28 +333,28 @@ func TestTshark(t *testing.T) {
 	require.Len(t, lines, len(all)*len(ways))
 	for i, s := range all {
 		for j, way := range ways {
-			got := said{}
+			got := dissection{}
 			for k, v := range strings.Split(lines[i*len(ways)+j], "\t") {
 				if v != "" {
 					got[strings.TrimPrefix(names[k], "infiniband.")] = plain(v)
 				}
 			}
-			want := said{"frame.time_epoch": "1700000000.123456789", "udp.srcport": "50000", "udp.dstport": "4791"}
+			want := dissection{"frame.time_epoch": "1700000000.123456789", "udp.srcport": "50000", "udp.dstport": "4791"}
 			packet.Seal(s.p, &way.from, &way.to, 0x1234)
 			if want["ip.src"] = way.source; way.name == "IPv4" {
 				want["ip.dst"], want["ip.id"], want["ip.flags.df"] = way.dest, n(0x1234), "1"
 				want["ip.checksum.status"] = "1"  // good
-				want["udp.checksum.status"] = "3" // there is none
+				want["udp.checksum.status"] = "3" // none
 			} else {
 				delete(want, "ip.src")
 				want["ipv6.src"], want["ipv6.dst"], want["udp.checksum.status"] = way.source, way.dest, "1"
 			}
-			if got["invariant.crc"] != "" { // not of what Wireshark does not know
+			if got["invariant.crc"] != "" { // missing for unknown opcodes
 				want["invariant.crc"] = n(binary.BigEndian.Uint32(s.p[len(s.p)-4:]))
 			}
 			for k, v := range s.want {
 				if !strings.HasPrefix(k, "cm.req.prim_") || !strings.HasSuffix(k, "gid") || way.name == "IPv6" {
-					want[k] = v // a GID in a datagram over IPv4 is one of IPv4 to Wireshark
+					want[k] = v // over IPv4, Wireshark prints GIDs as IPv4 addresses
 				}
 			}
 			assert.Contains(t, got["frame.protocols"], "infiniband", "%s over %s", s.name, way.name)
@@ -364,8 +364,8 @@ func TestTshark(t *testing.T) {
 	}
 }
 
-// plain is a value with numbers in decimal, as releases of tshark differ there, and once where tshark has it at two
-// places.
+// plain normalizes a value: numbers in decimal, because releases of tshark differ, and only one copy of a field that
+// occurs twice.
 func plain(v string) string {
 	if once, again, _ := strings.Cut(v, ","); once == again {
 		v = once

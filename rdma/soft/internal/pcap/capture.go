@@ -13,22 +13,22 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// room is how many bytes of packets wait for the file at most. The same amount is being written.
+// room limits the bytes of queued packets. Up to as many more are being written.
 const room = 8 << 20
 
-// Capture takes packets from wires and writes them to a file. A goroutine of its own writes: a file that is slow holds
-// up no wire, and packets that find no room are only counted.
+// Capture accepts packets from wires and writes them to a file. A separate goroutine writes, so that a slow file does
+// not block wires. Packets that exceed the queue are only counted.
 type Capture struct {
 	of   *Captures
 	to   io.Writer
-	wake chan struct{} // there is something to do
-	done chan struct{} // all is written
+	wake chan struct{} // signals queued packets or closing
+	done chan struct{} // closed after the last write
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex
 	// +checklocks:mu
-	filled []byte // packets that are to be written
+	filled []byte // queued packets
 	// +checklocks:mu
-	packets uint64 // of them
+	packets uint64 // number of queued packets
 	// +checklocks:mu
 	written uint64
 	// +checklocks:mu
@@ -36,16 +36,16 @@ type Capture struct {
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
-	err error // of the file, after which nothing is written
+	err error // first write error, which ends writing
 }
 
-// Captures are those that a fabric's wires give their packets to. The zero value has none.
+// Captures holds the running captures of a fabric's wires. The zero value has none.
 type Captures struct {
-	mu  sync.Mutex                 // one goroutine changes all at a time
+	mu  sync.Mutex                 // serializes changes of all
 	all atomic.Pointer[[]*Capture] // nil for none; needs no lock
 }
 
-// All are the captures that go on now; there are mostly none.
+// All returns the running captures. Usually there are none.
 func (c *Captures) All() []*Capture {
 	if all := c.all.Load(); all != nil {
 		return *all
@@ -53,7 +53,7 @@ func (c *Captures) All() []*Capture {
 	return nil
 }
 
-// Start writes the header of a file, and then the packets that come until Close. Each Write has whole packets.
+// Start writes a file header, and then packets until Close. Each Write contains complete packets.
 func (c *Captures) Start(to io.Writer) (*Capture, error) {
 	if _, err := to.Write(appendHeader(nil)); err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
@@ -75,7 +75,7 @@ func (c *Captures) change(f func([]*Capture) []*Capture) {
 	c.all.Store(&all)
 }
 
-// Packet takes a packet, which begins with its BTH, and copies it. It neither waits for the file nor allocates.
+// Packet copies a packet, which begins with its BTH. It neither waits for the file nor allocates.
 func (c *Capture) Packet(at time.Time, p []byte, from, to *packet.Endpoint, id uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,19 +88,19 @@ func (c *Capture) Packet(at time.Time, p []byte, from, to *packet.Endpoint, id u
 	}
 	c.filled = appendPacket(c.filled, at, p, from, to, id)
 	if c.packets++; c.packets == 1 {
-		c.nudge()
+		c.wakeWriter()
 	}
 }
 
-// nudge wakes the goroutine that writes.
-func (c *Capture) nudge() {
+// wakeWriter wakes the writing goroutine.
+func (c *Capture) wakeWriter() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// write writes until the capture is closed or the file fails. Spare is memory for packets, beside that of filled.
+// write writes until the capture is closed or a write fails. spare is a second buffer, which alternates with filled.
 func (c *Capture) write(spare []byte) {
 	defer close(c.done)
 	for {
@@ -119,7 +119,7 @@ func (c *Capture) write(spare []byte) {
 	}
 }
 
-// take takes the packets that are to be written, and leaves other memory for those to come.
+// take returns the queued packets and replaces their buffer with spare.
 func (c *Capture) take(spare []byte) (taken []byte, n uint64, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *Capture) take(spare []byte) (taken []byte, n uint64, closed bool) {
 	return taken, n, c.closed
 }
 
-// wrote notes what became of packets, and says whether others may be written.
+// wrote counts written or lost packets, and reports whether writing may continue.
 func (c *Capture) wrote(n uint64, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,14 +142,14 @@ func (c *Capture) wrote(n uint64, err error) bool {
 	return false
 }
 
-// Counts are the packets that were written, and those that were not: there was no room for them, or the file failed.
+// Counts returns the numbers of packets written, and of those dropped because the queue was full or a write failed.
 func (c *Capture) Counts() (written, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.written, c.lost
 }
 
-// Close ends the capture, waits until the packets that it took are written, and returns the error of the file, if any.
+// Close ends the capture, waits until its packets are written, and returns the error of a failed write.
 func (c *Capture) Close() error {
 	c.of.change(func(all []*Capture) []*Capture {
 		return slices.DeleteFunc(slices.Clone(all), func(other *Capture) bool { return other == c })
@@ -157,7 +157,7 @@ func (c *Capture) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.nudge()
+	c.wakeWriter()
 	<-c.done
 	c.mu.Lock()
 	defer c.mu.Unlock()

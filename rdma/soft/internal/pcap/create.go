@@ -10,15 +10,16 @@ import (
 	"strings"
 )
 
-var errShared = errors.New("another process writes the file; %p in the name stands for the process ID")
+var errShared = errors.New("another process writes the file; put %p in the name to insert the process ID")
 
-// Create opens a file for a capture, which only its owner reads. What was in it is gone. %p in the name is the ID of
-// the process. On Linux it refuses a link, a file or FIFO of another user, and a file that another process captures to.
+// Create opens a file for a capture and truncates it. Only its owner may read it. %p in the name is replaced with the
+// process ID. On Linux, Create rejects symbolic links, files and FIFOs of other users, and files that another process
+// captures to.
 func Create(name string) (*os.File, error) {
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
 	f, err := open(name)
 	if err != nil {
-		return nil, fmt.Errorf("create: %q: %w", name, errors.Unwrap(err)) // without the PathError, whose name is not quoted
+		return nil, fmt.Errorf("create: %q: %w", name, errors.Unwrap(err)) // the PathError does not quote the name
 	}
 	info, err := f.Stat()
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file to write to it, and follows no link. A FIFO needs a reader.
+// open opens a file for writing without following links. A FIFO must have a reader.
 func open(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
 	switch {
@@ -23,8 +23,8 @@ func open(name string) (*os.File, error) {
 	return f, err
 }
 
-// own returns an error for a file or FIFO of another user, and for a file with another name, which a stranger may have
-// linked here. It keeps other processes that call it from writing to a file until it is closed.
+// own returns an error for a file or FIFO of another user, and for a file with several names, which another user may
+// have linked. It locks the file against other processes until it is closed.
 func own(f *os.File, info os.FileInfo) error {
 	of := info.Sys().(*syscall.Stat_t)
 	regular := info.Mode().IsRegular()

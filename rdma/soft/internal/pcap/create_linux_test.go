@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCreateRefuses: a capture does not overwrite what others put in its place.
-func TestCreateRefuses(t *testing.T) {
+// TestCreateRejects: a capture does not overwrite files that others put in its place.
+func TestCreateRejects(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	refused := func(name, why string) {
@@ -46,7 +46,7 @@ func TestCreateRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes files of others")
+		t.Skip("needs root to create files of other users")
 	}
 	require.NoError(t, os.WriteFile(at("other"), []byte("theirs"), 0o666))
 	for _, name := range []string{"other", "fifo"} {

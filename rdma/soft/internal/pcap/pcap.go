@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pcap writes packets to a file that Wireshark, tcpdump and others read: the classic format of libpcap with
-// times in nanoseconds, and packets that begin with their IP header (LINKTYPE_RAW).
+// Package pcap writes packets in the classic format of libpcap, which Wireshark and tcpdump read, with timestamps in
+// nanoseconds, and starting with the IP header (LINKTYPE_RAW).
 package pcap
 
 import (
@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	magic   = 0xa1b23c4d // of times in nanoseconds
+	magic   = 0xa1b23c4d // timestamps in nanoseconds
 	major   = 2
 	minor   = 4
-	header  = 16      // of a packet
-	snapLen = 1 << 17 // packets are not longer
+	header  = 16      // size of a packet record's header
+	snapLen = 1 << 17 // maximum packet length
 	linkRaw = 101
 )
 
-// appendHeader appends the header of a file.
+// appendHeader appends the file header.
 func appendHeader(b []byte) []byte {
 	b = order.AppendUint32(b, magic)
 	b = order.AppendUint16(b, major)
 	b = order.AppendUint16(b, minor)
-	b = order.AppendUint64(b, 0) // time zone, accuracy: as everyone has them
+	b = order.AppendUint64(b, 0) // time zone and accuracy are always 0
 	b = order.AppendUint32(b, snapLen)
 	return order.AppendUint32(b, linkRaw)
 }
 
-// appendPacket appends a packet, which begins with its BTH. Its IP and UDP headers are made: what a socket does not
-// tell is what it mostly is.
+// appendPacket appends a packet, which begins with its BTH. Its IP and UDP headers are made up: fields that sockets do
+// not report have usual values.
 func appendPacket(b []byte, at time.Time, p []byte, from, to *packet.Endpoint, id uint16) []byte {
 	var h [packet.HeadersSize]byte
 	n := packet.PutHeaders(&h, from, to, id, len(p))
@@ -44,10 +44,10 @@ func appendPacket(b []byte, at time.Time, p []byte, from, to *packet.Endpoint, i
 	return append(append(b, h[:n]...), p...)
 }
 
-// order is that of the file. Readers find out by the magic number.
+// order is the byte order of the file, which readers detect from the magic number.
 var order = binary.LittleEndian
 
-// Places in the headers.
+// Offsets in the headers.
 const (
 	ipv4Size     = 20
 	ipv4Checksum = 10
@@ -58,7 +58,7 @@ const (
 	udp          = 17
 )
 
-// sum puts the checksum that must be there into the headers: that of the IPv4 header, or that of UDP over IPv6.
+// sum sets the required checksum: that of the IPv4 header, or the UDP checksum over IPv6.
 func sum(h, p []byte) {
 	net := binary.BigEndian
 	if h[0]>>4 == 4 {
@@ -68,13 +68,13 @@ func sum(h, p []byte) {
 	u := h[ipv6Size:]
 	s := add(add(add(udp, h[ipv6Source:ipv6Size]), u[udpLength:udpLength+2]), u)
 	v := ^fold(add(s, p))
-	if v == 0 { // 0 is no checksum
+	if v == 0 { // 0 would mean no checksum
 		v = 0xffff
 	}
 	net.PutUint16(u[udpChecksum:], v)
 }
 
-// add adds words of 16 bits, two at a time, which fold to the same sum. A last byte is the first one of a word.
+// add sums 16-bit words, two at a time, which fold to the same sum. A last odd byte is the high byte of a word.
 func add(s uint64, b []byte) uint64 {
 	for ; len(b) >= 4; b = b[4:] {
 		s += uint64(binary.BigEndian.Uint32(b))

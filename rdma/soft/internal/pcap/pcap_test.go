@@ -20,15 +20,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// disk takes some writes, and then has no room.
+// disk accepts some writes, then is full.
 type disk struct {
 	mu           sync.Mutex
 	writes, room int
-	packets      int // in the writes
+	packets      int // number of packets written
 	partial      bool
 }
 
-var errFull = errors.New("no room")
+var errFull = errors.New("disk full")
 
 func (d *disk) Write(b []byte) (int, error) {
 	d.mu.Lock()
@@ -56,8 +56,8 @@ func put(c *Capture, n int) {
 	}
 }
 
-// TestCaptureWritesAll: Close waits for all packets that were taken. Each write has whole packets, so that a program
-// that is killed leaves a file that can be read.
+// TestCaptureWritesAll: Close waits for all packets. Each write contains complete packets, so that the file of a killed
+// program is readable.
 func TestCaptureWritesAll(t *testing.T) {
 	var all Captures
 	d := &disk{room: 1 << 20}
@@ -81,8 +81,7 @@ func TestCaptureWritesAll(t *testing.T) {
 	assert.EqualValues(t, 400, written+lost)
 }
 
-// TestCaptureFails: the error of the file comes with Start or with Close, and packets that were not written are
-// counted.
+// TestCaptureFails: Start or Close returns the error of the file, and unwritten packets are counted.
 func TestCaptureFails(t *testing.T) {
 	var all Captures
 	_, err := all.Start(&disk{})
@@ -99,7 +98,7 @@ func TestCaptureFails(t *testing.T) {
 	assert.EqualValues(t, 3, lost)
 }
 
-// TestCaptureBlocks: a file that takes nothing holds up nobody who sends, nor other captures.
+// TestCaptureBlocks: a blocked file blocks neither senders nor other captures.
 func TestCaptureBlocks(t *testing.T) {
 	var all Captures
 	r, w := io.Pipe()
@@ -116,7 +115,7 @@ func TestCaptureBlocks(t *testing.T) {
 		for _, c := range all.All() {
 			put(c, 1)
 		}
-		if i%100 == 0 { // not all at once for the fast one
+		if i%100 == 0 { // lets the fast capture keep up
 			for fast.taken() > 0 {
 				time.Sleep(time.Millisecond)
 			}
@@ -135,15 +134,15 @@ func TestCaptureBlocks(t *testing.T) {
 	assert.EqualValues(t, n, lost)
 }
 
-// taken is how many packets wait.
+// taken returns the number of queued packets.
 func (c *Capture) taken() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.packets
 }
 
-// TestCaptureAllocatesNothing: neither without a capture nor with one.
-func TestCaptureAllocatesNothing(t *testing.T) {
+// TestCaptureDoesNotAllocate: packets do not allocate, with or without a capture.
+func TestCaptureDoesNotAllocate(t *testing.T) {
 	var all Captures
 	p := make([]byte, packet.MaxSize)
 	run := func() {
@@ -158,7 +157,8 @@ func TestCaptureAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, run))
 }
 
-// TestCreate: two captures do not write one file, a name may have the process ID, and only the owner reads it.
+// TestCreate: two captures cannot share a file, a name may include the process ID, and only the owner can read the
+// file.
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a.pcap")
@@ -187,8 +187,8 @@ func TestCreate(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestChecksums: as receivers check them: all words of 16 bits, the checksum's too, add up to ones. An odd packet, as a
-// stranger may send it, ends with half a word.
+// TestChecksums verifies checksums like a receiver: all 16-bit words, including the checksum, sum to ones. Malformed
+// packets may have odd length.
 func TestChecksums(t *testing.T) {
 	adds := func(parts ...[]byte) uint16 {
 		s := uint32(0)

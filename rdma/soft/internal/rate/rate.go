@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rate has the numbers of link rates, which no device has a say in.
+// Package rate converts link rates.
 package rate
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// rates say how fast each rate is: in lanes of 2.5 Gb/s, or 0 where C has no such number, and in Mb/s.
+// rates lists the speed of each rate in lanes of 2.5 Gb/s, or 0 if C defines none, and in Mb/s.
 //
 // Man: ibv_rate_to_mult(3), ibv_rate_to_mbps(3)
 var rates = []struct {
@@ -37,7 +37,7 @@ var rates = []struct {
 	{ibv.RATE_1200_GBPS, 480, 1275000},
 }
 
-// Of is ibv_rate_to_mult or ibv_rate_to_mbps: −1 for a rate that has no such number.
+// Of returns ibv_rate_to_mult or ibv_rate_to_mbps, which return −1 for a rate without such a number.
 func Of(number func(i int) int32) func(ibv.Rate) int32 {
 	return func(r ibv.Rate) int32 {
 		for i := range rates {
@@ -49,7 +49,7 @@ func Of(number func(i int) int32) func(ibv.Rate) int32 {
 	}
 }
 
-// To is mult_to_ibv_rate or mbps_to_ibv_rate: IBV_RATE_MAX for a number that no rate has.
+// To returns mult_to_ibv_rate or mbps_to_ibv_rate, which return IBV_RATE_MAX for an unknown number.
 func To(number func(i int) int32) func(int32) ibv.Rate {
 	return func(n int32) ibv.Rate {
 		for i := range rates {
@@ -61,8 +61,8 @@ func To(number func(i int) int32) func(int32) ibv.Rate {
 	}
 }
 
-// Mult is the number of lanes of 2.5 Gb/s of a row.
+// Mult returns the number of 2.5 Gb/s lanes of a row.
 func Mult(i int) int32 { return rates[i].mult }
 
-// Mbps is the Mb/s of a row.
+// Mbps returns the Mb/s of a row.
 func Mbps(i int) int32 { return rates[i].mbps }

@@ -13,9 +13,8 @@ import (
 
 const within = "GOVERBS_TEST_NAMESPACE"
 
-// InNamespace runs the test that calls it in another process, in a user and a network namespace of its own, beside
-// other tests. It says whether this is that process. Where the system allows no such namespaces, the test is skipped
-// and says so.
+// InNamespace runs the calling test in a child process with new user and network namespaces, in parallel with other
+// tests. It returns true in the child. The test is skipped if the system does not allow such namespaces.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if Namespaced() {
@@ -33,7 +32,7 @@ func InNamespace(t *testing.T) bool {
 	out, err := c.CombinedOutput()
 	switch said := string(out); {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSPC):
-		t.Skip("this system allows no user and network namespace:", err)
+		t.Skip("user and network namespaces are not allowed:", err)
 	case strings.Contains(said, "--- SKIP"):
 		t.Skip("in the namespace:", said)
 	case err != nil, !strings.Contains(said, "--- PASS: "+t.Name()):
@@ -44,5 +43,5 @@ func InNamespace(t *testing.T) bool {
 	return false
 }
 
-// Namespaced says whether this process was started by InNamespace.
+// Namespaced reports whether this process was started by InNamespace.
 func Namespaced() bool { return os.Getenv(within) != "" }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rig has what tests of the device and of its connection manager have in common.
+// Package rig has helpers for tests of the device and of its connection manager.
 package rig
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// EventLimit is how long an event is waited for that has to come: longer than any machine with much to do takes.
+// EventLimit is the timeout for an expected event, longer than even a busy machine needs.
 const EventLimit = time.Minute
 
-// Outside is n zeroed T's outside Go's heap.
+// Outside returns n zeroed T's outside Go's heap.
 func Outside[T any](t testing.TB, n int) []T {
 	t.Helper()
 	var v T
@@ -27,7 +27,7 @@ func Outside[T any](t testing.TB, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), n)
 }
 
-// Within makes a call that waits for an event, and fails the test by the event's name when it does not come.
+// Within calls wait, and fails the test with the event's name if it does not return in time.
 func Within(t testing.TB, event any, wait func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -42,13 +42,13 @@ func Within(t testing.TB, event any, wait func() error) {
 	}
 }
 
-// Hostile gives numbers out of a fuzzer's bytes; some of them are what a test wants most.
+// Hostile derives numbers from a fuzzer's bytes, some of which are drawn from Well.
 type Hostile struct {
 	Data []byte
-	Well []uint64 // numbers that mean something
+	Well []uint64 // meaningful numbers
 }
 
-// Next is any number.
+// Next returns any number.
 func (h *Hostile) Next() uint64 {
 	if len(h.Data) == 0 {
 		return 0
@@ -68,7 +68,7 @@ func (h *Hostile) Next() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Or is the number that is right, more often than not.
+// Or returns v more often than not, otherwise any number.
 func (h *Hostile) Or(v uint64) uint64 {
 	if len(h.Data) > 0 && h.Data[0] < 200 {
 		h.Data = h.Data[1:]

@@ -2,13 +2,13 @@
 
 package transport
 
-// Receiver counts the packets that a queue pair receives.
+// Receiver tracks the packets that a queue pair receives.
 type Receiver struct {
-	Expects uint32 // packet sequence number that is to come next
-	Count   uint32 // of messages that were carried out (MSN), 24 bits
-	told    bool   // the sender was told that a packet is missing, or to send again later
+	Expects uint32 // next expected PSN
+	Count   uint32 // MSN: executed messages, 24 bits
+	told    bool   // a NAK for a missing packet, or an RNR NAK, was sent
 
-	atomics []atomic // the last ones, so that the answer to one can be given again
+	atomics []atomic // results of recent atomics, for repeated requests
 	oldest  int
 }
 
@@ -17,20 +17,20 @@ type atomic struct {
 	found uint64
 }
 
-// Arrival is what a packet is to a receiver.
+// Arrival classifies a packet.
 type Arrival uint8
 
 const (
-	Expected Arrival = iota // the next one
-	Repeated                // it came before
-	Gap                     // one before it is missing, of which the sender is to be told
-	Ignored                 // one before it is missing, of which the sender was told
+	Expected Arrival = iota // the next packet
+	Repeated                // received before
+	Gap                     // after a missing packet; send a NAK
+	Ignored                 // after a missing packet, for which a NAK was sent
 )
 
-// Arrives says what a packet is.
+// Arrives classifies a packet.
 func (r *Receiver) Arrives(psn uint32) Arrival {
 	switch d := Distance(psn, r.Expects); {
-	case d < 0: // the sender has gone back: if a packet is missing still, it did not hear of it
+	case d < 0: // the sender went back: if a packet is still missing, the NAK was lost
 		r.told = false
 		return Repeated
 	case d > 0 && r.told:
@@ -42,11 +42,12 @@ func (r *Receiver) Arrives(psn uint32) Arrival {
 	return Expected
 }
 
-// Refused notes that the sender is to send the expected packet again: what comes behind it is not answered until then.
+// Refused records that the expected packet was rejected and has to be retransmitted. Later packets are ignored until
+// then.
 func (r *Receiver) Refused() { r.told = true }
 
-// Took notes that the expected packet was carried out, with so many sequence numbers. Last says that a message ends
-// with it.
+// Took records that the expected packet was executed, with its number of sequence numbers. last reports the end of a
+// message.
 func (r *Receiver) Took(packets uint32, last bool) {
 	r.Expects, r.told = Next(r.Expects, packets), false
 	if last {
@@ -54,7 +55,7 @@ func (r *Receiver) Took(packets uint32, last bool) {
 	}
 }
 
-// Keep notes what an atomic found. The receiver keeps the last so many.
+// Keep records the result of an atomic. The receiver keeps the last most of them.
 func (r *Receiver) Keep(psn uint32, found uint64, most int) {
 	if len(r.atomics) < most {
 		r.atomics = append(r.atomics, atomic{psn, found})
@@ -67,7 +68,7 @@ func (r *Receiver) Keep(psn uint32, found uint64, most int) {
 	r.oldest++
 }
 
-// Found is what an atomic found that was carried out before, if the receiver has kept it.
+// Found returns the result of an earlier atomic, if it was kept.
 func (r *Receiver) Found(psn uint32) (found uint64, ok bool) {
 	for _, a := range r.atomics {
 		if a.psn == psn {
@@ -77,5 +78,5 @@ func (r *Receiver) Found(psn uint32) (found uint64, ok bool) {
 	return 0, false
 }
 
-// Reset begins with a packet sequence number.
+// Reset starts with a PSN.
 func (r *Receiver) Reset(psn uint32) { *r = Receiver{Expects: psn, atomics: r.atomics[:0]} }

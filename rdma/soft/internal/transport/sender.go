@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package transport counts packets of connections: which of a sender's are under way, and which one a receiver takes.
-// It has no memory, no socket and no clock. The rules are those of the InfiniBand specification, volume 1, chapter 9.
+// Package transport implements the sequence numbers, window and retransmission state of connections: which of a
+// sender's packets are in flight, and which a receiver accepts. It uses no memory of programs, no socket and no clock.
+// It follows the InfiniBand specification, volume 1, chapter 9.
 package transport
 
-// Bits of a packet sequence number, and their number.
+// Width and mask of packet sequence numbers.
 const (
 	psnBits = 24
 	psnMask = 1<<psnBits - 1
 )
 
-// Next is a packet sequence number n after another one.
+// Next returns the PSN n packets after psn.
 func Next(psn, n uint32) uint32 { return (psn + n) & psnMask }
 
-// Distance is how far a packet sequence number is ahead of another one: negative if it is behind.
+// Distance returns how far psn is ahead of from. It is negative if psn is behind.
 func Distance(psn, from uint32) int32 { return int32((psn-from)<<(32-psnBits)) >> (32 - psnBits) }
 
-// message is one that a sender began.
+// message is a message that a sender has begun.
 type message struct {
-	psn     uint32 // of its first packet
-	packets uint32 // that it takes, or the answer to it
-	asks    bool   // its answer is data, which must come: a read, an atomic
+	psn     uint32 // PSN of its first packet
+	packets uint32 // number of its packets, or of its response's
+	asks    bool   // needs a response with data: a read, an atomic
 	done    bool
 }
 
 func (m *message) end() uint32 { return Next(m.psn, m.packets) }
 
-// Sender counts the packets that a queue pair sends. It may have several messages under way. Those that are done are
-// taken from the front, in their order. When a packet is missing it goes back to that one and sends it and all later
-// ones again.
+// Sender tracks the packets that a queue pair sends. Several messages may be in flight. Completed messages are taken
+// from the front, in order. When a packet is lost, the sender goes back and retransmits it and all later ones.
 type Sender struct {
 	messages []message
-	at       int    // index of the message that is sent
-	next     uint32 // packet that is sent next
-	oldest   uint32 // packet that no answer came for
-	top      uint32 // one after the last that was ever sent
-	asking   int    // messages that ask and are not done
+	at       int    // index of the message being sent
+	next     uint32 // next packet to send
+	oldest   uint32 // oldest unacknowledged packet
+	top      uint32 // one after the highest packet sent
+	asking   int    // unfinished messages that need data
 
-	window   uint32 // packets that may be under way
-	most     uint32 // limit of window
-	grown    uint32 // packets that were acknowledged since it grew
-	slow     uint32 // below it, the window grows with every packet; above, once for each window of packets
-	recover  uint32 // while a packet before it is missing, the window is not halved again
+	window   uint32 // packets that may be in flight
+	most     uint32 // maximum window
+	grown    uint32 // packets acknowledged since the window grew
+	slow     uint32 // slow start threshold: below it the window grows with every packet, above once per window
+	recover  uint32 // until this packet is acknowledged, the window is not halved again
 	losing   bool
-	wentBack bool   // to the oldest packet, and nothing came since
-	backs    uint32 // how often it went back
-	unasked  uint32 // packets since one that asked for an acknowledgement
+	wentBack bool   // went back to the oldest packet, and no response arrived since
+	backs    uint32 // number of times it went back
+	unasked  uint32 // packets since the last acknowledgement request
 }
 
 // Windows, in packets.
@@ -53,28 +53,28 @@ const (
 	least = 4
 	start = 32
 
-	readPackets = 16 // that a part of a read asks for
+	readPackets = 16 // packets requested by a part of a read
 )
 
-// Reset begins with a packet sequence number, and no message. At most so many packets are under way.
+// Reset starts with a PSN, no messages, and a maximum window.
 func (s *Sender) Reset(psn, most uint32) {
 	*s = Sender{messages: s.messages[:0], next: psn, oldest: psn, top: psn, window: min(start, most), most: most,
 		slow: most}
 }
 
-// Len is how many messages were begun and not taken.
+// Len returns the number of messages not yet taken.
 func (s *Sender) Len() int { return len(s.messages) }
 
-// Asking is how many of them ask, and are not done.
+// Asking returns the number of unfinished messages that need data.
 func (s *Sender) Asking() int { return s.asking }
 
-// UnderWay is the packet that is sent next, and how many before it no answer came for.
+// UnderWay returns the next packet to send and the number of unacknowledged packets before it.
 func (s *Sender) UnderWay() (next, packets uint32) { return s.next, uint32(Distance(s.next, s.oldest)) }
 
-// Waits says whether packets are under way.
+// Waits reports whether packets are in flight.
 func (s *Sender) Waits() bool { return s.oldest != s.top }
 
-// End is the packet sequence number of the next message.
+// End returns the PSN of the next message.
 func (s *Sender) End() uint32 {
 	if n := len(s.messages); n > 0 {
 		return s.messages[n-1].end()
@@ -82,7 +82,7 @@ func (s *Sender) End() uint32 {
 	return s.next
 }
 
-// Begin adds a message that takes so many packets, at least one. One that asks is answered with data.
+// Begin adds a message with a number of packets, at least one. If asks, its response carries data.
 func (s *Sender) Begin(packets uint32, asks bool) {
 	s.messages = append(s.messages, message{psn: s.End(), packets: packets, asks: asks})
 	if asks {
@@ -90,10 +90,10 @@ func (s *Sender) Begin(packets uint32, asks bool) {
 	}
 }
 
-// Done says whether the first message is done.
+// Done reports whether the first message has completed.
 func (s *Sender) Done() bool { return len(s.messages) > 0 && s.messages[0].done }
 
-// Take takes the first message away: it is done, or has failed.
+// Take removes the first message, which has completed or failed.
 func (s *Sender) Take() {
 	m := &s.messages[0]
 	if m.asks && !m.done {
@@ -103,17 +103,18 @@ func (s *Sender) Take() {
 	s.at = max(s.at-1, 0)
 }
 
-// Part is a run of packets of a message to be sent.
+// Part is a run of packets of a message to send.
 type Part struct {
-	Message int    // index of the message, from the first one that was not taken
-	PSN     uint32 // of the first packet
-	First   uint32 // which packet of the message that is, counted from 0
+	Message int    // index of the message among those not taken
+	PSN     uint32 // PSN of the first packet
+	First   uint32 // index of that packet in the message
 	Packets uint32
 	Last    bool // the message ends with it
-	Full    bool // no more packets may be under way behind it
+	Full    bool // fills the window
 }
 
-// Next is what is to be sent next, at most so many packets, or false: all was sent, or no more may be under way.
+// Next returns the next part to send, of at most most packets. It returns false if everything was sent or the window is
+// full.
 func (s *Sender) Next(most uint32) (p Part, ok bool) {
 	for s.at < len(s.messages) && s.messages[s.at].end() == s.next {
 		s.at++
@@ -131,13 +132,13 @@ func (s *Sender) Next(most uint32) (p Part, ok bool) {
 	m, room := &s.messages[s.at], s.window-under
 	p = Part{Message: s.at, PSN: s.next, First: uint32(Distance(s.next, m.psn))}
 	left := m.packets - p.First
-	if m.asks { // a read that is asked for again must not ask for more than the first time
+	if m.asks { // a repeated read must not request more than the first time
 		p.Packets = min(left, readPackets-p.First%readPackets)
 		if room < p.Packets && under > 0 {
 			return p, false
 		}
 	} else {
-		if room < min(left, most, s.window/4) { // better to send more of it later
+		if room < min(left, most, s.window/4) { // wait for room for a larger part
 			return p, false
 		}
 		p.Packets = min(left, room, most)
@@ -146,7 +147,7 @@ func (s *Sender) Next(most uint32) (p Part, ok bool) {
 	return p, true
 }
 
-// Sent says that a part was sent. It returns how many of its packets had been sent before.
+// Sent records that a part was sent. It returns the number of retransmitted packets.
 func (s *Sender) Sent(p Part) (again uint32) {
 	again = min(uint32(max(Distance(s.top, p.PSN), 0)), p.Packets)
 	s.next = Next(p.PSN, p.Packets)
@@ -156,12 +157,12 @@ func (s *Sender) Sent(p Part) (again uint32) {
 	return again
 }
 
-// again says whether the packet that is sent next is the one that the sender went back to. It goes alone and asks: if
-// the receiver had only the last one of several to answer, the loss of any would cost another retry.
+// again reports whether the next packet is the one that the sender went back to. It is sent alone and requests an
+// acknowledgement: if only the last of several packets did, any loss would cost another retry.
 func (s *Sender) again() bool { return s.wentBack && s.next == s.oldest }
 
-// Asks says whether a part, which Next gave, is to ask for an acknowledgement. More says that another part follows at
-// once.
+// Asks reports whether a part returned by Next should request an acknowledgement. more means that another part follows
+// at once.
 func (s *Sender) Asks(p Part, more bool) bool {
 	s.unasked += p.Packets
 	if more && !p.Full && s.unasked < s.window/4 && !s.again() {
@@ -171,13 +172,13 @@ func (s *Sender) Asks(p Part, more bool) bool {
 	return true
 }
 
-// covers says whether a packet is under way.
+// covers reports whether a packet is in flight.
 func (s *Sender) covers(psn uint32) bool {
 	return Distance(psn, s.oldest) >= 0 && Distance(psn, s.top) < 0
 }
 
-// Acknowledge notes that all packets before one arrived. It says whether that is news. Where one of them asks, its
-// answer was lost: the sender goes back to it.
+// Acknowledge records that all packets before a PSN arrived, and reports whether that is new. If one of them needs
+// data, its response was lost, and the sender goes back to it.
 func (s *Sender) Acknowledge(before uint32) (news bool) {
 	if Distance(before, s.top) > 0 {
 		return false
@@ -213,14 +214,14 @@ func (s *Sender) Acknowledge(before uint32) (news bool) {
 	return s.oldest != was
 }
 
-// advanced is called when the oldest packet is another one than before.
+// advanced is called after the oldest packet has changed.
 func (s *Sender) advanced(was uint32) {
 	n := uint32(Distance(s.oldest, was))
 	if n == 0 {
 		return
 	}
 	s.wentBack = false
-	if Distance(s.next, s.oldest) < 0 { // what was to be sent again has arrived
+	if Distance(s.next, s.oldest) < 0 { // packets to be retransmitted have arrived
 		s.next = s.oldest
 		s.locate()
 	}
@@ -239,8 +240,8 @@ func (s *Sender) advanced(was uint32) {
 	}
 }
 
-// Answer notes that the packet with a number brought a part of what a message asks for, and says which: the message,
-// and the number of the packet in it. False is an answer that is not the next one.
+// Answer returns the message whose data arrived in a packet, and the packet's index in it. It returns false if the
+// packet is not the next one expected.
 func (s *Sender) Answer(psn uint32) (message int, packet uint32, ok bool) {
 	if !s.covers(psn) {
 		return 0, 0, false
@@ -251,7 +252,7 @@ func (s *Sender) Answer(psn uint32) (message int, packet uint32, ok bool) {
 			continue
 		}
 		if Distance(psn, m.end()) >= 0 {
-			if m.asks { // its answer is missing
+			if m.asks { // its response is missing
 				s.Missing()
 				return 0, 0, false
 			}
@@ -270,7 +271,7 @@ func (s *Sender) Answer(psn uint32) (message int, packet uint32, ok bool) {
 	return 0, 0, false
 }
 
-// Answered notes that the packet that Answer told of is taken.
+// Answered records that the packet that Answer identified was processed.
 func (s *Sender) Answered(message int) {
 	was := s.oldest
 	s.oldest = Next(s.oldest, 1)
@@ -281,7 +282,7 @@ func (s *Sender) Answered(message int) {
 	s.advanced(was)
 }
 
-// Missing says that the oldest packet did not arrive: the sender goes back to it, once.
+// Missing makes the sender go back to the oldest packet, once, because it did not arrive.
 func (s *Sender) Missing() (back bool) {
 	if s.wentBack || s.oldest == s.top {
 		return false
@@ -295,8 +296,7 @@ func (s *Sender) Missing() (back bool) {
 	return true
 }
 
-// Back lets the sender go back to the oldest packet: the time for an answer is over, or the receiver has become ready.
-// Lost says that the window is to be small.
+// Back makes the sender go back to the oldest packet after a timeout or an RNR delay. lost shrinks the window.
 func (s *Sender) Back(lost bool) {
 	s.back()
 	if lost {
@@ -312,16 +312,16 @@ func (s *Sender) back() {
 	s.locate()
 }
 
-// locate finds the message that the next packet is of.
+// locate finds the message of the next packet.
 func (s *Sender) locate() {
 	for s.at = 0; s.at < len(s.messages) && Distance(s.next, s.messages[s.at].end()) >= 0; s.at++ {
 	}
 }
 
-// Backs counts how often the sender went back to a packet, since Reset.
+// Backs returns the number of times the sender went back since Reset.
 func (s *Sender) Backs() uint32 { return s.backs }
 
-// First is the index of the message that the oldest packet is of.
+// First returns the index of the oldest packet's message.
 func (s *Sender) First() int {
 	i := 0
 	for i < len(s.messages)-1 && s.messages[i].done {
@@ -330,11 +330,11 @@ func (s *Sender) First() int {
 	return i
 }
 
-// Oldest is the packet that no answer came for.
+// Oldest returns the oldest unacknowledged packet.
 func (s *Sender) Oldest() uint32 { return s.oldest }
 
-// Window is how many packets may be under way.
+// Window returns the number of packets that may be in flight.
 func (s *Sender) Window() uint32 { return s.window }
 
-// Unreliable notes that nothing is answered: what was sent is done.
+// Unreliable completes everything sent, on a transport without acknowledgements.
 func (s *Sender) Unreliable() { s.Acknowledge(s.next) }

@@ -19,18 +19,18 @@ func TestDistance(t *testing.T) {
 	assert.EqualValues(t, 3, Next(psnMask, 4))
 }
 
-// packet is a request of one packet, or an answer to requests.
+// packet is a request of one packet, or a response.
 type packet struct {
 	psn     uint32
 	message int
 	ask     bool
-	reads   uint32 // packets that a read asks for
+	reads   uint32 // packets requested by a read
 	last    bool
 	answers bool
-	kind    string // of an answer: ack, nak, data
+	kind    string // responses: ack, nak, data
 }
 
-// channel loses, repeats and swaps packets.
+// channel loses, repeats and reorders packets.
 type channel struct {
 	*rand.Rand
 	loss    float64
@@ -57,7 +57,7 @@ func (c *channel) bit() int {
 	return 0
 }
 
-// world is a sender of messages of which some are reads, and their receiver.
+// world is a sender of messages, some of which are reads, and their receiver.
 type world struct {
 	t      *testing.T
 	random *rand.Rand
@@ -71,11 +71,11 @@ type world struct {
 		reads   bool
 	}
 	begun, taken int
-	arrived      []int          // messages whose last packet was carried out
-	data         map[int]uint32 // packets of each read that came
+	arrived      []int          // executed messages
+	data         map[int]uint32 // received packets of each read
 }
 
-// step moves one packet, and says whether anything could be done.
+// step moves one packet, and reports whether it made progress.
 func (w *world) step() bool {
 	s := &w.sender
 	for s.Done() {
@@ -164,8 +164,8 @@ func (w *world) receive(p packet) {
 	}
 }
 
-// TestLoss: whatever is lost, repeated or swapped, every message is carried out once, in order, and every read is
-// answered, also where sequence numbers wrap.
+// TestLoss: under loss, repetition and reordering, every message is executed once, in order, and every read is
+// answered, even when sequence numbers wrap.
 func TestLoss(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -213,7 +213,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestAgain: the packet that a sender goes back to goes alone and asks, and others follow in parts as before.
+// TestAgain: the packet that a sender goes back to is sent alone with an acknowledgement request. Later packets are
+// sent in parts as before.
 func TestAgain(t *testing.T) {
 	for _, back := range []func(*Sender){
 		func(s *Sender) { s.Back(true) }, func(s *Sender) { s.Back(false) }, func(s *Sender) { s.Missing() },

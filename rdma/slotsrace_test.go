@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Whoever asks how many slots are free while others post, complete and reset hears a number that can be.
-func TestFreeBesideUse(t *testing.T) {
+// The number of free slots stays within its bounds while other goroutines post, poll and reset.
+func TestFreeDuringUse(t *testing.T) {
 	const capacity = 4
 	for _, anyOrder := range []bool{false, true} {
 		s := slots{anyOrder: anyOrder}
@@ -50,9 +50,9 @@ func TestFreeBesideUse(t *testing.T) {
 	}
 }
 
-// Completions of nothing that was posted come while lists are posted that the device refuses: neither disturbs the
-// other, whatever the queue.
-func TestStrayCompletionsDuringPostsThatFail(t *testing.T) {
+// Completions of unposted requests arrive while the device rejects lists. Neither disturbs the other, for any kind of
+// queue.
+func TestStrayCompletionsDuringFailedPosts(t *testing.T) {
 	const capacity = 4
 	for name, open := range map[string]func(d *device) (post func() error, retire func(*ibv.WC), free func() int){
 		"send": func(d *device) (func() error, func(*ibv.WC), func() int) {
@@ -86,7 +86,7 @@ func TestStrayCompletionsDuringPostsThatFail(t *testing.T) {
 			strays.Go(func() {
 				for range 10_000 {
 					retire(&ibv.WC{QPNum: d.qp.QPNum, WRID: 1 << 40, Status: ibv.WC_WR_FLUSH_ERR})
-					if name != "shared receive" { // which believes every receive
+					if name != "shared receive" { // it releases a slot for every receive
 						retire(&ibv.WC{QPNum: d.qp.QPNum, WRID: 1 << 40, Opcode: ibv.WC_RECV})
 						retire(&ibv.WC{QPNum: d.qp.QPNum, WRID: 1 << 40, Opcode: ibv.WC_SEND})
 					}
@@ -104,7 +104,7 @@ func TestStrayCompletionsDuringPostsThatFail(t *testing.T) {
 	}
 }
 
-// receiving posts one, two or three receives at a time.
+// receiving returns a function that posts one, two or three receives.
 func receiving(t *testing.T, q *RecvQueue, most int) func() error {
 	b, next := recvBatch(t, most, 1), uint64(0)
 	return func() error {

@@ -13,12 +13,12 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// quickly is a path with a shorter way for one request. It has no room for some.
+// quickly is a path with PostOne, a shorter way for one request. PostOne rejects some requests.
 type quickly struct {
 	Path
 	by    *lock.Lock
-	posts int  // by the shorter way
-	reads bool // the data of inline requests
+	posts int  // number of requests accepted by PostOne
+	reads bool // read the data of inline requests
 	last  byte
 }
 
@@ -36,6 +36,8 @@ func (p *quickly) PostOne(w *ibv.SendWR) bool {
 	return true
 }
 
+func (p *quickly) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 { return p.Poll(cq, wcs) }
+
 func (p *quickly) Held(by *lock.Lock)             { p.by = by }
 func (p *quickly) Reset()                         {}
 func (p *quickly) Event()                         {}
@@ -43,8 +45,8 @@ func (p *quickly) Misused(bool) string            { return "" }
 func (p *quickly) Inspect() string                { return "" }
 func (p *quickly) End(destroy func() error) error { return destroy() }
 
-// TestQuick: one request of the usual kind goes the shorter way of a path, a list and what has no room there the other
-// one. Checked queues count both, and a queue that takes nothing takes nothing by it.
+// TestQuick: an ordinary single request goes through PostOne; a list, or a request that PostOne rejects, through
+// PostSend. Checked queues account for both. A closed queue calls neither.
 func TestQuick(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +61,7 @@ func TestQuick(t *testing.T) {
 				_, err := q.Post(writes(b, id, n))
 				return err
 			}
-			require.NoError(t, post(10, 1), "this ends the batch's chain")
+			require.NoError(t, post(10, 1), "terminates the batch's chain")
 			q.Retire([]ibv.WC{success(10)})
 			assert.Zero(t, p.posts)
 			require.NoError(t, post(1, 1))
@@ -67,7 +69,7 @@ func TestQuick(t *testing.T) {
 			require.NoError(t, post(5, 1), "no room")
 			require.NoError(t, post(6, 2))
 			assert.Equal(t, 1, p.posts)
-			require.NoError(t, post(20, 1), "this ends the chain again")
+			require.NoError(t, post(20, 1), "terminates the chain again")
 			q.Retire([]ibv.WC{success(1), success(5), success(7), success(20)})
 			b.Reset()
 			b.Write(8, 0, 0).SGE(0, 8, 0)
@@ -79,7 +81,7 @@ func TestQuick(t *testing.T) {
 			require.NoError(t, err, "not signalled, after another one")
 			require.NoError(t, post(11, 1))
 			if name == "checked" {
-				assert.Equal(t, 3, p.posts, "the first one that is not signalled goes the other way")
+				assert.Equal(t, 3, p.posts, "the first unsignaled request goes through PostSend")
 				assert.Equal(t, 5, q.Free())
 				q.Retire([]ibv.WC{success(11)})
 				assert.Equal(t, 8, q.Free())
@@ -89,14 +91,13 @@ func TestQuick(t *testing.T) {
 			assert.ErrorIs(t, post(11, 1), errBatchClosed)
 			q.refuse(nil)
 			assert.Equal(t, posts, p.posts)
-			require.NoError(t, post(12, 1), "which ends the chain once more")
+			require.NoError(t, post(12, 1), "terminates the chain again")
 			require.NoError(t, post(13, 1))
 			assert.Greater(t, p.posts, posts)
 		})
 	}
 }
 
-// sameQP is a path for one queue pair.
 type sameQP struct {
 	Path
 	qp *ibv.QP
@@ -106,8 +107,7 @@ func (p *sameQP) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR])
 	return p.Path.PostSend(p.qp, list, bad)
 }
 
-// TestQuickPanics: where the data of an inline request is not there, a post panics. The queue then takes what anybody
-// posts.
+// TestQuickPanics: a post panics if the data of an inline request is unmapped. The queue accepts later posts.
 func TestQuickPanics(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestQuickPanics(t *testing.T) {
 			o.Path = p
 			q, b := sendQueue(t, d, o), sendBatch(t, 1, 1, 8)
 			q.needLock()
-			for range 200 { // so that the goroutine owns the lock
+			for range 200 { // makes the goroutine own the lock
 				b.Reset()
 				b.Write(1, 0, 0).Inline([]byte{1}).Signaled()
 				_, err := q.Post(b)

@@ -19,14 +19,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// both calls f with a device of Go and with one of C, which posts take the short way to.
+// both calls f with a device whose functions are Go and with one whose functions are C, which posts call the short way.
 func both(t *testing.T, f func(t *testing.T, d *device)) {
 	t.Run("Go", func(t *testing.T) { f(t, newDevice(t, ibv.QPT_RC)) })
 	t.Run("C", func(t *testing.T) { f(t, native(t)) })
 }
 
-// UD writes over the remote address of a read or a write, and a connected queue pair does not look at it in a send.
-func TestAnAddressOnAConnectedQueue(t *testing.T) {
+// UD overwrites the remote address of a read or a write, and a connected queue pair ignores it in a send.
+func TestUDAddressOnConnectedQueue(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		for _, qpt := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND} {
 			d.qp.QPType = qpt
@@ -50,11 +50,11 @@ func TestAnAddressOnAConnectedQueue(t *testing.T) {
 					}
 					if n > 1 {
 						posted, err := q.PostRange(b, 0, n-1)
-						assert.NoError(t, err, "the others have no address")
+						assert.NoError(t, err, "other requests have no address")
 						assert.Equal(t, n-1, posted)
 					}
 					posted, err := post(writes(b, 1, n))
-					assert.NoError(t, err, "nothing is left of it")
+					assert.NoError(t, err, "Reset clears the error")
 					assert.Equal(t, n, posted)
 				}
 			}
@@ -71,14 +71,14 @@ func TestAnAddressOnAConnectedQueue(t *testing.T) {
 			_, err := ud.Post(b)
 			assert.NoError(t, err)
 			_, err = sendQueue(t, d, options(64, 1, 16)).Post(b)
-			assert.Error(t, err, "also after a queue that takes it")
+			assert.Error(t, err, "also after a queue accepted it")
 			_, err = unchecked.Post(b)
 			assert.NoError(t, err)
 		}
 	})
 }
 
-func TestAnAddressInAProgramOfAConnectedQueue(t *testing.T) {
+func TestUDAddressInProgramOfConnectedQueue(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 16))
 	p := NewWRProgram(&x.qp)
@@ -88,7 +88,7 @@ func TestAnAddressInAProgramOfAConnectedQueue(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
-// Two batches over one memory would link one chain in two ways.
+// Two batches over the same memory would link one chain in two ways.
 func TestCopiesOfBatches(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		send := sendQueue(t, d, options(16, 1, 0))
@@ -126,24 +126,23 @@ func TestCopiesOfBatches(t *testing.T) {
 	require.NoError(t, tags.Close())
 }
 
-// copyOf is a copy that go vet does not see.
+// copyOf returns a copy that go vet does not notice.
 func copyOf[T any](p *T) *T {
 	c := new(T)
 	*c = *p
 	return c
 }
 
-// A fault in memory that is not there ends the program, whatever it recovers; so closed batches are used in another
-// one.
-func TestWhatIsLeftOfAClosedBatch(t *testing.T) {
+// A fault in unmapped memory ends the program and cannot be recovered, so closed batches are used in a child process.
+func TestUseOfClosedBatch(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_CLOSED") == "" {
 		words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0],
-			"-test.run=^TestWhatIsLeftOfAClosedBatch$", "-test.v")
+			"-test.run=^TestUseOfClosedBatch$", "-test.v")
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Env = append(os.Environ(), "GOVERBS_TEST_CLOSED=1")
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s", out)
-		assert.Contains(t, string(out), "--- PASS: TestWhatIsLeftOfAClosedBatch")
+		assert.Contains(t, string(out), "--- PASS: TestUseOfClosedBatch")
 		return
 	}
 	b, err := NewSendBatch(4, 1, 64)

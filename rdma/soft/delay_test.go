@@ -17,32 +17,31 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// asLate is set in the environment of the processes of TestLate.
-const asLate = "GOVERBS_TEST_LATE"
+// asDelayed is set in the environment of the child processes of TestDelay.
+const asDelayed = "GOVERBS_TEST_LATE"
 
-// TestLate runs TestTimeOfAMessage in processes of its own: a message is there when it was posted, or takes the time
-// that it is to take.
-func TestLate(t *testing.T) {
+// TestDelay runs TestMessageTime in child processes: a message arrives during the post, or after the configured delay.
+func TestDelay(t *testing.T) {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	for _, c := range []struct{ late, want string }{
-		{"", "there at once"},
-		{"20ms", "there after 20ms"},
-		{"1 s", `GOVERBS_SOFT_LATE="1 s" is not the time that a message takes, like 50us: invalid argument`},
-		{"-1s", `GOVERBS_SOFT_LATE="-1s" is not the time that a message takes`},
+		{"", "arrived at once"},
+		{"20ms", "arrived after 20ms"},
+		{"1 s", `GOVERBS_SOFT_LATE="1 s" is not a valid delay; use a duration such as 50us: invalid argument`},
+		{"-1s", `GOVERBS_SOFT_LATE="-1s" is not a valid delay`},
 	} {
-		cmd := exec.Command(own, "-test.run=^TestTimeOfAMessage$", "-test.v")
-		cmd.Env = append(os.Environ(), asLate+"=1", "GOVERBS_SOFT_WIRE=", "GOVERBS_SOFT_LATE="+c.late)
+		cmd := exec.Command(own, "-test.run=^TestMessageTime$", "-test.v")
+		cmd.Env = append(os.Environ(), asDelayed+"=1", "GOVERBS_SOFT_WIRE=", "GOVERBS_SOFT_LATE="+c.late)
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s", out)
 		assert.Contains(t, string(out), c.want)
 	}
 }
 
-// TestTimeOfAMessage is the program of TestLate.
-func TestTimeOfAMessage(t *testing.T) {
-	if os.Getenv(asLate) == "" {
-		t.Skip("belongs into a process of its own, which TestLate starts")
+// TestMessageTime is the child process of TestDelay.
+func TestMessageTime(t *testing.T) {
+	if os.Getenv(asDelayed) == "" {
+		t.Skip("runs only as a child process of TestDelay")
 	}
 	if _, err := soft.Default(); err != nil {
 		t.Log(err)
@@ -61,7 +60,7 @@ func TestTimeOfAMessage(t *testing.T) {
 	require.NoError(t, err)
 	late, _ := time.ParseDuration(os.Getenv("GOVERBS_SOFT_LATE"))
 	if n == 1 && late == 0 {
-		t.Log("there at once")
+		t.Log("arrived at once")
 		return
 	}
 	if n == 0 {
@@ -70,6 +69,6 @@ func TestTimeOfAMessage(t *testing.T) {
 	}
 	assert.Equal(t, ibv.WC_SUCCESS, wcs[0].Status)
 	if time.Since(start) >= late {
-		t.Logf("there after %v", late)
+		t.Logf("arrived after %v", late)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// A device that is taken away in the midst of everything ends all that is under way with errors, what is asked of it
-// afterwards too, and all of its objects can still be closed, from the leaves on.
-func TestDeviceTakenAway(t *testing.T) {
+// A device is removed during every operation. Operations in progress and later ones fail, and all of its objects can
+// still be closed, children first.
+func TestDeviceRemoval(t *testing.T) {
 	for range rounds(t, 20) {
-		takeAway(t)
+		removeDevice(t)
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-func takeAway(t *testing.T) {
+func removeDevice(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("runtime.runCleanups"))
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func takeAway(t *testing.T) {
 	calls := must(NewCalls(other, 8, nil))
 
 	var users sync.WaitGroup
-	until := func(what string, f func() error) { // it fails
+	until := func(what string, f func() error) { // until f fails
 		users.Go(func() {
 			for deadline := time.Now().Add(30 * time.Second); ; {
 				err := f()
@@ -83,7 +83,7 @@ func takeAway(t *testing.T) {
 		batch.Write(1, 0, 0).Signaled()
 		_, err = a.PostSend(batch)
 		if errors.Is(err, syscall.ENOMEM) {
-			return d.Err() // while it works others poll
+			return d.Err() // another goroutine polls until then
 		}
 		return err
 	})
@@ -126,7 +126,7 @@ func takeAway(t *testing.T) {
 	_, err = d.AllocPD()
 	assert.ErrorIs(t, err, syscall.EIO)
 	_, err = cq.Wait(ctx, make([]ibv.WC, 1))
-	for err == nil { // what had completed before
+	for err == nil { // completions from before the removal
 		_, err = cq.Wait(ctx, make([]ibv.WC, 1))
 	}
 	assert.ErrorIs(t, err, syscall.EIO)
@@ -139,8 +139,8 @@ func takeAway(t *testing.T) {
 	require.NoError(t, fabric.Close())
 }
 
-// Of events that nobody takes the newest are kept, and how many older ones there were is told once.
-func TestEventsThatNobodyTakes(t *testing.T) {
+// If no events are read, the newest are kept, and the number of dropped ones is reported once.
+func TestUnreadEvents(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestPollersOnOneProcessor: two programs that poll on one processor do not take it from each other until the kernel
-// takes it from them: they wait in the kernel for the other one's packets.
+// TestPollersOnOneProcessor: two programs that poll on one processor do not spin until they are preempted. They wait in
+// the kernel for each other's packets.
 func TestPollersOnOneProcessor(t *testing.T) {
 	const rounds = 300
 	p := newPair(t, "127.0.3.31", "127.0.3.32", 128)
@@ -30,10 +30,10 @@ func TestPollersOnOneProcessor(t *testing.T) {
 		}
 	}
 	ended, took := make(chan error, 2), make(chan time.Duration, 2)
-	var ready sync.WaitGroup // to receive
+	var ready sync.WaitGroup // both can receive
 	ready.Add(2)
 	play := func(qp *rdma.QP, mr *rdma.MR, first bool) {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		err := unix.SchedSetaffinity(0, &one)
 		if err == nil {
 			err = player(qp, mr, first, rounds, &ready)
@@ -47,16 +47,16 @@ func TestPollersOnOneProcessor(t *testing.T) {
 	go play(p.b, p.there, false)
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
-	// the processor's time: how long others have it does not count
+	// processor time, which excludes other processes
 	a, b := <-took, <-took
-	t.Logf("%d messages there and back took %v and %v of the processor", rounds, a, b)
+	t.Logf("%d round trips took %v and %v of processor time", rounds, a, b)
 	assert.Less(t, a+b, rounds*10*time.Millisecond, "that is what the kernel's time slices take")
 }
 
-// player sends messages back and forth with another one, and polls all the time.
+// player exchanges messages with the other player, polling all the time.
 func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int, ready *sync.WaitGroup) error {
 	receives := sync.OnceFunc(ready.Done)
-	defer receives() // the other one does not wait for one that fails
+	defer receives() // on failure, so that the other does not wait
 	sends, err := rdma.NewSendBatch(1, 1, 0)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int, ready *sync.WaitGr
 			return err
 		}
 		if n == 0 && time.Now().After(end) {
-			return errors.New("the other one is silent")
+			return errors.New("no message from the other player")
 		}
 		for i := range wcs[:n] {
 			if err := rdma.CompletionErr(&wcs[i]); err != nil {

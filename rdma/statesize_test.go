@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-// TestStateInBytes: docs/performance.md says how many bytes the state of a queue pair and of a completion queue takes
-// in Go, and so do the doc comments, for machines of 64 bits.
+// TestStateInBytes compares the sizes of a queue pair and of a completion queue with docs/performance.md and the doc
+// comments, on 64-bit machines.
 func TestStateInBytes(t *testing.T) {
 	qp, cq := unsafe.Sizeof(QP{}), unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})
 	send, recv := unsafe.Sizeof(SendQueue{}), unsafe.Sizeof(RecvQueue{})
@@ -33,10 +33,10 @@ func TestStateInBytes(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			said := strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), says)
-			assert.True(t, said, "%s does not say: %s", file, says)
+			assert.True(t, said, "%s does not contain: %s", file, says)
 		}
 	}
-	page := pageOfBytes(t)
+	page := documentedBytes(t)
 	assert.Equal(t, int(qp), page("`QP`"))
 	assert.Equal(t, int(send), page("its `SendQueue`"))
 	assert.Equal(t, int(recv), page("its `RecvQueue`, or that of an `SRQ`"))
@@ -51,8 +51,9 @@ func TestStateInBytes(t *testing.T) {
 	}
 }
 
-// pageOfBytes reads the table of docs/performance.md: what the column of this machine says of a row.
-func pageOfBytes(t *testing.T) func(of string) int {
+// documentedBytes reads the table of docs/performance.md and returns a function that looks up a row in this platform's
+// column.
+func documentedBytes(t *testing.T) func(of string) int {
 	text, err := os.ReadFile("../docs/performance.md")
 	require.NoError(t, err)
 	return func(of string) int {
@@ -65,7 +66,7 @@ func pageOfBytes(t *testing.T) func(of string) int {
 	}
 }
 
-// heapOfQueuePair is what one of 200 queue pairs in one completion queue has of Go's heap.
+// heapOfQueuePair returns the Go heap used by each of 200 queue pairs in one completion queue.
 func heapOfQueuePair(t *testing.T, depth int) int {
 	f, d, pd := fakePD(t)
 	f.QueuePairs()
@@ -85,26 +86,26 @@ func heapOfQueuePair(t *testing.T, depth int) int {
 	})
 }
 
-// heapOfCompletionQueue is what one of 200 completion queues has of Go's heap, without queue pairs.
+// heapOfCompletionQueue returns the Go heap used by each of 200 completion queues without queue pairs.
 func heapOfCompletionQueue(t *testing.T) int {
 	f, d, _ := fakePD(t)
 	f.QueuePairs()
 	return heapOf(t, func() (*CQ, error) { return d.CreateCQ(64, nil, 0) })
 }
 
-// heapOf is what one of 200 objects has of Go's heap. The fake's part of them is elsewhere.
+// heapOf returns the Go heap used by each of 200 objects, without the fake device's records.
 func heapOf[T Object](t *testing.T, create func() (T, error)) int {
 	var before, after goruntime.MemStats
 	all := make([]Object, 200)
 	goruntime.GC()
-	goruntime.GC() // what finalizers of other tests let go
+	goruntime.GC() // collect objects of other tests
 	goruntime.ReadMemStats(&before)
 	for i := range all {
 		o, err := create()
 		require.NoError(t, err)
 		all[i] = o
 	}
-	fakedevice.Current().Took() // it keeps the names of calls
+	fakedevice.Current().Took() // drop its log of calls
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
 	assert.NoError(t, CloseAll(nil, all...))

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-// inDevice returns the number of completions in the device's queue, which it takes out.
+// inDevice removes the completions from the device's queue and returns their number.
 func inDevice(t *testing.T, cq *CQ) int {
 	t.Helper()
 	wcs := make([]ibv.WC, 8)
@@ -24,8 +24,8 @@ func inDevice(t *testing.T, cq *CQ) int {
 	return n
 }
 
-// TestCloseOfXRCQueueCollects: receives that have completed are taken out of the device's queue when their shared
-// receive queue is closed, and can still be polled.
+// TestCloseOfXRCQueueCollects: closing a shared receive queue moves its completions out of the device's queue. They can
+// still be polled.
 func TestCloseOfXRCQueueCollects(t *testing.T) {
 	pd := softPD(t)
 	d := pd.Device()

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// A libibverbs with one device, which has the name of a software device and cannot be opened.
+// libraryWithSoft0 is a libibverbs with one device, which has the name of a software device and cannot be opened.
 const libraryWithSoft0 = `
 #include <errno.h>
 #include <stddef.h>
@@ -34,9 +34,9 @@ int ibv_get_device_index(void *d) { (void)d; return 1; }
 void *ibv_open_device(void *d) { (void)d; errno = EACCES; return NULL; }
 `
 
-// TestSoftDeviceOfTheEnvironment: of two devices with one name, GOVERBS_DEVICE means the software device, which is the
-// one that rdma/cm takes, and the name in a program the native library's.
-func TestSoftDeviceOfTheEnvironment(t *testing.T) {
+// TestSoftDeviceFromEnvironment: if a native and a software device have the same name, GOVERBS_DEVICE selects the
+// software device, as in rdma/cm, and a name passed to Open selects the native one.
+func TestSoftDeviceFromEnvironment(t *testing.T) {
 	const inside = "GOVERBS_TEST_SOFT0"
 	if os.Getenv(inside) != "" {
 		native, err := rdma.DevicesOf(runtime.Native)
@@ -61,12 +61,12 @@ func TestSoftDeviceOfTheEnvironment(t *testing.T) {
 	compile.Stdin = strings.NewReader(libraryWithSoft0)
 	out, err := compile.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip("there is no C compiler")
+		t.Skip("no C compiler")
 	}
 	require.NoError(t, err, "%s", out)
-	test := exec.Command(os.Args[0], "-test.run=^TestSoftDeviceOfTheEnvironment$", "-test.v")
+	test := exec.Command(os.Args[0], "-test.run=^TestSoftDeviceFromEnvironment$", "-test.v")
 	test.Env = append(os.Environ(), inside+"=1", "GOVERBS_DEVICE=soft0", "GOVERBS_LIBIBVERBS="+library)
 	out, err = test.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
-	assert.Contains(t, string(out), "--- PASS: TestSoftDeviceOfTheEnvironment")
+	assert.Contains(t, string(out), "--- PASS: TestSoftDeviceFromEnvironment")
 }

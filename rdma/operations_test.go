@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// A queue pair takes the operations that it was made for, and no others; one that named none takes all of its type.
-func TestOnlyWhatWasAskedFor(t *testing.T) {
+// A queue pair accepts the operations that it was created for. Created without a list, it accepts all of its type.
+func TestSendOpsFlags(t *testing.T) {
 	asked := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 	of := map[bool]QueueOptions{false: options(64, 1, 0), true: options(64, 1, 0)}
 	only := of[true]
@@ -23,7 +23,7 @@ func TestOnlyWhatWasAskedFor(t *testing.T) {
 	for some, o := range of {
 		d := newDevice(t, ibv.QPT_RC)
 		q := sendQueue(t, d, o)
-		q.limitReads(1) // which makes new checks of what is known
+		q.limitReads(1) // rebuilds the checks
 		q.limitMessages(100)
 		for op := range ibv.WROpcode(knownOpcodes) {
 			if !known(op) || refusal.Refused(ibv.PostSendValidity(ibv.QPT_RC, op)) || op == ibv.WR_DRIVER1 {
@@ -52,11 +52,11 @@ func TestOnlyWhatWasAskedFor(t *testing.T) {
 	assert.ErrorContains(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x0): IBV_WR_BIND_MW was not asked for")
 	only.Unchecked = true
 	_, err = sendQueue(t, d, only).Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
-	assert.NoError(t, err, "what is not checked is C's")
+	assert.NoError(t, err, "an unchecked queue leaves it to C")
 }
 
-// Numbers of queue pairs have 16 bits where the library of the device cuts them, and 24 elsewhere.
-func TestRemoteNumbers(t *testing.T) {
+// Queue pair numbers have 16 bits on devices whose library truncates them, and 24 bits elsewhere.
+func TestRemoteQPNumBits(t *testing.T) {
 	of := func(provider string) QueueOptions {
 		o := options(4, 1, 0)
 		o.knowing(provider)
@@ -84,7 +84,7 @@ func TestRemoteNumbers(t *testing.T) {
 	}
 }
 
-// A receive without entries is refused where the library of the device would count it, and nothing else.
+// A receive without scatter/gather entries is rejected only where the library of the device would count it.
 func TestReceivesWithoutEntries(t *testing.T) {
 	for _, provider := range []string{"mlx5", "efa"} {
 		o := options(4, 2, 0)

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestQueuesThatTakeNothing: a queue that stands in place of none says why it takes or gives nothing, whatever the
-// batch is, and that of an object that was never created says so.
-func TestQueuesThatTakeNothing(t *testing.T) {
-	why := errors.New("none of these")
+// TestUnusableQueues: a placeholder queue fails every post and poll with its reason, whatever the batch. The queue of
+// an object that was never created does the same.
+func TestUnusableQueues(t *testing.T) {
+	why := errors.New("no such queue")
 	b, err := NewSendBatch(2, 1, 0)
 	require.NoError(t, err)
 	defer b.Close()
@@ -36,9 +36,9 @@ func TestQueuesThatTakeNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "never created")
 }
 
-// TestPostsOfNothing: batches that are nil or no constructor made, and requests that nobody could mean, are errors, of
-// checked queues and of those that call C at once.
-func TestPostsOfNothing(t *testing.T) {
+// TestInvalidPosts: nil batches, zero batches and meaningless requests are errors, in checked queues and in those that
+// call C directly.
+func TestInvalidPosts(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
@@ -66,6 +66,6 @@ func TestPostsOfNothing(t *testing.T) {
 	posted, err = q.Post(b)
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 1, e.Index)
-	assert.Zero(t, posted, "what a check refuses is posted not in part either")
+	assert.Zero(t, posted, "a list that a check rejects is not posted in part")
 	assert.Equal(t, 8, q.Free())
 }

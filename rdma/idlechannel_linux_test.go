@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChannelThatNobodyWaitsFor has one descriptor, C's. The first wait adds that of the netpoller, and Close takes
-// both away. A channel that is closed before cannot be waited for.
-func TestChannelThatNobodyWaitsFor(t *testing.T) {
+// TestChannelWithoutWaits: a channel has only C's descriptor until the first wait adds the netpoller's duplicate. Close
+// closes both. A closed channel cannot be waited for.
+func TestChannelWithoutWaits(t *testing.T) {
 	d := openSoft(t)
 	var channels [2]*CompChannel
 	for i := range channels {
@@ -44,12 +44,12 @@ func TestChannelThatNobodyWaitsFor(t *testing.T) {
 		require.NoError(t, ch.Close())
 	}
 	assert.Zero(t, opened(t, file))
-	idle.ready.Poke() // which nobody hears
+	idle.ready.Poke() // no goroutine waits
 	_, err := idle.ready.Wait(t.Context(), func() bool { return true }, never)
 	assert.ErrorIs(t, err, os.ErrClosed)
 }
 
-// eventfd names what a descriptor is of.
+// eventfd returns the id of a descriptor's eventfd.
 func eventfd(t *testing.T, fd int32) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
@@ -60,13 +60,13 @@ func eventfd(t *testing.T, fd int32) string {
 	return id
 }
 
-// opened is how many descriptors are of an eventfd.
+// opened returns the number of descriptors of an eventfd.
 func opened(t *testing.T, id string) (n int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fdinfo/*")
 	require.NoError(t, err)
 	for _, path := range all {
-		text, _ := os.ReadFile(path) // which may be gone
+		text, _ := os.ReadFile(path) // may be closed by now
 		if strings.Contains(string(text), "eventfd-id:"+id+"\n") {
 			n++
 		}

@@ -14,8 +14,8 @@ import (
 
 var errNotNow = errors.New("not now")
 
-// stormWays are what its goroutines do; every storm has the first ones.
-var stormWays = []func(s *stormer){
+// stormActions are the operations of goroutines. Every storm includes the first ones.
+var stormActions = []func(s *stormer){
 	func(s *stormer) { s.use(func(_ *stormPlace, q *QP) { q.PostSend(s.sends(q)) }) },
 	func(s *stormer) {
 		s.use(func(_ *stormPlace, q *QP) {
@@ -149,10 +149,10 @@ func (s *stormer) create() {
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 		attr.SendOpsFlags = ibv.QP_EX_WITH_RDMA_WRITE
 	}
-	// Nothing excludes posts to an unchecked queue while it is moved to RESET, which libraries do not survive.
+	// Posts to an unchecked queue are not excluded while it moves to RESET, which crashes libraries.
 	unchecked := StormOn == nil && attr.SRQ == 0 && s.chance(6)
 	q, err := s.device.CreateQPEx(attr, QueueOptions{Unchecked: unchecked, Overcommit: true})
-	if StormOn != nil && attr.SendOpsFlags != 0 && errors.Is(err, ErrNotSupported) { // not every provider has ibv_wr_*
+	if StormOn != nil && attr.SendOpsFlags != 0 && errors.Is(err, ErrNotSupported) { // some providers lack ibv_wr_*
 		attr.CompMask, attr.SendOpsFlags = ibv.QP_INIT_ATTR_PD, 0
 		q, err = s.device.CreateQPEx(attr, QueueOptions{Unchecked: unchecked, Overcommit: true})
 	}
@@ -185,14 +185,14 @@ func (s *stormer) connect() {
 	})
 }
 
-// call waits for a request of its own, which may end without a completion, or gives up.
+// call waits for its own request, which may end without a completion, or abandons it.
 func (s *stormer) call() {
 	s.use(func(_ *stormPlace, q *QP) {
 		if q.SendCQ() != s.cqs[2] || q.Type() == ibv.QPT_UD || q.options.Unchecked {
 			return
 		}
 		call, err := s.calls.Begin()
-		if err != nil { // too many were given up
+		if err != nil { // too many are abandoned
 			return
 		}
 		s.send.Reset()

@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and what stands in their place
-// is no function. testdata/device.c stands for a library of release 44.0, in a process of its own.
+// TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and the memory at their offsets
+// holds other data. testdata/device.c imitates a library of release 44.0 in a child process.
 func TestSlotsOfOlderLibraries(t *testing.T) {
 	const inside = "GOVERBS_TEST_OLD_LIBRARY"
 	if os.Getenv(inside) != "" {
@@ -32,7 +32,7 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 		dir = t.TempDir()
 		err := compileDevice(dir)
 		if errors.Is(err, exec.ErrNotFound) {
-			t.Skip("the C functions of this test need a compiler: ", err)
+			t.Skip("no C compiler: ", err)
 		}
 		require.NoError(t, err)
 	}
@@ -48,7 +48,7 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 
 func slotsOfRelease44(t *testing.T) {
 	d := native(t)
-	function := d.context.Ops.ReqNotifyCQ // C's, which does nothing
+	function := d.context.Ops.ReqNotifyCQ // a C function that does nothing
 	x := &ibv.QPEx{QPBase: d.qp, WRStart: function, WRComplete: function, WRSetSGE: function, WRAtomicWrite: function,
 		WRFlush: 8}
 	q, err := NewSendQueue(&x.QPBase, nativeOptions("blocking"))

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || mips64 || mips64le || ppc64 || ppc64le || riscv64 || s390x
+
+package native
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// device is a device of a list that a program has.
+type device struct {
+	DeviceInfo
+	record *ibv.Device
+	uses   atomic.Int32 // lists and contexts
+}
+
+// deviceLists are the lists that programs have, by address.
+type deviceLists struct{ devices []*device }
+
+func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
+	infos, err := b.kernel.Devices()
+	if err != nil {
+		return 0, syscall.ENOSYS
+	}
+	at, err := b.space.Alloc((len(infos) + 1) * int(unsafe.Sizeof(ibv.Ptr[ibv.Device](0))))
+	if err != nil {
+		return 0, syscall.ENOMEM
+	}
+	list := unsafe.Slice((*ibv.Ptr[ibv.Device])(at), len(infos)+1)
+	all := &deviceLists{}
+	for i, info := range infos {
+		record, errno := allocate[ibv.Device](b)
+		if errno != 0 {
+			for _, d := range all.devices {
+				b.releaseDevice(d)
+			}
+			b.space.Free(at)
+			return 0, errno
+		}
+		d := &device{DeviceInfo: info, record: record}
+		d.uses.Store(1)
+		record.NodeType, record.TransportType = ibv.NodeType(info.NodeType), ibv.TRANSPORT_IB
+		if record.NodeType == ibv.NODE_RNIC {
+			record.TransportType = ibv.TRANSPORT_IWARP
+		}
+		copy(record.Name[:len(record.Name)-1], info.Name)
+		copy(record.DevPath[:len(record.DevPath)-1], info.Path)
+		copy(record.DevName[:len(record.DevName)-1], info.Path[len(deviceDir):])
+		b.enter(addressOf(record), d)
+		all.devices = append(all.devices, d)
+		list[i] = ibv.PtrTo(record)
+	}
+	b.enter(uint64(uintptr(at)), all)
+	if a[0] != 0 {
+		*ptr[int32](a[0]) = int32(len(infos))
+	}
+	return uint64(uintptr(at)), 0
+}
+
+// ptr is at for names that shadow it.
+func ptr[T any](address uint64) *T { return at[T](address) }
+
+func (b *Backend) freeDeviceList(address uint64) {
+	all := find[deviceLists](b, address)
+	if all == nil {
+		return
+	}
+	b.forget(address)
+	for _, d := range all.devices {
+		b.releaseDevice(d)
+	}
+	b.space.Free(unsafe.Pointer(ptr[byte](address)))
+}
+
+func (b *Backend) releaseDevice(d *device) {
+	if d.uses.Add(-1) == 0 {
+		b.forget(addressOf(d.record))
+		free(b, d.record)
+	}
+}
+
+func (b *Backend) deviceName(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](b, a[0])
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	return addressOf(&d.record.Name[0]), 0
+}
+
+func (b *Backend) deviceIndex(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](b, a[0])
+	if d == nil {
+		return ^uint64(0), syscall.EINVAL
+	}
+	return uint64(d.Index), 0
+}
+
+func (b *Backend) deviceGUID(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](b, a[0])
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	return wireGUID(d.NodeGUID), 0
+}
+
+// wireGUID converts a GUID of netlink, a number in host order, to C's __be64.
+func wireGUID(v uint64) uint64 {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], v)
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+// context is an open device.
+type context struct {
+	file
+	backend *Backend
+	device  *device
+	record  *ibv.VerbsContext
+	asyncFD int32
+	uses    atomic.Int32 // objects
+}
+
+func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](b, a[0])
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	if uapi.RDMADriverID(d.Driver) != uapi.RDMA_DRIVER_RXE {
+		return 0, syscall.EOPNOTSUPP
+	}
+	fd, errno := b.kernel.Open(d.Path)
+	if errno != 0 {
+		return 0, errno
+	}
+	c := &context{file: file{kernel: b.kernel, commands: &b.commands, fd: fd, driver: d.Driver}, backend: b, device: d}
+	out, _, errno := write[uapi.IBUverbsGetContextResp, none](&c.file, uapi.IB_USER_VERBS_CMD_GET_CONTEXT,
+		&uapi.IBUverbsGetContext{}, &none{})
+	if errno != 0 {
+		b.kernel.Close(fd)
+		return 0, errno
+	}
+	c.asyncFD = int32(out.AsyncFD)
+	c.record, errno = allocate[ibv.VerbsContext](b)
+	if errno != 0 {
+		b.kernel.Close(c.asyncFD)
+		b.kernel.Close(fd)
+		return 0, errno
+	}
+	*c.record = b.slots.extended
+	c.record.Sz = uint64(unsafe.Sizeof(*c.record))
+	r := &c.record.Context
+	r.Ops, r.ABICompat, r.Device = b.slots.ops, ibv.VERBS_ABI_IS_EXTENDED, ibv.PtrTo(d.record)
+	r.CmdFD, r.AsyncFD, r.NumCompVectors = fd, c.asyncFD, int32(out.NumCompVectors)
+	d.uses.Add(1)
+	b.enter(addressOf(r), c)
+	return addressOf(r), 0
+}
+
+func (b *Backend) closeDevice(address uint64) syscall.Errno {
+	c := find[context](b, address)
+	if c == nil {
+		return syscall.EINVAL
+	}
+	b.forget(address)
+	b.kernel.Close(c.asyncFD)
+	b.kernel.Close(c.fd)
+	if c.uses.Load() == 0 { // records of objects that are left keep pointing to it
+		free(b, c.record)
+	}
+	b.releaseDevice(c.device)
+	return 0
+}
+
+func (c *context) pointer() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
+
+func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
+	if attr == nil {
+		return syscall.EINVAL
+	}
+	r, _, errno := write[uapi.IBUverbsQueryDeviceResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_DEVICE,
+		&uapi.IBUverbsQueryDevice{}, &none{})
+	if errno != 0 {
+		return errno
+	}
+	*attr = ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
+		MaxMRSize: r.MaxMRSize, PageSizeCap: r.PageSizeCap, VendorID: r.VendorID, VendorPartID: r.VendorPartID,
+		HWVer: r.HWVer, MaxQP: int32(r.MaxQP), MaxQPWR: int32(r.MaxQPWR),
+		DeviceCapFlags: ibv.DeviceCapFlags(r.DeviceCapFlags), MaxSGE: int32(r.MaxSGE), MaxSGERd: int32(r.MaxSGERd),
+		MaxCQ: int32(r.MaxCQ), MaxCQE: int32(r.MaxCQE), MaxMR: int32(r.MaxMR), MaxPD: int32(r.MaxPD),
+		MaxQPRdAtom: int32(r.MaxQPRdAtom), MaxEERdAtom: int32(r.MaxEERdAtom), MaxResRdAtom: int32(r.MaxResRdAtom),
+		MaxQPInitRdAtom: int32(r.MaxQPInitRdAtom), MaxEEInitRdAtom: int32(r.MaxEEInitRdAtom),
+		AtomicCap: ibv.AtomicCap(r.AtomicCap), MaxEE: int32(r.MaxEE), MaxRDD: int32(r.MaxRDD), MaxMW: int32(r.MaxMW),
+		MaxRawIPv6QP: int32(r.MaxRawIPv6QP), MaxRawEthyQP: int32(r.MaxRawEthyQP), MaxMcastGrp: int32(r.MaxMcastGrp),
+		MaxMcastQPAttach: int32(r.MaxMcastQPAttach), MaxTotalMcastQPAttach: int32(r.MaxTotalMcastQPAttach),
+		MaxAH: int32(r.MaxAH), MaxSRQ: int32(r.MaxSRQ), MaxSRQWR: int32(r.MaxSRQWR), MaxSRQSGE: int32(r.MaxSRQSGE),
+		MaxPKeys: r.MaxPKeys, LocalCAAckDelay: r.LocalCAAckDelay, PhysPortCnt: r.PhysPortCnt}
+	v := r.FWVer
+	copy(attr.FWVer[:], fmt.Sprintf("%d.%d.%d", v>>32, v>>16&0xffff, v&0xffff))
+	return 0
+}
+
+// queryDeviceEx fills in what ibv_query_device has; the rest is 0, as for a device without these features.
+func (c *context) queryDeviceEx(attr uint64, size uintptr) syscall.Errno {
+	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) {
+		return syscall.EINVAL
+	}
+	clear(listAt[byte](attr, int(size)))
+	return c.queryDevice(at[ibv.DeviceAttr](attr))
+}
+
+// queryPort fills in as many bytes of an ibv.PortAttr as the caller's release of libibverbs has.
+func (c *context) queryPort(port uint8, attr uint64, size uintptr) syscall.Errno {
+	if attr == 0 {
+		return syscall.EINVAL
+	}
+	var p ibv.PortAttr
+	if errno := c.readPort(port, &p); errno != 0 {
+		return errno
+	}
+	from := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
+	to := listAt[byte](attr, int(size))
+	clear(to[copy(to, from):])
+	return 0
+}
+
+func (c *context) readPort(port uint8, p *ibv.PortAttr) syscall.Errno {
+	r, _, errno := write[uapi.IBUverbsQueryPortResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_PORT,
+		&uapi.IBUverbsQueryPort{PortNum: port}, &none{})
+	if errno != 0 {
+		return errno
+	}
+	*p = ibv.PortAttr{State: ibv.PortState(r.State), MaxMTU: ibv.MTU(r.MaxMTU), ActiveMTU: ibv.MTU(r.ActiveMTU),
+		GIDTblLen: int32(r.GIDTblLen), PortCapFlags: ibv.PortCapFlags(r.PortCapFlags), MaxMsgSz: r.MaxMsgSz,
+		BadPKeyCntr: r.BadPKeyCntr, QKeyViolCntr: r.QKeyViolCntr, PKeyTblLen: r.PKeyTblLen, LID: r.LID, SMLID: r.SMLID,
+		LMC: r.LMC, MaxVLNum: r.MaxVLNum, SMSL: r.SMSL, SubnetTimeout: r.SubnetTimeout, InitTypeReply: r.InitTypeReply,
+		ActiveWidth: ibv.LinkWidth(r.ActiveWidth), ActiveSpeed: ibv.LinkSpeed8(r.ActiveSpeed),
+		PhysState: ibv.PortPhysState(r.PhysState), LinkLayer: ibv.LinkLayer(r.LinkLayer),
+		Flags: ibv.IBUverbsQueryPortFlags(r.Flags)}
+	return 0
+}
+
+// maxGIDs is the largest number of entries in one answer: the length of an attribute has 16 bits.
+const maxGIDs = 1 << 15 / int(unsafe.Sizeof(uapi.IBUverbsGIDEntry{}))
+
+// gidTable returns up to n entries of the GID tables of all ports, without empty ones.
+func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
+	const size = unsafe.Sizeof(uapi.IBUverbsGIDEntry{})
+	n = min(n, maxGIDs)
+	table, err := c.backend.space.Alloc(n * int(size))
+	if err != nil {
+		return nil, syscall.ENOMEM
+	}
+	defer c.backend.space.Free(table)
+	cmd, errno := c.commands.get(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_GID_TABLE), c.driver)
+	if errno != 0 {
+		return nil, errno
+	}
+	defer c.commands.put(cmd)
+	entrySize := uint64(size)
+	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), &entrySize)
+	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS), new(uint32))
+	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), uint16(n*int(size)), uint64(uintptr(table)))
+	got := output[uint64](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES))
+	if errno := cmd.run(c.kernel, c.fd); errno != 0 {
+		return nil, errno
+	}
+	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(*got, uint64(n))]), 0
+}
+
+// gidEntry reads one entry of the GID table. An empty one is ENODATA.
+func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
+	var attr ibv.PortAttr
+	if port > math.MaxUint8 || c.readPort(uint8(port), &attr) != 0 || int64(index) >= int64(attr.GIDTblLen) {
+		return e, syscall.EINVAL
+	}
+	all, errno := c.gidTable(maxGIDs)
+	if errno != 0 {
+		return e, errno
+	}
+	i := slices.IndexFunc(all, func(e uapi.IBUverbsGIDEntry) bool { return e.PortNum == port && e.GIDIndex == index })
+	if i < 0 {
+		return e, syscall.ENODATA
+	}
+	return all[i], 0
+}
+
+func (c *context) queryGID(port, index uint32, to *ibv.GID) syscall.Errno {
+	if to == nil {
+		return syscall.EINVAL
+	}
+	e, errno := c.gidEntry(port, index)
+	if errno == syscall.ENODATA { // an empty entry
+		*to = ibv.GID{}
+		return 0
+	}
+	if errno == 0 {
+		*to.Raw() = *(*[16]uint8)(unsafe.Pointer(&e.GID))
+	}
+	return errno
+}
+
+// gidEntry translates an entry of the kernel, which has the same GID types.
+func gidEntry(e *uapi.IBUverbsGIDEntry) ibv.GIDEntry {
+	g := ibv.GIDEntry{GIDIndex: e.GIDIndex, PortNum: e.PortNum, GIDType: ibv.GIDType(e.GIDType),
+		NDevIfindex: e.NetdevIfindex}
+	*g.GID.Raw() = *(*[16]uint8)(unsafe.Pointer(&e.GID))
+	return g
+}
+
+func (b *Backend) queryGIDEx(a []uint64) syscall.Errno {
+	return b.ofContext(a[0], func(c *context) syscall.Errno {
+		if a[3] == 0 || a[4] != 0 || a[5] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+			return syscall.EINVAL
+		}
+		e, errno := c.gidEntry(uint32(a[1]), uint32(a[2]))
+		if errno == 0 {
+			*at[ibv.GIDEntry](a[3]) = gidEntry(&e)
+		}
+		return errno
+	})
+}
+
+// queryGIDTable is _ibv_query_gid_table, which returns the number of entries or a negative error number.
+func (b *Backend) queryGIDTable(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil || a[1] == 0 || a[2] == 0 || a[3] != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return negative(syscall.EINVAL), 0
+	}
+	all, errno := c.gidTable(int(min(a[2], uint64(maxGIDs))))
+	if errno != 0 {
+		return negative(errno), 0
+	}
+	for i := range all {
+		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = gidEntry(&all[i])
+	}
+	return uint64(len(all)), 0
+}
+
+func negative(errno syscall.Errno) uint64 { return uint64(-int64(errno)) }
+
+func (b *Backend) queryPKey(a []uint64) syscall.Errno {
+	return b.ofContext(a[0], func(c *context) syscall.Errno {
+		if a[3] == 0 {
+			return syscall.EINVAL
+		}
+		key, errno := pkey(c.device.Name, uint8(a[1]), int32(a[2]))
+		if errno == 0 {
+			binary.BigEndian.PutUint16(listAt[byte](a[3], 2), key)
+		}
+		return errno
+	})
+}
+
+// pkeyIndex is ibv_get_pkey_index, which compares keys without the bit of full membership.
+func (b *Backend) pkeyIndex(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil {
+		return ^uint64(0), syscall.EINVAL
+	}
+	const member = 0x7fff
+	var word [2]byte
+	binary.NativeEndian.PutUint16(word[:], uint16(a[2]))
+	want := binary.BigEndian.Uint16(word[:]) & member
+	for i := int32(0); ; i++ {
+		key, errno := pkey(c.device.Name, uint8(a[1]), i)
+		if errno != 0 {
+			return ^uint64(0), errno
+		}
+		if key&member == want {
+			return uint64(i), 0
+		}
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || mips64 || mips64le || ppc64 || ppc64le || riscv64 || s390x
+
+package native
+
+import (
+	"encoding/binary"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// channel is a completion channel.
+type channel struct {
+	context *context
+	record  *ibv.CompChannel
+}
+
+func (b *Backend) createChannel(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil {
+		return 0, syscall.EINVAL
+	}
+	out, _, errno := write[uapi.IBUverbsCreateCompChannelResp, none](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
+		&uapi.IBUverbsCreateCompChannel{}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.CompChannel](b)
+	if errno != 0 {
+		b.kernel.Close(int32(out.FD))
+		return 0, errno
+	}
+	record.Context, record.FD = c.pointer(), int32(out.FD)
+	c.uses.Add(1)
+	b.enter(addressOf(record), &channel{context: c, record: record})
+	return addressOf(record), 0
+}
+
+func (b *Backend) destroyChannel(address uint64) syscall.Errno {
+	ch := find[channel](b, address)
+	if ch == nil {
+		return syscall.EINVAL
+	}
+	b.mu.Lock()
+	if ch.record.Refcnt > 0 {
+		b.mu.Unlock()
+		return syscall.EBUSY
+	}
+	delete(b.objects, address)
+	b.mu.Unlock()
+	errno := b.kernel.Close(ch.record.FD)
+	ch.context.uses.Add(-1)
+	free(b, ch.record)
+	return errno
+}
+
+// reports counts events that a program has acknowledged. Backend.mu guards it.
+type reports struct{ completions, async uint32 }
+
+// acked returns the counters that an object of any kind has, or nil.
+func acked(object any) *reports {
+	switch o := object.(type) {
+	case *completionQueue:
+		return &o.acked
+	case *queuePair:
+		return &o.acked
+	case *sharedQueue:
+		return &o.acked
+	}
+	return nil
+}
+
+// settle waits until the program has acknowledged all events that the kernel reported, and forgets the object.
+func (b *Backend) settle(address uint64, of *reports, completions, async uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for int32(completions-of.completions) > 0 || int32(async-of.async) > 0 {
+		b.settled.Wait()
+	}
+	delete(b.objects, address)
+}
+
+func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
+	return b.ofContext(a[0], func(c *context) syscall.Errno {
+		if a[1] == 0 {
+			return syscall.EINVAL
+		}
+		var event [unsafe.Sizeof(uapi.IBUverbsAsyncEventDesc{})]byte
+		n, errno := b.kernel.Read(c.asyncFD, event[:])
+		if errno != 0 {
+			return errno
+		}
+		if n != len(event) {
+			return syscall.EIO
+		}
+		to := at[ibv.AsyncEvent](a[1])
+		*to = ibv.AsyncEvent{EventType: ibv.EventType(binary.NativeEndian.Uint32(event[8:]))}
+		element := binary.NativeEndian.Uint64(event[:])
+		b.mu.RLock()
+		known := acked(b.objects[element]) != nil
+		b.mu.RUnlock()
+		if known {
+			*to.Element.QP() = ibv.Ptr[ibv.QP](element)
+		} else {
+			*to.Element.PortNum() = int32(element)
+		}
+		return 0
+	})
+}
+
+func (b *Backend) ackAsyncEvent(a []uint64) {
+	if a[0] == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := acked(b.objects[uint64(*at[ibv.AsyncEvent](a[0]).Element.QP())]); r != nil {
+		r.async++
+		b.settled.Broadcast()
+	}
+}
+
+// completionQueue is a completion queue.
+type completionQueue struct {
+	context *context
+	record  *cqRecord
+	channel *channel // or nil
+	acked   reports
+	mu      sync.Mutex // guards the following fields
+	queue   rxe.Queue
+	mapping []byte
+}
+
+type cqRecord struct {
+	ibv.CQ
+	index uint32
+}
+
+// cqAt returns the queue whose record is at an address that a slot was called with, or nil after its destruction.
+func (b *Backend) cqAt(address uint64) *completionQueue {
+	q := b.cqs.get(at[cqRecord](address).index)
+	if q == nil || addressOf(q.record) != address {
+		return nil
+	}
+	return q
+}
+
+func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil || int32(a[1]) < 1 {
+		return 0, syscall.EINVAL
+	}
+	q := &completionQueue{context: c}
+	fd := int32(-1)
+	if a[3] != 0 {
+		if q.channel = find[channel](b, a[3]); q.channel == nil || q.channel.context != c {
+			return 0, syscall.EINVAL
+		}
+		fd = q.channel.record.FD
+	}
+	record, errno := allocate[cqRecord](b)
+	if errno != 0 {
+		return 0, errno
+	}
+	q.record = record
+	out, driver, errno := write[uapi.IBUverbsCreateCQResp, uapi.RXECreateCQResp](&c.file,
+		uapi.IB_USER_VERBS_CMD_CREATE_CQ, &uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]),
+			CompVector: uint32(a[4]), CompChannel: fd}, &none{})
+	if errno != 0 {
+		free(b, record)
+		return 0, errno
+	}
+	if q.queue, q.mapping, errno = c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{})); errno != 0 {
+		c.destroyCQ(out.CQHandle)
+		free(b, record)
+		return 0, errno
+	}
+	record.CQ = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
+	if q.channel != nil {
+		record.Channel = ibv.PtrTo(q.channel.record)
+		b.mu.Lock()
+		q.channel.record.Refcnt++
+		b.mu.Unlock()
+	}
+	record.index = b.cqs.add(q)
+	c.uses.Add(1)
+	b.enter(addressOf(record), q)
+	return addressOf(record), 0
+}
+
+// mapQueue maps a queue that the driver has created.
+func (c *context) mapQueue(m uapi.Mminfo, size uintptr) (rxe.Queue, []byte, syscall.Errno) {
+	mapping, errno := c.kernel.Mmap(c.fd, int64(m.Offset), int(m.Size))
+	if errno != 0 {
+		return rxe.Queue{}, nil, errno
+	}
+	q, err := rxe.Of(mapping, size)
+	if err != nil {
+		c.kernel.Munmap(mapping)
+		return rxe.Queue{}, nil, syscall.EIO
+	}
+	return q, mapping, 0
+}
+
+func (c *context) destroyCQ(handle uint32) (uapi.IBUverbsDestroyCQResp, syscall.Errno) {
+	out, _, errno := write[uapi.IBUverbsDestroyCQResp, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_CQ,
+		&uapi.IBUverbsDestroyCQ{CQHandle: handle}, &none{})
+	return out, errno
+}
+
+func (b *Backend) destroyCQ(address uint64) syscall.Errno {
+	q := find[completionQueue](b, address)
+	if q == nil {
+		return syscall.EINVAL
+	}
+	c := q.context
+	out, errno := c.destroyCQ(q.record.Handle)
+	if errno != 0 {
+		return errno
+	}
+	b.settle(address, &q.acked, out.CompEventsReported, out.AsyncEventsReported)
+	b.cqs.remove(q.record.index)
+	q.mu.Lock() // a poll may be in progress
+	q.queue = rxe.Queue{}
+	b.kernel.Munmap(q.mapping)
+	q.mapping = nil
+	q.mu.Unlock()
+	if q.channel != nil {
+		b.mu.Lock()
+		q.channel.record.Refcnt--
+		b.mu.Unlock()
+	}
+	c.uses.Add(-1)
+	free(b, q.record)
+	return 0
+}
+
+func (b *Backend) resizeCQ(a []uint64) syscall.Errno {
+	q := find[completionQueue](b, a[0])
+	if q == nil {
+		return syscall.EINVAL
+	}
+	c := q.context
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out, driver, errno := write[uapi.IBUverbsResizeCQResp, uapi.RXEResizeCQResp](&c.file,
+		uapi.IB_USER_VERBS_CMD_RESIZE_CQ, &uapi.IBUverbsResizeCQ{CQHandle: q.record.Handle, CQE: uint32(a[1])}, &none{})
+	if errno != 0 {
+		return errno
+	}
+	queue, mapping, errno := c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{}))
+	if errno != 0 {
+		return errno
+	}
+	b.kernel.Munmap(q.mapping)
+	q.queue, q.mapping = queue, mapping
+	q.record.CQE = int32(out.CQE)
+	return 0
+}
+
+func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
+	q := b.cqAt(address)
+	if q == nil || int32(n) < 0 {
+		return ^uint64(0), syscall.EINVAL
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mapping == nil {
+		return ^uint64(0), syscall.EINVAL
+	}
+	return uint64(q.queue.Poll(listAt[ibv.WC](wcs, int(int32(n))))), 0
+}
+
+func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	q := b.cqAt(address)
+	if q == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	only := uint32(0)
+	if uint32(solicited) != 0 {
+		only = 1
+	}
+	_, _, errno := write[none, none](&q.context.file, uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ,
+		&uapi.IBUverbsReqNotifyCQ{CQHandle: q.record.Handle, SolicitedOnly: only}, &none{})
+	return uint64(errno), 0
+}
+
+func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
+	ch := find[channel](b, a[0])
+	if ch == nil || a[1] == 0 || a[2] == 0 {
+		return syscall.EINVAL
+	}
+	var event [unsafe.Sizeof(uapi.IBUverbsCompEventDesc{})]byte
+	n, errno := b.kernel.Read(ch.record.FD, event[:])
+	if errno != 0 {
+		return errno
+	}
+	address := binary.NativeEndian.Uint64(event[:])
+	q := find[completionQueue](b, address)
+	if n != len(event) || q == nil {
+		return syscall.EIO
+	}
+	*at[uint64](a[1]), *at[uintptr](a[2]) = address, q.record.CQContext
+	return 0
+}
+
+func (b *Backend) ackCQEvents(a []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q, ok := b.objects[a[0]].(*completionQueue); ok {
+		q.acked.completions += uint32(a[1])
+		b.settled.Broadcast()
+	}
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package native provides RDMA devices of the Linux kernel without rdma-core.
+//
+// A [Backend] takes the place of libibverbs: it opens /dev/infiniband/uverbsN and sends the commands that libibverbs
+// would send, with the structures and numbers of generated/uapi. Work requests go into queues that the kernel maps into
+// the process. [Open] returns a Backend for [rdma.OpenOn]; programs need no C library and can be linked statically.
+//
+// Data flows in three steps: a function of the Backend checks C's structures of generated/ibv and translates them to a
+// command; command sends it through a [Kernel], the seam to system calls; a driver package below rdma/native/internal
+// writes and reads the queues of one kernel driver.
+//
+// Drivers: rxe (Soft-RoCE). Devices of other drivers are listed, but opening one fails with an error that names
+// rdma-core as the alternative.
+//
+// Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, memory windows, device
+// memory, flow rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported.
+//
+// Linux 6.1 and later are supported.
+package native
+
+// Prefix begins the names by which rdma.Open opens devices of this package: "native:rxe0".
+const Prefix = "native:"

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || mips64 || mips64le || ppc64 || ppc64le || riscv64 || s390x
+
+package native
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// domain is a protection domain.
+type domain struct {
+	context *context
+	record  *ibv.PD
+	uses    atomic.Int32
+}
+
+func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil {
+		return 0, syscall.EINVAL
+	}
+	out, _, errno := write[uapi.IBUverbsAllocPDResp, none](&c.file, uapi.IB_USER_VERBS_CMD_ALLOC_PD,
+		&uapi.IBUverbsAllocPD{}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.PD](b)
+	if errno != 0 {
+		c.deallocPD(out.PDHandle)
+		return 0, errno
+	}
+	record.Context, record.Handle = c.pointer(), out.PDHandle
+	c.uses.Add(1)
+	b.enter(addressOf(record), &domain{context: c, record: record})
+	return addressOf(record), 0
+}
+
+func (c *context) deallocPD(handle uint32) syscall.Errno {
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_PD, &uapi.IBUverbsDeallocPD{PDHandle: handle},
+		&none{})
+	return errno
+}
+
+func (b *Backend) deallocPD(address uint64) syscall.Errno {
+	p := find[domain](b, address)
+	if p == nil {
+		return syscall.EINVAL
+	}
+	if errno := p.context.deallocPD(p.record.Handle); errno != 0 {
+		return errno
+	}
+	b.forget(address)
+	p.context.uses.Add(-1)
+	free(b, p.record)
+	return 0
+}
+
+// region is a memory region.
+type region struct {
+	domain *domain
+	record *ibv.MR
+}
+
+func (b *Backend) regMRIOVA(a []uint64) (uint64, runtime.Errno) {
+	return b.regMR(a[0], a[1], a[2], a[3], ibv.AccessFlags(a[4]))
+}
+
+func (b *Backend) regMR(pd, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	p := find[domain](b, pd)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	c := p.context
+	out, _, errno := write[uapi.IBUverbsRegMRResp, none](&c.file, uapi.IB_USER_VERBS_CMD_REG_MR,
+		&uapi.IBUverbsRegMR{Start: address, Length: length, HCAVA: iova, PDHandle: p.record.Handle,
+			AccessFlags: uapi.IBUverbsAccessFlags(access)}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.MR](b)
+	if errno != 0 {
+		c.deregMR(out.MRHandle)
+		return 0, errno
+	}
+	*record = ibv.MR{Context: c.pointer(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: length,
+		Handle: out.MRHandle, LKey: out.LKey, RKey: out.RKey}
+	c.uses.Add(1)
+	b.enter(addressOf(record), &region{domain: p, record: record})
+	return addressOf(record), 0
+}
+
+func (c *context) deregMR(handle uint32) syscall.Errno {
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEREG_MR, &uapi.IBUverbsDeregMR{MRHandle: handle},
+		&none{})
+	return errno
+}
+
+func (b *Backend) deregMR(address uint64) syscall.Errno {
+	r := find[region](b, address)
+	if r == nil {
+		return syscall.EINVAL
+	}
+	c := r.domain.context
+	if errno := c.deregMR(r.record.Handle); errno != 0 {
+		return errno
+	}
+	b.forget(address)
+	c.uses.Add(-1)
+	free(b, r.record)
+	return 0
+}
+
+// reregMR is ibv_rereg_mr, which returns an ibv.ReregMRErrCode and errno.
+func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
+	fail := func(code ibv.ReregMRErrCode, errno syscall.Errno) (uint64, runtime.Errno) {
+		return uint64(int64(code)), errno
+	}
+	r, flags := find[region](b, a[0]), ibv.ReregMRFlags(uint32(a[1]))
+	changes := func(flag ibv.ReregMRFlags) bool { return flags&flag != 0 }
+	if r == nil || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 || changes(ibv.REREG_MR_CHANGE_TRANSLATION) && a[4] == 0 ||
+		!changes(ibv.REREG_MR_CHANGE_ACCESS) && uint32(a[5]) != 0 {
+		return fail(ibv.REREG_MR_ERR_INPUT, syscall.EINVAL)
+	}
+	in := uapi.IBUverbsReregMR{MRHandle: r.record.Handle, Flags: uint32(flags)}
+	var p *domain
+	if changes(ibv.REREG_MR_CHANGE_PD) {
+		if p = find[domain](b, a[2]); p == nil {
+			return fail(ibv.REREG_MR_ERR_INPUT, syscall.EINVAL)
+		}
+		in.PDHandle = p.record.Handle
+	}
+	if changes(ibv.REREG_MR_CHANGE_TRANSLATION) {
+		in.Start, in.HCAVA, in.Length = a[3], a[3], a[4]
+	}
+	if changes(ibv.REREG_MR_CHANGE_ACCESS) {
+		in.AccessFlags = uapi.IBUverbsAccessFlags(a[5])
+	}
+	out, _, errno := write[uapi.IBUverbsReregMRResp, none](&r.domain.context.file, uapi.IB_USER_VERBS_CMD_REREG_MR, &in,
+		&none{})
+	if errno != 0 {
+		return fail(ibv.REREG_MR_ERR_CMD, errno)
+	}
+	r.record.LKey, r.record.RKey = out.LKey, out.RKey
+	if p != nil {
+		r.record.PD = ibv.PtrTo(p.record)
+	}
+	if changes(ibv.REREG_MR_CHANGE_TRANSLATION) {
+		r.record.Addr, r.record.Length = uintptr(a[3]), a[4]
+	}
+	return 0, 0
+}
+
+// window is a memory window.
+type window struct {
+	domain *domain
+	record *ibv.MW
+}
+
+func (b *Backend) allocMW(pd, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, pd)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	c := p.context
+	out, _, errno := write[uapi.IBUverbsAllocMWResp, none](&c.file, uapi.IB_USER_VERBS_CMD_ALLOC_MW,
+		&uapi.IBUverbsAllocMW{PDHandle: p.record.Handle, MWType: uint8(kind)}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.MW](b)
+	if errno != 0 {
+		c.deallocMW(out.MWHandle)
+		return 0, errno
+	}
+	*record = ibv.MW{Context: c.pointer(), PD: ibv.PtrTo(p.record), RKey: out.RKey, Handle: out.MWHandle,
+		Type: ibv.MWType(uint32(kind))}
+	c.uses.Add(1)
+	b.enter(addressOf(record), &window{domain: p, record: record})
+	return addressOf(record), 0
+}
+
+func (c *context) deallocMW(handle uint32) syscall.Errno {
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_MW, &uapi.IBUverbsDeallocMW{MWHandle: handle},
+		&none{})
+	return errno
+}
+
+func (b *Backend) deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := find[window](b, address)
+	if w == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	c := w.domain.context
+	if errno := c.deallocMW(w.record.Handle); errno != 0 {
+		return uint64(errno), 0
+	}
+	b.forget(address)
+	c.uses.Add(-1)
+	free(b, w.record)
+	return 0, 0
+}
+
+// bindMW is ibv_bind_mw of a window of type 1: a request to bind it under its next key.
+func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := find[window](b, mw)
+	if w == nil || bind == 0 {
+		return uint64(syscall.EINVAL), 0
+	}
+	of := at[ibv.MWBind](bind)
+	if of.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
+		return uint64(syscall.EINVAL), 0
+	}
+	request, errno := allocate[ibv.SendWR](b)
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	defer free(b, request)
+	const variant = 0xff // the part of a key that a new one changes
+	key := w.record.RKey&^variant | (w.record.RKey+1)&variant
+	request.WRID, request.Opcode, request.SendFlags = of.WRID, ibv.WR_BIND_MW, of.SendFlags
+	*request.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w.record), RKey: key, BindInfo: of.BindInfo}
+	result, _ := b.postSend(qp, addressOf(request), 0, 0, 0, 0)
+	if result == 0 {
+		w.record.RKey = key
+	}
+	return result, 0
+}
+
+// handle is an address handle.
+type handle struct {
+	domain *domain
+	record *ibv.AH
+	number uint32 // by which the driver knows it
+}
+
+func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, a[0])
+	if p == nil || a[1] == 0 {
+		return 0, syscall.EINVAL
+	}
+	c := p.context
+	out, driver, errno := write[uapi.IBUverbsCreateAHResp, uapi.RXECreateAHResp](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_AH,
+		&uapi.IBUverbsCreateAH{PDHandle: p.record.Handle, Attr: ahAttr(at[ibv.AHAttr](a[1]))}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.AH](b)
+	if errno != 0 {
+		c.destroyAH(out.AHHandle)
+		return 0, errno
+	}
+	record.Context, record.PD, record.Handle = c.pointer(), ibv.PtrTo(p.record), out.AHHandle
+	c.uses.Add(1)
+	b.enter(addressOf(record), &handle{domain: p, record: record, number: driver.AHNum})
+	return addressOf(record), 0
+}
+
+func (c *context) destroyAH(handle uint32) syscall.Errno {
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_AH, &uapi.IBUverbsDestroyAH{AHHandle: handle},
+		&none{})
+	return errno
+}
+
+func (b *Backend) destroyAH(address uint64) syscall.Errno {
+	h := find[handle](b, address)
+	if h == nil {
+		return syscall.EINVAL
+	}
+	c := h.domain.context
+	if errno := c.destroyAH(h.record.Handle); errno != 0 {
+		return errno
+	}
+	b.forget(address)
+	c.uses.Add(-1)
+	free(b, h.record)
+	return 0
+}
+
+func ahAttr(a *ibv.AHAttr) uapi.IBUverbsAHAttr {
+	return uapi.IBUverbsAHAttr{
+		GRH: uapi.IBUverbsGlobalRoute{DGID: *a.GRH.DGID.Raw(), FlowLabel: a.GRH.FlowLabel, SGIDIndex: a.GRH.SGIDIndex,
+			HopLimit: a.GRH.HopLimit, TrafficClass: a.GRH.TrafficClass},
+		DLID: a.DLID, SL: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: uint8(a.StaticRate), IsGlobal: a.IsGlobal,
+		PortNum: a.PortNum}
+}
