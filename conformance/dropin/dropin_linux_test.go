@@ -104,7 +104,7 @@ func TestSymbols(t *testing.T) {
 		theirs, ours := symbols(t, strings.TrimSpace(string(real))), symbols(t, filepath.Join(dir, name))
 		assert.Greater(t, len(theirs), 60)
 		for symbol := range theirs {
-			assert.True(t, ours[symbol], "%s: %s is not there", name, symbol)
+			assert.True(t, ours[symbol], "%s: missing symbol %s", name, symbol)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestFunctions(t *testing.T) {
 				function = sockets.Function(m[2])
 			}
 			if excepted {
-				assert.Nil(t, function, "%s is there: delete its row", m[2])
+				assert.Nil(t, function, "%s exists: delete its row", m[2])
 			} else {
 				assert.NotNil(t, function, m[2])
 			}

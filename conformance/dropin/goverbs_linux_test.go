@@ -89,7 +89,7 @@ func TestQuery(t *testing.T) {
 			continue // the software device of each process has its own
 		}
 		compared++
-		assert.True(t, same(own, value), "%s: ibv_devinfo says %q, goverbs query %v", name, value, own)
+		assert.True(t, same(own, value), "%s: ibv_devinfo prints %q, goverbs query %v", name, value, own)
 	}
 	assert.Greater(t, compared, 60, "%s", theirs)
 	t.Logf("%d values agree", compared)
@@ -152,7 +152,7 @@ func same(own any, text string) bool {
 // TestWithoutLibraries checks that without libibverbs goverbs reports the kernel's data and the missing library.
 func TestWithoutLibraries(t *testing.T) {
 	if !inGuest() {
-		t.Skip("there is no device of a kernel here: make vm runs this in a guest")
+		t.Skip("needs a kernel device: make vm runs this in a guest")
 	}
 	device := os.Getenv("GOVERBS_DEVICE")
 	say := func(args ...string) string {
@@ -227,7 +227,7 @@ func TestPing(t *testing.T) {
 				_ = server.Process.Kill()
 				<-ended
 				if t.Failed() {
-					t.Logf("the server said %s", &said)
+					t.Logf("server output: %s", &said)
 				}
 			}()
 			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {

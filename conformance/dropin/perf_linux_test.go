@@ -130,7 +130,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 	defer func() {
 		if t.Failed() {
 			_ = listens.Process.Kill()
-			t.Logf("the server said %s%s", &said, &wrong)
+			t.Logf("server output: %s%s", &said, &wrong)
 		}
 	}()
 	manager := slices.Contains(server, "-R")

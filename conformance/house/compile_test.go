@@ -69,9 +69,9 @@ func TestEveryTarget(t *testing.T) {
 	}
 }
 
-// TestOthersCompile type-checks code that no other test compiles: every package for 32 bits, and an example in a
+// TestRemainingCodeCompiles type-checks code that no other test compiles: every package for 32 bits, and an example in a
 // separate module. make test-all checks both such examples for 32 bits.
-func TestOthersCompile(t *testing.T) {
+func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("it compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
 	}

@@ -139,9 +139,9 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-// TestNounsNeedNothing checks that packages of types import no third-party code, and only lightweight packages of the
+// TestTypePackagesImports checks that packages of types import no third-party code, and only lightweight packages of the
 // standard library.
-func TestNounsNeedNothing(t *testing.T) {
+func TestTypePackagesImports(t *testing.T) {
 	var patterns []string
 	for _, n := range nouns {
 		patterns = append(patterns, "./"+n)

@@ -49,7 +49,7 @@ func TestPaths(t *testing.T) {
 			found, err := filepath.Glob(filepath.Join("../..", path))
 			require.NoError(t, err)
 			if len(found) == 0 && !under(path, notCommitted...) {
-				t.Errorf("%s: there is no %s", document, path)
+				t.Errorf("%s: %s does not exist", document, path)
 			}
 		}
 	}

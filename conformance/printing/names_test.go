@@ -100,7 +100,7 @@ func TestStatusesAsTheLibrary(t *testing.T) {
 				assert.Equal(t, unknown, phrase, "%s %d has no name", what, v)
 			}
 			if phrase != unknown {
-				assert.NotContains(t, own.String(), "(", "%s %d: the library says %q", what, v, phrase)
+				assert.NotContains(t, own.String(), "(", "%s %d: the library prints %q", what, v, phrase)
 			}
 		}
 		assert.Greater(t, named, 3, what)

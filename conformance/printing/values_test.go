@@ -131,8 +131,8 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// TestCompletionsThatAreNone checks that invalid text causes a descriptive error and changes nothing.
-func TestCompletionsThatAreNone(t *testing.T) {
+// TestInvalidCompletions checks that invalid text causes a descriptive error and changes nothing.
+func TestInvalidCompletions(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`: "is not a completion", `7`: "is not a completion", `"x"`: "is not a completion",
 		`{"wr_id":-1}`: `"-1" is not a value of wr_id`, `{"wr_id":18446744073709551616}`: "is not a value of wr_id",

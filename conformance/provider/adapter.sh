@@ -7,12 +7,12 @@ go=${GO:-go}
 device=${DEVICE:-}
 address=${ADDRESS:-}
 # tests of Soft-RoCE only, or that mlx5 cannot pass
-skip='^TestWhatTheDeviceLacks$|^TestResizedSRQ$|^TestRegistrationSpeed$'
+skip='^TestUnsupportedObjects$|^TestResizedSRQ$|^TestRegistrationSpeed$'
 exec=()
 if [ "$device" = emulated ]; then
 	device=mlx5_0 address=192.0.2.1
 	# tests that conformance/provider skips too; suite_linux_test.go has the reasons
-	skip+='|^TestGIDsOf(VLANs|Namespaces)$|^TestMulticast$|^TestNumbersAsTheKernelWritesThem$|^TestManyQueuePairs$'
+	skip+='|^TestGIDsOf(VLANs|Namespaces)$|^TestMulticast$|^TestGIDsAndGUIDsAsInSysfs$|^TestManyQueuePairs$'
 	skip+='|^TestCacheOf(ChangedMemory|GoMemory)$'
 	.ci/deps gcc libc6-dev libibverbs-dev librdmacm-dev
 	dir=$(mktemp -d)

@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestDrainThatWasNeverReady drains and closes a queue pair with receives that never reached RTS, like that of a
+// TestDrainBeforeRTS drains and closes a queue pair with receives that never reached RTS, like that of a
 // rejected connection. libmlx5 accepts no sends on it, and therefore no markers.
-func TestDrainThatWasNeverReady(t *testing.T) {
+func TestDrainBeforeRTS(t *testing.T) {
 	if !insideMLX(t) {
 		return
 	}

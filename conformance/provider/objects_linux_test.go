@@ -147,7 +147,7 @@ func TestObjects(t *testing.T) {
 	}
 	own, peer := mrs[0], mrs[1]
 	clear(peer.Bytes())
-	copy(peer.Bytes(), "what is there")
+	copy(peer.Bytes(), "remote memory")
 	send(t, qps[0], func(b *rdma.SendBatch) {
 		b.Write(1, peer.SGE(size, 6).Addr, peer.RKey()).Inline([]byte("inline")).Signaled()
 		b.Read(2, peer.SGE(0, 13).Addr, peer.RKey()).Add(own.SGE(size, 13)).Signaled()
@@ -159,7 +159,7 @@ func TestObjects(t *testing.T) {
 		assert.EqualValues(t, i+1, wc.WRID)
 	}
 	assert.Equal(t, "inline", string(peer.Bytes()[size:][:6]))
-	assert.Equal(t, "what is there", string(own.Bytes()[size:][:13]))
+	assert.Equal(t, "remote memory", string(own.Bytes()[size:][:13]))
 	assert.EqualValues(t, 7, peer.Bytes()[size+8])
 
 	require.NoError(t, qps[0].Drain(t.Context()))

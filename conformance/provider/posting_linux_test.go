@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/provider/table"
 )
 
-var update = flag.Bool("update", false, "write what was measured to posting.csv")
+var update = flag.Bool("update", false, "write the results to posting.csv")
 
 const postingFile = "testdata/posting.csv"
 

@@ -55,7 +55,7 @@ func TestSRDStorm(t *testing.T) {
 	all.Wait()
 	assert.NotZero(t, s.heard.Load())
 	assert.LessOrEqual(t, s.heard.Load(), s.sent.Load())
-	t.Logf("%d sent, %d heard, %d to nobody", s.sent.Load(), s.heard.Load(), s.nobody.Load())
+	t.Logf("%d sent, %d received, %d without receiver", s.sent.Load(), s.heard.Load(), s.nobody.Load())
 }
 
 // TestSRDStormRaces is TestSRDStorm with the race detector.

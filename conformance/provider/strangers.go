@@ -17,7 +17,7 @@ import (
 func pythonPackages(ctx context.Context, archive *fetch.Packages) ([]string, error) {
 	python, err := archive.Depends(ctx, "python3", "python3.")
 	if err != nil || len(python) != 1 {
-		return nil, errors.Join(err, errors.New("the archive does not say which Python it has"))
+		return nil, errors.Join(err, errors.New("the archive has no unique Python version"))
 	}
 	return []string{python[0] + "-minimal", "lib" + python[0], "lib" + python[0] + "-minimal",
 		"lib" + python[0] + "-stdlib"}, nil

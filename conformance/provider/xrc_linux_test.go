@@ -141,5 +141,5 @@ func TestXRC(t *testing.T) {
 	assert.EqualValues(t, 7, x.peer.Bytes()[8])
 	x.post(t, 1<<20, func(b *rdma.SendBatch) { b.Send(4).Inline([]byte("to none")).Signaled() })
 	wc := next(t, x.cqs[0])
-	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "there is no shared receive queue of this number")
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "unknown shared receive queue number")
 }

@@ -115,8 +115,8 @@ func TestInstall(t *testing.T) {
 // commandRE matches commands with a version that a page tells users to install or run.
 var commandRE = regexp.MustCompile(path + `/([\w/-]+(?:/\.\.\.)?)@`)
 
-// TestPagesNameCommands checks that TestInstall covers each command that a page names with a version.
-func TestPagesNameCommands(t *testing.T) {
+// TestCommandsInPages checks that TestInstall covers each command that a page names with a version.
+func TestCommandsInPages(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	require.NoError(t, err)
 	seen := 0

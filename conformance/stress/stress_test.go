@@ -98,11 +98,11 @@ func TestRegionsAreOneProgram(t *testing.T) {
 
 var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)
 
-// TestTheWorldStops checks that stop-the-world pauses have a p99 below 5 ms while a goroutine polls in a tight loop,
+// TestStopTheWorld checks that stop-the-world pauses have a p99 below 5 ms while a goroutine polls in a tight loop,
 // minus the time in which a thread of the process was runnable without a CPU: on an overloaded machine that is about 4
 // ms. A Go loop that cannot be preempted shows that the remaining time still counts; there, only the wait of one thread
 // is subtracted, because the sum over several can exceed the pause.
-func TestTheWorldStops(t *testing.T) {
+func TestStopTheWorld(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
 	measure := func(body string, env ...string) (own, most time.Duration) {

@@ -196,7 +196,7 @@ func TestCalls(t *testing.T) {
 		f := functions()[name]
 		fn, ok := goFunctions[name]
 		if !ok {
-			assert.Contains(t, uncallable(), name, "%s has no Go function, and no row of gen/rules/verbs.txt says why",
+			assert.Contains(t, uncallable(), name, "%s has neither a Go function nor a row in gen/rules/verbs.txt",
 				name)
 			continue
 		}

@@ -59,7 +59,7 @@ func readFunctions(t *testing.T) []byte {
 					continue
 				}
 				name := documented.FindStringSubmatch(f.Doc.Text())
-				require.NotNil(t, name, "%s: the comment of %s does not say which C function it is", source, f.Name)
+				require.NotNil(t, name, "%s: the comment of %s does not name its C function", source, f.Name)
 				rows = append(rows, fmt.Sprintf("\t%q: %s.%s,\n", name[1], library.Name, f.Name))
 			}
 		}

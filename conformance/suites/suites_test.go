@@ -33,9 +33,9 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
 }
 
-// TestExpectedAreOfCases checks that expected results are those of all existing cases that run on the software device,
+// TestExpectedResultsHaveCases checks that expected results are those of all existing cases that run on the software device,
 // and on the kernels on which a suite has run.
-func TestExpectedAreOfCases(t *testing.T) {
+func TestExpectedResultsHaveCases(t *testing.T) {
 	for _, kernel := range append([]string{""}, Kernels...) {
 		for _, name := range Names {
 			s, err := Read(name)

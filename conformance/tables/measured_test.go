@@ -16,9 +16,9 @@ import (
 var measurements = map[string]ibv.Measurement{"6.1": ibv.MeasuredRXE_6_1, "6.12": ibv.MeasuredRXE_6_12,
 	"7": ibv.MeasuredRXE_7}
 
-// TestMeasuredIsWhatWasMeasured compares the generated answers with conformance/vm/results, from which make measure
+// TestMeasuredMatchesResults compares the generated answers with conformance/vm/results, from which make measure
 // PROMOTE=1 generates them.
-func TestMeasuredIsWhatWasMeasured(t *testing.T) {
+func TestMeasuredMatchesResults(t *testing.T) {
 	require.Len(t, measurements, len(results.Kernels))
 	for _, kernel := range results.Kernels {
 		on, ok := measurements[kernel]

@@ -58,7 +58,7 @@ func TestCMEventSides(t *testing.T) {
 	for _, service := range []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceIWARP} {
 		v := rdmacm.EventPrivateData(rdmacm.CM_EVENT_CONNECT_ERROR, service, rdmacm.ConnSidePassive)
 		assert.Equal(t, rdmacm.AnswerNo, v.Answer)
-		assert.NotContains(t, v.Source, "rdma_get_cm_event.3", "the page says otherwise")
+		assert.NotContains(t, v.Source, "rdma_get_cm_event.3", "the page contradicts")
 		assert.Contains(t, v.Note, "rdma_get_cm_event.3")
 	}
 	assert.Contains(t, rdmacm.EventMeaning(rdmacm.CM_EVENT_CONNECT_ERROR).Note, "caller only")

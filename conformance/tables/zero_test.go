@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestNoAnswerIsNone checks that the result of a lookup for an unknown value is not a valid answer.
-func TestNoAnswerIsNone(t *testing.T) {
+// TestZeroIsNoAnswer checks that the result of a lookup for an unknown value is not a valid answer.
+func TestZeroIsNoAnswer(t *testing.T) {
 	event, status, cm := ibv.AsyncEventMeaning(99), ibv.WCStatusMeaning(99), rdmacm.EventMeaning(99)
 	assert.Equal(t, ibv.AsyncElementUnknown, event.Element)
 	assert.Equal(t, ibv.AsyncSeverityUnknown, event.Severity)
@@ -28,9 +28,9 @@ func TestNoAnswerIsNone(t *testing.T) {
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.AccessRequired(ibv.AccessUseNone).Answer)
 }
 
-// TestListsBeginWithNone checks the same for every enumeration in the tables, and that no cell with answer yes has its
+// TestEnumsBeginWithNone checks the same for every enumeration in the tables, and that no cell with answer yes has its
 // first item, except EventParamNone, which means that no member is valid.
-func TestListsBeginWithNone(t *testing.T) {
+func TestEnumsBeginWithNone(t *testing.T) {
 	seen := map[string]bool{}
 	for name, g := range factGrids(t) {
 		for i, v := range g.Values {

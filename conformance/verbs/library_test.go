@@ -58,7 +58,7 @@ func TestInstalledLibrary(t *testing.T) {
 	for of, pkg := range debian {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", pkg).Output()
 		if err != nil {
-			t.Skip("dpkg-query does not tell which release is installed")
+			t.Skip("dpkg-query does not know the installed release")
 		}
 		installed[of], _, _ = strings.Cut(string(out), "-")
 	}

@@ -37,7 +37,7 @@ func TestRPMATexts(t *testing.T) {
 	}
 	unknown, err := librpma.Err2Str(-1)
 	require.NoError(t, err)
-	assert.Equal(t, rpma.E_UNKNOWN, texts[unknown], "a number that is no error of the library's")
+	assert.Equal(t, rpma.E_UNKNOWN, texts[unknown], "unknown error number")
 	assert.Equal(t, "RPMA_E_INVAL", rpma.E_INVAL.Error())
 
 	for _, e := range []rpma.ConnEvent{rpma.CONN_UNDEFINED, rpma.CONN_ESTABLISHED, rpma.CONN_CLOSED, rpma.CONN_LOST,
@@ -263,7 +263,7 @@ func TestRPMALog(t *testing.T) {
 	assert.Regexp(t, `^RPMA_LOG_LEVEL_ERROR \S*mr\.c true rpma_mr_remote_from_descriptor true 20 21$`, said[0])
 	require.NoError(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_DISABLED))
 	require.ErrorIs(t, librpma.MRRemoteFromDescriptor(uintptr(unsafe.Pointer(&desc[0])), 20, remote), rpma.E_INVAL)
-	assert.Len(t, said, 1, "nothing is said below the threshold")
+	assert.Len(t, said, 1, "no messages below the threshold")
 }
 
 // cString copies a C string.

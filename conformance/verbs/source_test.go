@@ -121,8 +121,8 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestNobodyWritesHere checks that generated packages have no tests and no files written by hand.
-func TestNobodyWritesHere(t *testing.T) {
+// TestOnlyGeneratedFiles checks that generated packages have no tests and no files written by hand.
+func TestOnlyGeneratedFiles(t *testing.T) {
 	for _, p := range rules.Calling() {
 		names, err := filepath.Glob(filepath.Join(root, "generated", p.Verbs.Name, "*"))
 		require.NoError(t, err)

@@ -32,8 +32,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestWhatThePageOfLibrpmaRefuses tests unknown names, and functions without a counterpart.
-func TestWhatThePageOfLibrpmaRefuses(t *testing.T) {
+// TestRPMAPageErrors tests unknown names, and functions without a counterpart.
+func TestRPMAPageErrors(t *testing.T) {
 	of := &model.Release{Name: "1.3.0", Headers: []model.Header{{Name: "librpma.h",
 		Funcs: []model.Func{{Name: "rpma_send"}, {Name: "rpma_recv"}}}}}
 	generated := map[string]string{"rpma_send": "Send", "rpma_recv": "Recv"}
@@ -55,7 +55,7 @@ func release(names ...string) *model.Release {
 	return &model.Release{Name: "1.0", Headers: []model.Header{h}}
 }
 
-func TestWhatThePageRefuses(t *testing.T) {
+func TestPageErrors(t *testing.T) {
 	generated := map[string]string{"ibv_x": "X", "ibv_y": "Y"}
 	known := map[string]bool{"ibv_x": true, "ibv_y": true, "mlx5dv_z": true}
 	in := []Stated{{"ibv_x", "QP.X", "x.go:1"}, {"ibv_x", "QP.XToo", "x.go:2"}, {"mlx5dv_z", "QP.Z", "x.go:3"}}

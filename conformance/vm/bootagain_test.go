@@ -44,9 +44,9 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestTimeOfABoot checks that the kernel's boot and init have separate time limits: on a busy machine the first needs
+// TestBootTimeout checks that the kernel's boot and init have separate time limits: on a busy machine the first needs
 // most of its time.
-func TestTimeOfABoot(t *testing.T) {
+func TestBootTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
 		w := &watch{guest: &Guest{}, began: time.Now(), stop: func() { ended = true }}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBothAreMeasured(t *testing.T) {
+func TestMeasures(t *testing.T) {
 	bare := filepath.Join(t.TempDir(), "bare")
 	out, err := exec.Command("go", "build", "-o", bare, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -103,7 +103,7 @@ func (e *end) says() (string, error) {
 func (e *end) connect(line string) (remote uint64, rkey uint32, err error) {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if len(parts) != 3 {
-		return 0, 0, fmt.Errorf("the other process says %q", line)
+		return 0, 0, fmt.Errorf("unexpected message from the other process: %q", line)
 	}
 	var to rdma.Endpoint
 	if err := to.UnmarshalText([]byte(parts[0])); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatIsFound checks that errors on some targets are reported for exactly those.
-func TestWhatIsFound(t *testing.T) {
+// TestErrorsByTarget checks that errors on some targets are reported for exactly those.
+func TestErrorsByTarget(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module example.com/m\n\ngo 1.26\n",

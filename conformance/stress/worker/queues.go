@@ -120,7 +120,7 @@ const (
 func (s *sequence) see(id uint64) {
 	who := id >> ofWho
 	if who >= posters || id < s[who] {
-		log.Fatalf("completion %#x is of nobody's request, or out of order", id)
+		log.Fatalf("completion %#x is unexpected or out of order", id)
 	}
 	s[who] = id + 1
 }
@@ -128,7 +128,7 @@ func (s *sequence) see(id uint64) {
 // settle checks the totals after everything was polled.
 func (p *pair) settle(r *run, what string, posted, polled *tally) {
 	if wrong := r.call("device_wrong", p.device); wrong != 0 {
-		log.Fatalf("%s: %d requests were not what was posted, or not alone in their region", what, wrong)
+		log.Fatalf("%s: %d requests differ from what was posted, or overlapped in a region", what, wrong)
 	}
 	if posted.count.Load() != polled.count.Load() || posted.sum.Load() != polled.sum.Load() {
 		log.Fatalf("%s: %d were signalled, %d completed", what, posted.count.Load(), polled.count.Load())

@@ -131,7 +131,7 @@ func TestDetails(t *testing.T) {
 				f.Advance(10 * time.Second) // polling does not advance a virtual clock
 				n, err := unix.Poll(waiting, 10)
 				return n > 0 && err == nil
-			}, 20*time.Second, time.Millisecond, "the reply is there, unread")
+			}, 20*time.Second, time.Millisecond, "the reply has arrived, unread")
 		}
 		require.NoError(t, id.Close())
 		if accept {

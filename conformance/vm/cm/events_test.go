@@ -45,7 +45,7 @@ func TestEventsOfAConnection(t *testing.T) {
 	assert.Equal(t, id.LocalAddr(), other.PeerAddr())
 	err := other.PostSend(1, []byte("too soon"), nil, ibv.SEND_INLINE)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "takes no work in INIT", "the state is what is wrong")
+	assert.ErrorContains(t, err, "takes no work in INIT", "wrong state")
 	mr, err := other.RegMsgs(make([]byte, 32))
 	require.NoError(t, err)
 	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr), "receives may be posted in INIT")
@@ -70,7 +70,7 @@ func TestEventsOfARejection(t *testing.T) {
 	id := withQP(t, s.resolved(rdmacm.PS_TCP, address(t, 7481)))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	e := expect(t, s.ch, rdmacm.CM_EVENT_REJECTED)
-	assert.Equal(t, 8, e.Status, "nobody listens")
+	assert.Equal(t, 8, e.Status, "no listener")
 	assert.Equal(t, ibv.QPS_ERR, id.QP().State())
 	s.listen(rdmacm.PS_TCP, address(t, 7482))
 	id = withQP(t, s.resolved(rdmacm.PS_TCP, address(t, 7482)))
@@ -122,7 +122,7 @@ func TestEventsWithoutAQueuePair(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestEventOfAQueuePairThatIsBroken(t *testing.T) {
+func TestEventOfBrokenQueuePair(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7484)
 	s.listen(rdmacm.PS_TCP, at)

@@ -21,7 +21,7 @@ var provoked = map[rdmacm.CMEventType]struct {
 	rdmacm.CM_EVENT_ROUTE_RESOLVED:    {by: TestEventsOfAConnection},
 	rdmacm.CM_EVENT_CONNECT_REQUEST:   {by: TestEventsOfAConnection},
 	rdmacm.CM_EVENT_CONNECT_RESPONSE:  {by: TestEventsWithoutAQueuePair},
-	rdmacm.CM_EVENT_CONNECT_ERROR:     {by: TestEventOfAQueuePairThatIsBroken},
+	rdmacm.CM_EVENT_CONNECT_ERROR:     {by: TestEventOfBrokenQueuePair},
 	rdmacm.CM_EVENT_UNREACHABLE:       {by: TestEventUnreachable},
 	rdmacm.CM_EVENT_REJECTED:          {by: TestEventsOfARejection},
 	rdmacm.CM_EVENT_ESTABLISHED:       {by: TestEventsOfAConnection},

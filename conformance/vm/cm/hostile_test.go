@@ -94,19 +94,19 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 		do  func(*hostile)
 		err syscall.Errno
 	}{
-		"says that it wrote more than the ring has room for": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) },
+		"claims to have written more than the ring holds": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) },
 			syscall.EPROTO},
 		"overruns the ring in small pieces": {func(h *hostile) {
 			for range 9 {
 				h.write(h.ring, 8, 1<<10)
 			}
 		}, syscall.EPROTO},
-		"has read what was never sent":     {func(h *hostile) { h.control(0, 1<<40, 0) }, syscall.EPROTO},
-		"has received what was never sent": {func(h *hostile) { h.control(0, 0, 100) }, syscall.EPROTO},
-		"sends a short message":            {func(h *hostile) { h.send([]byte("hello")) }, syscall.EPROTO},
-		"sends a message that is too long": {func(h *hostile) { h.send(make([]byte, 100)) }, 0},
-		"knows other flags":                {func(h *hostile) { h.control(0x80, 0, 0) }, syscall.EPROTO},
-		"writes after it said that it won't": {func(h *hostile) {
+		"has read unsent data":         {func(h *hostile) { h.control(0, 1<<40, 0) }, syscall.EPROTO},
+		"has received unsent messages": {func(h *hostile) { h.control(0, 0, 100) }, syscall.EPROTO},
+		"sends a short message":        {func(h *hostile) { h.send([]byte("hello")) }, syscall.EPROTO},
+		"sends an oversized message":   {func(h *hostile) { h.send(make([]byte, 100)) }, 0},
+		"uses unknown flags":           {func(h *hostile) { h.control(0x80, 0, 0) }, syscall.EPROTO},
+		"writes after half-closing": {func(h *hostile) {
 			h.control(1, 0, 0)
 			h.write(h.ring, 8, 8)
 		}, syscall.EPROTO},
@@ -118,7 +118,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 			c.do(h)
 			time.Sleep(50 * time.Millisecond)
 			_, err := io.Copy(io.Discard, conn)
-			if name != "writes after it said that it won't" { // a reader sees this as the end
+			if name != "writes after half-closing" { // a reader sees this as the end
 				assert.Error(t, err)
 				if c.err != 0 {
 					assert.ErrorIs(t, err, c.err)
@@ -311,8 +311,8 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForWhoCopies checks that the rings stay mapped while a Read or Write copies.
-func TestCloseWaitsForWhoCopies(t *testing.T) {
+// TestCloseWaitsForCopies checks that the rings stay mapped while a Read or Write copies.
+func TestCloseWaitsForCopies(t *testing.T) {
 	const size = 32 << 20
 	a, b := pipe(t, stream.Config{Buffer: size, Linger: time.Millisecond})
 	sent := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -362,8 +362,8 @@ func TestDisconnectAfterThePeer(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestAClosedID checks that every method of a closed ID reports that it is closed.
-func TestAClosedID(t *testing.T) {
+// TestClosedID checks that every method of a closed ID reports that it is closed.
+func TestClosedID(t *testing.T) {
 	rig.Kernel(t)
 	id, err := createID(rdmacm.PS_TCP)
 	require.NoError(t, err)

@@ -234,7 +234,7 @@ func TestGIDOfHints(t *testing.T) {
 	for flags, want := range map[rdmacm.AddrInfoFlags]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
 		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482)} {
 		info, err := getAddrInfo(soon(t), "fe80::2", "7482",
-			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("what nobody reads")})
+			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("unread")})
 		require.NoError(t, err)
 		get := info.DestinationIB
 		if flags&rdmacm.RAI_PASSIVE != 0 {

@@ -18,9 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestAnIdleID checks that methods of an ID without a device return errors with a reason, where C would follow a null
+// TestIDWithoutDevice checks that methods of an ID without a device return errors with a reason, where C would follow a null
 // pointer.
-func TestAnIdleID(t *testing.T) {
+func TestIDWithoutDevice(t *testing.T) {
 	group, attr := netip.MustParseAddrPort("239.1.1.1:0"), qpAttr
 	for _, space := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {
 		idle, err := createID(space)

@@ -127,7 +127,7 @@ func TestManyConnections(t *testing.T) {
 						}
 						got, err := io.ReadAll(c)
 						if err == nil && string(got) != "hello" {
-							err = errors.New("not what was sent: " + string(got))
+							err = errors.New("received data differs: " + string(got))
 						}
 						return errors.Join(err, c.Close())
 					}()

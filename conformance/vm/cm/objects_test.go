@@ -61,9 +61,9 @@ func TestSharedReceiveQueue(t *testing.T) {
 	<-served
 }
 
-// TestTheLastIDKeepsItsDevice checks that objects created from an ID's device must be closed before the last ID of that
+// TestLastIDKeepsDevice checks that objects created from an ID's device must be closed before the last ID of that
 // device.
-func TestTheLastIDKeepsItsDevice(t *testing.T) {
+func TestLastIDKeepsDevice(t *testing.T) {
 	var ids [2]*cm.ID
 	at := address(t, 0)
 	for i := range ids {

@@ -160,7 +160,7 @@ func TestRSocketOfAKilledProgram(t *testing.T) {
 		_, err = conn.Write([]byte{0})
 		assert.Error(t, err)
 		var lost *stream.UndeliveredError
-		assert.ErrorAs(t, conn.Close(), &lost, "what was sent may have been lost")
+		assert.ErrorAs(t, conn.Close(), &lost, "sent data may be lost")
 	})
 }
 

@@ -45,7 +45,7 @@ func run(t *testing.T, name string, args ...string) *program {
 func (p *program) ended(t *testing.T) string {
 	t.Helper()
 	err := <-p.done
-	require.NoError(t, err, "%s said:\n%s", p.cmd, p.out.String())
+	require.NoError(t, err, "output of %s:\n%s", p.cmd, p.out.String())
 	return p.out.String()
 }
 
@@ -123,8 +123,8 @@ func rdmaClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), "rdma_client: end 0")
 }
 
-// TestClientOfCAsksAtOnce checks that a connection request from C reaches the software device without a timeout.
-func TestClientOfCAsksAtOnce(t *testing.T) {
+// TestCClientConnectsWithoutTimeout checks that a connection request from C reaches the software device without a timeout.
+func TestCClientConnectsWithoutTimeout(t *testing.T) {
 	const timeout = 2 * time.Second // of rping, for rdma_resolve_addr and rdma_resolve_route
 	var took time.Duration
 	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow

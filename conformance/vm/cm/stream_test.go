@@ -65,7 +65,7 @@ func TestStreamIsANetConn(t *testing.T) {
 	})
 }
 
-func TestStreamSaysHelloBothWays(t *testing.T) {
+func TestStreamHandshakeBothWays(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol})
 		for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -135,7 +135,7 @@ func TestStreamDelivers(t *testing.T) {
 			}
 			assert.Len(t, count, 2)
 			for _, n := range count {
-				assert.Equal(t, 2, n, "what was read is what was written")
+				assert.Equal(t, 2, n, "data differs")
 			}
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())

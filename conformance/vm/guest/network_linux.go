@@ -94,7 +94,7 @@ func active(own net.IP) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: the port is %s, GID %s was not there within 10 s", device,
+			return fmt.Errorf("%s: the port is %s, GID %s did not appear within 10 s", device,
 				strings.TrimSpace(string(state)), want)
 		}
 	}

@@ -255,7 +255,7 @@ func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 			named := slices.IndexFunc(all, func(one finding) bool { return one.Cause == f.cause })
 			assert.True(t, slices.ContainsFunc(all, func(one finding) bool {
 				return one.Cause == f.cause && strings.Contains(one.Fix, f.fix)
-			}), "no remedy says %q", f.fix)
+			}), "no remedy contains %q", f.fix)
 			f.mend()
 			var left []finding
 			mended := assert.Eventually(t, func() bool {

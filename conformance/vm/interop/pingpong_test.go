@@ -183,7 +183,7 @@ func listening(t *testing.T, where *exec.Cmd, port int) {
 			}
 		}
 		return false
-	}, 10*time.Second, 5*time.Millisecond, "nobody listens at port %d", port)
+	}, 10*time.Second, 5*time.Millisecond, "no listener at port %d", port)
 }
 
 // gidIndex returns the index of a GID, which the C program needs as an argument. Without a query it is the one that

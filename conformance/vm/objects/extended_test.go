@@ -291,9 +291,9 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
-// TestProgramsThatNoListHolds checks that a program is rejected if no list of work requests is equivalent to it, as
+// TestProgramsWithoutEquivalentList checks that a program is rejected if no list of work requests is equivalent to it, as
 // Soft-RoCE's library would mishandle it.
-func TestProgramsThatNoListHolds(t *testing.T) {
+func TestProgramsWithoutEquivalentList(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
 	keep(t, pd, err)

@@ -232,9 +232,9 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 	<-done
 }
 
-// TestNumbersAsTheKernelWritesThem compares GIDs and GUIDs with sysfs. A GUID prints as there, a GID as ibv_devinfo
+// TestGIDsAndGUIDsAsInSysfs compares GIDs and GUIDs with sysfs. A GUID prints as there, a GID as ibv_devinfo
 // prints RoCE v2 GIDs.
-func TestNumbersAsTheKernelWritesThem(t *testing.T) {
+func TestGIDsAndGUIDsAsInSysfs(t *testing.T) {
 	if rig.Kernel(t) == rig.Soft {
 		t.Skip("a software device is not in sysfs")
 	}

@@ -147,9 +147,9 @@ func TestResizedSRQ(t *testing.T) {
 	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR), syscall.EINVAL)
 }
 
-// TestWhatTheDeviceLacks checks that creating an object that Soft-RoCE does not support returns ErrNotSupported, and
+// TestUnsupportedObjects checks that creating an object that Soft-RoCE does not support returns ErrNotSupported, and
 // leaves existing objects usable.
-func TestWhatTheDeviceLacks(t *testing.T) {
+func TestUnsupportedObjects(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
 	keep(t, pd, err)

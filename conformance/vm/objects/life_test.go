@@ -115,7 +115,7 @@ func (s *side) completion(t testing.TB) ibv.WC {
 	return s.wcs[0]
 }
 
-func TestAMessageGoesFromHereToThere(t *testing.T) {
+func TestSendAndReceive(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
 	keep(t, pd, err)
@@ -154,7 +154,7 @@ func TestConnectAgain(t *testing.T) {
 	assert.NoError(t, rdma.CompletionErr(&wc))
 }
 
-func TestDrainGivesAllMemoryBack(t *testing.T) {
+func TestDrainReleasesMemory(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
 		t.Run(kind.String(), func(t *testing.T) {
 			d := open(t)

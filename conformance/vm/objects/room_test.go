@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestRoomIsCountedAsAskedFor checks that a completion queue for the requested capacities suffices, although the device
+// TestCapacityIsRequestedSize checks that a completion queue for the requested capacities suffices, although the device
 // rounds queue sizes up.
-func TestRoomIsCountedAsAskedFor(t *testing.T) {
+func TestCapacityIsRequestedSize(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
 	keep(t, pd, err)
@@ -37,9 +37,9 @@ func TestRoomIsCountedAsAskedFor(t *testing.T) {
 	}
 }
 
-// TestClosedQueuePairsTakeNoRoom checks that Close moves a queue pair's completions from the device's queue to memory,
+// TestClosedQueuePairsUseNoCapacity checks that Close moves a queue pair's completions from the device's queue to memory,
 // for a later Poll, so that a completion queue for two queue pairs suffices for any number of them in turn.
-func TestClosedQueuePairsTakeNoRoom(t *testing.T) {
+func TestClosedQueuePairsUseNoCapacity(t *testing.T) {
 	const rounds, depth = 20, 16
 	pd := domain(t)
 	cq, err := pd.Device().CreateCQ(2*depth, nil, 0)

@@ -391,7 +391,7 @@ func TestManyQueuePairs(t *testing.T) {
 	wcs := make([]ibv.WC, n/busy+1)
 	k, err := cq.Poll(wcs)
 	require.NoError(t, err)
-	assert.Equal(t, n/busy, k, "what was posted has completed")
+	assert.Equal(t, n/busy, k, "all posted requests completed")
 	for i := range k { // over packets, a queue pair may close before its peer has acknowledged
 		if wcs[i].Status != ibv.WC_WR_FLUSH_ERR || os.Getenv("GOVERBS_SOFT_WIRE") == "" {
 			require.NoError(t, rdma.CompletionErr(&wcs[i]))

@@ -349,7 +349,7 @@ func TestPostSend(t *testing.T) {
 			s.post(l)
 			s.sent(2, ibv.WC_SUCCESS)
 			s.received(100)
-			assert.Equal(t, s.there.Bytes[:1024], s.there.Bytes[2048:3072], "what was sent is what had been read")
+			assert.Equal(t, s.there.Bytes[:1024], s.there.Bytes[2048:3072], "the send has the data of the read")
 		}
 	})
 	t.Run("solicited", func(t *testing.T) {

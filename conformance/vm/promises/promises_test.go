@@ -42,15 +42,15 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, Markdown(pages), string(got), "docs/conformance.md is stale: make docs writes it")
 }
 
-// TestEveryPromiseHasItsTests checks that each row names existing tests, and that each test has a row.
-func TestEveryPromiseHasItsTests(t *testing.T) {
+// TestEveryPromiseHasTests checks that each row names existing tests, and that each test has a row.
+func TestEveryPromiseHasTests(t *testing.T) {
 	wrong, err := Check(root, here(t))
 	require.NoError(t, err)
 	assert.Empty(t, wrong)
 }
 
-// TestPagesAreThoseThatWereRead checks that the manual pages have not changed since the promises were written.
-func TestPagesAreThoseThatWereRead(t *testing.T) {
+// TestPagesAreUnchanged checks that the manual pages have not changed since the promises were written.
+func TestPagesAreUnchanged(t *testing.T) {
 	_, primary, _ := strings.Cut(string(headers.Lock()), " primary\n")
 	for _, page := range here(t) {
 		assert.Contains(t, primary, " "+page.Sum+" "+page.File+"\n",
@@ -58,7 +58,7 @@ func TestPagesAreThoseThatWereRead(t *testing.T) {
 	}
 }
 
-func TestWhatRowsAreRefused(t *testing.T) {
+func TestInvalidRows(t *testing.T) {
 	for row, want := range map[string]string{
 		"@ page x(3) x.3 00\nIt works. |  | soft0":         `x:2: "" is not a test; every promise needs one`,
 		"@ page x(3) x.3 00\nIt works. | TestX | hardware": `x:2: unknown place "hardware"`,

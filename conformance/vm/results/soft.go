@@ -70,7 +70,7 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 			case !ok:
 				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
 			case what != cell.answer:
-				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, and the row says %s", row.at,
+				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, the row has %s", row.at,
 					table, cell.at, what, cell.answer))
 			case explained[cell.at]:
 				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
@@ -81,7 +81,7 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 	for cell, what := range differs {
 		if !explained[cell] {
 			all = append(all,
-				fmt.Sprintf("%s: %s: the software device answers %s, Soft-RoCE does not, and soft.txt does not say why",
+				fmt.Sprintf("%s: %s: the software device answers %s, unlike Soft-RoCE; soft.txt has no row for it",
 					table, cell, what))
 		}
 	}

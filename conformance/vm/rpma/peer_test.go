@@ -113,9 +113,9 @@ func TestPeers(t *testing.T) {
 	assert.Equal(t, cy, by)
 }
 
-// TestMistakesAreThoseOfC checks that calls rejected by librpma are rejected with the same code, and that requests
+// TestErrorsMatchC checks that calls rejected by librpma are rejected with the same code, and that requests
 // rejected by a peer have the same status.
-func TestMistakesAreThoseOfC(t *testing.T) {
+func TestErrorsMatchC(t *testing.T) {
 	inC(t)
 	c, _ := play(t, 7610, activeInC("errors"), passiveInC("serve"))
 	own, served := play(t, 7611, mistakes, passiveInC("serve"))

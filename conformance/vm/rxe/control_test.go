@@ -139,7 +139,7 @@ func TestEveryVerbIsCalled(t *testing.T) {
 	}
 	assert.Greater(t, len(known), 150)
 	for verb := range called {
-		assert.True(t, known[verb], "%s is no function of libibverbs", verb)
+		assert.True(t, known[verb], "%s is not a function of libibverbs", verb)
 	}
 }
 

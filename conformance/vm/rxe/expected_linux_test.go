@@ -123,7 +123,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	_, err = l.Post(a)
 	require.NoError(t, err)
 	require.NoError(t, status(r.Completion(sends)))
-	require.NoError(t, status(r.Completion(recvs)), "the data is there")
+	require.NoError(t, status(r.Completion(recvs)), "the data has arrived")
 	assert.Equal(t, "announced", string(there.Bytes[:9]))
 
 	require.NoError(t, verbs.StartPoll(ex, new(ibv.PollCQAttr)))
