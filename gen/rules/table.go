@@ -87,7 +87,7 @@ type Grid struct {
 	shown  map[*Cell]bool   // of a part: cells that a table shows
 }
 
-// Lookup is a further function of a grid.
+// Lookup is an additional function of a grid.
 type Lookup struct {
 	Func, Doc string
 	Dim       int
@@ -113,7 +113,7 @@ type GridType struct {
 // GridItem is a constant of a GridType.
 type GridItem struct{ Go, Prints, Doc string }
 
-// ValueDef is what cells tell beside the answer.
+// ValueDef is a value of the cells, in addition to the answer.
 type ValueDef struct {
 	Go, Doc string
 	Kind    ValueKind
@@ -157,7 +157,7 @@ func (g *Grid) Size() int {
 	return n
 }
 
-// At is the cell of a combination, or nil.
+// At returns the cell of a combination, or nil.
 func (g *Grid) At(names ...string) *Cell {
 	n := 0
 	for i, d := range g.Dims {
@@ -184,7 +184,7 @@ func (g *Grid) Combination(n int) []string {
 	return names
 }
 
-// Silent are the combinations that nothing speaks of.
+// Silent lists the combinations that no row answers.
 func (g *Grid) Silent() [][]string {
 	var all [][]string
 	for i := range g.Cells {
@@ -197,10 +197,10 @@ func (g *Grid) Silent() [][]string {
 
 const noSource = "no source says"
 
-// Silent reports whether nothing speaks of the cell.
+// Silent reports whether no row answers the cell.
 func (v Validity) Silent() bool { return v.Reason == noSource }
 
-// Source is how a reason from the man page is cited.
+// Source returns the citation of the man page.
 func (g *Grid) Source() string {
 	return g.cite(g.Pages[:min(1, len(g.Pages))])
 }
@@ -221,7 +221,7 @@ func (g *Grid) Sources() string {
 	return strings.Join(all, "; ")
 }
 
-// cite names pages of one release.
+// cite names pages of a release.
 func (g *Grid) cite(pages []string) string {
 	release := g.Release
 	if len(pages) > 0 && g.StandIns[pages[0]] != "" {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Uses says what a type is for: the functions that return it or take it, and the members of that type.
+// Uses lists the functions that return or take a type, and the members of that type.
 type Uses struct {
 	Library  string   // the package of the functions
 	Returned []string // functions

@@ -69,7 +69,7 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 	return out
 }
 
-// foot gives a footnote to a cell that says more than the page.
+// foot adds a footnote to a cell that has more than the page's facts.
 func (t *postSendText) foot(v Validity) string {
 	text := v.Note
 	if v.Source != t.send.Source() {
