@@ -163,7 +163,7 @@ type measuredResolver struct {
 	errs    []error
 }
 
-// flags says that the table is one of send flags.
+// flags reports whether the table is one of send flags.
 func (x *measuredResolver) flags() bool { return len(x.of.Dims) == 3 }
 
 func (x *measuredResolver) errorf(format string, args ...any) {

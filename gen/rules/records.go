@@ -193,7 +193,7 @@ func (r *resolver) nestedName(path string) string {
 	return name
 }
 
-// like has the types that a row may give a member, and what they replace.
+// like returns the types that a row may give a member, and the types that they replace.
 var like = map[string]string{"GUID": "BE64", "MAC": "[6]uint8"}
 
 // memberType returns the Go type of a field, and a note about its values.

@@ -47,8 +47,8 @@ func (r *resolver) tables() {
 	}
 }
 
-// planTables resolves the tables of a package for a release. With an error it gives what there is without the rows
-// that the error names.
+// planTables resolves the tables of a package for a release. If rows are invalid, it returns an error that names them,
+// and the tables without these rows.
 func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	files, err := DefaultGridFiles()
 	if err != nil {

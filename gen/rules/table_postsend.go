@@ -81,7 +81,7 @@ func flagOpcodesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.Opcodes })
 }
 
-// flagHalf fills a table of send flags by what the page may limit them to: all are valid where it names no limit.
+// flagHalf fills a table of send flags from the limits in the page; without a limit, everything is valid.
 func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) []string) error {
 	for _, row := range f.rows {
 		if row.answer == Elsewhere || row.answer == Unspecified {

@@ -15,7 +15,7 @@ type Uses struct {
 	Held     []string // members: "QPInitAttr.QPType"
 }
 
-// holds begins what is noted of a member that is a number in C and has the values of an enumeration.
+// holds is the prefix of the note of an integer member with the values of an enumeration.
 const holds = "holds "
 
 // uses notes the uses of each record and enumeration of the plan.

@@ -123,7 +123,7 @@ func (t *postSendText) half(name string, v Validity, has func(operation []string
 	return ""
 }
 
-// listHalf writes the half of a flag's rule: "all", or what is valid and what is not without saying so twice.
+// listHalf formats half of a flag's rule: "all", or the valid or the invalid items, whichever list suffices.
 func listHalf(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	excluded := func(n string) bool { return strings.HasPrefix(n, "not ") }

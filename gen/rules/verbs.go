@@ -289,7 +289,7 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	return g, err
 }
 
-// bytes is a parameter that points to as many bytes as a row says.
+// bytes applies a row that gives the number of bytes that a parameter points to.
 func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbParam {
 	n, err := strconv.ParseInt(row.Columns[2], 10, 32)
 	if err != nil || n < 1 || v.Type.Name != "byte" || v.Type.Pointers != 1 {
