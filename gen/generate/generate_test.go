@@ -260,7 +260,7 @@ func TestMeasuredRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	_, err = FromModels(modelDir, dir, primaries...)
-	assert.ErrorContains(t, err, dir+": notes.txt: the name is no PROVIDER-KERNEL-TABLE.csv")
+	assert.ErrorContains(t, err, dir+": notes.txt: want a name PROVIDER-KERNEL-TABLE.csv")
 	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line does not say what was measured")
 }
 
