@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package headers embeds what was read from upstream headers and what is needed to read them: the lock, the recorded
-// models, the predefined macros of each target, small C library headers of our own, and what providers answered when
-// they were measured. No upstream header text is kept.
+// Package headers embeds the inputs of the generator: the lock, the recorded models, the predefined macros of each
+// target, a small C library of our own, and the measured answers of providers. It contains no upstream header text.
 package headers
 
 import (
@@ -17,10 +16,10 @@ import (
 //go:embed headers.lock models/*.json.gz macros/*.h shim measured
 var files embed.FS
 
-// Lock is the text of headers.lock.
+// Lock returns the text of headers.lock.
 func Lock() []byte { return must(files.ReadFile("headers.lock")) }
 
-// Primary is the release of a project that the lock calls primary: what generated/ is made from.
+// Primary returns the primary release of a project, the source of generated/.
 func Primary(project string) string {
 	for line := range strings.Lines(string(Lock())) {
 		words := strings.Fields(line)
@@ -31,16 +30,16 @@ func Primary(project string) string {
 	panic("headers.lock names no primary release of " + project) // gen/fetch refuses such a lock
 }
 
-// Shim is the include directory of our own C library headers.
+// Shim returns the include directory of our C library headers.
 func Shim() fs.FS { return must(fs.Sub(files, "shim")) }
 
-// Macros is the C text that defines what the C compiler predefines for a target (a GOARCH of Linux).
+// Macros returns the predefined macros of a C compiler for a target (a GOARCH of Linux).
 func Macros(target string) (string, error) {
 	b, err := files.ReadFile("macros/" + target + ".h")
 	return string(b), err
 }
 
-// Targets are the targets whose predefined macros are recorded, the default target amd64 first.
+// Targets lists the targets whose predefined macros are recorded, the default target amd64 first.
 func Targets() []string {
 	var all []string
 	for _, e := range must(files.ReadDir("macros")) {
@@ -52,7 +51,7 @@ func Targets() []string {
 	return all
 }
 
-// Model is the recorded model of a release, as JSON. It is named as its file: "65.0", "librpma-1.3.0".
+// Model returns the recorded model of a release as JSON, by its file name: "65.0", "librpma-1.3.0".
 func Model(file string) ([]byte, error) {
 	packed, err := files.Open("models/" + file + ".json.gz")
 	if err != nil {
@@ -66,7 +65,7 @@ func Model(file string) ([]byte, error) {
 	return io.ReadAll(text)
 }
 
-// Measured is the directory of what providers answered.
+// Measured returns the directory of measured answers.
 func Measured() fs.FS { return must(fs.Sub(files, "measured")) }
 
 func btoi(b bool) int {

@@ -61,7 +61,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// planned is a release with a table as its rows give it; rows about what the release lacks are left out.
+// planned returns a release with a table of the given rows; rows about declarations that the release lacks are
+// dropped.
 func planned(t *testing.T, r *model.Release, table string) Generation {
 	t.Helper()
 	g := Generation{Release: r, Go: API{}}

@@ -140,7 +140,7 @@ func TestNoStaleJudgement(t *testing.T) {
 	assert.Empty(t, j.Unused())
 }
 
-// TestRoles holds what the headers show about who allocates what against what the man pages say.
+// TestRoles compares the allocating side derived from the headers with the man pages.
 func TestRoles(t *testing.T) {
 	all, _ := recorded(t)
 	j, err := DefaultJudgements()

@@ -134,7 +134,7 @@ func TestParseLockErrors(t *testing.T) {
 	}
 }
 
-// The committed lock is what the program writes, and pins all that gen/project says is read.
+// The committed lock is in the format of Encode, and pins everything that gen/project lists.
 func TestCommittedLock(t *testing.T) {
 	data, err := os.ReadFile("../../headers/headers.lock")
 	require.NoError(t, err)

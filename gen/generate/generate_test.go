@@ -47,7 +47,7 @@ func fromModels(t *testing.T) *Result {
 
 var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, measuredDir, primaries...) })
 
-// headerCounts are what a header declares, the untagged records and enums apart from the tagged ones.
+// headerCounts holds the numbers of declarations of a header, with untagged records and enums counted separately.
 type headerCounts struct {
 	structs, untaggedStructs, unions, untaggedUnions, enums, untaggedEnums, enumerators, constants, extern, inline,
 	slots int
@@ -179,7 +179,7 @@ func TestInlineKinds(t *testing.T) {
 	}
 }
 
-// TestMissingIsAnError: a declaration that the printed source lacks stops the build, whatever the plan says.
+// TestMissingIsAnError: a declaration missing from the printed source is an error, whatever the plan has.
 func TestMissingIsAnError(t *testing.T) {
 	res := fromModels(t)
 	for what, cut := range map[string][3]string{
@@ -249,7 +249,7 @@ func TestModelsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "model of rdma-core 44.0; rename it to 44.0.json")
 }
 
-// TestMeasuredRefused: what is wrong in headers/measured stops generating, with the file's name.
+// TestMeasuredRefused: an invalid file in headers/measured is an error with the file name.
 func TestMeasuredRefused(t *testing.T) {
 	_, err := FromModels(modelDir, filepath.Join(t.TempDir(), "nowhere"), primaries...)
 	assert.ErrorIs(t, err, os.ErrNotExist)
@@ -260,11 +260,11 @@ func TestMeasuredRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	_, err = FromModels(modelDir, dir, primaries...)
-	assert.ErrorContains(t, err, dir+": notes.txt: the name is no PROVIDER-KERNEL-TABLE.csv")
+	assert.ErrorContains(t, err, dir+": notes.txt: want a name PROVIDER-KERNEL-TABLE.csv")
 	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line does not say what was measured")
 }
 
-// TestCheckPinned: a model that is missing would change what "since" says, and so would one too many.
+// TestCheckPinned: a missing or an extra model would change "since", and is an error.
 func TestCheckPinned(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
@@ -324,7 +324,7 @@ func TestWrite(t *testing.T) {
 	assert.Len(t, rest, 1, "nothing is left beside it")
 }
 
-// TestWriteIsWhole: a write that fails leaves what was there, and a swap that was cut off is mended by the next.
+// TestWriteIsWhole: a failed write keeps the previous files, and the next write repairs an interrupted swap.
 func TestWriteIsWhole(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "generated")
@@ -348,7 +348,7 @@ func TestWriteIsWhole(t *testing.T) {
 	assert.Len(t, rest, 1)
 }
 
-// TestWriteRollsBack: when the second rename fails, what was there is put back.
+// TestWriteRollsBack: if the second rename fails, the previous files are restored.
 func TestWriteRollsBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "generated")
 	old := emit.Files{"ibv/a.go": []byte("package ibv\n")}
@@ -369,7 +369,7 @@ func TestWriteRollsBack(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// TestUnsupportedTarget: a 64-bit Linux target without recorded layouts gives one error that says so.
+// TestUnsupportedTarget: a 64-bit Linux target without recorded layouts fails to compile with one explanatory error.
 func TestUnsupportedTarget(t *testing.T) {
 	res, err := fromC(map[string]string{"in.h": "struct t_a { int a; };\n"})
 	require.NoError(t, err)

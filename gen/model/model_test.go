@@ -56,7 +56,7 @@ func TestEncodeDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses shows that each check of a model can fail, and what it then says.
+// TestDecodeRefuses covers each check of a model and its error.
 func TestDecodeRefuses(t *testing.T) {
 	text, err := sample().Encode()
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// complaints has gcc check lines of C, and gives what it says of each line, by number from 0.
+// complaints compiles lines of C with gcc and returns its messages for each line, numbered from 0.
 func complaints(t *testing.T, lines []string) map[int]string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")

@@ -205,7 +205,7 @@ func TestConstantsOfOthers(t *testing.T) {
 	}
 }
 
-// TestMacrosRefused: what the C reader gives no value is computed as well, if it may be a constant.
+// TestMacrosRefused: macros without a value in the C reader are evaluated if they may be constants.
 func TestMacrosRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"#define T_X (int)1e10":               "macro T_X: 1e+10 does not fit an integer of 32 bits; write it with",

@@ -87,7 +87,7 @@ func TestTargets(t *testing.T) {
 	assert.ErrorContains(t, err, "only sizes and offsets may differ")
 }
 
-// TestInline shows what is read off each shape of inline function.
+// TestInline covers each shape of inline function.
 func TestInline(t *testing.T) {
 	r := read(t, `
 #include <errno.h>

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/internal/processors"
 )
 
-// TestRefused: what the C reader would overlook, or would take for something else, is refused at its line.
+// TestRefused: declarations that the C reader would ignore or misread are rejected with their line.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"enum e { A = 1 } __attribute__((packed));": "a.h:2: A: attribute " +
@@ -87,7 +87,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestWithoutMiddle: GCC's a ?: b, which the C reader cannot type, is no constant here, and spoils no other.
+// TestWithoutMiddle: GCC's a ?: b, which the C reader cannot type, is not a constant and does not affect other macros.
 func TestWithoutMiddle(t *testing.T) {
 	h := read(t, "#define X (1 ?: 2)\n#define FIVE 5\n", "amd64").Headers[0]
 	assert.Len(t, h.Macros, 2)

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// enums plans the typed enumerations, and the plain constants that untagged ones give.
+// enums plans the typed enumerations, and the plain constants of untagged ones.
 func (r *resolver) enums() {
 	for _, h := range r.headers {
 		for _, e := range h.Enums {
@@ -52,7 +52,7 @@ func (r *resolver) isFlags(key string, e model.Enum) bool {
 	return r.exceptions.find(NotFlags, key) == nil
 }
 
-// macros plans constants and second names.
+// macros plans constants and aliases.
 func (r *resolver) macros() {
 	for _, h := range r.headers {
 		for _, m := range h.Macros {
@@ -84,7 +84,7 @@ func (r *resolver) macros() {
 	}
 }
 
-// group adds a macro to those that a row makes one type of.
+// group adds a macro to a type that a row defines.
 func (r *resolver) group(row *Exception, one Const) {
 	i := slices.IndexFunc(r.plan.Enums, func(e Enum) bool { return e.Go == row.Argument })
 	if i < 0 {
@@ -99,7 +99,7 @@ func (r *resolver) group(row *Exception, one Const) {
 	r.plan.Enums[i].Names = append(r.plan.Enums[i].Names, one)
 }
 
-// alias plans a macro that stands for a tag or an enumerator.
+// alias plans a macro that aliases a tag or an enumerator.
 func (r *resolver) alias(m model.Macro, doc Doc) {
 	for _, kind := range []string{"struct ", "union ", "enum "} {
 		if of, ok := r.goOf[kind+m.Target]; ok && of.Import == "" {

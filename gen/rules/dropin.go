@@ -16,7 +16,7 @@ import (
 //go:embed dropin.txt
 var dropinText string
 
-// Dropin is a library of C that stands in for one of the project's, under its name.
+// Dropin is a C library that replaces one of the project's under its name.
 type Dropin struct {
 	SOName   string // "libibverbs.so.1"
 	Library  string // "libibverbs"
@@ -26,7 +26,7 @@ type Dropin struct {
 	Versions []model.Version // in an order in which each comes behind those that it inherits from
 }
 
-// DropinSymbol is what a Dropin exports under one name.
+// DropinSymbol is a name that a Dropin exports.
 type DropinSymbol struct {
 	Name    string
 	Func    *model.Func // nil for what has no prototype, which only answers that it is not there
@@ -38,7 +38,8 @@ type DropinSymbol struct {
 	Old     []string // versions of another layout of structures, which only programs linked long ago ask for
 }
 
-// Dropins are the libraries that stand in for those of a package: what any recorded release exports, they export.
+// Dropins returns the replacements for the libraries of a package. They export everything that any recorded release
+// exports.
 func Dropins(recorded []*model.Release, plans []*Plan) ([]*Dropin, error) {
 	written := rows.Read("gen/rules/dropin.txt", dropinText, rows.Form{Want: "NAME WHY", Least: 2, Words: true,
 		Key: []int{0}})
@@ -66,7 +67,7 @@ func Dropins(recorded []*model.Release, plans []*Plan) ([]*Dropin, error) {
 	return all, errors.Join(errs...)
 }
 
-// collect takes the symbols of all releases.
+// collect merges the symbols of all releases.
 func (d *Dropin) collect(recorded []*model.Release, project string) {
 	by := map[string]*DropinSymbol{}
 	taken := map[model.Symbol]bool{}              // by name and version
@@ -113,7 +114,7 @@ func (d *Dropin) collect(recorded []*model.Release, project string) {
 	slices.SortFunc(d.Symbols, func(a, b DropinSymbol) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// bind finds the prototypes of the symbols, and how the functions fail.
+// bind finds the prototypes and error conventions of the symbols.
 func (d *Dropin) bind(p *Plan, written *rows.File) {
 	for i := range d.Symbols {
 		s := &d.Symbols[i]
@@ -135,14 +136,14 @@ func (d *Dropin) bind(p *Plan, written *rows.File) {
 	}
 }
 
-// DropinSlots are places of functions in what a context is embedded in.
+// DropinSlots holds the offsets of functions in the structure that embeds a context.
 type DropinSlots struct {
 	Source   string
 	Context  int64   // where the context is
 	Pointers []int64 // the places of functions whose result is a pointer
 }
 
-// ContextSlots finds the slots of contexts. Where a slot lies is the same for every target.
+// ContextSlots finds the slots of contexts. A slot has the same offset on every target.
 func ContextSlots(r *model.Release) (*DropinSlots, error) {
 	records := map[string]*model.Record{}
 	for _, h := range r.Headers {

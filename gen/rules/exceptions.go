@@ -15,7 +15,7 @@ import (
 //go:embed exceptions.txt
 var exceptionsText string
 
-// Action is what an exception does.
+// Action is the effect of an exception.
 type Action string
 
 const (
@@ -53,15 +53,15 @@ func exceptionOf(row *rows.Row) *Exception {
 	return &Exception{C: c[0], Action: Action(c[1]), Argument: c[2], Why: c[3], At: row.At}
 }
 
-// Exceptions is the table of all deviations. A row that no longer fires is an error.
+// Exceptions holds all deviations. A row that no longer fires is an error.
 type Exceptions struct{ *rows.File }
 
-// DefaultExceptions are the rows of exceptions.txt.
+// DefaultExceptions returns the rows of exceptions.txt.
 func DefaultExceptions() (*Exceptions, error) {
 	return ParseExceptions("gen/rules/exceptions.txt", exceptionsText)
 }
 
-// ParseExceptions reads rows of the form: C name | action | argument | why.
+// ParseExceptions parses rows of the form: C name | action | argument | why.
 func ParseExceptions(name, text string) (*Exceptions, error) {
 	f := rows.Read(name, text, rows.Form{Want: "C name | action | argument | why", Least: 4, Most: 4, Key: []int{1, 0}})
 	for _, row := range f.Rows {
@@ -90,12 +90,12 @@ func isValue(argument string) bool {
 	return token.IsExported(name) && token.IsIdentifier(name) && err == nil
 }
 
-// find gives the exception for a C name and marks it as used, or nil.
+// find returns the exception for a C name and marks it as used, or nil.
 func (x *Exceptions) find(action Action, c string) *Exception {
 	return exceptionOf(x.Find(string(action), c))
 }
 
-// group gives the row whose macros a macro is one of, and marks it as used, or nil.
+// group returns the row for a group of macros that includes this one and marks it as used, or nil.
 func (x *Exceptions) group(macro string) *Exception {
 	for _, row := range x.Rows {
 		e := exceptionOf(row)

@@ -19,7 +19,7 @@ type GoType struct {
 	Dims     []int64
 }
 
-// String is the Go spelling: "[2]Ptr[SGE]".
+// String returns the Go spelling: "[2]Ptr[SGE]".
 func (t GoType) String() string {
 	var b strings.Builder
 	for _, n := range t.Dims {
@@ -33,7 +33,7 @@ func (t GoType) String() string {
 	return b.String()
 }
 
-// scalars are the Go types of C's, as 64-bit Linux has them.
+// scalars maps C types to Go types on 64-bit Linux.
 var scalars = map[string]string{
 	"_Bool": "bool", "char": "byte", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
 	"unsigned short": "uint16",
@@ -87,7 +87,7 @@ func (r *resolver) isFuncType(name string) bool {
 	return slices.ContainsFunc(r.plan.FuncTypes, func(t FuncType) bool { return t.C == name })
 }
 
-// storage is an array of unsigned integers with the given size and alignment.
+// storage returns an array of unsigned integers with the given size and alignment.
 func storage(size, align int64) (GoType, error) {
 	name, ok := map[int64]string{1: "byte", 2: "uint16", 4: "uint32", 8: "uint64"}[align]
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// importTypes takes over the types of the packages that this one imports.
+// importTypes adds the types of imported packages.
 func (r *resolver) importTypes(earlier []*Plan) error {
 	r.enumOf = map[string]model.Enum{}
 	for _, name := range r.pkg.Imports {
@@ -46,8 +46,7 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 	return nil
 }
 
-// chooseHeaders picks the package's own headers, and of the support headers those types that it needs and no package
-// before it has.
+// chooseHeaders selects the package's own headers, and the support types that it needs and no earlier package has.
 func (r *resolver) chooseHeaders() {
 	var support []*model.Header
 	needed := map[string]bool{}
@@ -94,7 +93,7 @@ func (r *resolver) chooseHeaders() {
 	}
 }
 
-// need notes the types that a record refers to.
+// need records the types that a record refers to.
 func need(rec *model.Record, needed map[string]bool) {
 	for i := range rec.Fields {
 		f := &rec.Fields[i]
@@ -126,7 +125,7 @@ func needType(spelled string, needed map[string]bool) {
 	}
 }
 
-// CheckUnread refuses an upstream header that no package is made of and no row excepts.
+// CheckUnread rejects an upstream header that no package uses and no row excepts.
 func CheckUnread(in Input, x *Exceptions) (excepted []Exception, err error) {
 	var missing []string
 	for _, name := range in.Release.Unread {

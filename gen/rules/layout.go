@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// variant lays a record out as a Go struct for one target: every byte that C leaves unused is written as padding,
-// unions are storage, and what Go cannot place is bytes.
+// variant lays out a record as a Go struct for one target: padding is explicit, unions are storage, and members that Go
+// cannot place are bytes.
 func (r *resolver) variant(rec *model.Record, path, target string) (*Variant, []Access, error) {
 	v := &Variant{Targets: []string{target}, Size: rec.Size.On(target), Align: rec.Align.On(target)}
 	b := builder{r: r, path: path, target: target, v: v}
@@ -55,7 +55,7 @@ func (b *builder) whole(name string) error {
 	return nil
 }
 
-// pad fills up to an offset.
+// pad adds padding up to an offset.
 func (b *builder) pad(to int64) {
 	if to > b.end {
 		b.v.Members = append(b.v.Members,
@@ -76,7 +76,7 @@ func (b *builder) add(m Member, align int64) error {
 	return nil
 }
 
-// fields adds the members of a structure that starts at base; those of an unnamed structure stand among them.
+// fields adds the members of a structure that starts at base; members of an unnamed structure are included.
 func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	for i := range rec.Fields {
 		f := &rec.Fields[i]
@@ -129,8 +129,8 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	return nil
 }
 
-// bits adds a bitfield of a structure that starts at base: accessors, and bytes that it shares with the bitfields
-// beside it.
+// bits adds a bitfield of a structure that starts at base: accessors, and the bytes that it shares with adjacent
+// bitfields.
 func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, base int64) error {
 	first := 8*base + f.Bits.First.On(b.target)
 	start, end := first/8, (first+f.Bits.Width+7)/8
@@ -148,7 +148,7 @@ func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, ba
 	return b.bitfield(f, name, t, notes, b.run.Go, first-8*b.run.Offset)
 }
 
-// bitfield adds the accessors of a bitfield, which begins so many bits behind the start of the storage.
+// bitfield adds the accessors of a bitfield, at an offset in bits from the start of the storage.
 func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string, storage string, first int64) error {
 	if strings.HasPrefix(t.Name, "BE") || t.Name == "uintptr" {
 		return fmt.Errorf("%s: a bitfield of type %s, for which there is no rule", f.Name, f.Type)
@@ -158,8 +158,7 @@ func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string
 	return nil
 }
 
-// trails reports whether an array has no elements of its own: a flexible one, or one of length 0, as it was written
-// before.
+// trails reports whether an array has no elements: a flexible array, or one of length 0 in older headers.
 func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 
 // unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
@@ -218,7 +217,7 @@ func (b *builder) arms(u *model.Record, path, storage string, delta, base int64)
 	return nil
 }
 
-// checkAlign refuses a structure that Go would align differently.
+// checkAlign rejects a structure that Go would align differently.
 func (b *builder) checkAlign(rec *model.Record) error {
 	if got := max(b.align, 1); got != b.v.Align && len(rec.Fields) > 0 {
 		return b.raiseAlign(got)
@@ -226,7 +225,7 @@ func (b *builder) checkAlign(rec *model.Record) error {
 	return nil
 }
 
-// raiseAlign gives a structure the alignment that an aligned attribute asks for, by a first member without size.
+// raiseAlign applies an aligned attribute to a structure, by a first member without size.
 func (b *builder) raiseAlign(from int64) error {
 	t, err := storage(0, b.v.Align)
 	if err != nil || from > b.v.Align {
@@ -236,7 +235,7 @@ func (b *builder) raiseAlign(from int64) error {
 	return nil
 }
 
-// alignOf is the alignment that a member's Go type has on 64-bit Linux.
+// alignOf returns the alignment of a member's Go type on 64-bit Linux.
 func (r *resolver) alignOf(f *model.Field, target string) int64 {
 	if f.Func != nil {
 		return 8

@@ -16,8 +16,7 @@ import (
 // measuredType is the Go name of the list of providers and kernels.
 const measuredType = "Measurement"
 
-// measuredTables are the documented tables that providers are measured against, with the table of answers that they
-// are held against.
+// measuredTables lists the documented tables that providers are measured against, with their tables of answers.
 var measuredTables = []struct{ table, answers, name, fn, result, question, posted string }{
 	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult",
 		"What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
@@ -42,8 +41,8 @@ func isMeasured(table string) bool {
 	return false
 }
 
-// MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees
-// with what is documented, a row has to say why; a row without a disagreement is an error.
+// MeasuredGrids returns the measured tables for the documented ones among grids. A cell that differs from the
+// documentation needs a row with the reason; a row without a difference is an error.
 func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) ([]*Grid, error) {
 	if len(all) == 0 && len(rows) == 0 {
 		return nil, nil
@@ -135,12 +134,12 @@ func compareKernels(a, b string) int {
 	return slices.Compare(parts(a), parts(b))
 }
 
-// measuredGo is the Go name of a provider on a kernel.
+// measuredGo returns the Go name of a provider on a kernel.
 func measuredGo(m *model.Measured) string {
 	return "Measured" + strings.ToUpper(m.Provider) + "_" + strings.ReplaceAll(m.Kernel, ".", "_")
 }
 
-// measuredNames are the exported names that measured tables add.
+// measuredNames returns the exported names that measured tables add.
 func measuredNames(all []*model.Measured) []string {
 	names := []string{measuredType}
 	for _, t := range measuredTables {
@@ -164,14 +163,14 @@ type measuredResolver struct {
 	errs    []error
 }
 
-// flags says that the table is one of send flags.
+// flags reports whether the table is one of send flags.
 func (x *measuredResolver) flags() bool { return len(x.of.Dims) == 3 }
 
 func (x *measuredResolver) errorf(format string, args ...any) {
 	x.errs = append(x.errs, fmt.Errorf(format, args...))
 }
 
-// take puts a row to its cells.
+// take assigns a row to its cells.
 func (x *measuredResolver) take(row *Disagreement) {
 	if len(row.Cells) != len(x.g.Dims) {
 		x.errorf("%s: %s: %d columns of names, want %d", row.At, row.Table, len(row.Cells), len(x.g.Dims))
@@ -216,7 +215,7 @@ func (x *measuredResolver) fill() {
 	x.g.Cited = strings.Join(sources, "; ")
 }
 
-// cell answers one cell, and holds it against what is documented.
+// cell answers one cell and compares it with the documentation.
 func (x *measuredResolver) cell(c *Cell, name string, of []string, source string, o *outcome, documented Validity) {
 	key := strings.Join(append([]string{name}, of...), " × ")
 	row := x.rows[key]
@@ -262,14 +261,14 @@ func text(s string) Value {
 	return Value{s}
 }
 
-// outcome is what came of an operation.
+// outcome is the outcome of a measured operation.
 type outcome struct {
 	works                   bool
 	itself                  bool // of a send flag: the operation fails without it, too
 	refused, status, reason string
 }
 
-// outcomes are those of a provider on a kernel, by cell of the documented table.
+// outcomes returns the outcomes of a provider on a kernel, by cell of the documented table.
 func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 	all := map[string]*outcome{}
 	key := func(names ...string) string { return strings.Join(names, " × ") }
@@ -300,7 +299,8 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 				all[key(qpt, opcode, "IBV_SEND_"+flag)] = o
 				continue
 			}
-			// The signaled row comes after the one without flags, and tells more; it does not hide a failure of that.
+			// The signaled row follows the one without flags and has more details. It does not hide a failure of the
+			// first.
 			if cell := key(qpt, opcode); all[cell] == nil || all[cell].works || !o.works {
 				all[cell] = o
 			}
@@ -317,7 +317,7 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 	return all
 }
 
-// cameOf reads a row; nil for a queue pair that was created, which says nothing about what it takes.
+// cameOf parses a row; nil for a created queue pair, which does not show which operations it accepts.
 func cameOf(m *model.Measured, row []string) *outcome {
 	create, post, status, flags := m.At(row, "create"), m.At(row, "post"), m.At(row, "wc_status"), m.At(row, "flags")
 	data, state := m.At(row, "data"), m.At(row, "qp_state")

@@ -14,7 +14,7 @@ var disagreementRows string
 
 const disagreementsFile = "gen/rules/measured.txt"
 
-// Disagreement is a row of gen/rules/measured.txt: why what was measured is not what is documented.
+// Disagreement is a row of gen/rules/measured.txt: the reason why a measured answer differs from the documentation.
 type Disagreement struct {
 	Table     string
 	Cells     [][]string // measurements, queue pair types, opcodes, and send flags where the table has them
@@ -29,7 +29,8 @@ func DefaultDisagreements() ([]*Disagreement, error) {
 	return ParseDisagreements(disagreementsFile, disagreementRows)
 }
 
-// ParseDisagreements reads rows; the form stands at the top of gen/rules/measured.txt. What they name is checked later.
+// ParseDisagreements parses rows in the format described in gen/rules/measured.txt. The names in them are checked
+// later.
 func ParseDisagreements(name, text string) ([]*Disagreement, error) {
 	f := rows.Read(name, text, rows.Form{
 		Want: "table | measurements | queue pair types | opcodes | works or fails | label; " +

@@ -17,7 +17,7 @@ var initialismsText string
 var initialisms = rows.Read("gen/rules/initialisms.txt", initialismsText,
 	rows.Form{Want: "word or word=Spelling", Least: 1, Most: 2, Each: true, Key: []int{0}})
 
-// spelled is how a Go name writes a word, if a row says so.
+// spelled returns a row's Go spelling of a word.
 func spelled(word string) (string, bool) {
 	row := initialisms.Lookup(word)
 	switch {
@@ -40,10 +40,10 @@ func (p Package) strip(c string) string {
 	return c
 }
 
-// TypeName is the Go name of a type: ibv_send_wr → SendWR.
+// TypeName returns the Go name of a type: ibv_send_wr → SendWR.
 func (p Package) TypeName(tag string) string { return camel(p.strip(tag)) }
 
-// ConstName is the Go name of a constant, which keeps its C spelling: IBV_WR_SEND → WR_SEND.
+// ConstName returns the Go name of a constant, which keeps its C spelling: IBV_WR_SEND → WR_SEND.
 func (p Package) ConstName(name string) string {
 	name = p.strip(name)
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
@@ -55,10 +55,10 @@ func (p Package) ConstName(name string) string {
 	return name
 }
 
-// FieldName is the Go name of a member: num_sge → NumSGE.
+// FieldName returns the Go name of a member: num_sge → NumSGE.
 func FieldName(c string) string { return camel(strings.TrimLeft(c, "_")) }
 
-// camel turns snake_case into Go's form. It always gives an exported Go identifier.
+// camel converts snake_case to an exported Go identifier.
 func camel(c string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(c, "_") {

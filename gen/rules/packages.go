@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rules decides what a model becomes in Go: names, types, exceptions, since when something exists, and what
-// must not be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
+// Package rules plans the Go form of a model: names, types, exceptions, and the release that introduced each
+// declaration. It reads models and returns plans, which gen/emit prints without further decisions.
 package rules
 
 import (
@@ -20,8 +20,8 @@ type Package struct {
 	Verbs    *Verbs   // the package of its functions; nil for none
 }
 
-// Packages are the generated packages. A header that a project of gen/project installs and that stands nowhere
-// here is refused when another header of that project includes it.
+// Packages lists the generated packages. A header of a project in gen/project that is not listed here is rejected when
+// another header of that project includes it.
 var Packages = []Package{
 	{
 		Name:     "ibv",
@@ -88,7 +88,7 @@ var Packages = []Package{
 	},
 }
 
-// Project is the project that the package's headers are of.
+// Project returns the project of the package's headers.
 func (p Package) Project() string {
 	if len(p.Headers) > 0 {
 		if of := project.Of(p.Headers[0]); of != nil {
@@ -98,12 +98,12 @@ func (p Package) Project() string {
 	return ""
 }
 
-// Calling are the packages whose functions another package calls in a library; the kernel has none.
+// Calling lists the packages that have a package of functions; the kernel has none.
 func Calling() []Package {
 	return slices.DeleteFunc(slices.Clone(Packages), func(p Package) bool { return p.Verbs == nil })
 }
 
-// PublicHeaders are all the headers of a project that are read, each once.
+// PublicHeaders returns the headers of a project that are read, without duplicates.
 func PublicHeaders(project string) []string {
 	var all []string
 	for _, p := range Packages {

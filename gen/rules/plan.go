@@ -27,7 +27,7 @@ type Plan struct {
 	Consts  []Const
 	Aliases []Alias
 	Funcs   []Func
-	// FuncTypes are the types of functions that parameters point to; Go has their addresses.
+	// FuncTypes are the function types that parameters point to; Go has types for their addresses.
 	FuncTypes []FuncType
 	Grids     []*Grid           // the tables, and those of what was measured behind them
 	Parts     []*Grid           // the tables that are printed as parts of others alone
@@ -38,16 +38,16 @@ type Plan struct {
 	sized     map[string]map[int64]goName // tag of an enumeration → size of a member that holds it → Go type
 }
 
-// Source is the release that the package is made from: "librpma 1.3.0".
+// Source returns the release that the package is made from: "librpma 1.3.0".
 func (p *Plan) Source() string { return p.Project + " " + p.Release }
 
-// Doc is what the comment of every declaration says.
+// Doc holds the facts in the comment of a declaration.
 type Doc struct {
 	C      string // "struct ibv_wc"
 	Header string // "verbs.h"
 	Man    string // "ibv_poll_cq(3)", or ""
 	Since  string // "65.0", or "44.0 or earlier"
-	// Project is the one whose releases Since is about: "rdma-core".
+	// Project is the project of the releases in Since: "rdma-core".
 	Project string
 }
 
@@ -62,8 +62,8 @@ type Enum struct {
 	Flags  bool
 	Errors bool // each value is an error
 	Names  []Const
-	// An enumeration that members of several sizes hold has a type for each size. The first declares the constants,
-	// which are Untyped; the others are Of it, and print those that are Shown.
+	// An enumeration in members of several sizes has a type for each size. The first type declares the constants, which
+	// are Untyped; the others refer to it with Of, and print the names in Shown.
 	Untyped bool
 	Of      string
 	Shown   []Const
@@ -81,7 +81,7 @@ type Const struct {
 	AliasOf string // Go name of the constant that it repeats
 }
 
-// Alias is a second name that a macro gives a type.
+// Alias is an alias that a macro gives a type.
 type Alias struct {
 	Doc Doc
 	C   string
@@ -104,33 +104,33 @@ type Func struct {
 	Inline    *model.Inline
 }
 
-// Input is a model and where it was read from, for messages.
+// Input is a model and its file, for messages.
 type Input struct {
 	Release *model.Release
 	Path    string
 	Text    []byte // the JSON, to find lines in
-	// Measured is what providers answered: tables of their own beside what is documented.
+	// Measured holds the measured answers of providers.
 	Measured []*model.Measured
 	// Recorded are the models of all projects. "Since" is computed from those of Release's project.
 	Recorded Recorded
 }
 
-// Recorded are models, those of a project by release in ascending order.
+// Recorded holds models, those of a project in ascending order of releases.
 type Recorded []*model.Release
 
-// Of are those of a project.
+// Of returns the models of a project.
 func (all Recorded) Of(project string) Recorded {
 	return slices.DeleteFunc(slices.Clone(all), func(r *model.Release) bool { return r.Project != project })
 }
 
-// Find gives the releases of that number, or whose files are named so: "1.3.0", "librpma-1.3.0".
+// Find returns the releases with a version or file name: "1.3.0", "librpma-1.3.0".
 func (all Recorded) Find(name string) Recorded {
 	return slices.DeleteFunc(slices.Clone(all), func(r *model.Release) bool {
 		return r.Name != name && FileOf(r) != name
 	})
 }
 
-// FileOf is what the files of a release are named after.
+// FileOf returns the base of the file names of a release.
 func FileOf(r *model.Release) string {
 	if p := project.Named(r.Project); p != nil {
 		return p.File(r.Name)
@@ -144,7 +144,7 @@ const Module = "github.com/goverbs/goverbs"
 // goName is a Go type, in the package itself or in one that it imports.
 type goName struct{ Import, Name string }
 
-// Resolve takes every decision for a package. The plans of the packages that it imports are among earlier.
+// Resolve plans a package. The plans of imported packages are among earlier.
 func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
@@ -214,7 +214,7 @@ func (r *resolver) fail(c, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s: %s", r.in.Where(c), c, fmt.Sprintf(format, args...)))
 }
 
-// claim takes a Go identifier of the package for a C name.
+// claim reserves a Go identifier of the package for a C name.
 func (r *resolver) claim(goName, c string) {
 	if owner, taken := r.owners[goName]; taken {
 		r.fail(c, "its Go name %s is taken by %s; add a name row to gen/rules/exceptions.txt", goName, owner)
@@ -223,7 +223,7 @@ func (r *resolver) claim(goName, c string) {
 	r.owners[goName] = c
 }
 
-// skipped reports whether a row says not to emit a declaration, and notes it.
+// skipped reports whether a row excludes a declaration, and records it.
 func (r *resolver) skipped(c string) bool {
 	e := r.exceptions.find(Skip, c)
 	if e != nil {
@@ -236,7 +236,7 @@ func (r *resolver) doc(c string, h *model.Header, man, since string) Doc {
 	return Doc{C: c, Header: path.Base(h.Name), Man: manual(man), Since: since, Project: r.in.Release.Project}
 }
 
-// manual writes a page the way people cite it: ibv_poll_cq.3 → ibv_poll_cq(3).
+// manual formats a page for citation: ibv_poll_cq.3 → ibv_poll_cq(3).
 func manual(page string) string {
 	if ext := path.Ext(page); len(ext) > 1 {
 		return page[:len(page)-len(ext)] + "(" + ext[1:] + ")"
@@ -244,7 +244,7 @@ func manual(page string) string {
 	return page
 }
 
-// own notes the Go name of a type of this package.
+// own records the Go name of a type of this package.
 func (r *resolver) own(c, name string) {
 	r.goOf[c] = goName{Name: name}
 	r.plan.types[c] = name

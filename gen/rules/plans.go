@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Plans plans the given packages from models, one of each project. unread are upstream headers that no package is made
-// of.
+// Plans plans the given packages from models, one of each project. unread lists upstream headers that no package uses.
 func Plans(inputs []Input, packages []Package, exceptions *Exceptions) (plans []*Plan, unread []Exception, err error) {
 	of := map[string]Input{}
 	for _, in := range inputs {
@@ -35,7 +34,7 @@ func Plans(inputs []Input, packages []Package, exceptions *Exceptions) (plans []
 	return plans, unread, Finish(exceptions)
 }
 
-// Tables are the tables of what is valid that plans have: all, or those of the given names.
+// Tables returns the validity tables of plans: all, or those of the given names.
 func Tables(plans []*Plan, names ...string) ([]*Grid, error) {
 	var chosen []*Grid
 	var have []string

@@ -24,7 +24,7 @@ type Record struct {
 	Paths    []Path // of a tagged record: everything that C can name in it
 }
 
-// Variant is how a record looks on some targets.
+// Variant is the layout of a record on some targets.
 type Variant struct {
 	Targets []string
 	Size    int64
@@ -32,7 +32,7 @@ type Variant struct {
 	Members []Member
 }
 
-// Bytes is how large the record is: "120", or "120 (arm64: 128)".
+// Bytes returns the size of the record: "120", or "120 (arm64: 128)".
 func (r Record) Bytes() string {
 	size := model.Same(r.Layouts[0].Size)
 	for _, v := range r.Layouts {
@@ -51,7 +51,7 @@ type Member struct {
 	Notes  []string // what the comment says
 }
 
-// AccessKind tells why a C member is reached through a method.
+// AccessKind is the reason why a C member needs a method.
 type AccessKind int
 
 const (
@@ -61,7 +61,7 @@ const (
 	Bits                        // bitfield
 )
 
-// Access is a method that gives a C member which is no Go field.
+// Access is a method for a C member that is not a Go field.
 type Access struct {
 	C       string
 	Kind    AccessKind
@@ -73,7 +73,7 @@ type Access struct {
 	Notes   []string
 }
 
-// Path is a member that C can name, and the Go expression for its address, where p points to the record.
+// Path is a member that C can name, with the Go expression of its address, where p points to the record.
 type Path struct {
 	C    string // "wr.rdma.rkey"
 	Expr string // "&p.WR.RDMA().RKey"
@@ -95,7 +95,7 @@ func (r *resolver) records() {
 	}
 }
 
-// record plans one type and the types defined in place inside it, which follow it.
+// record plans a type and the types defined in place inside it, which follow it.
 func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Record {
 	out := Record{Doc: doc, Kind: rec.Kind, Path: path, Go: goName}
 	at := len(r.plan.Records)
@@ -136,7 +136,7 @@ func sameText(a, b Variant) bool {
 	})
 }
 
-// checkNames refuses two members of a record with one Go name.
+// checkNames rejects two members of a record with the same Go name.
 func (r *resolver) checkNames(path string, rec Record) {
 	seen := map[string]bool{}
 	for _, m := range rec.Variants[0].Members {
@@ -180,7 +180,7 @@ func (r *resolver) nested(rec *model.Record, path string, doc Doc) {
 	}
 }
 
-// nestedName is the Go name of a type defined in place: that of a row, or the names along the way.
+// nestedName returns the Go name of a type defined in place: from a row, or from the names of the enclosing members.
 func (r *resolver) nestedName(path string) string {
 	if e := r.exceptions.find(Name, path); e != nil {
 		return e.Argument
@@ -193,10 +193,10 @@ func (r *resolver) nestedName(path string) string {
 	return name
 }
 
-// like has the types that a row may give a member, and what they replace.
+// like returns the types that a row may give a member, and the types that they replace.
 var like = map[string]string{"GUID": "BE64", "MAC": "[6]uint8"}
 
-// memberType is the Go type of a field, and the note that says what it holds.
+// memberType returns the Go type of a field, and a note about its values.
 func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, error) {
 	var notes []string
 	if since := r.since.of(path); since != r.sinceRecord(path) {
@@ -269,7 +269,7 @@ func (r *resolver) plainNotes(path string) ([]string, error) {
 	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}, nil
 }
 
-// sinceRecord tells since when the tagged record of a path exists.
+// sinceRecord returns the release that introduced the tagged record of a path.
 func (r *resolver) sinceRecord(path string) string {
 	tag, _, _ := strings.Cut(path, ".")
 	return or(r.since.of("struct "+tag), r.since.of("union "+tag))

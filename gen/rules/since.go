@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// history tells since which recorded release something exists.
+// history finds the recorded release that introduced a name.
 type history struct {
 	releases []string
 	have     []map[string]bool
@@ -30,8 +30,7 @@ func newHistory(recorded Recorded) history {
 	return h
 }
 
-// of gives the first of the releases without a gap that have the name. The earliest one recorded can say no more than
-// "or earlier".
+// of returns the first of the consecutive releases that have the name. For the earliest one it returns "or earlier".
 func (h history) of(name string) string {
 	since := ""
 	for i := len(h.releases) - 1; i >= 0 && h.have[i][name]; i-- {

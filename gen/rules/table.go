@@ -9,11 +9,11 @@ import (
 
 // # Grids
 //
-// A grid is a table of what is valid, or of what follows from what: a question, one or more dimensions, and a cell
+// A grid is a table of validity, or of causes and effects: a question, one or more dimensions, and a cell
 // for every combination of their items. Every file of gen/rules/tables is one grid; gen/emit prints it as a Go file
 // table_<name>.go with a lookup that does not allocate, and as text, JSON and HTML. A new table is a new file there
 // and nothing else, unless a man page is read for it: then a function of gridBases gives the cells that the page
-// states. (A package says in packages.go that it has grids.)
+// states. (packages.go lists the packages that have grids.)
 //
 // A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
 //
@@ -22,7 +22,7 @@ import (
 //	@ first    SRQPost                               the lookup of a table without the last dimension: see First
 //	@ question What may …?                           one line for people
 //	@ page     ibv_modify_qp.3                       man pages, separated by commas
-//	@ func     SRQPost | says whether …              Go name of the lookup | its comment after the name
+//	@ func     SRQPost | reports whether …            Go name of the lookup | its comment after the name
 //	@ result   SRQRule | is …                        Go name of what it returns, if it has values | its comment
 //	                                                 (without values it returns Validity)
 //	@ dim      qpt | queue pair type | enum ibv_qp_type | without IBV_QPT_DRIVER
@@ -52,9 +52,9 @@ import (
 //	agrees                  keeps the page's answer and values, and gives the values that the page lacks;
 //	                        what it repeats must be equal
 //	disputed yes, …         another source answers so, or has these values; both are kept
-//	reading                 keeps everything and says how the page was read
+//	reading                 keeps everything and notes how the page was read
 //
-// Values: names separated by commas; none for an empty mask or list; an empty column says nothing. A cell that is yes
+// Values: names separated by commas; none for an empty mask or list; an empty column states nothing. A cell that is yes
 // or needs a capability must have every value in the end. Errors: an unknown name, a cell stated twice, a row or
 // label or correction without effect; all with file and line.
 type Grid struct {
@@ -87,7 +87,7 @@ type Grid struct {
 	shown  map[*Cell]bool   // of a part: cells that a table shows
 }
 
-// Lookup is a further function of a grid.
+// Lookup is an additional function of a grid.
 type Lookup struct {
 	Func, Doc string
 	Dim       int
@@ -113,7 +113,7 @@ type GridType struct {
 // GridItem is a constant of a GridType.
 type GridItem struct{ Go, Prints, Doc string }
 
-// ValueDef is what cells tell beside the answer.
+// ValueDef is a value of the cells, in addition to the answer.
 type ValueDef struct {
 	Go, Doc string
 	Kind    ValueKind
@@ -157,7 +157,7 @@ func (g *Grid) Size() int {
 	return n
 }
 
-// At is the cell of a combination, or nil.
+// At returns the cell of a combination, or nil.
 func (g *Grid) At(names ...string) *Cell {
 	n := 0
 	for i, d := range g.Dims {
@@ -184,7 +184,7 @@ func (g *Grid) Combination(n int) []string {
 	return names
 }
 
-// Silent are the combinations that nothing speaks of.
+// Silent lists the combinations that no row answers.
 func (g *Grid) Silent() [][]string {
 	var all [][]string
 	for i := range g.Cells {
@@ -197,10 +197,10 @@ func (g *Grid) Silent() [][]string {
 
 const noSource = "no source says"
 
-// Silent reports whether nothing speaks of the cell.
+// Silent reports whether no row answers the cell.
 func (v Validity) Silent() bool { return v.Reason == noSource }
 
-// Source is how a reason from the man page is cited.
+// Source returns the citation of the man page.
 func (g *Grid) Source() string {
 	return g.cite(g.Pages[:min(1, len(g.Pages))])
 }
@@ -221,7 +221,7 @@ func (g *Grid) Sources() string {
 	return strings.Join(all, "; ")
 }
 
-// cite names pages of one release.
+// cite names pages of a release.
 func (g *Grid) cite(pages []string) string {
 	release := g.Release
 	if len(pages) > 0 && g.StandIns[pages[0]] != "" {

@@ -17,7 +17,7 @@ type FlagCheck struct {
 	always string // the name of that value
 }
 
-// flagChecks refuses a FlagCheck that could not be printed.
+// flagChecks rejects a FlagCheck that could not be printed.
 func flagChecks(grids []*Grid) error {
 	var errs []error
 	for _, g := range grids {
@@ -46,5 +46,5 @@ func flagChecks(grids []*Grid) error {
 	return errors.Join(errs...)
 }
 
-// AlwaysValue is the Go name of the value of Always.
+// AlwaysValue returns the Go name of the value of Always.
 func (c FlagCheck) AlwaysValue() string { return c.always }

@@ -48,7 +48,7 @@ type gridReading struct {
 	row      *rows.Row // fires where the page has the word
 }
 
-// StatementKind tells what a row does to its cells.
+// StatementKind is the effect of a row on its cells.
 type StatementKind string
 
 const (
@@ -94,7 +94,7 @@ type gridParser struct {
 
 func (p *gridParser) errorf(format string, args ...any) { p.Fail(p.row.At, format, args...) }
 
-// ParseGrid reads one file; what it names is checked later, against a release.
+// ParseGrid parses one file. The names in it are checked later, against a release.
 func ParseGrid(name, text string) (*GridFile, error) {
 	p := &gridParser{File: rows.Read(name, text, gridForm), f: &GridFile{}}
 	p.f.Name = strings.TrimSuffix(path.Base(name), ".txt")

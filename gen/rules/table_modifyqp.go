@@ -57,7 +57,7 @@ func (g *Grid) value(name string) int {
 	panic("table " + g.Name + " has no value " + name)
 }
 
-// word corrects a word of the page, and says why.
+// word corrects a word of the page and returns the reason.
 func (f *GridFile) word(w string) (corrected, note string) {
 	for _, r := range f.readings {
 		if r.word == w {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// tables resolves the tables of the package, and takes their Go names.
+// tables resolves the tables of the package and claims their Go names.
 func (r *resolver) tables() {
 	all, err := planTables(r.in.Release, r.pkg)
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *resolver) tables() {
 	}
 }
 
-// planTables resolves the tables of a package for a release. With an error it gives what there is without the rows
-// that the error names.
+// planTables resolves the tables of a package for a release. If rows are invalid, it returns an error that names them,
+// and the tables without these rows.
 func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	files, err := DefaultGridFiles()
 	if err != nil {
@@ -87,7 +87,7 @@ func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	return all, unplanned
 }
 
-// unplannedError tells that a table could not be made of what a release says.
+// unplannedError means that a table cannot be made for a release.
 type unplannedError struct {
 	table string
 	error
@@ -106,7 +106,7 @@ func whyUnplanned(err error, by map[string]error) {
 	}
 }
 
-// tableNames are the exported names of all tables: no header may take one.
+// tableNames returns the exported names of all tables, which headers may not use.
 var tableNames = sync.OnceValue(func() []string {
 	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability",
 		"Validity"}
@@ -117,7 +117,7 @@ var tableNames = sync.OnceValue(func() []string {
 	return all
 })
 
-// goNames are the exported names that the table adds to its package.
+// goNames returns the exported names that the table adds to its package.
 func (g *Grid) goNames() []string {
 	if g.Part != nil {
 		return nil

@@ -47,7 +47,7 @@ func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return nil
 }
 
-// flagRule is what the page of ibv_post_send says about a send flag, or nil.
+// flagRule returns the rule of the page of ibv_post_send for a send flag, or nil.
 func flagRule(r *model.Release, name string) *model.Flag {
 	t, err := modelTable(r, "post_send")
 	i := slices.IndexFunc(r.Flags, func(f model.Flag) bool { return err == nil && f.Name == name && f.Page == t.Page })
@@ -57,7 +57,7 @@ func flagRule(r *model.Release, name string) *model.Flag {
 	return &r.Flags[i]
 }
 
-// flagCondition is what must hold beside a flag's limits.
+// flagCondition returns the further condition of a flag.
 func flagCondition(r *model.Release, name string) string {
 	condition := ""
 	if rule := flagRule(r, name); rule != nil {
@@ -81,7 +81,7 @@ func flagOpcodesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.Opcodes })
 }
 
-// flagHalf fills a table of send flags by what the page may limit them to: all are valid where it names no limit.
+// flagHalf fills a table of send flags from the limits in the page; without a limit, everything is valid.
 func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) []string) error {
 	for _, row := range f.rows {
 		if row.answer == Elsewhere || row.answer == Unspecified {

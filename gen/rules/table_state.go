@@ -77,7 +77,7 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	}
 }
 
-// said is an answer with the values that go with it.
+// said is an answer with its values.
 func said(a Answer, values string) string {
 	if values == "" {
 		return string(a)
@@ -96,7 +96,7 @@ func (x *gridResolver) stated(values []Value) string {
 	return all
 }
 
-// differ tells which values of a cell are others than a row's.
+// differ returns the values of a cell that differ from a row's.
 func (x *gridResolver) differ(cell *Cell, values []Value) string {
 	all := ""
 	for i, v := range values {
@@ -117,7 +117,7 @@ func (x *gridResolver) adds(cell *Cell, values []Value) bool {
 	return false
 }
 
-// finish answers the cells that nothing speaks of, and refuses those that lack a value.
+// finish answers the cells without a row, and rejects cells that lack a value.
 func (x *gridResolver) finish() {
 	refused := len(x.errs) > 0 // a value may be what a refused row would have stated
 	for i := range x.g.Cells {

@@ -28,7 +28,7 @@ const smallHead = `@ package  ibv
 = cap | the reason | the source | a capability
 `
 
-// pageSays is what the page of these tests says: RC in is yes with a mask and no text, UD out is no.
+// pageSays is the page of these tests: RC in is yes with a mask and no text, UD out is no.
 func pageSays(_ *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	in, out := g.At("IBV_QPT_RC", "in"), g.At("IBV_QPT_UD", "out")
 	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.Source()}

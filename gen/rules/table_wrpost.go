@@ -102,8 +102,8 @@ func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err e
 var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE",
 	"IBV_WR_RDMA_WRITE_WITH_IMM"}
 
-// wrFlagsBase says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists,
-// under the rules that the page of ibv_post_send has for them.
+// wrFlagsBase returns the flags that wr_flags may hold for each cell of wr_post: those that the page of the builders
+// lists, limited by the rules of the page of ibv_post_send.
 func wrFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	t, err := modelTable(r, "wr_flags")
 	if err != nil {
@@ -128,7 +128,7 @@ func wrFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	return nil
 }
 
-// wrFlag is the answer for a queue pair type, an opcode and a flag, where the operation is itself valid.
+// wrFlag returns the answer for a queue pair type, an opcode and a flag, if the operation itself is valid.
 func wrFlag(r *model.Release, wr *Grid, others gridSet, names []string, listed bool) Validity {
 	flag := names[2]
 	switch {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Uses says what a type is for: the functions that return it or take it, and the members of that type.
+// Uses lists the functions that return or take a type, and the members of that type.
 type Uses struct {
 	Library  string   // the package of the functions
 	Returned []string // functions
@@ -15,7 +15,7 @@ type Uses struct {
 	Held     []string // members: "QPInitAttr.QPType"
 }
 
-// holds begins what is noted of a member that is a number in C and has the values of an enumeration.
+// holds is the prefix of the note of an integer member with the values of an enumeration.
 const holds = "holds "
 
 // uses notes the uses of each record and enumeration of the plan.

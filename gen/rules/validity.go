@@ -2,7 +2,7 @@
 
 package rules
 
-// Answer is what a cell of a table says.
+// Answer is the answer of a table's cell.
 type Answer string
 
 const (
@@ -13,7 +13,7 @@ const (
 	Capability  Answer = "capability"  // yes where the device has the capability that Condition names
 )
 
-// Validity is one cell with all that is known about it.
+// Validity is a cell with all its facts.
 type Validity struct {
 	Answer    Answer
 	Condition string // for Yes and Capability: what else must hold

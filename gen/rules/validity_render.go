@@ -69,7 +69,7 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 	return out
 }
 
-// foot gives a footnote to a cell that says more than the page.
+// foot adds a footnote to a cell that has more than the page's facts.
 func (t *postSendText) foot(v Validity) string {
 	text := v.Note
 	if v.Source != t.send.Source() {
@@ -123,7 +123,7 @@ func (t *postSendText) half(name string, v Validity, has func(operation []string
 	return ""
 }
 
-// listHalf writes the half of a flag's rule: "all", or what is valid and what is not without saying so twice.
+// listHalf formats half of a flag's rule: "all", or the valid or the invalid items, whichever list suffices.
 func listHalf(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	excluded := func(n string) bool { return strings.HasPrefix(n, "not ") }

@@ -19,10 +19,10 @@ type Verbs struct {
 	Name   string // "libibverbs", which is the library's name as well
 	SOName string // "libibverbs.so.1"
 	Needs  string // the library that it is linked with: "libibverbs", or ""
-	// a header whose functions are those of the C library with one more letter in front: socket → rsocket
+	// header whose functions are C library functions with a prefix letter: socket → rsocket
 	Sockets string
-	// Alone says that no software backend has these functions: those that take no object are the library's, and the
-	// objects of a backend are refused.
+	// Alone means that no software backend implements these functions: those without an object call the library, and
+	// objects of a backend are rejected.
 	Alone bool
 	Rows  *VerbRows // nil for those of this directory
 }
@@ -37,7 +37,7 @@ type VerbsPlan struct {
 	Errors  GoType      // of the numbers that functions return by the convention "code"
 }
 
-// Via tells how a Go function reaches the code that does the work.
+// Via is the way in which a Go function reaches the C code.
 type Via string
 
 const (
@@ -49,7 +49,7 @@ const (
 	Written    Via = "written"     // Go code that was written for it
 )
 
-// Convention tells how a C function reports that it failed.
+// Convention is the error convention of a C function.
 type Convention string
 
 const (
@@ -114,13 +114,13 @@ func (p VerbParam) Wide() bool {
 	return p.Kind == NumberParam && slices.Contains([]string{"int64", "uint64", "BE64"}, p.Type.Name)
 }
 
-// ParamKind tells how a Go value becomes an argument.
+// ParamKind is the conversion of a Go value to an argument.
 type ParamKind int
 
 const (
 	NumberParam ParamKind = iota
 	IntParam              // a C int, whatever Go's type: its sign fills the register
-	// unsigned, of 32 bits: what is above them in the register, the machine's calling convention says
+	// unsigned, of 32 bits; the calling convention determines the upper half of the register
 	WordParam
 	AddressParam // a pointer of Go's
 	ForeignParam // uintptr
@@ -156,8 +156,8 @@ func (r *resolver) verbs() {
 	r.plan.Verbs = p
 }
 
-// newSlots finds how a program can tell that an object has a slot that not every recorded release has. The object
-// does not say how long it is, but the library that allocated it exports what came with the slot.
+// newSlots determines how a program can detect slots that older recorded releases lack. The object does not store its
+// size, but the library that allocated it exports functions that were added together with the slot.
 func (r *verbResolver) newSlots() {
 	for _, fn := range r.plan.Funcs {
 		if fn.Via != ObjectSlot || strings.HasSuffix(fn.Doc.Since, "or earlier") {
@@ -223,7 +223,7 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 	r.plan.Funcs = append(r.plan.Funcs, fn)
 }
 
-// verbName is the Go name of a function: ibv_create_qp → CreateQP.
+// verbName returns the Go name of a function: ibv_create_qp → CreateQP.
 func (r *verbResolver) verbName(h *model.Header, c string) string {
 	if row := r.rows.verbs.Find("name", c); row != nil {
 		return row.Columns[2]
@@ -234,8 +234,8 @@ func (r *verbResolver) verbName(h *model.Header, c string) string {
 	return camel(r.pkg.strip(c))
 }
 
-// param gives a parameter its Go type. void * is uintptr: it may be memory of nobody's that the collector knows, or
-// no address at all. int is int; the other integers have the size that C gives them.
+// param chooses the Go type of a parameter. void * is uintptr: it may point to memory that the collector does not
+// manage, or nowhere. int is int; other integers keep C's size.
 func (r *verbResolver) param(function string, p model.Param) VerbParam {
 	v := VerbParam{C: p.Name, Go: paramName(p.Name)}
 	t, err := model.ParseType(p.Type)
@@ -289,7 +289,7 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	return g, err
 }
 
-// bytes is a parameter that points to as many bytes as a row says.
+// bytes applies a row that gives the number of bytes that a parameter points to.
 func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbParam {
 	n, err := strconv.ParseInt(row.Columns[2], 10, 32)
 	if err != nil || n < 1 || v.Type.Name != "byte" || v.Type.Pointers != 1 {
@@ -299,7 +299,7 @@ func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbPa
 	return v
 }
 
-// holds is the enum, or the type of ours, that a row says a parameter or a result holds.
+// holds returns the enum, or our type, that a row assigns to a parameter or a result.
 func (r *verbResolver) holds(function string, row *rows.Row) GoType {
 	if name := row.Columns[2]; like[name] != "" {
 		return GoType{Import: r.resolver.plan.Import, Name: name}
@@ -314,7 +314,7 @@ func (r *verbResolver) holds(function string, row *rows.Row) GoType {
 	return GoType{Import: name.Import, Name: name.Name}
 }
 
-// paramName is the Go name of a parameter: qp_init_attr → qpInitAttr.
+// paramName returns the Go name of a parameter: qp_init_attr → qpInitAttr.
 func paramName(c string) string {
 	first, rest, _ := strings.Cut(strings.TrimLeft(c, "_"), "_")
 	name := strings.ToLower(first)

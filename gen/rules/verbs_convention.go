@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// convention reads the row that says how the function fails, and what Go returns then.
+// convention applies the row with a function's error convention, and determines the Go results.
 func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	row := r.rows.conventions.Find(fn.C)
 	if row == nil {
@@ -77,7 +77,7 @@ func (r *verbResolver) errorsType(fn *VerbFunc) {
 	r.plan.Errors = GoType{Import: r.resolver.plan.Import, Name: r.resolver.plan.Enums[i].Go}
 }
 
-// route decides which backend serves a call: that of the first pointer to a structure, unless a row knows better.
+// route determines the backend of a call: that of the first pointer to a structure, unless a row differs.
 func (r *verbResolver) route(fn *VerbFunc) {
 	row := r.rows.routing.Find(fn.C)
 	if row == nil {

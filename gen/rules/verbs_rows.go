@@ -21,8 +21,8 @@ var routingText string
 //go:embed verbs.txt
 var verbsText string
 
-// VerbRows are what headers do not say about their functions: the rows of conventions.txt, routing.txt and verbs.txt.
-// A row for a function that no recorded release has, or that has no effect, is an error.
+// VerbRows holds facts about functions that headers do not show: the rows of conventions.txt, routing.txt and
+// verbs.txt. A row for a function that no recorded release has, or without effect, is an error.
 type VerbRows struct{ conventions, routing, verbs *rows.File }
 
 // DefaultVerbRows are the rows of this directory.

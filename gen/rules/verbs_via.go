@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// via decides how Go reaches the code of a function.
+// via determines how Go reaches the code of a function.
 func (r *verbResolver) via(fn *VerbFunc, f *model.Func) {
 	in := f.Inline
 	switch {
@@ -35,7 +35,7 @@ func (r *verbResolver) via(fn *VerbFunc, f *model.Func) {
 	}
 }
 
-// plainArgs reports whether an inline function hands its parameters on as they are.
+// plainArgs reports whether an inline function passes its parameters on unchanged.
 func (r *verbResolver) plainArgs(f *model.Func) bool {
 	if len(f.Inline.Args) != len(f.Params) {
 		return false

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Where is the line of the model on which a C name is declared: "headers/models/65.0.json:123".
+// Where returns the line of the model that declares a C name: "headers/models/65.0.json:123".
 func (in Input) Where(c string) string {
 	name := c
 	for _, kind := range []string{"struct ", "union ", "enum "} {

@@ -78,7 +78,7 @@ func (r *resolver) measure() {
 	}
 }
 
-// alone reports whether a member is one value, and no array and no pointer.
+// alone reports whether a member is a single value, not an array or pointer.
 func alone(f *model.Field) bool {
 	t, err := model.ParseType(f.Type)
 	return err == nil && len(t.Dims) == 0 && t.Pointers == 0
@@ -178,7 +178,7 @@ func (r *resolver) given() {
 	}
 }
 
-// holder is the first record of this package's headers with a member that holds an enumeration, or nil.
+// holder returns the first record of this package's headers with a member that holds an enumeration, or nil.
 func (r *resolver) holder(enum string) (*model.Header, *model.Record) {
 	for _, row := range r.exceptions.Rows {
 		e := exceptionOf(row)

@@ -144,7 +144,7 @@ var (
 	parent  = regexp.MustCompile(`^  \S+ Parent \d+: (\S+)$`)
 )
 
-// agrees compares what is read of a library with what nm and readelf of binutils say.
+// agrees compares the symbols of a library with the output of nm and readelf.
 func agrees(t *testing.T, file string) {
 	t.Helper()
 	lib, err := readFile(t, file)

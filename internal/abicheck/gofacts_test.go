@@ -76,7 +76,7 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// The generated package has what its model says, and every difference from it is found.
+// The generated package equals its model, and every difference is found.
 func TestCompareModel(t *testing.T) {
 	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestCompareModel(t *testing.T) {
 	}, names)
 }
 
-// What the issue of this tool promises, to the letter.
+// The documented output format.
 func TestDumpOfIBV(t *testing.T) {
 	have, err := Measure(witness.All()...)
 	require.NoError(t, err)

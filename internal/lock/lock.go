@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package lock has the lock of queues, which costs next to nothing for the goroutine that takes it again and again, and
-// stores that hand over what was written before them. It uses an instruction or two of assembly.
+// Package lock provides a lock for queues that is cheap for a goroutine that takes it repeatedly, and stores with
+// release semantics. It uses an instruction or two of assembly.
 package lock
 
 import (
@@ -23,9 +23,9 @@ import (
 type Lock struct {
 	owner uintptr // the owning goroutine, and in the low bits the number of its term; 0 for none
 	held  uintptr // guarded by the lock itself: offset of the owner's word of inside, or 0 if mu is locked
-	// inside has a word for each term: not 0 while the term's owner has the lock, or is about to check whether the term
-	// is over. A word for each term means that an owner that learns late of the end of its term does not disturb the
-	// next one.
+	// inside has a word for each term: nonzero while the term's owner has the lock, or is about to check whether the
+	// term has ended. Separate words ensure that an owner that notices the end of its term late does not affect the
+	// next term.
 	inside [terms]uint32
 
 	mu    sync.Mutex

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// awaitBarriers waits until locks can belong to goroutines, and says whether they can here: not under the race
-// detector, nor where the assembly or membarrier(2) is missing.
+// awaitBarriers waits until goroutines can own locks, and reports whether they can: not under the race detector, nor
+// without the assembly or membarrier(2).
 func awaitBarriers(t testing.TB) bool {
 	register()
 	for deadline := time.Now().Add(10 * time.Second); ownable && !barrier(); time.Sleep(time.Millisecond) {
@@ -24,7 +24,7 @@ func awaitBarriers(t testing.TB) bool {
 	return ownable
 }
 
-// TestLockExcludes: however often the lock changes from its owner to others and back, one goroutine has it at a time.
+// TestLockExcludes: one goroutine has the lock at a time, however often its owner changes.
 func TestLockExcludes(t *testing.T) {
 	awaitBarriers(t)
 	const owns, turns = 2000, 100 // an owner's turns: enough for a term of its own
@@ -60,8 +60,8 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
-// TestLockOfAnOwner: a goroutine that takes the lock while the owner goes in and out never meets the owner inside. It
-// needs both steps and the barrier between them: without it a few of these rounds find two inside.
+// TestLockOfAnOwner: a goroutine that takes the lock while the owner locks and unlocks never overlaps with it. Without
+// the barrier between the two steps, some of these rounds fail.
 func TestLockOfAnOwner(t *testing.T) {
 	awaitBarriers(t)
 	rounds := 2000
@@ -104,8 +104,7 @@ func fightOverLocks(t *testing.T, rounds int) {
 	}
 }
 
-// TestLockTerms: a goroutine that takes the lock over and over owns it; each term has to be earned by more turns; there
-// are eight.
+// TestLockTerms: a goroutine that takes the lock repeatedly owns it. Each of the eight terms needs more turns.
 func TestLockTerms(t *testing.T) {
 	var l Lock
 	if !awaitBarriers(t) { // a mutex from the start
@@ -147,7 +146,7 @@ func TestLockTerms(t *testing.T) {
 	assert.Zero(t, l.owner, "it was fought over too often")
 }
 
-// TestLockWaitsForItsOwner: Lock blocks while the owner has the lock, however long that is.
+// TestLockWaitsForItsOwner: Lock blocks as long as the owner has the lock.
 func TestLockWaitsForItsOwner(t *testing.T) {
 	awaitBarriers(t)
 	var l Lock

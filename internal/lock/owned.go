@@ -17,7 +17,7 @@ const (
 	barrierRegister = 16
 )
 
-// ownable says that a lock can belong to a goroutine.
+// ownable reports that goroutines can own locks.
 const ownable = true
 
 // take takes the lock as its owner, or jumps to lockSlow.

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestLockWithoutBarriers: a filter of system calls that comes after a term began does not let two goroutines in, and
-// there are no more terms.
+// TestLockWithoutBarriers: a seccomp filter installed during a term does not break mutual exclusion, and ends further
+// terms.
 func TestLockWithoutBarriers(t *testing.T) {
 	if !awaitBarriers(t) {
 		return

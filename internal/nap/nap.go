@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package nap lets threads of C programs wait outside Go. A function that has to wait returns [Asleep] and the address
-// of a [Nap]; the thread takes it in C, where signal handlers may make other calls or never return, and where
-// pthread_cancel ends the wait; then it calls [Awake].
+// Package nap lets threads of C programs wait outside Go. A function that must wait returns [Asleep] and the address of
+// a [Nap]. The thread waits in C, where signal handlers may make other calls or never return, and where pthread_cancel
+// ends the wait. Then it calls [Awake].
 package nap
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Asleep is the error number of a function whose thread has to wait.
+// Asleep is the error number of a function whose thread must wait.
 const Asleep runtime.Errno = 1<<31 - 1
 
-// Outside is appended to the name of a library of a backend: the functions of that library wait outside Go.
+// Outside is the suffix of the library name of a backend whose functions wait outside Go.
 const Outside = "/outside"
 
-// Cancelled is what [Awake] gets, instead of an error number, from a thread that was cancelled.
+// Cancelled is passed to [Awake], instead of an error number, by a cancelled thread.
 const Cancelled = ^uint64(0)
 
-// Nap is how a thread waits, as C sees it: it polls, or reads 8 bytes from a descriptor if there is nothing to poll.
+// Nap describes the wait to C: poll, or read 8 bytes from a descriptor if there is nothing to poll.
 type Nap struct {
 	ID      uint64
 	FDs     unsafe.Pointer // to pollfd structures
@@ -32,13 +32,13 @@ type Nap struct {
 
 // Call is a call whose thread waits.
 type Call interface {
-	// Awake goes on with the call. It gets the error number of the wait, or 0.
+	// Awake continues the call with the error number of the wait, or 0.
 	Awake(errno runtime.Errno) (uint64, runtime.Errno)
-	// Cancel releases what the call has. Its thread never asks for a result.
+	// Cancel releases the resources of the call. Its thread never requests a result.
 	Cancel()
 }
 
-// asleep are the calls whose threads wait.
+// asleep holds the calls of waiting threads.
 var asleep struct {
 	mu sync.Mutex // guards what follows
 	// +checklocks:mu
@@ -47,7 +47,7 @@ var asleep struct {
 	last uint64
 }
 
-// Sleep returns what a function returns whose thread takes a nap before c goes on. The nap is part of c.
+// Sleep returns the result of a function whose thread waits before c continues. The nap is part of c.
 func Sleep(n *Nap, c Call) (uint64, runtime.Errno) {
 	asleep.mu.Lock()
 	defer asleep.mu.Unlock()
@@ -60,8 +60,7 @@ func Sleep(n *Nap, c Call) (uint64, runtime.Errno) {
 	return uint64(uintptr(unsafe.Pointer(n))), Asleep
 }
 
-// Awake is the function that a thread calls after its nap: with the nap's ID, and the wait's error number, 0, or
-// [Cancelled].
+// Awake is called by a thread after its nap, with the nap's ID and the wait's error number, 0, or [Cancelled].
 func Awake(args []uint64) (uint64, runtime.Errno) {
 	asleep.mu.Lock()
 	c := asleep.all[args[0]]
@@ -74,11 +73,11 @@ func Awake(args []uint64) (uint64, runtime.Errno) {
 	return c.Awake(runtime.Errno(args[1]))
 }
 
-// Try makes a call, or goes on with it. With a waiter it returns [Asleep] where it has to wait, after [Waiter.Prepare],
-// and is called again. With nil it waits itself.
+// Try makes or continues a call. With a waiter, it returns [Asleep] if it must wait, after [Waiter.Prepare], and is
+// called again. With nil it blocks.
 type Try func(w *Waiter) runtime.Errno
 
-// Begin makes a call whose thread waits outside Go. Result makes the function's result of an error number.
+// Begin makes a call whose thread waits outside Go. Result converts an error number to the function's result.
 func Begin(try Try, result func(runtime.Errno) (uint64, runtime.Errno)) (uint64, runtime.Errno) {
 	return (&tried{try: try, result: result}).goOn()
 }
@@ -107,7 +106,7 @@ func (c *tried) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 
 func (c *tried) Cancel() { c.waiter.Cancel() }
 
-// Forever is what a [Try] returns whose thread is never woken, but by a signal.
+// Forever is the result of a [Try] whose thread waits until a signal.
 func (w *Waiter) Forever() runtime.Errno {
 	if w.Interrupted != 0 {
 		return w.Interrupted

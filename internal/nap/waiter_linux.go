@@ -12,9 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Waiter is what a thread waits for: an eventfd of its own. What belongs to an object, such as the descriptor of a
-// completion channel, is read by other threads, too, and a thread that is cancelled while it reads may take what they
-// need.
+// Waiter is the eventfd that a thread waits on. The descriptor of an object, such as a completion channel, does not
+// work: other threads read it too, and a cancelled thread could consume their event.
 type Waiter struct {
 	Interrupted runtime.Errno // why the wait ended early, or 0
 
@@ -24,7 +23,7 @@ type Waiter struct {
 	leave    func()
 }
 
-// idle are descriptors of waiters for the next threads that wait.
+// idle holds unused descriptors for the next waiting threads.
 var idle struct {
 	mu  sync.Mutex // guards fds
 	fds []int
@@ -32,8 +31,8 @@ var idle struct {
 
 const mostIdle = 64
 
-// Prepare gets a descriptor for the thread to sleep on. It fails where too many files are open. Whoever the waiter is
-// handed to may call Wake until leave returns.
+// Prepare allocates a descriptor for the thread to sleep on. It fails if too many files are open. Until leave returns,
+// Wake may be called.
 func (w *Waiter) Prepare(leave func()) error {
 	w.leave = leave
 	if w.prepared {
@@ -53,10 +52,10 @@ func (w *Waiter) Prepare(leave func()) error {
 	return nil
 }
 
-// lowest is the first descriptor of waiters: programs that expect few of their own keep the lower ones.
+// lowest is the lowest descriptor of waiters. Programs that expect small descriptors keep the lower ones.
 const lowest = 32
 
-// NewDescriptor makes an eventfd.
+// NewDescriptor creates an eventfd.
 func NewDescriptor() (int, error) {
 	low, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -66,7 +65,7 @@ func NewDescriptor() (int, error) {
 	return unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, lowest)
 }
 
-// FD is the descriptor that the thread reads or polls.
+// FD returns the descriptor that the thread reads or polls.
 func (w *Waiter) FD() int32 { return int32(w.fd) }
 
 func (w *Waiter) file() int32 { return w.FD() }
@@ -78,14 +77,14 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// Slept notes the end of a read of the descriptor.
+// Slept records the end of a read of the descriptor.
 func (w *Waiter) Slept(errno runtime.Errno) {
 	if w.Interrupted = errno; errno == 0 {
 		w.woken.Store(false)
 	}
 }
 
-// Polled notes that a poll found the token.
+// Polled records that a poll found the token.
 func (w *Waiter) Polled() { _ = w.drain() }
 
 func (w *Waiter) drain() error {
@@ -97,7 +96,7 @@ func (w *Waiter) drain() error {
 	return nil
 }
 
-// Release ends the use of the waiter, and keeps its descriptor for others.
+// Release returns the waiter's descriptor for reuse.
 func (w *Waiter) Release() {
 	if !w.prepared {
 		return
@@ -117,7 +116,7 @@ func (w *Waiter) Release() {
 	idle.fds = append(idle.fds, w.fd)
 }
 
-// Cancel ends the use of the waiter after its thread was cancelled, which may have read the token or not.
+// Cancel releases the waiter of a cancelled thread, which may have read the token or not.
 func (w *Waiter) Cancel() {
 	w.leave()
 	unix.Close(w.fd)

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Waiter is what a thread waits for. The drop-in libraries are for Linux: elsewhere all calls wait in Go.
+// Waiter is a stub. The drop-in libraries are for Linux only: elsewhere all calls wait in Go.
 type Waiter struct{ Interrupted runtime.Errno }
 
 // Prepare fails.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package places shares the places of a server among the addresses of its clients, so that one address cannot take them
-// all. A host with many addresses counts as many.
+// Package places divides the capacity of a server among client addresses, so that one address cannot use all of it. A
+// host with several addresses counts several times.
 package places
 
 import (
@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// Waiting is the usual number of clients that may wait for a place, if those that wait take little memory.
+// Waiting is the usual limit of waiting clients if they use little memory.
 const Waiting = 2048
 
-// Places limits how many clients are served at once.
+// Places limits the number of clients served at once.
 type Places struct {
 	places  chan struct{} // a token for each place that is taken
 	waiting int           // clients that may wait
@@ -31,15 +31,15 @@ type host struct {
 	users  int           // clients that have a place, or wait for one
 }
 
-// New returns n places, for which a number of clients may wait. One host gets at most three quarters of both.
+// New returns n places and a queue of waiting clients. One host gets at most three quarters of both.
 func New(n, waiting int) *Places {
 	return &Places{places: make(chan struct{}, n), waiting: waiting, hosts: map[netip.Addr]*host{}}
 }
 
 func share(n int) int { return n - n/4 }
 
-// Go runs serve in a goroutine once there is a place for a client of a host; the client has it until serve returns. If
-// ctx ends before, or too many clients wait, Go runs drop in that goroutine. The zero Addr is a host as well.
+// Go runs serve in a goroutine once a place is free for a client of a host, and frees the place when serve returns. If
+// ctx ends first, or too many clients wait, Go runs drop in that goroutine. The zero Addr is a valid host.
 func (p *Places) Go(ctx context.Context, at netip.Addr, serve, drop func()) {
 	p.served.Go(func() {
 		if !p.take(ctx, at) {
@@ -54,7 +54,7 @@ func (p *Places) Go(ctx context.Context, at netip.Addr, serve, drop func()) {
 // Wait waits until all goroutines of Go have returned.
 func (p *Places) Wait() { p.served.Wait() }
 
-// take takes a place, and waits for one until ctx ends. It reports whether it did.
+// take waits for a place until ctx ends, and reports whether it got one.
 func (p *Places) take(ctx context.Context, at netip.Addr) bool {
 	h := p.enter(at)
 	if h == nil {
@@ -94,7 +94,7 @@ func (p *Places) TryTake(at netip.Addr) bool {
 	return false
 }
 
-// Give gives a place back that TryTake took for a client of the host.
+// Give frees a place that TryTake took for a client of the host.
 func (p *Places) Give(at netip.Addr) {
 	p.mu.Lock()
 	h := p.hosts[at]
@@ -104,10 +104,10 @@ func (p *Places) Give(at netip.Addr) {
 	p.leave(at)
 }
 
-// Taken returns how many places are taken.
+// Taken returns the number of places in use.
 func (p *Places) Taken() int { return len(p.places) }
 
-// enter counts a client of a host. It returns nil if too many are there.
+// enter counts a client of a host. It returns nil if the host has too many.
 func (p *Places) enter(at netip.Addr) *host {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestShare: one host gets three quarters of the places, others the rest; who waits gets a place that is given back.
+// TestShare: one host gets three quarters of the places, others the rest; a waiting client gets a freed place.
 func TestShare(t *testing.T) {
 	p := New(16, 8)
 	hostile, honest := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestGivenBack: nothing stays of clients that are gone.
+// TestGivenBack: clients that have left use no resources.
 func TestGivenBack(t *testing.T) {
 	p := New(2, 2)
 	for range 100 {

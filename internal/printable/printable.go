@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package printable makes text of other users, hosts and files fit for a terminal.
+// Package printable makes untrusted text safe for a terminal.
 package printable
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// clean replaces control characters, which a terminal obeys, and format characters, which change the order of others.
-// Other users choose the names of their programs and files, and peers what they send.
+// clean replaces control characters, which terminals interpret, and format characters, which reorder text. The text
+// comes from other users' programs and files, and from peers.
 var clean = runes.Map(func(r rune) rune {
 	if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
 		return utf8.RuneError
@@ -21,8 +21,8 @@ var clean = runes.Map(func(r rune) rune {
 	return r
 })
 
-// Writer returns a writer of text to w without control characters. Close writes what is left, and does not close w.
+// Writer returns a writer of text to w without control characters. Close flushes, and does not close w.
 func Writer(w io.Writer) io.WriteCloser { return transform.NewWriter(w, clean) }
 
-// Text returns a text without control characters.
+// Text returns the text without control characters.
 func Text(text string) string { return clean.String(text) }

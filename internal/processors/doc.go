@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package processors tells how much of the processors a process uses.
+// Package processors measures the CPU time of the process.
 package processors

@@ -8,5 +8,5 @@ import "time"
 
 var started = time.Now()
 
-// Time is the time since the process began: other systems are not asked.
+// Time returns the time since the process started, since this system has no portable CPU time.
 func Time() time.Duration { return time.Since(started) }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Time is what this process has used of the processors, for itself and in the kernel. What others use does not count.
+// Time returns the user and system CPU time of this process.
 func Time() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rights knows whether a program has more rights than its user, whose environment it must then not trust.
+// Package rights reports whether a program has more rights than its user, whose environment must then not be trusted.
 package rights
 
 import (
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More reports whether the process runs with more rights than its user: AT_SECURE of getauxval(3). What the user's
-// environment names must then not be loaded or opened.
+// More reports whether the process has more rights than its user: AT_SECURE of getauxval(3). Files named in the
+// environment must then not be loaded or opened.
 var More = sync.OnceValue(func() bool {
 	const atSecure = 23 // of linux/auxvec.h
 	all, err := unix.Auxv()
@@ -23,7 +23,7 @@ var More = sync.OnceValue(func() bool {
 	return err != nil || unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid()
 })
 
-// Getenv is os.Getenv, and "" where the process has more rights than its user.
+// Getenv is like os.Getenv, but returns "" if the process has more rights than its user.
 func Getenv(name string) string {
 	if More() {
 		return ""

@@ -2,12 +2,12 @@
 
 //go:build !linux
 
-// Package rights knows whether a program has more rights than its user, whose environment it must then not trust.
+// Package rights reports whether a program has more rights than its user, whose environment must then not be trusted.
 package rights
 
 import "os"
 
-// More is false: only Linux says it.
+// More returns false: only Linux provides this information.
 func More() bool { return false }
 
 // Getenv is os.Getenv.

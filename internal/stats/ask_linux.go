@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what is asked, and of what programs may answer: they may belong to anyone who may write to the directory.
+// Limits of queries and answers, because any user who may write to the directory may answer.
 const (
 	mostSockets = 1024
 	mostBytes   = 128 << 10
@@ -33,15 +33,15 @@ const (
 	allTime     = 15 * time.Second // for all answers together
 )
 
-// Answer is what a program said.
+// Answer is the report of a program.
 type Answer struct {
 	PID uint32 // that the kernel says, or 0 of a program that cannot be seen from here
 	UID uint32
 	*Report
 }
 
-// Ask asks all programs that publish in a directory, some at the same time. Programs that have ended are left out;
-// problems has an error for each program that did not answer as it should.
+// Ask queries all programs that publish in a directory, several at a time. Programs that have ended are omitted;
+// problems has an error for each program with an invalid answer.
 func Ask(dir string) (all []Answer, problems []error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 	return all, problems
 }
 
-// alternate returns the names of sockets: one of each user, then the next one of each. So a user with many does not
+// alternate returns the names of sockets, taking one of each user in turn, so that a user with many sockets does not
 // hide those of others behind the limits.
 func alternate(entries []os.DirEntry) (all []string) {
 	byUser, most := map[uint32][]string{}, 0
@@ -109,7 +109,7 @@ func alternate(entries []os.DirEntry) (all []string) {
 	return all
 }
 
-// ask asks at one socket. It follows no link.
+// ask queries one socket. It does not follow links.
 func ask(name string) (a Answer, err error) {
 	fd, info, err := find(name)
 	if err != nil {
@@ -144,7 +144,7 @@ func ask(name string) (a Answer, err error) {
 	return a, err
 }
 
-// other is who listens at the other end.
+// other returns the peer of a connection.
 func other(c *net.UnixConn) (pid, uid uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -161,7 +161,7 @@ func other(c *net.UnixConn) (pid, uid uint32, err error) {
 	return uint32(who.Pid), who.Uid, nil
 }
 
-// parse reads a report of anybody.
+// parse parses an untrusted report.
 func parse(text []byte) (*Report, error) {
 	if len(text) > mostBytes {
 		return nil, fmt.Errorf("the report has more than %d bytes", mostBytes)
@@ -208,7 +208,7 @@ func parse(text []byte) (*Report, error) {
 	return r, nil
 }
 
-// short says if a name is one: some characters of ASCII that no terminal obeys.
+// short reports whether a name is valid: some printable ASCII characters.
 func short(name string) bool {
 	return name != "" && len(name) <= longestName &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f })

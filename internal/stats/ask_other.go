@@ -6,14 +6,14 @@ package stats
 
 import "errors"
 
-// Answer is what a program said.
+// Answer is the report of a program.
 type Answer struct {
 	PID uint32
 	UID uint32
 	*Report
 }
 
-// Ask is for Linux, whose kernel says who answers.
+// Ask works on Linux only, whose kernel identifies the peer.
 func Ask(dir string) ([]Answer, []error) {
 	return nil, []error{errors.New("programs are asked what they count on Linux only")}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// directory is that of the variable, or "".
+// directory returns the value of the variable, or "".
 var directory = sync.OnceValue(func() string { return rights.Getenv(Variable) })
 
-// On says whether the program publishes what it counts.
+// On reports whether the program publishes its counters.
 func On() bool { return directory() != "" }
 
 var sources struct {
@@ -23,8 +23,8 @@ var sources struct {
 	all []func(*Report)
 }
 
-// Add adds a source, which is asked for its part of each report by one goroutine at a time. It does nothing where
-// nothing is published. A directory that cannot be used is said once: the program is not to fail of it.
+// Add adds a source. One goroutine at a time calls it for each report. Add does nothing if publishing is off. An
+// unusable directory is logged once, and is not fatal.
 func Add(source func(*Report)) {
 	if !On() {
 		return
@@ -39,7 +39,7 @@ func Add(source func(*Report)) {
 	})
 }
 
-// read asks all sources.
+// read calls all sources.
 func read() *Report {
 	r := &Report{Format: Format, Devices: []Device{}}
 	sources.mu.Lock()

@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suffix ends the names of sockets.
+// suffix is the suffix of socket names.
 const suffix = ".goverbs"
 
-// sampling is the interval at which sources are read without a request: they count modulo 2³².
+// sampling is the interval at which sources are read without a request, because they count modulo 2³².
 const sampling = 10 * time.Second
 
-// answerTime is the time that a reader has.
+// answerTime limits the time of a reader.
 const answerTime = time.Second
 
-// publish begins to answer.
+// publish starts to serve reports.
 func publish(dir string) error {
 	listener, err := listen(dir)
 	if err != nil {
@@ -38,10 +38,10 @@ func publish(dir string) error {
 	return nil
 }
 
-// fresh is the mode of a socket that listen has not finished: no other socket has the sticky bit.
+// fresh is the mode of a socket that listen has not finished. No other socket has the sticky bit.
 const fresh = unix.S_IFSOCK | unix.S_ISVTX | 0o600
 
-// listen creates this program's socket in a directory. Users who may add to the directory may connect.
+// listen creates this program's socket in a directory. Users who may write to the directory may connect.
 func listen(dir string) (*net.UnixListener, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func listen(dir string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// open gives a fresh socket its mode, without the umask. By now the name may lead elsewhere: others may replace it.
+// open sets the final mode of a fresh socket, regardless of the umask. Others may have replaced the name since.
 func open(name string, mode uint32) error {
 	fd, info, err := find(name)
 	if err != nil {
@@ -101,7 +101,7 @@ func find(name string) (fd int, info unix.Stat_t, err error) {
 // path returns a name for a descriptor that find opened.
 func path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// tidy removes sockets of this user's programs that ended.
+// tidy removes sockets of this user's ended programs.
 func tidy(dir string) {
 	all, _ := os.ReadDir(dir)
 	for _, entry := range all {
@@ -111,7 +111,7 @@ func tidy(dir string) {
 	}
 }
 
-// ended reports whether a name is a socket of this user's whose program has ended.
+// ended reports whether a name is a socket of an ended program of this user.
 func ended(name string) bool {
 	fd, info, err := find(name)
 	if err != nil {
@@ -134,7 +134,7 @@ func sample() {
 	}
 }
 
-// answer answers one connection after the other.
+// answer serves one connection after the other.
 func answer(listener *net.UnixListener, instance string, began time.Time) {
 	for {
 		c, err := listener.Accept()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReplacedSocket replaces each new socket by a link to a file: the file keeps its mode.
+// TestReplacedSocket replaces each new socket by a link to a file and checks that the file's mode does not change.
 func TestReplacedSocket(t *testing.T) {
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 	require.NoError(t, os.WriteFile(victim, nil, 0o600))
@@ -48,7 +48,7 @@ func TestReplacedSocket(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// TestOpenRefuses changes the mode of a fresh socket alone.
+// TestOpenRefuses: open changes only the mode of a fresh socket.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "socket")
@@ -73,7 +73,7 @@ func TestOpenRefuses(t *testing.T) {
 	assert.Equal(t, os.ModeSocket|0o666, info.Mode())
 }
 
-// TestUmask: the directory decides the mode of a socket, and not the umask.
+// TestUmask: the directory, not the umask, determines the mode of a socket.
 func TestUmask(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o770))
@@ -86,7 +86,7 @@ func TestUmask(t *testing.T) {
 	assert.Equal(t, os.ModeSocket|0o660, info.Mode())
 }
 
-// TestFreshStays: a socket whose program is about to listen is not removed as one whose program has ended.
+// TestFreshStays: the socket of a program that is about to listen is not removed.
 func TestFreshStays(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -6,5 +6,5 @@ package stats
 
 import "errors"
 
-// publish is for Linux, as Ask is.
+// publish works on Linux only, like Ask.
 func publish(dir string) error { return errors.New("programs publish what they count on Linux only") }

@@ -8,14 +8,13 @@ package stats
 
 import "time"
 
-// Variable is the environment variable with the name of the directory. Programs with more rights than their user ignore
-// it.
+// Variable is the environment variable that names the directory. Programs with more rights than their user ignore it.
 const Variable = "GOVERBS_STATS"
 
-// Format is the number of the format.
+// Format is the version of the format.
 const Format = 1
 
-// Report is what a program counts.
+// Report holds the counters of a program.
 type Report struct {
 	Format   int       `json:"goverbs_stats"`
 	Instance string    `json:"instance"` // of the program: another one with its PID has another
@@ -24,7 +23,7 @@ type Report struct {
 	Cache    *Cache    `json:"registration_cache,omitempty"` // all caches of the program together
 }
 
-// Device is what a program has on a device, and did there.
+// Device holds the objects and counters of a program on a device.
 type Device struct {
 	Name     string            `json:"device"`
 	Software bool              `json:"software,omitempty"` // it is in the program's own memory
@@ -51,7 +50,7 @@ type Queue struct {
 	Uncounted   uint64 `json:"uncounted,omitempty"` // and how many are there whose requests nobody counts
 }
 
-// Add adds what another queue counts.
+// Add adds the counters of another queue.
 func (q *Queue) Add(o Queue) {
 	q.Posted += o.Posted
 	q.Done += o.Done
@@ -61,7 +60,7 @@ func (q *Queue) Add(o Queue) {
 	q.Uncounted += o.Uncounted
 }
 
-// Cache is what caches of registrations did and have; package rdma/registration says what each means.
+// Cache holds the counters of registration caches; package rdma/registration defines them.
 type Cache struct {
 	Hits     uint64 `json:"hits"`
 	Misses   uint64 `json:"misses"`

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// says is a program that answers each connection with a text, and then keeps it open for a time.
+// says runs a program that answers each connection with a text, and then keeps it open for a time.
 func says(t *testing.T, dir, name, text string, open time.Duration) {
 	l, err := net.Listen("unix", filepath.Join(dir, name))
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func says(t *testing.T, dir, name, text string, open time.Duration) {
 	}()
 }
 
-// TestHostile: whatever stands in the directory, each of it costs its own answer and no more than some seconds.
+// TestHostile: an invalid entry of the directory costs only its own answer and at most some seconds.
 func TestHostile(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	good, err := json.Marshal(Report{Format: Format, Instance: "me", Devices: []Device{{Name: "soft0",
@@ -79,7 +79,7 @@ func TestHostile(t *testing.T) {
 	assert.Len(t, problems, 1)
 }
 
-// TestGone: a program that ended is no problem, and the next one that publishes removes its socket.
+// TestGone: an ended program is not a problem, and the next publisher removes its socket.
 func TestGone(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, "1-gone.goverbs")})
@@ -109,8 +109,8 @@ func TestGone(t *testing.T) {
 	}()), "at most 100 bytes")
 }
 
-// TestHostileAnswersAreSmall asks many programs whose answers decode into much more memory than they have bytes: what
-// all of them take at once is bounded.
+// TestHostileAnswersAreSmall queries many programs whose answers decode into much more memory than their size, and
+// checks the total memory.
 func TestHostileAnswersAreSmall(t *testing.T) {
 	dir := t.TempDir()
 	head := fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x","devices":[`, Format)
@@ -125,12 +125,12 @@ func TestHostileAnswersAreSmall(t *testing.T) {
 	assert.Empty(t, all)
 	assert.Len(t, problems, 32)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "the texts themselves are 64 MiB")
-	// just within the bytes, and not within the number of values
+	// just within the limit of bytes, but not of values
 	_, err := parse([]byte(head + strings.Repeat(`{},`, (mostBytes-len(head)-8)/3) + `{}]}`))
 	assert.ErrorContains(t, err, "values")
 }
 
-// TestAFewAtOnce asks no more than a few programs at the same time, and not for ever.
+// TestAFewAtOnce: only a few programs are queried at a time, for a limited time.
 func TestAFewAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	var now, most atomic.Int32

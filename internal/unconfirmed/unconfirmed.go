@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package unconfirmed is a hostile host for tests of listeners: it sends requests for connections and confirms none.
+// Package unconfirmed is a hostile client for tests of listeners: it sends connection requests and never confirms them.
 package unconfirmed
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Requests sends n requests for connections with private data to a listener, from a software device at an address of
-// this machine. The device exists until the test ends.
+// Requests sends n connection requests with private data to a listener, from a software device at an address of this
+// machine. The device exists until the test ends.
 func Requests(t testing.TB, from string, to netip.AddrPort, n int, private []byte) {
 	t.Helper()
 	must := func(err error) {
