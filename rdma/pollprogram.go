@@ -235,30 +235,21 @@ func (p *PollProgram) asked(found []Completion) []Completion {
 	return found
 }
 
-// pollBy polls by a path: it runs the program, or polls what the program stands for.
+// pollBy polls by a path: it runs the program, or calls Poll. A trace records what a program has read.
 func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
 	}
-	runner, ok := path.(datapath.Runner)
+	runner, ok := trace.Under(path).(datapath.Runner)
 	if !ok {
-		if traced, runs := trace.Polls(path); runs != nil {
-			return p.pollTraced(traced, runs)
-		}
 		return p.pollList(path)
 	}
-	p.start()
-	runner.Run(&p.program)
-	return p.end()
-}
-
-// pollTraced is pollBy of a path whose calls are recorded, and which runs programs.
-func (p *PollProgram) pollTraced(traced *trace.Path, runs datapath.Runner) ([]Completion, error) {
+	traced, _ := path.(*trace.Path)
 	begin := traced.Begin()
 	p.start()
-	runs.Run(&p.program)
+	runner.Run(&p.program)
 	found, err := p.end()
-	if len(found) > 0 {
+	if traced != nil && len(found) > 0 {
 		wcs := make([]ibv.WC, len(found))
 		for i := range found {
 			wcs[i] = found[i].wc()

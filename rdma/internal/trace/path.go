@@ -134,8 +134,13 @@ func (p *Path) Polled(cq *ibv.CQ, wcs []ibv.WC, begin uint64) {
 	}
 }
 
-// Begin is when a poll begins.
-func (p *Path) Begin() uint64 { return p.r.since() }
+// Begin returns the time at which a poll begins, or 0 if p is nil: nothing is recorded.
+func (p *Path) Begin() uint64 {
+	if p == nil {
+		return 0
+	}
+	return p.r.since()
+}
 
 func (p *Path) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	begin := p.r.since()
@@ -178,16 +183,6 @@ func (s *sends) Run(p *program.Program) int32 {
 			l.send(s.qp, &s.wrs[i])
 		}
 	}, func() int32 { return s.Runner.Run(p) })
-}
-
-// Polls returns, for a recorded path, the path below it if that runs programs.
-func Polls(p datapath.Path) (traced *Path, runs datapath.Runner) {
-	traced, ok := p.(*Path)
-	if !ok {
-		return nil, nil
-	}
-	runs, _ = traced.inner.(datapath.Runner)
-	return traced, runs
 }
 
 // send writes a send request.
