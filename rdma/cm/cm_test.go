@@ -55,7 +55,7 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 	}
 }
 
-func TestWhatStandsInAChannelsWay(t *testing.T) {
+func TestChannelInUse(t *testing.T) {
 	assert.Equal(t, "ID 1 has to be closed or migrated first", mustClose("ID 1", 0))
 	assert.Equal(t, "ID 1 and one more ID have to be closed or migrated first", mustClose("ID 1", 1))
 	assert.Equal(t, "ID 1 and 2 more IDs have to be closed or migrated first", mustClose("ID 1", 2))

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestALengthThatNoEntryHas: 32 bits would drop what is above them.
-func TestALengthThatNoEntryHas(t *testing.T) {
+// TestEntryLengthOverflow: lengths above 32 bits are rejected, not truncated.
+func TestEntryLengthOverflow(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
-		t.Log("no slice is as long with 32 bits")
+		t.Log("slices cannot be that long on 32-bit machines")
 		return
 	}
 	size := uint64(math.MaxUint32) + 9

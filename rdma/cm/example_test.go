@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// must ends the program at an error, which is good enough for examples.
+// must exits on errors, which is sufficient for examples.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -76,8 +76,8 @@ func ExampleID_PostSend() {
 	// received: hello
 }
 
-// Events of many IDs in one place. A fabric of one's own has faults on request, and a clock that stands still, so that
-// a minute without an answer takes no time.
+// Handle the events of many IDs in one place. This fabric has injected faults and a virtual clock, so that a minute
+// without an answer takes no time.
 func ExampleEventChannel_Event() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{Virtual: true}))
@@ -103,20 +103,20 @@ func ExampleEventChannel_Event() {
 	// RDMA_CM_EVENT_UNREACHABLE after 1m9s
 }
 
-// A name and a service to an ID that is ready to listen.
+// Create an ID that is ready to listen from a name and a service.
 func ExampleCreateEP() {
 	ctx := context.Background()
 	info := must(cm.GetAddrInfoOn(ctx, must(soft.Default()), "soft0", "7471", cm.Hints{Flags: rdmacm.RAI_PASSIVE}))
 	defer info.Close()
-	listener := must(cm.CreateEP(ctx, info, nil, attr, rdma.QueueOptions{})) // what GetRequest gives has a queue pair
+	listener := must(cm.CreateEP(ctx, info, nil, attr, rdma.QueueOptions{})) // IDs from GetRequest have a queue pair
 	defer listener.Close()
 	check(listener.Listen(0))
 	fmt.Println(listener.LocalAddr())
 	// Output: 127.0.0.1:7471
 }
 
-// A server lends memory, and tells address and key with its answer to the connection; a client reads it, and the server
-// does nothing. This is how a one-sided key-value store begins.
+// A server exposes memory, and sends address and remote key with its acceptance of the connection; a client reads the
+// memory without involving the server. One-sided key-value stores work like this.
 func ExampleID_PostRead() {
 	ctx := context.Background()
 	backend := must(soft.Default()) // or nil, for hardware

@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// gid is a GID from the address of IPv6 that it is written as.
+// gid parses a GID in the notation of IPv6 addresses.
 func gid(text string) (g ibv.GID) {
 	*g.Raw() = netip.MustParseAddr(text).As16()
 	return g
@@ -38,7 +38,7 @@ func drawIBAddr(t *rapid.T) IBAddr {
 	return a
 }
 
-// TestIBAddrSurvivesC: an address of InfiniBand's own stands in C's memory as ib.h has it, and comes back.
+// TestIBAddrSurvivesC: an AF_IB address has the layout of ib.h in C's memory, and is read back unchanged.
 func TestIBAddrSurvivesC(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawIBAddr(t)
@@ -63,7 +63,7 @@ func TestIBAddrSurvivesC(t *testing.T) {
 	}
 }
 
-// TestNewIBAddr makes service IDs as rdma_getaddrinfo does.
+// TestNewIBAddr compares service IDs with those of rdma_getaddrinfo.
 func TestNewIBAddr(t *testing.T) {
 	a := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471)
 	assert.Equal(t, IBAddr{GID: gid("fe80::1"), PKey: 0xFFFF, ServiceID: 0x01061D2F, ServiceMask: 0xFFFFFFFFFFFFFFFF},
@@ -74,7 +74,7 @@ func TestNewIBAddr(t *testing.T) {
 		NewIBAddr(ibv.GID{}, rdmacm.PS_IB, 0))
 }
 
-// TestSoftHasNoIB: the software devices are RoCE. An ID that was refused is as it was.
+// TestSoftHasNoIB: the software devices are RoCE and reject AF_IB addresses. A rejection leaves the ID unchanged.
 func TestSoftHasNoIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
@@ -107,7 +107,8 @@ func TestSoftHasNoIB(t *testing.T) {
 	assert.Error(t, datagrams.LeaveIB(group))
 }
 
-// TestHintsStayForC: C follows what the hints name, whatever the collector does and the caller changes meanwhile.
+// TestHintsStayForC: the memory that hints point to stays valid for C, whatever the garbage collector and the caller
+// do.
 func TestHintsStayForC(t *testing.T) {
 	from, to := NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 5), NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 6)
 	route := []rdmacm.IBVPathData{{Flags: rdmacm.IBV_PATH_FLAG_GMP}, {Flags: rdmacm.IBV_PATH_FLAG_PRIMARY}}
@@ -140,8 +141,7 @@ func TestHintsStayForC(t *testing.T) {
 	goruntime.KeepAlive(hints)
 }
 
-// TestSoftHintsOfIB: addresses of InfiniBand's own go through, and nobody can be reached by them. Routes are taken, and
-// restrict nothing.
+// TestSoftHintsOfIB: AF_IB addresses in hints are returned but unreachable. Routes in hints are accepted and ignored.
 func TestSoftHintsOfIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
@@ -212,7 +212,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 	}
 }
 
-// TestAnswerOfC: what an answer names is copied out of C's memory.
+// TestAnswerOfC: the memory that a result points to is copied from C.
 func TestAnswerOfC(t *testing.T) {
 	route := []rdmacm.IBVPathData{{Flags: 1}, {Flags: 2}}
 	connect, name := []byte("in front"), []byte("here.example\x00")
@@ -237,7 +237,7 @@ func TestAnswerOfC(t *testing.T) {
 	goruntime.KeepAlive(name)
 }
 
-// TestSoftPreface: what C puts in front of private data leaves that much less of it.
+// TestSoftPreface: data that C puts before private data reduces its maximum size.
 func TestSoftPreface(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestEveryFunctionHasItsPlace: whatever librdmacm's two headers declare is what something here says to be.
-func TestEveryFunctionHasItsPlace(t *testing.T) {
+// TestEveryFunctionIsCovered: each function of librdmacm's two headers is named in a doc comment of this package.
+func TestEveryFunctionIsCovered(t *testing.T) {
 	read := func(pattern string) (all []byte) {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -47,8 +47,8 @@ func TestEveryFunctionHasItsPlace(t *testing.T) {
 	assert.Greater(t, n, 60)
 }
 
-// TestSoftHelpersRefuse: what a helper does not take is EINVAL with a reason.
-func TestSoftHelpersRefuse(t *testing.T) {
+// TestSoftHelpersReject: helpers reject invalid arguments with EINVAL and a reason.
+func TestSoftHelpersReject(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
@@ -74,8 +74,8 @@ func TestSoftHelpersRefuse(t *testing.T) {
 	}
 }
 
-// TestSoftWithoutItsSharedReceiveQueue: a queue pair that is made after the shared receive queue is gone has receives
-// of its own.
+// TestSoftWithoutItsSharedReceiveQueue: a queue pair created after the ID's shared receive queue was destroyed has its
+// own receive queue.
 func TestSoftWithoutItsSharedReceiveQueue(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

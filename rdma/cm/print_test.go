@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// logged is what log/slog prints of an object, as JSON.
+// logged returns an object as printed by log/slog in JSON.
 func logged(t *testing.T, o any) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -30,7 +30,7 @@ func logged(t *testing.T, o any) string {
 	return fmt.Sprint(o)
 }
 
-// TestPrint: IDs print where they are, also after they were closed, and before they were made.
+// TestPrint: IDs print their addresses, before they are created and after they are closed, too.
 func TestPrint(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -58,8 +58,8 @@ func TestPrint(t *testing.T) {
 	assert.Equal(t, "no event", logged(t, Event{}))
 }
 
-// TestPrintAfterEvent: an ID prints the addresses that its event brought, though another goroutine took the event while
-// the call that asked for it returned.
+// TestPrintAfterEvent: an ID prints the addresses set by an event, even if another goroutine took the event before the
+// call that requested it returned.
 func TestPrintAfterEvent(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -82,12 +82,12 @@ func TestPrintAfterEvent(t *testing.T) {
 	}
 }
 
-// TestPrintDoesNotWait: an ID prints while another goroutine waits on it, and while it is being closed.
+// TestPrintDoesNotWait: an ID can be printed while another goroutine waits on it or closes it.
 func TestPrintDoesNotWait(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 10 {
 		id := newSoftID(t, f, rdmacm.PS_TCP)
-		id.record.Lock() // as calls do that change its queues
+		id.record.Lock() // held by calls that change its queues
 		id.mu.Lock()
 		assert.Equal(t, "unbound ID", id.String())
 		id.mu.Unlock()

@@ -27,10 +27,10 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is what only a step that hangs takes: on a busy machine, each of many programs is slow.
+// tooLong is a timeout for steps that hang, longer than even a busy machine needs.
 const tooLong = time.Minute
 
-// soon is a context that ends when something takes far too long.
+// soon returns a context with the timeout tooLong.
 func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), tooLong)
@@ -41,7 +41,7 @@ func soon(t testing.TB) context.Context {
 var softAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1,
 	Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}}
 
-// TestSoftwareDevice: two IDs on a software device find each other, send a word each way and part.
+// TestSoftwareDevice: two IDs on a software device connect, exchange messages and disconnect.
 func TestSoftwareDevice(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	keep(t, f, err)
@@ -96,7 +96,7 @@ func TestSoftwareDevice(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestPrivateDataOfParameters: private data in C's parameters, where C programs have it, arrives like the argument.
+// TestPrivateDataOfParameters: private data in C's parameters is sent like the argument.
 func TestPrivateDataOfParameters(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	keep(t, f, err)

@@ -30,7 +30,7 @@ func newSoftID(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace) *ID {
 	return keep(t, id, err)
 }
 
-// bound is an ID that is bound to an address, or the error.
+// bound returns an ID that is bound to an address, or the error.
 func bound(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace, at string, set ...func(*ID) error) (*ID, error) {
 	t.Helper()
 	id := newSoftID(t, f, ps)
@@ -40,7 +40,7 @@ func bound(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace, at string, set ...
 	return id, id.Bind(netip.MustParseAddrPort(at))
 }
 
-// TestSoftAddressesHaveOneOwner: the second ID's error names the first one.
+// TestSoftAddressesHaveOneOwner: the error of the second ID names the first.
 func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	reuse := func(id *ID) error { return id.SetReuseAddr(true) }
@@ -96,7 +96,7 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	assert.NoError(t, err, "given back")
 }
 
-// TestSoftTwoDevices: an ID that names its source address is on that device, and its peer on the other.
+// TestSoftTwoDevices: IDs with different source addresses are on different devices.
 func TestSoftTwoDevices(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -124,7 +124,7 @@ func TestSoftTwoDevices(t *testing.T) {
 	}
 }
 
-// TestSoftAttributes: what an ID knows of its connection is what a queue pair gets.
+// TestSoftAttributes: the attributes of a connection are applied to its queue pair.
 func TestSoftAttributes(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP,
 		soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
@@ -175,7 +175,7 @@ func TestSoftAttributes(t *testing.T) {
 		ibv.ACCESS_FLUSH_PERSISTENT, init.QPAccessFlags)
 }
 
-// TestSoftNames: what names stand for.
+// TestSoftNames checks the resolution of names.
 func TestSoftNames(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for _, c := range []struct {
@@ -220,7 +220,7 @@ func TestSoftNames(t *testing.T) {
 	assert.Empty(t, f.Resources())
 }
 
-// TestSoftEphemeralPorts: port 0 is one that is free, until none is.
+// TestSoftEphemeralPorts: port 0 selects a free port, until none is left.
 func TestSoftEphemeralPorts(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	seen := map[uint16]bool{}
@@ -233,7 +233,7 @@ func TestSoftEphemeralPorts(t *testing.T) {
 		assert.True(t, port >= 32768 && port <= 60999)
 	}
 	if unsafe.Sizeof(uintptr(0)) == 4 {
-		t.Log("with 32 bits a software device has no memory for as many IDs as there are ports")
+		t.Log("a 32-bit machine lacks memory for an ID per port")
 		return
 	}
 	ch, err := CreateEventChannelOn(f)
@@ -254,9 +254,9 @@ func TestSoftEphemeralPorts(t *testing.T) {
 	assert.ErrorContains(t, l.Listen(1), "no port is free")
 }
 
-// TestReasonsOfAddresses: Linux has one number for several things.
+// TestReasonsOfAddresses: Linux uses one errno for several reasons, which the error distinguishes.
 func TestReasonsOfAddresses(t *testing.T) {
-	id := new(ID) // the native library's
+	id := new(ID) // of the native library
 	for at, reason := range map[string]string{
 		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID has the port at one of the addresses",
 		"10.0.0.1:0":    "it is not an address of this machine, or no port is free",
@@ -267,8 +267,8 @@ func TestReasonsOfAddresses(t *testing.T) {
 	assert.Contains(t, id.noAddress(netip.MustParseAddrPort("0.0.0.0:80"), syscall.EACCES), "CAP_NET_BIND_SERVICE")
 }
 
-// TestSoftAddressesThatAreNone are no addresses of this machine.
-func TestSoftAddressesThatAreNone(t *testing.T) {
+// TestSoftNonlocalAddresses: addresses of other machines are rejected.
+func TestSoftNonlocalAddresses(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)
 	assert.ErrorContains(t, id.Bind(netip.AddrPort{}), "the address is not valid")
@@ -282,7 +282,7 @@ func TestSoftAddressesThatAreNone(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// TestSoftSourceInUse: an error because of the source port names it and its owner, as Bind's does.
+// TestSoftSourceInUse: an error about the source port names the port and its owner, as for Bind.
 func TestSoftSourceInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.2:7471")

@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftNobodyAtAddress: over a wire, an address without a process is silent. Every error about it says so, and what
-// to do.
-func TestSoftNobodyAtAddress(t *testing.T) {
+// TestSoftUnusedAddress: over a wire, an address without a process does not respond. Every error about it contains a
+// hint.
+func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})
 	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
@@ -35,9 +35,8 @@ func TestSoftNobodyAtAddress(t *testing.T) {
 	assert.ErrorContains(t, err, hint)
 }
 
-// TestSoftUnreachableSaysWhatToDo: the event that ends the attempts has the hint, too. With a virtual clock that takes
-// no minute.
-func TestSoftUnreachableSaysWhatToDo(t *testing.T) {
+// TestSoftUnreachableHint: the unreachable event contains the hint, too. The virtual clock avoids waiting a minute.
+func TestSoftUnreachableHint(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.2:1"), time.Second))

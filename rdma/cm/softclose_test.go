@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// full is a synchronous ID on soft0 that has everything an ID can make, connected to s.peer.
+// full returns a synchronous ID on soft0 with every object that an ID can create, connected to s.peer.
 func full(s *stage) *ID {
 	s.t.Helper()
 	s.listen(1)
@@ -38,9 +38,9 @@ func full(s *stage) *ID {
 	return id
 }
 
-// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: waiting goroutines go on, and
-// messages arrive. Without that it closes everything.
-func TestSoftCloseWhatOthersNeed(t *testing.T) {
+// TestSoftCloseInUse: if an object of the ID is in use, Close names the user and does nothing: goroutines keep waiting,
+// and messages arrive. Otherwise it closes everything.
+func TestSoftCloseInUse(t *testing.T) {
 	own := func(id *ID) *ibv.QPInitAttr {
 		a := softAttr
 		a.SendCQ, a.RecvCQ = id.QP().SendCQ().Ptr(), id.QP().RecvCQ().Ptr()
@@ -103,7 +103,7 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5, wc.WRID)
 			})
-			time.Sleep(10 * time.Millisecond) // for both to wait
+			time.Sleep(10 * time.Millisecond) // until both wait
 			qp, srq := id.QP(), id.SRQ()
 			err = id.Close()
 			require.ErrorIs(t, err, rdma.ErrInUse)
@@ -138,7 +138,7 @@ func (all closers) Close() (err error) {
 	return err
 }
 
-// TestSoftCloseKeepsRequests: a listener that cannot be closed still has the requests that nobody took.
+// TestSoftCloseKeepsRequests: a listener that cannot be closed keeps its undelivered requests.
 func TestSoftCloseKeepsRequests(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -159,7 +159,7 @@ func TestSoftCloseKeepsRequests(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestSoftCloseKeepsGroups: an ID that cannot be closed stays in its groups.
+// TestSoftCloseKeepsGroups: an ID that cannot be closed stays in its multicast groups.
 func TestSoftCloseKeepsGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	group := netip.MustParseAddrPort("239.1.1.1:0")
@@ -182,8 +182,8 @@ func TestSoftCloseKeepsGroups(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftCloseOfTheLastTwo: of two IDs that are closed at once, one keeps the domain that a region needs, and
-// everything of its own.
+// TestSoftCloseOfTheLastTwo: of two IDs that are closed concurrently, one keeps the domain that a region uses, and all
+// of its objects.
 func TestSoftCloseOfTheLastTwo(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 200 {
@@ -218,9 +218,8 @@ func TestSoftCloseOfTheLastTwo(t *testing.T) {
 	}
 }
 
-// TestSoftCloseAmongOthers: whatever is made of the ID's domain while the ID is closed, it is closed as a whole or not
-// at all.
-func TestSoftCloseAmongOthers(t *testing.T) {
+// TestSoftCloseDuringCreation: while objects are created in the ID's domain, Close closes all of the ID or nothing.
+func TestSoftCloseDuringCreation(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 500 {
 		id, err := CreateIDOn(f, rdmacm.PS_TCP)
@@ -249,7 +248,7 @@ func TestSoftCloseAmongOthers(t *testing.T) {
 	}
 }
 
-// TestSoftDeviceListCloses all devices or none.
+// TestSoftDeviceListCloses: Close closes all devices or none.
 func TestSoftDeviceListCloses(t *testing.T) {
 	l, err := GetDevicesOn(newFabric(t, soft.Options{}))
 	require.NoError(t, err)
@@ -269,9 +268,9 @@ func TestSoftDeviceListCloses(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWhileOthersCome: what other IDs make on the device is not in the way of one that was the only user
-// before.
-func TestSoftCloseWhileOthersCome(t *testing.T) {
+// TestSoftCloseWhileOthersCreate: objects that other IDs create on the device do not prevent closing its former only
+// user.
+func TestSoftCloseWhileOthersCreate(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	var all sync.WaitGroup
 	for range 4 {

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftDatagramThatIsTooLong is an error as it is posted, which names the limit.
-func TestSoftDatagramThatIsTooLong(t *testing.T) {
+// TestSoftDatagramTooLong: posting a datagram that is too long fails with an error that names the limit.
+func TestSoftDatagramTooLong(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestSoftDatagramThatIsTooLong(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftFamiliesApart: a listener at all addresses of one family is not reached at those of the other.
+// TestSoftFamiliesApart: a listener at the wildcard address of one family is not reached through the other.
 func TestSoftFamiliesApart(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {
@@ -59,8 +59,8 @@ func TestSoftFamiliesApart(t *testing.T) {
 	}
 }
 
-// TestSoftAnswerOfWhoHasLeft: an answer that is taken when the other side has gone again connects nothing.
-func TestSoftAnswerOfWhoHasLeft(t *testing.T) {
+// TestSoftReplyAfterDisconnect: a reply that is processed after the peer has disconnected connects nothing.
+func TestSoftReplyAfterDisconnect(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.asked()

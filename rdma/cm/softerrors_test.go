@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftErrorsNameTheID: every error of an ID has its address, also that of a peer that cannot be had, and after
-// Close; errors.As finds one type in all of them.
+// TestSoftErrorsNameTheID: every error of an ID contains its address, even for an unreachable peer and after Close, and
+// matches one type with errors.As.
 func TestSoftErrorsNameTheID(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id, err := CreateIDOn(f, rdmacm.PS_TCP)
@@ -91,7 +91,7 @@ func newIDOn(t *testing.T, f *soft.Fabric) *ID {
 	return keep(t, id, err)
 }
 
-// TestSoftDefaultCap: a queue pair whose creator gives no capacities can be used.
+// TestSoftDefaultCap: a queue pair created without capacities is usable.
 func TestSoftDefaultCap(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -117,9 +117,9 @@ func TestSoftDefaultCap(t *testing.T) {
 	assert.Equal(t, shared, qp.Cap())
 }
 
-// TestSoftAcceptThatIsNotWaitedFor: Accept says that its context has ended; the request stays accepted, and Event has
-// the outcome.
-func TestSoftAcceptThatIsNotWaitedFor(t *testing.T) {
+// TestSoftAcceptCanceled: Accept returns its context's error; the request stays accepted, and Event returns the
+// outcome.
+func TestSoftAcceptCanceled(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, client := newIDOn(t, f), newIDOn(t, f)
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:7471")))
@@ -158,8 +158,8 @@ func keepChannel(t *testing.T, f *soft.Fabric) *EventChannel {
 	return keep(t, ch, err)
 }
 
-// TestSoftAPassiveServerLearns: what the documentation of ID says of a peer that is gone.
-func TestSoftAPassiveServerLearns(t *testing.T) {
+// TestSoftPassivePeerLoss checks the documentation of ID about a lost peer.
+func TestSoftPassivePeerLoss(t *testing.T) {
 	a, b, ma, mb := connectedWithMemory(t)
 	require.NoError(t, b.PostRecv(7, mb.Bytes(), mb))
 	require.NoError(t, b.Migrate(nil))
@@ -180,12 +180,12 @@ func TestSoftAPassiveServerLearns(t *testing.T) {
 	require.NoError(t, mb.Close())
 }
 
-// TestSoftEventsAreErrors: an event that ends an operation of an asynchronous ID is the error that a synchronous one
-// returns; others are none.
+// TestSoftEventsAreErrors: an event that ends an operation of an asynchronous ID converts to the error that a
+// synchronous one returns. Other events convert to nil.
 func TestSoftEventsAreErrors(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	id := s.withQP(s.resolved())
-	require.NoError(t, id.Connect(soon(t), nil, nil)) // nobody listens
+	require.NoError(t, id.Connect(soon(t), nil, nil)) // no listener
 	err := s.event(s.here, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
 	var rejected *EventError
 	require.ErrorAs(t, err, &rejected)

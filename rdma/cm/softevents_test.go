@@ -31,7 +31,7 @@ func TestSoftUnreachable(t *testing.T) {
 	}
 }
 
-// TestSoftAnswerIsLost: an accepting side without an answer gives up like a connecting one.
+// TestSoftAnswerIsLost: the passive side times out like the active side.
 func TestSoftAnswerIsLost(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -45,7 +45,7 @@ func TestSoftAnswerIsLost(t *testing.T) {
 	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
 }
 
-// TestSoftTheLinkComesBack: messages are sent again.
+// TestSoftTheLinkComesBack: messages are retransmitted.
 func TestSoftTheLinkComesBack(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -63,9 +63,8 @@ func TestSoftTheLinkComesBack(t *testing.T) {
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// TestSoftProgramsMayTakeTheirTime: a clock that stands still does not go on while a program has a request or an answer
-// in hand.
-func TestSoftProgramsMayTakeTheirTime(t *testing.T) {
+// TestSoftSlowPrograms: a virtual clock does not advance while a program processes a request or a reply.
+func TestSoftSlowPrograms(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.asked()
@@ -164,7 +163,7 @@ func TestSoftDeviceRemoval(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(2)
 	s.connect()
-	s.asked() // which nobody has taken
+	s.asked() // an undelivered request
 	require.True(t, s.f.RemoveDevice("soft1"))
 	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true,
 		s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true}
@@ -173,11 +172,11 @@ func TestSoftDeviceRemoval(t *testing.T) {
 	require.NoError(t, s.listens.Close())
 	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
 	require.NoError(t, s.client.Disconnect(soon(t)))
-	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED) // which nobody hears
+	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED) // the DREQ is lost
 	assert.ErrorIs(t, s.client.Disconnect(soon(t)), nil)
 }
 
-// TestSoftRejections: each reason that there is.
+// TestSoftRejections checks each reason of a rejection.
 func TestSoftRejections(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.asked()
@@ -223,7 +222,7 @@ func TestSoftRejections(t *testing.T) {
 		"nobody listens any more")
 }
 
-// TestSoftBacklog: a listener that has as many requests as it wants does not answer; they come again.
+// TestSoftBacklog: a listener with a full backlog does not answer requests, which are retransmitted.
 func TestSoftBacklog(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -267,7 +266,7 @@ func TestSoftBacklog(t *testing.T) {
 	}
 }
 
-// TestSoftOneChannel: a request that comes to nothing says so on the very channel that it waited in.
+// TestSoftOneChannel: the failure of a request is reported on the channel that delivered it.
 func TestSoftOneChannel(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.here = s.there
@@ -278,7 +277,7 @@ func TestSoftOneChannel(t *testing.T) {
 	assert.Equal(t, 28, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status)
 }
 
-// TestSoftECE: options that the sides propose go with the request and with the answer.
+// TestSoftECE: ECE options are carried by the request and the reply.
 func TestSoftECE(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -310,7 +309,7 @@ func TestSoftECE(t *testing.T) {
 	assert.Zero(t, ece.VendorID, "those of a queue pair are its device's, which has none")
 }
 
-// TestSoftMigrateWithEvents: those that nobody has taken move as well.
+// TestSoftMigrateWithEvents: unread events move to the new channel.
 func TestSoftMigrateWithEvents(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(2)
@@ -327,7 +326,7 @@ func TestSoftMigrateWithEvents(t *testing.T) {
 	s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 }
 
-// TestSoftNotify: a message that arrived before the RTU of the connecting side replaces it.
+// TestSoftNotify: a message that arrives before the active side's RTU replaces it.
 func TestSoftNotify(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

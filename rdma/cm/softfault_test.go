@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftFaults: messages of the connection manager are lost, late, and come twice. Each side sees each event once, in
-// order, all the same; only the order of RTU and DREQ at the accepting side is open.
+// TestSoftFaults: messages of the connection manager are lost, delayed and repeated. Each side still gets each event
+// once, in order, except that RTU and DREQ may be reordered on the passive side.
 func TestSoftFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		for name, faults := range map[string]soft.Faults{
@@ -47,7 +47,7 @@ func TestSoftFaults(t *testing.T) {
 	}
 }
 
-// TestSoftLookupFaults is the same of datagrams.
+// TestSoftLookupFaults is TestSoftFaults for datagrams.
 func TestSoftLookupFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -65,9 +65,9 @@ func TestSoftLookupFaults(t *testing.T) {
 	}
 }
 
-// TestSoftProgramsThatNeverAnswer: with a clock that goes on, they are waited for as long as all attempts together
-// take.
-func TestSoftProgramsThatNeverAnswer(t *testing.T) {
+// TestSoftUnresponsiveProgram: with a real clock, an unresponsive program times out after the time of all
+// retransmissions together.
+func TestSoftUnresponsiveProgram(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 5 * time.Millisecond})
 	s.listen(1)
 	s.asked()
@@ -77,7 +77,7 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
 	require.NoError(t, other.Close())
 
-	// this program answers, within 17 of those
+	// this program answers within 17 timeouts
 	s = newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond})
 	s.listen(1)
 	s.connect()

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// inTheWay makes a queue pair that package rdma knows nothing of at the completion queue of another one's receives.
+// inTheWay creates a queue pair unknown to package rdma on the completion queue of another one's receives.
 func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	t.Helper()
 	cq := qp.RecvCQ().Ptr()
@@ -30,8 +30,8 @@ func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	return raw
 }
 
-// TestSoftCloseHalfway: where C refuses one of the ID's objects, Close says what is gone, and the ID works on with
-// others in their place.
+// TestSoftCloseHalfway: if C fails to destroy one of the ID's objects, the error of Close lists the destroyed ones, and
+// the ID can be used with new objects in their place.
 func TestSoftCloseHalfway(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(2)
@@ -43,9 +43,9 @@ func TestSoftCloseHalfway(t *testing.T) {
 	s.withQP(id)
 	d, err := id.Device()
 	require.NoError(t, err)
-	pd, err := d.AllocPD() // of its own, which CreateQP takes again below
+	pd, err := d.AllocPD() // used again by CreateQP below
 	require.NoError(t, err)
-	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device, which this domain needs
+	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device of the domain open
 	keep(t, lasting, err)
 	require.NoError(t, lasting.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	_, err = lasting.Device()
@@ -80,7 +80,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftCloseHalfwayOutOfGroups: what Close has ended besides objects is said, too.
+// TestSoftCloseHalfwayOutOfGroups: the error also mentions what Close ended besides objects.
 func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)

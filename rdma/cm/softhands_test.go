@@ -20,14 +20,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// hands are goroutines that do anything to the same IDs.
+// hands is the shared state of goroutines that use the same IDs in any way.
 type hands struct {
 	f    *soft.Fabric
 	ch   *EventChannel
 	at   netip.AddrPort
 	attr ibv.QPInitAttr
 	mu   sync.Mutex
-	ids  []*ID // at first those that were made, then those of requests
+	ids  []*ID // created IDs, then those of requests
 	ctx  context.Context
 }
 
@@ -45,7 +45,7 @@ func (h *hands) one(r *rand.Rand) *ID {
 	return h.ids[r.IntN(len(h.ids))]
 }
 
-// do does something; whether it succeeds is all the same.
+// do does a random operation, which may fail.
 func (h *hands) do(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(h.ctx, time.Duration(r.IntN(5000))*time.Microsecond)
 	defer cancel()
@@ -93,9 +93,8 @@ func (h *hands) do(r *rand.Rand) {
 	all[r.IntN(len(all))]()
 }
 
-// TestSoftIDInManyHands: any number of goroutines may use IDs at once, whatever they do with them: nothing hangs, and
-// nothing is left.
-func TestSoftIDInManyHands(t *testing.T) {
+// TestSoftIDUsedConcurrently: goroutines use IDs concurrently in any way. Nothing hangs, and nothing is leaked.
+func TestSoftIDUsedConcurrently(t *testing.T) {
 	for seed := range uint64(30) {
 		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond})
 		require.NoError(t, err)
@@ -135,8 +134,8 @@ func TestSoftIDInManyHands(t *testing.T) {
 	}
 }
 
-// TestSoftMigrateToWhereItIs: an ID that moves to its own channel is still on it.
-func TestSoftMigrateToWhereItIs(t *testing.T) {
+// TestSoftMigrateToOwnChannel: migrating an ID to its own channel changes nothing.
+func TestSoftMigrateToOwnChannel(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
 	keep(t, ch, err)
@@ -151,9 +150,8 @@ func TestSoftMigrateToWhereItIs(t *testing.T) {
 	assert.Same(t, id, e.ID)
 }
 
-// TestSoftMovedWhileItWaits: a wait for an event of a synchronous ID that becomes asynchronous fails, and takes
-// nobody's events.
-func TestSoftMovedWhileItWaits(t *testing.T) {
+// TestSoftMigrateWhileWaiting: a wait of a synchronous ID that becomes asynchronous fails without taking events.
+func TestSoftMigrateWhileWaiting(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
 	keep(t, ch, err)
@@ -172,7 +170,7 @@ func TestSoftMovedWhileItWaits(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftQPThatStays: an ID has its queue pair while that is being destroyed, and C does not know it: it may stay.
+// TestSoftQPThatStays: an ID keeps its queue pair until its destruction has succeeded.
 func TestSoftQPThatStays(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_UDP)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))

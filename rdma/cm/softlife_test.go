@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// asking is an ID that asks to connect to a listener, without a queue pair.
+// asking returns an ID that has sent a connection request to a listener, without a queue pair.
 func asking(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *ID {
 	t.Helper()
 	id, err := ch.CreateID(rdmacm.PS_TCP)
@@ -34,9 +34,9 @@ func asking(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *
 	return id
 }
 
-// TestSoftListenerWithRequestsOfItsOwn: a request that ID.Event gave arrives by its listener's channel. Neither goes
-// away before it.
-func TestSoftListenerWithRequestsOfItsOwn(t *testing.T) {
+// TestSoftListenerOutlivesRequests: a request from ID.Event uses its listener's channel. Neither the listener nor the
+// channel can be closed before it.
+func TestSoftListenerOutlivesRequests(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
 	keep(t, ch, err)
@@ -57,8 +57,8 @@ func TestSoftListenerWithRequestsOfItsOwn(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestSoftRequestsThatNobodyTook go with their listener, wherever they were kept.
-func TestSoftRequestsThatNobodyTook(t *testing.T) {
+// TestSoftUndeliveredRequests: undelivered requests are closed with their listener, wherever they are queued.
+func TestSoftUndeliveredRequests(t *testing.T) {
 	for _, migrate := range []bool{false, true} {
 		f := newFabric(t, soft.Options{})
 		ch, err := CreateEventChannelOn(f)
@@ -72,7 +72,7 @@ func TestSoftRequestsThatNobodyTook(t *testing.T) {
 		if migrate {
 			there, err := CreateEventChannelOn(f)
 			keep(t, there, err)
-			// The request's own ID stays on the channel that it came by, so that channel stays.
+			// The request's ID stays on its channel, which therefore cannot be left.
 			require.ErrorIs(t, l.Migrate(there), rdma.ErrInUse)
 		}
 		require.NoError(t, l.Close())
@@ -82,7 +82,7 @@ func TestSoftRequestsThatNobodyTook(t *testing.T) {
 	}
 }
 
-// TestSoftMigrateKeepsEvents: what came while something else was waited for is the new channel's.
+// TestSoftMigrateKeepsEvents: events that were set aside during a wait move to the new channel.
 func TestSoftMigrateKeepsEvents(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -126,8 +126,8 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "an event of an ID that is closed")
 }
 
-// TestSoftEventChannelClosesAmongOthers: either the channel is closed or there is an ID on it, whatever comes first.
-func TestSoftEventChannelClosesAmongOthers(t *testing.T) {
+// TestSoftEventChannelCloseDuringCreation: either the channel is closed or an ID is created on it, never both.
+func TestSoftEventChannelCloseDuringCreation(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 3000 {
 		ch, err := CreateEventChannelOn(f)
@@ -150,7 +150,7 @@ func TestSoftEventChannelClosesAmongOthers(t *testing.T) {
 	}
 }
 
-// TestSoftCompletionWaitsEnd: a goroutine that waits behind another one's wait waits no longer than its own context.
+// TestSoftCompletionWaitsEnd: a goroutine that waits behind another goroutine's wait stops when its context ends.
 func TestSoftCompletionWaitsEnd(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -175,13 +175,14 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 	case err := <-ended:
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	case <-time.After(5 * time.Second):
-		t.Error("the wait goes on without its context")
+		t.Error("the wait outlives its context")
 		stop()
 		<-ended
 	}
 }
 
-// TestSoftAddrInfoOutlivesItsClose: CreateEP reads it for as long as C tries, whatever its caller waits for.
+// TestSoftAddrInfoOutlivesItsClose: the result stays valid while C uses it in CreateEP, even after CreateEP has
+// returned.
 func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)
@@ -209,8 +210,8 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	}, tooLong, 10*time.Millisecond)
 }
 
-// TestSoftForeignEvents: an event that another ID's wait has taken goes to the goroutine that waits at the channel that
-// its ID has moved to by then.
+// TestSoftForeignEvents: if a wait of one ID takes the event of another that has moved to a new channel, a goroutine
+// that waits on that channel gets the event.
 func TestSoftForeignEvents(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	arrives := make(chan Event)

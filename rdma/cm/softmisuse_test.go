@@ -19,9 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftGroupsByOtherNames: an address of IPv4 may be written as one of IPv6. It is one group, and the ID can be
-// closed.
-func TestSoftGroupsByOtherNames(t *testing.T) {
+// TestSoftMappedGroups: an IPv4 group and its IPv4-mapped form are one group, and the ID can be closed.
+func TestSoftMappedGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	plain, mapped := netip.MustParseAddrPort("239.1.1.1:5"), netip.MustParseAddrPort("[::ffff:239.1.1.1]:5")
 	for _, names := range [][2]netip.AddrPort{{plain, mapped}, {mapped, plain}} {
@@ -38,8 +37,8 @@ func TestSoftGroupsByOtherNames(t *testing.T) {
 	}
 }
 
-// TestSoftSharedReceiveQueueAfterwards: its receives may have more entries than those of the queue pair that was posted
-// to before.
+// TestSoftSharedReceiveQueueAfterwards: receives of a shared receive queue may have more entries than those posted
+// before to the ID's queue pair.
 func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -56,7 +55,7 @@ func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// connectedWithMemory is the two ends of a connection, with 8 bytes for messages each.
+// connectedWithMemory returns both ends of a connection with 8 bytes of registered memory each.
 func connectedWithMemory(t *testing.T) (a, b *ID, ma, mb *rdma.MR) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -69,8 +68,8 @@ func connectedWithMemory(t *testing.T) (a, b *ID, ma, mb *rdma.MR) {
 	return a, b, ma, mb
 }
 
-// TestSoftNothingAtAll: messages of no bytes, from a slice that is nowhere, with a region and without.
-func TestSoftNothingAtAll(t *testing.T) {
+// TestSoftEmptyMessages: empty messages from nil slices, with and without a region.
+func TestSoftEmptyMessages(t *testing.T) {
 	a, b, ma, mb := connectedWithMemory(t)
 	for i, send := range []func() error{
 		func() error { return a.PostSend(1, nil, nil, 0) },
@@ -95,8 +94,8 @@ func TestSoftNothingAtAll(t *testing.T) {
 	}
 }
 
-// TestSoftHelpersAllocateNothing: one request at a time, and all the same nothing for the collector.
-func TestSoftHelpersAllocateNothing(t *testing.T) {
+// TestSoftHelpersDoNotAllocate: helpers post one request at a time without allocating.
+func TestSoftHelpersDoNotAllocate(t *testing.T) {
 	a, b, ma, mb := connectedWithMemory(t)
 	sges, into, ctx := []ibv.SGE{ma.SGE(0, 8)}, []ibv.SGE{mb.SGE(0, 8)}, soon(t)
 	var failed error
@@ -114,7 +113,7 @@ func TestSoftHelpersAllocateNothing(t *testing.T) {
 			failed = errors.Join(failed, err, err2)
 		}
 	}
-	round() // which makes what is kept
+	round() // allocates what is reused later
 	allocations := testing.AllocsPerRun(100, round)
 	require.NoError(t, failed)
 	assert.Zero(t, allocations)
@@ -123,7 +122,7 @@ func TestSoftHelpersAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestTimeoutsAsCTakesThem(t *testing.T) {
+func TestTimeoutConversion(t *testing.T) {
 	for d, want := range map[time.Duration]int{
 		0: 0, -1: 0, math.MinInt64: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 2 * time.Second: 2000,
 		math.MaxInt64:                          math.MaxInt32,
@@ -133,7 +132,7 @@ func TestTimeoutsAsCTakesThem(t *testing.T) {
 	}
 }
 
-// TestSoftDestinationOfHints stands in for a node and a service.
+// TestSoftDestinationOfHints: the destination in hints replaces a node and a service.
 func TestSoftDestinationOfHints(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	to, from := netip.MustParseAddrPort("[::1]:7471"), netip.MustParseAddrPort("127.0.0.2:0")
@@ -149,8 +148,8 @@ func TestSoftDestinationOfHints(t *testing.T) {
 	assert.Equal(t, from, info.Source())
 }
 
-// TestSoftWhatAnIDIsNotFor: options and groups have the IDs that they are for, and errors say so.
-func TestSoftWhatAnIDIsNotFor(t *testing.T) {
+// TestSoftWrongKindOfID: options and groups are rejected for IDs that do not support them.
+func TestSoftWrongKindOfID(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	datagrams, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -176,7 +175,7 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 	assert.ErrorContains(t, streams.Listen(1), "it listens already, or connects")
 }
 
-// TestSoftLateAckTimeout: an ACK timeout that comes too late to be used is refused, and one in time is not.
+// TestSoftLateAckTimeout: an ACK timeout is rejected if it is set too late to take effect.
 func TestSoftLateAckTimeout(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftCounters: the device of an ID has the counters that its fabric knows.
+// TestSoftCounters: the device of an ID returns the counters of its fabric.
 func TestSoftCounters(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -30,7 +30,8 @@ func TestSoftCounters(t *testing.T) {
 	assert.Equal(t, s.f.HWCounters(d.Name()), all)
 }
 
-// TestSoftLargestMessage: that of connected queue pairs is asked for once, that of datagrams each time.
+// TestSoftLargestMessage: the maximum message size is queried once for connected queue pairs, and each time for
+// datagrams.
 func TestSoftLargestMessage(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -46,7 +47,7 @@ func TestSoftLargestMessage(t *testing.T) {
 	assert.EqualValues(t, rdma.MTUBytes(port.ActiveMTU), id.maxMessage(shared, ibv.QPT_UD))
 }
 
-// TestSoftCreateQPEx: the queue pair is what its attributes say, and works as one of CreateQP.
+// TestSoftCreateQPEx: the queue pair has the requested attributes and works like one of CreateQP.
 func TestSoftCreateQPEx(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -93,7 +94,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	require.NoError(t, pd.Close())
 }
 
-// TestSoftCreateSRQEx: a shared receive queue of XRC, and the queue pair of a target beside it.
+// TestSoftCreateSRQEx creates an XRC shared receive queue and the queue pair of a target.
 func TestSoftCreateSRQEx(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", "0",
@@ -136,7 +137,7 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, domain.Close())
 }
 
-// TestSoftXRC: the shared receive queue of a target is of type XRC, and its completions are where C waits for them.
+// TestSoftXRC: the shared receive queue of a target is of type XRC, and completes in the queue where C waits.
 func TestSoftXRC(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	end := func(at string, flags rdmacm.AddrInfoFlags, kind ibv.QPType) *ID {

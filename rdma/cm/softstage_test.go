@@ -15,12 +15,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// stage is a fabric whose clock stands still, and two event channels: the programs of both sides are one goroutine.
+// stage is a fabric with a virtual clock and two event channels. One goroutine is the program of both sides.
 type stage struct {
 	t            *testing.T
 	f            *soft.Fabric
 	here, there  *EventChannel
-	own, of      netip.AddrPort // of soft0, and of soft1 with a port
+	own, of      netip.AddrPort // addresses of soft0, and of soft1 with a port
 	listens      *ID
 	space        rdmacm.PortSpace
 	attrs        ibv.QPInitAttr
@@ -56,7 +56,7 @@ func (s *stage) listen(backlog int) {
 	require.NoError(s.t, l.Listen(backlog))
 }
 
-// event expects the next event of a channel; none may follow.
+// event takes the next event of a channel, checks its type, and checks that no other follows.
 func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	s.t.Helper()
 	e, err := ch.Event(soon(s.t))
@@ -65,13 +65,13 @@ func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	return e
 }
 
-// fine is event of one that nothing went wrong with.
+// fine is event for an event without error.
 func (s *stage) fine(ch *EventChannel, want rdmacm.CMEventType) {
 	s.t.Helper()
 	require.Zero(s.t, s.event(ch, want).Status)
 }
 
-// resolved is an ID on soft0 that knows the way to soft1.
+// resolved returns an ID on soft0 that has resolved the route to soft1.
 func (s *stage) resolved() *ID {
 	s.t.Helper()
 	id, err := s.here.CreateID(s.space)
@@ -90,7 +90,7 @@ func (s *stage) withQP(id *ID) *ID {
 	return id
 }
 
-// asked is an ID that has asked to connect.
+// asked returns an ID that has sent a connection request.
 func (s *stage) asked() *ID {
 	s.t.Helper()
 	id := s.withQP(s.resolved())
@@ -98,7 +98,7 @@ func (s *stage) asked() *ID {
 	return id
 }
 
-// taken is the ID of a request that came in.
+// taken returns the ID of a received request.
 func (s *stage) taken() *ID {
 	s.t.Helper()
 	return s.withQP(keep(s.t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
@@ -114,8 +114,8 @@ func (s *stage) connect() {
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// took says how long something took, of the fabric's time.
+// took returns the elapsed time of the fabric.
 func (s *stage) took(since time.Duration) time.Duration { return s.f.Now() - since }
 
-// sixteenTimes is how long Linux goes on without an answer.
+// sixteenTimes is Linux's timeout of a request with all retransmissions.
 const sixteenTimes = 16 * 4096 << 20 * time.Nanosecond

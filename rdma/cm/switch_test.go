@@ -36,9 +36,9 @@ func TestSwitch(t *testing.T) {
 	info.Close()
 }
 
-// TestNoBackendIsTheSwitch: a backend of nil leaves the choice to GOVERBS_DEVICE, in every function.
-// runtime.Native is the native library even so.
-func TestNoBackendIsTheSwitch(t *testing.T) {
+// TestNilBackendUsesEnvironment: with a nil backend, every function uses GOVERBS_DEVICE. runtime.Native always selects
+// the native library.
+func TestNilBackendUsesEnvironment(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft1")
 	id, err := CreateIDOn(nil, rdmacm.PS_TCP)
 	require.NoError(t, err)
@@ -56,13 +56,13 @@ func TestNoBackendIsTheSwitch(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddrPort("127.0.0.2:7"), info.Destination())
 	info.Close()
 
-	if id, err := CreateIDOn(runtime.Native, rdmacm.PS_TCP); err == nil { // this machine has a connection manager
+	if id, err := CreateIDOn(runtime.Native, rdmacm.PS_TCP); err == nil { // the machine has a connection manager
 		assert.ErrorIs(t, id.Bind(netip.MustParseAddrPort("127.0.0.2:0")), syscall.ENODEV)
 		assert.NoError(t, id.Close())
 	}
 }
 
-// TestSoftUnknownAddress: what nobody can have fails at once, and says what there is.
+// TestSoftUnknownAddress: resolving an address of no device fails at once with a list of addresses.
 func TestSoftUnknownAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Name: "left"},
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})

@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftNobodyAtAddress: over a wire, an address without a process is silent. Every error about it says so, and what
+// TestSoftUnusedAddress: over a wire, an address without a process is silent. Every error about it says so, and what
 // to do.
-func TestSoftNobodyAtAddress(t *testing.T) {
+func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})
 	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +

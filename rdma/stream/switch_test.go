@@ -42,9 +42,9 @@ func TestSwitch(t *testing.T) {
 	assert.NoError(t, listener.Close())
 }
 
-// TestNoBackendIsTheSwitch: a backend of nil leaves the choice to GOVERBS_DEVICE; runtime.Native is the native library
+// TestNilBackendUsesEnvironment: a backend of nil leaves the choice to GOVERBS_DEVICE; runtime.Native is the native library
 // even so.
-func TestNoBackendIsTheSwitch(t *testing.T) {
+func TestNilBackendUsesEnvironment(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft1")
 	fabric, err := soft.Default()
 	require.NoError(t, err)

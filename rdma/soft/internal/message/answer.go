@@ -39,7 +39,7 @@ func (a *Answer) Clone() *Answer {
 	return &c
 }
 
-// Kind says which packet an answer is.
+// Kind is the type of an answer's packets.
 type Kind uint8
 
 const (

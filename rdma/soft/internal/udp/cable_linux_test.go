@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The addresses of the host of the test, and of the other host, which exists as packets only.
+// The addresses of the test's host, and of the other host, which exists only as packets.
 var (
 	here4, there4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	here6, there6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 )
 
-// cable is an Ethernet cable (MTU 1500) from this host to another, whose end we hold.
+// cable is a veth pair (MTU 1500) from this host to another, whose end the test holds.
 type cable struct {
 	near, far netlink.Link
 	fd        int // a packet socket at the far end
@@ -40,7 +40,7 @@ func laid(t *testing.T) *cable {
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "far0"}
 	veth.Name, veth.MTU = "near0", 1500
 	if err := netlink.LinkAdd(veth); errors.Is(err, syscall.EOPNOTSUPP) {
-		t.Skip("the kernel has no veth")
+		t.Skip("the kernel does not support veth")
 	} else {
 		require.NoError(t, err)
 	}
@@ -57,7 +57,7 @@ func laid(t *testing.T) *cable {
 	}
 	require.NoError(t, netlink.LinkSetUp(c.near))
 	require.NoError(t, netlink.LinkSetUp(c.far))
-	for _, end := range []netlink.Link{c.near, c.far} { // the kernel drops packets until the carrier is noticed
+	for _, end := range []netlink.Link{c.near, c.far} { // the kernel drops packets until it detects the carrier
 		require.Eventually(t, func() bool {
 			link, err := netlink.LinkByIndex(end.Attrs().Index)
 			return err == nil && (link.Attrs().OperState == netlink.OperUp || link.Attrs().OperState == netlink.OperUnknown)
@@ -79,13 +79,13 @@ func laid(t *testing.T) *cable {
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(c.fd) })
 	require.NoError(t, unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: c.far.Attrs().Index}))
-	patience := unix.NsecToTimeval(limit.Nanoseconds())
-	require.NoError(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
+	writeTimeout := unix.NsecToTimeval(limit.Nanoseconds())
+	require.NoError(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &writeTimeout))
 	return c
 }
 
-// offload sets what the near device does by itself: check sums. Segments of UDP it never cuts by itself, so that the
-// other end sees datagrams as they are on a cable.
+// offload enables or disables checksum offload on the near device. UDP segmentation is always done in software, so that
+// the far end sees datagrams as on a real cable.
 func (c *cable) offload(t *testing.T, sums bool) {
 	t.Helper()
 	require.NoError(t, netlink.LinkSetGSOMaxSegs(c.near, 1))
@@ -105,7 +105,7 @@ func (c *cable) offload(t *testing.T, sums bool) {
 	require.Zero(t, errno, "%v", errno)
 }
 
-// packets returns the next n UDP packets at the far end, from the IP header on.
+// packets returns the next n UDP packets at the far end, starting with the IP header.
 func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
 	t.Helper()
 	b := make([]byte, 1<<16)
@@ -124,7 +124,7 @@ func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
 	return all
 }
 
-// send has the other host send a packet, which begins with the IP header.
+// send sends a packet, which begins with the IP header, from the other host.
 func (c *cable) send(t *testing.T, packet []byte) {
 	t.Helper()
 	frame := slices.Concat(c.near.Attrs().HardwareAddr, c.far.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet)
@@ -134,7 +134,7 @@ func (c *cable) send(t *testing.T, packet []byte) {
 	require.NoError(t, unix.Send(c.fd, frame, 0))
 }
 
-// packet is one from the other host, with UDP check sum 0 and traffic class 0x28, hop limit 17.
+// packet returns a packet from the other host, with UDP checksum 0, traffic class 0x28 and hop limit 17.
 func packet(protocol byte, here, there netip.Addr, payload []byte) []byte {
 	if here.Is6() {
 		h := make([]byte, 40)

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Members have a file without a name, which the first one creates and each gives to those that join. So no other user
-// can keep a member from a claim, or send a message as if a member had passed it on. The file begins with the group's
-// secret. A claim of a service is a lock (F_OFD_SETLK), which the kernel releases when its process ends. Each service
-// has a byte at which locks begin; their length encodes the member.
+// Members share an unnamed file, which the first one creates and passes to members that join. So no other user can
+// prevent a claim, or forge a message passed on by a member. The file begins with the group's secret. A claim of a
+// service is a lock (F_OFD_SETLK), which the kernel releases when the process ends. A lock starts at the byte of its
+// service, and its length encodes the member.
 const (
 	secretSize = 16
 	lockRoom   = MaxMembers + 1
 	topService = 1<<56 - 1 // a lock's end has 63 bits
 )
 
-// Claim is a service that a socket has claimed.
+// Claim is a service claimed by a socket.
 type Claim struct {
 	fd   int
 	lock unix.Flock_t
@@ -48,14 +48,14 @@ func newClaims() (fd int, err error) {
 	return fd, nil
 }
 
-// useClaims makes the file the group's.
+// useClaims sets the file of the group.
 func (g *group) useClaims(fd int) error {
 	g.claims, g.hasClaims = fd, true
 	_, err := unix.Pread(fd, g.secret[:], 0)
 	return os.NewSyscallError("pread", err)
 }
 
-// Secret returns what only the members of the socket's group know; without a group, zeros.
+// Secret returns the secret that the members of the socket's group share, or zeros without a group.
 func (s *Socket) Secret() (secret [secretSize]byte) {
 	if s.group != nil {
 		secret = s.group.secret
@@ -63,9 +63,8 @@ func (s *Socket) Secret() (secret [secretSize]byte) {
 	return secret
 }
 
-// Claim makes the socket the one of its group that has a service, until Close of the claim. The error is EADDRINUSE if
-// another member has the service, also one of this process, or a claim of this socket. A socket that shares nothing
-// needs no claim: it is nil.
+// Claim claims a service for this socket until Close of the claim. It returns EADDRINUSE if another member, or another
+// claim of this socket, has the service. A socket that is not shared needs no claim, and the result is nil.
 func (s *Socket) Claim(service uint64) (*Claim, error) {
 	if s.group == nil {
 		return nil, nil
@@ -85,12 +84,12 @@ func (s *Socket) Claim(service uint64) (*Claim, error) {
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			err = unix.EADDRINUSE
 		}
-		return nil, fmt.Errorf("udp: a process that shares %v has service %#x: %w", s.addr, service, err)
+		return nil, fmt.Errorf("udp: another process that shares %v has service %#x: %w", s.addr, service, err)
 	}
 	return c, nil
 }
 
-// reopen opens a file without a name once more: locks belong to one opening of a file.
+// reopen opens an unnamed file again, because locks belong to an open file description.
 func reopen(fd int) (int, error) {
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -103,17 +102,17 @@ func lockOf(service uint64, member int) unix.Flock_t {
 	return unix.Flock_t{Type: unix.F_WRLCK, Start: int64(min(service, topService) * lockRoom), Len: int64(member + 1)}
 }
 
-// Close gives the service up.
+// Close releases the service.
 func (c *Claim) Close() {
 	if c == nil {
 		return
 	}
-	c.lock.Type = unix.F_UNLCK // a child of this process may have the file, too
+	c.lock.Type = unix.F_UNLCK // closing is not enough if a child process inherited the file
 	_ = unix.FcntlFlock(uintptr(c.fd), unix.F_OFD_SETLK, &c.lock)
 	unix.Close(c.fd)
 }
 
-// Claimed returns the member that has claimed a service, if one has.
+// Claimed returns the member that has claimed a service, if any.
 func (s *Socket) Claimed(service uint64) (member int, ok bool) {
 	if s.group == nil {
 		return 0, false
@@ -128,7 +127,7 @@ func (s *Socket) Claimed(service uint64) (member int, ok bool) {
 	return int(lock.Len) - 1, err == nil && lock.Type != unix.F_UNLCK
 }
 
-// Claimant names the process that has claimed a service; "" is none.
+// Claimant describes the process that has claimed a service, or returns "".
 func (s *Socket) Claimant(service uint64) string {
 	member, ok := s.Claimed(service)
 	if !ok {

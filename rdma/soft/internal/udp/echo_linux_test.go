@@ -14,7 +14,7 @@ import (
 
 const asEcho = "GOVERBS_UDP_ECHO"
 
-// echo is another process, which sends back what it gets.
+// echo runs in another process and returns what it receives.
 func echo() {
 	s, err := Open(v4, Options{Port: AnyPort})
 	if err != nil {
@@ -33,7 +33,7 @@ func echo() {
 	}
 }
 
-// BenchmarkEcho is 64 bytes to another process and back. Command conformance/bench/bare does the same with the calls of
+// BenchmarkEcho measures round trips of 64 bytes to another process. conformance/bench/bare measures the same with
 // package net.
 func BenchmarkEcho(b *testing.B) {
 	c := exec.Command(os.Args[0])

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// holder says what has the port of an address, and what to do.
+// holder describes the process that uses a port of an address, with a hint.
 func holder(at netip.AddrPort) string { return holderIn(os.DirFS("/"), at) }
 
 func holderIn(root fs.FS, at netip.AddrPort) string {
@@ -33,7 +33,7 @@ func holderIn(root fs.FS, at netip.AddrPort) string {
 	return "something has the port: " + elsewhere
 }
 
-// softRoCE says whether the kernel's Soft-RoCE is loaded.
+// softRoCE reports whether the kernel's Soft-RoCE is loaded.
 func softRoCE(root fs.FS) bool {
 	if _, err := fs.Stat(root, "sys/module/rdma_rxe"); err == nil {
 		return true
@@ -42,7 +42,8 @@ func softRoCE(root fs.FS) bool {
 	return len(devices) > 0
 }
 
-// inodesOf returns the sockets that exclude a bind to an address and port: of that address, or of every address.
+// inodesOf returns the sockets that prevent a bind to an address and port: those of that address and of the wildcard
+// address.
 func inodesOf(root fs.FS, at netip.AddrPort) []string {
 	var inodes []string
 	for _, table := range []string{"udp", "udp6"} {
@@ -65,8 +66,8 @@ func inodesOf(root fs.FS, at netip.AddrPort) []string {
 	return inodes
 }
 
-// tableAddress reads an address as the kernel's tables write it: words of 32 bits in the machine's byte order, in hex,
-// a colon and the port.
+// tableAddress parses an address in the kernel's tables: 32-bit words in the machine's byte order, in hexadecimal, a
+// colon and the port.
 func tableAddress(cell string) (netip.AddrPort, bool) {
 	words, port, _ := strings.Cut(cell, ":")
 	number, err := strconv.ParseUint(port, 16, 16)
@@ -86,7 +87,7 @@ func tableAddress(cell string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), ok
 }
 
-// processWith finds a process that has one of these sockets open.
+// processWith finds a process with one of these sockets open.
 func processWith(root fs.FS, inodes []string) (pid, name string, ok bool) {
 	if len(inodes) == 0 {
 		return "", "", false

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// roce opens a socket of RoCE's port, which is free in a new namespace.
+// roce opens a socket on RoCE's port, which is free in a new namespace.
 func roce(t *testing.T, addr netip.Addr, o Options) *Socket {
 	t.Helper()
 	s, err := Open(addr, o)
@@ -28,14 +28,14 @@ func roce(t *testing.T, addr netip.Addr, o Options) *Socket {
 	return s
 }
 
-// TestIdentification looks at what is on the cable: the ICRC of RoCE covers the Identification of IPv4, and rxe drops
-// what has another than it was sealed with.
+// TestIdentification inspects packets on the cable: the ICRC of RoCE covers the IPv4 Identification, and rxe drops
+// packets whose Identification differs from the sealed one.
 func TestIdentification(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
 	c := laid(t)
-	for _, sums := range []bool{true, false} { // a device without check sums refuses segments on older kernels
+	for _, sums := range []bool{true, false} { // a device without checksum offload rejects segments on older kernels
 		c.offload(t, sums)
 		s, plain := roce(t, here4, Options{}), opened(t, here4, Options{Plain: true})
 		six := roce(t, here6, Options{})
@@ -68,14 +68,15 @@ func TestIdentification(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("check sums by the device: %t: %d segments refused", sums, s.Counters().SegmentationRefused)
+		t.Logf("checksum offload: %t: %d segments rejected", sums, s.Counters().SegmentationRefused)
 		assert.Equal(t, Zero, plain.Identification(there4))
 		require.NoError(t, s.Close())
 		require.NoError(t, six.Close())
 	}
 }
 
-// TestFromAnotherHost reads what adapters and Soft-RoCE send: no check sum of UDP, and a Identification of any kind.
+// TestFromAnotherHost reads packets as adapters and Soft-RoCE send them: without UDP checksum, and with any
+// Identification.
 func TestFromAnotherHost(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -91,7 +92,7 @@ func TestFromAnotherHost(t *testing.T) {
 	}
 }
 
-// TestUnreachablePort: what ICMP says is no error.
+// TestUnreachablePort: ICMP errors are not returned.
 func TestUnreachablePort(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -112,13 +113,13 @@ func TestUnreachablePort(t *testing.T) {
 	assert.Equal(t, "alive", string(b[:got.N]))
 	_, err = s.Write(netip.AddrPortFrom(there4, 4791), []byte("hello!"), 6)
 	assert.NoError(t, err)
-	// No route: the datagram is lost, as others are.
+	// Without a route the datagram is lost.
 	_, err = s.Write(netip.MustParseAddrPort("198.51.100.1:4791"), []byte("hello!"), 6)
 	assert.NoError(t, err)
 	assert.EqualValues(t, 1, s.Counters().Unreachable)
 }
 
-// TestPathOf1500 is about what fits.
+// TestPathOf1500 checks the limits of a path with MTU 1500.
 func TestPathOf1500(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -137,7 +138,7 @@ func TestPathOf1500(t *testing.T) {
 		n, err := s.Write(to, make([]byte, 3*mtu), mtu)
 		require.NoError(t, err)
 		assert.Equal(t, 3*mtu, n)
-		for _, older := range []syscall.Errno{0, syscall.EINVAL} { // older kernels blame the segments
+		for _, older := range []syscall.Errno{0, syscall.EINVAL} { // older kernels return EINVAL
 			s.out.refuse = older
 			for _, length := range []int{mtu + 1, 3 * (mtu + 1)} {
 				_, err = s.Write(to, make([]byte, length), mtu+1)
@@ -150,7 +151,7 @@ func TestPathOf1500(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ENETUNREACH)
 }
 
-// TestFullBuffer has a device that is slower than the sender.
+// TestFullBuffer sends faster than the device.
 func TestFullBuffer(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -159,7 +160,7 @@ func TestFullBuffer(t *testing.T) {
 	slow := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: c.near.Attrs().Index, Handle: 1 << 16,
 		Parent: netlink.HANDLE_ROOT}, Rate: 2 << 20, Limit: 64 << 20, Buffer: 1 << 20}
 	if err := netlink.QdiscAdd(slow); err != nil {
-		t.Skip("the kernel has no token bucket filter:", err)
+		t.Skip("the kernel does not support the token bucket filter:", err)
 	}
 	s := roce(t, here4, Options{Buffer: 256 << 10})
 	to := netip.AddrPortFrom(there4, 4791)
@@ -184,7 +185,7 @@ func TestFullBuffer(t *testing.T) {
 		t.Logf("full after %d Writes, room after %v", sent, time.Since(start))
 		require.NoError(t, write(), "there is room for one at least")
 	}
-	// Room comes too late: Close wakes those that wait for it.
+	// Close wakes waiting writers.
 	require.NoError(t, netlink.QdiscDel(slow))
 	slow.Rate, slow.Buffer = 16<<10, 16<<20
 	require.NoError(t, netlink.QdiscAdd(slow))
@@ -202,7 +203,7 @@ func TestFullBuffer(t *testing.T) {
 	}
 }
 
-// TestGroupsOfIPv6, which loopback does not have, and a link-local address.
+// TestGroupsOfIPv6 tests IPv6 multicast, which loopback does not support, and a link-local address.
 func TestGroupsOfIPv6(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -238,8 +239,8 @@ func TestGroupsOfIPv6(t *testing.T) {
 	assert.Equal(t, "to myself", string(got))
 }
 
-// TestAddressRemoved: while the address of a socket is gone, what is sent is lost as in a network. It is not taken for
-// a device that refuses segments, which would make it slow for ever.
+// TestAddressRemoved: while the address of a socket is removed, its datagrams are lost. This is not mistaken for a
+// device without segmentation offload, which would slow the socket down forever.
 func TestAddressRemoved(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
@@ -265,8 +266,8 @@ func TestAddressRemoved(t *testing.T) {
 	require.Zero(t, s.Counters().SegmentationRefused)
 }
 
-// TestLoopbackIsDown: in a network namespace whose loopback interface is down, an address can be shared: that no packet
-// of this machine comes there is not the fault of another program.
+// TestLoopbackIsDown: an address can be shared in a network namespace whose loopback interface is down. The lack of
+// local delivery is not blamed on another program.
 func TestLoopbackIsDown(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return

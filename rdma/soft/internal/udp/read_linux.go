@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// incoming is what a system call reads into. It is made once, so that reading allocates nothing.
+// incoming holds the buffers of receive calls. It is allocated once, so that reading does not allocate.
 type incoming struct {
 	header  unix.Msghdr
 	vector  unix.Iovec
-	from    unix.RawSockaddrInet6 // or an Inet4 at the same place
-	control [16]uint64            // words, since control messages are aligned so
+	from    unix.RawSockaddrInet6 // or an Inet4 at the same address
+	control [16]uint64            // words, for the alignment of control messages
 	n       int
 	errno   syscall.Errno
 	receive func(fd uintptr) bool
@@ -38,7 +38,7 @@ func (in *incoming) prepare() {
 		for {
 			in.header.Namelen = unix.SizeofSockaddrInet6
 			in.header.SetControllen(len(in.bytes()))
-			// It never waits, so Go's scheduler need not know of it: that would cost most of the time of an empty read.
+			// The call never blocks, so it bypasses Go's scheduler, which would take most of the time of an empty read.
 			n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&in.header)), unix.MSG_DONTWAIT)
 			if errno == unix.EAGAIN {
 				return false
@@ -52,9 +52,9 @@ func (in *incoming) prepare() {
 	}
 }
 
-// Read waits for datagrams and copies them to b, which should have MaxRead bytes: one after the other, all from one
-// sender and each with a.Segment bytes, but for the last. It allocates nothing. After Close, its error is
-// net.ErrClosed; errors of the network are counted and are not returned.
+// Read waits for datagrams and copies them to b, which should have MaxRead bytes. They follow each other, come from one
+// sender, and have a.Segment bytes each, except the last. It does not allocate. After Close, it returns net.ErrClosed.
+// Network errors are counted and not returned.
 func (s *Socket) Read(b []byte, a *Arrival) error {
 	if len(b) == 0 {
 		return fmt.Errorf("udp: read: no buffer: %w", syscall.EINVAL)
@@ -71,8 +71,9 @@ func (s *Socket) Read(b []byte, a *Arrival) error {
 	}
 }
 
-// Wait waits until there is something to read, or until Close: net.ErrClosed. Then ReadNow reads it, unless another
-// goroutine did. While no goroutine is in Wait or Read, datagrams wake no thread of the process.
+// Wait waits until a datagram can be read, or until Close, which makes it return net.ErrClosed. ReadNow then reads the
+// datagram, unless another goroutine did. While no goroutine is in Wait or Read, datagrams wake no thread of the
+// process.
 func (s *Socket) Wait() error {
 	s.polling.Lock()
 	if s.unreadable {
@@ -90,7 +91,7 @@ func (s *Socket) Wait() error {
 	return nil
 }
 
-// ended is the error of one that waited: Close ends waiting.
+// ended returns the error of a wait, which is net.ErrClosed after Close.
 func (s *Socket) ended(err error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -100,9 +101,8 @@ func (s *Socket) ended(err error) error {
 	return fmt.Errorf("udp: wait: %w", err)
 }
 
-// ReadNow is Read that does not wait: it says whether there was something. A program that handles what it reads under a
-// lock of its own keeps the order of arrival if it calls ReadNow under that lock too, from one goroutine that Waits,
-// and from others that poll.
+// ReadNow is Read without waiting, and reports whether it read datagrams. To process datagrams in the order of arrival,
+// call ReadNow under the lock of the processing, both from the goroutine that calls Wait and from those that poll.
 func (s *Socket) ReadNow(b []byte, a *Arrival) (bool, error) {
 	if len(b) == 0 {
 		return false, fmt.Errorf("udp: read: no buffer: %w", syscall.EINVAL)
@@ -122,7 +122,7 @@ func (s *Socket) ReadNow(b []byte, a *Arrival) (bool, error) {
 	return false, nil
 }
 
-// Linger waits in the kernel until there is something to read, for so long at most.
+// Linger waits in the kernel until a datagram can be read, or for at most a time.
 func (s *Socket) Linger(long time.Duration) {
 	s.polling.Lock()
 	defer s.polling.Unlock()
@@ -133,22 +133,22 @@ func (s *Socket) Linger(long time.Duration) {
 	_, _ = unix.Ppoll(one[:], &limit, nil)
 }
 
-// Yield lets other threads run, if some want to.
+// Yield lets other runnable threads run.
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// into sets the buffer that is read into.
+// into sets the buffer to read into.
 func (in *incoming) into(b []byte) {
 	in.vector.Base = unsafe.SliceData(b)
 	in.vector.SetLen(len(b))
 }
 
-// arrived tells and counts what a system call brought, if it was a datagram.
+// arrived describes and counts the datagrams of a system call.
 func (s *Socket) arrived(in *incoming, a *Arrival) (bool, error) {
 	switch {
 	case unreachable(in.errno):
 		s.count.unreachable.Add(1)
 	case in.errno == unix.ENOBUFS || in.errno == unix.ENOMEM:
-		// The kernel had no memory for these. Others come.
+		// The kernel had no memory for these datagrams. Continue with later ones.
 	case in.errno != 0:
 		return false, fmt.Errorf("udp: read: %w", in.errno)
 	case in.header.Flags&unix.MSG_TRUNC != 0:
@@ -163,7 +163,7 @@ func (s *Socket) arrived(in *incoming, a *Arrival) (bool, error) {
 	return false, nil
 }
 
-// ready says whether a descriptor is ready to be read (POLLIN) or written (POLLOUT), and waits for it.
+// ready waits until a descriptor can be read (POLLIN) or written (POLLOUT), and reports whether it can.
 func ready(fd int, events int16, limit time.Duration) bool {
 	one := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
 	n, err := unix.Poll(one[:], int(limit.Milliseconds()))

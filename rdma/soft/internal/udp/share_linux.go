@@ -16,53 +16,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Several processes share a port by SO_REUSEPORT: their sockets are a group, in whose list a socket's place is its
-// number. A program of classic BPF chooses the place by what a packet begins with (steering).
+// Several processes share a port with SO_REUSEPORT: their sockets form a group, and a socket's index in the group's
+// list is its number. A classic BPF program selects the index from the headers of a packet (steering).
 //
-// The kernel appends a new socket to the list, and moves the last one to the place of one that is closed. Places must
-// not change while others are in use. So each member holds a descriptor of all sockets before its own: a socket whose
-// process has ended stays open until all behind it are closed, and only the last one of the list ever leaves it. A
-// process that joins takes over the first socket without a process, or else opens one behind all.
+// The kernel appends a new socket to the list, and moves the last socket to the index of a closed one. Indexes must not
+// change while in use, so each member holds descriptors of all sockets before its own: a socket whose process has ended
+// stays open until all later ones are closed, and only the last socket ever leaves the list. A process that joins takes
+// over the first socket without a process, or appends a new one.
 //
-// Members find each other by abstract names of Unix sockets, which belong to the network namespace, as the port does,
-// and which the kernel frees when a process ends, however it ends:
+// Members find each other by abstract Unix socket names, which like the port belong to the network namespace, and which
+// the kernel releases whenever a process ends:
 //
-//   - prefix/N of member N, which gives its descriptors to processes of its user,
-//   - prefix/lock, which a process has while it joins,
+//   - prefix/N of member N, which passes its descriptors to processes of its user,
+//   - prefix/lock, held by a process while it joins,
 //   - prefix/lead of the lead (steer_linux.go).
 //
-// The kernel joins packets that come from other machines (GRO) by their ports alone, and would give one member those of
-// another. So a member that is alone has it switched on, and the next one that joins switches it off. What loopback
-// delivers is a Write, which is for one member.
+// For packets from other machines, GRO merges by ports only, and would deliver packets of different members together.
+// So GRO is enabled only while a member is alone, and disabled when the next one joins. Loopback delivers the datagrams
+// of one Write together, which are for one member.
 
-// Every user of the machine can take such a name. So a member asks the kernel who has it. An address whose lock, or
-// whose next member, is of another user is in use, and members whose lead's name is of another user do without it
-// (follow).
+//
+// Any user of the machine can bind such a name, so members query the kernel for its owner. If the lock or the next
+// member's name belongs to another user, the address is in use. If the lead's name belongs to another user, members
+// work without it (follow).
 
 const (
-	joinLimit     = 30 * time.Second // for others that join at the same time
-	answerLimit   = 10 * time.Second // for an answer of a process that runs
-	strangerLimit = time.Second      // for a process that is stopped, has a name and does not listen yet, or has no room
+	joinLimit     = 30 * time.Second // wait for concurrent joins
+	answerLimit   = 10 * time.Second // response of a running process
+	strangerLimit = time.Second      // process that is stopped, does not listen yet, or has a full backlog
 )
 
-// group is a socket's place among others with its address and port.
+// group is a socket's membership in the group of its address and port.
 type group struct {
 	prefix string
 	member int
-	before []int // descriptors of the sockets before this one in the list
-	others bool  // there were some when it joined
+	before []int // descriptors of earlier sockets in the list
+	others bool  // there were other members when it joined
 	name   *net.UnixListener
-	lead   *net.UnixListener // it is the lead
-	heeds  *net.UnixConn     // or is connected to it
+	lead   *net.UnixListener // set if it is the lead
+	heeds  *net.UnixConn     // otherwise the connection to the lead
 
 	claims    int // descriptor of the file with the locks of services (claim_linux.go)
 	hasClaims bool
 	secret    [secretSize]byte
 
-	followers map[*net.UnixConn]bool // of the lead
+	followers map[*net.UnixConn]bool // connections to the lead
 }
 
-// hasOthers says whether there were others when the socket joined.
+// hasOthers reports whether the group had other members when the socket joined.
 func (g *group) hasOthers() bool { return g != nil && g.others }
 
 // join makes s a member of the group of its address and port.
@@ -134,14 +135,14 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 	return nil
 }
 
-// enter lets packets find the socket, and then others that join.
+// enter makes the socket receive packets, and then visible to processes that join.
 func (s *Socket) enter(at netip.AddrPort) error {
 	g := s.group
 	leads, err := s.leads()
-	if errors.Is(err, unix.EADDRINUSE) { // a stranger has the name of the lead
+	if errors.Is(err, unix.EADDRINUSE) { // another user has the lead's name
 		err = nil
 	}
-	if err == nil && !leads && !g.others { // the one that led has just ended, or is a stranger
+	if err == nil && !leads && !g.others { // the lead has just ended, or belongs to another user
 		err = s.steer()
 	}
 	if err == nil {
@@ -157,8 +158,8 @@ func (g *group) named(member int) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprint(g.prefix, member)}
 }
 
-// dial connects to the process of this user that has a name. It returns nil if none listens. If the process is of
-// another user, or has no room, the error is EADDRINUSE.
+// dial connects to the process of this user that listens at a name. It returns nil if none listens, and EADDRINUSE if
+// the process belongs to another user or its backlog is full.
 func dial(name *net.UnixAddr) (*net.UnixConn, error) {
 	for end := time.Now().Add(strangerLimit); ; time.Sleep(2 * time.Millisecond) {
 		c, err := net.DialUnix(name.Net, nil, name)
@@ -183,7 +184,7 @@ func inUse(name *net.UnixAddr) error {
 	return fmt.Errorf("the process with the name %s does not answer: %w", name.Name, unix.EADDRINUSE)
 }
 
-// lock waits until no other process joins. The error is EADDRINUSE if a process of another user has the lock.
+// lock waits until no other process is joining. It returns EADDRINUSE if a process of another user holds the lock.
 func (g *group) lock() (*net.UnixListener, error) {
 	name := &net.UnixAddr{Net: "unix", Name: g.prefix + "lock"}
 	end, silent := time.Now().Add(joinLimit), time.Now().Add(strangerLimit)
@@ -196,14 +197,14 @@ func (g *group) lock() (*net.UnixListener, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case owner != nil: // the connection ends with the lock
+		case owner != nil: // the connection closes when the lock is released
 			_, err = await(owner, nil, joinLimit)
 			owner.Close()
 			if err != nil {
 				return nil, fmt.Errorf("a process that is about to share it: %w", err)
 			}
 			silent = time.Now().Add(strangerLimit)
-		default: // it has just ended, or does not listen yet
+		default: // the process has just ended, or does not listen yet
 			time.Sleep(2 * time.Millisecond)
 		}
 		if now := time.Now(); now.After(end) || now.After(silent) {
@@ -212,8 +213,8 @@ func (g *group) lock() (*net.UnixListener, error) {
 	}
 }
 
-// sockets returns the sockets of the list, the file of claims, and which sockets have a process that reads them. The
-// last member has all of them; the socket of a member behind it is gone with it.
+// sockets returns the sockets of the list, the file of claims, and which sockets have a live process. The last live
+// member has all descriptors; sockets after it are closed.
 func (g *group) sockets() (fds []int, claims int, alive []bool, err error) {
 	var found [MaxMembers]*net.UnixConn
 	defer func() {
@@ -238,7 +239,7 @@ func (g *group) sockets() (fds []int, claims int, alive []bool, err error) {
 		}
 		if len(fds) != last+2 {
 			closeAll(fds)
-			continue // it has just ended
+			continue // the member has just ended
 		}
 		for _, c := range found[:last+1] {
 			alive = append(alive, c != nil)
@@ -248,7 +249,7 @@ func (g *group) sockets() (fds []int, claims int, alive []bool, err error) {
 	return nil, -1, nil, nil
 }
 
-// ask reads the descriptors that a member sends. There are none if it has ended.
+// ask reads the descriptors that a member sends, or none if it has ended.
 func ask(c *net.UnixConn) ([]int, error) {
 	control := make([]byte, unix.CmsgSpace(4*(MaxMembers+1)))
 	length, err := await(c, control, answerLimit)
@@ -271,8 +272,8 @@ func ask(c *net.UnixConn) ([]int, error) {
 	return fds, nil
 }
 
-// await waits for a byte, or for the end of a connection, and returns the length of the control data that comes with
-// the byte. The error is EADDRINUSE if the other process is stopped, or runs and does not answer within a limit.
+// await waits for a byte, or for the end of a connection, and returns the length of the control data with the byte. It
+// returns EADDRINUSE if the other process is stopped, or does not respond within a limit.
 func await(c *net.UnixConn, control []byte, limit time.Duration) (length int, err error) {
 	for end := time.Now().Add(limit); ; {
 		if err := c.SetReadDeadline(time.Now().Add(strangerLimit)); err != nil {
@@ -283,7 +284,7 @@ func await(c *net.UnixConn, control []byte, limit time.Duration) (length int, er
 			return length, nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return 0, nil // it has ended
+			return 0, nil // the process has ended
 		}
 		cred, err := credentials(c)
 		switch {
@@ -298,17 +299,17 @@ func await(c *net.UnixConn, control []byte, limit time.Duration) (length int, er
 	}
 }
 
-// isStopped reports whether a process is stopped, by a signal or a debugger.
+// isStopped reports whether a process was stopped by a signal or a debugger.
 func isStopped(pid int32) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	state := strings.TrimPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
-// introduce gives the descriptors to a process that joins.
+// introduce sends the descriptors to a process that joins.
 func (s *Socket) introduce(c *net.UnixConn) {
 	defer c.Close()
-	s.writing.Lock() // Close waits
+	s.writing.Lock() // excludes Close
 	defer s.writing.Unlock()
 	if !s.closed {
 		all := append(slices.Clone(s.group.before), s.out.fd, s.group.claims)
@@ -316,8 +317,8 @@ func (s *Socket) introduce(c *net.UnixConn) {
 	}
 }
 
-// answer lets a function talk to each process of this user that connects, and close the connection, until the listener
-// is closed. Others are turned away at once, so that they do not fill the queue.
+// answer calls talk for each connection of a process of this user, and then closes it, until the listener is closed.
+// Connections of others are closed at once, so that they do not fill the backlog.
 func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 	for {
 		c, err := l.AcceptUnix()
@@ -325,7 +326,7 @@ func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // too many files are open
+			time.Sleep(time.Millisecond) // too many open files
 			continue
 		}
 		if isOurs(c) != nil {
@@ -336,17 +337,17 @@ func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 	}
 }
 
-// isOurs says nil of a process of this user, or of root, at the other end.
+// isOurs returns nil if the process at the other end belongs to this user or to root.
 func isOurs(c *net.UnixConn) error {
 	cred, err := credentials(c)
 	if err == nil && int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
-		err = fmt.Errorf("it is of user %d, and only processes of one user share an address: %w", cred.Uid,
+		err = fmt.Errorf("it belongs to user %d, and only processes of one user can share an address: %w", cred.Uid,
 			unix.EADDRINUSE)
 	}
 	return err
 }
 
-// credentials are those of the process at the other end, with its effective user.
+// credentials returns the credentials of the process at the other end, with its effective user.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

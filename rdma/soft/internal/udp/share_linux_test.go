@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// free is a port that nobody has at the moment.
+// free returns a port that is currently free.
 func free(t testing.TB, addr netip.Addr) int {
 	s, err := Open(addr, Options{Port: AnyPort})
 	require.NoError(t, err)
@@ -39,14 +39,14 @@ func shared(t testing.TB, addr netip.Addr, port int) *Socket {
 	return s
 }
 
-// forQP is a packet for a queue pair, with a text.
+// forQP returns a packet for a queue pair, with a text.
 func forQP(qpn uint32, text string) []byte {
 	b := make([]byte, 12, 64)
 	binary.BigEndian.PutUint32(b[4:], qpn)
 	return append(b, text...)
 }
 
-// forCM is a message of the connection manager.
+// forCM returns a message of the connection manager.
 func forCM(class byte, attribute uint16, local, remote uint32) []byte {
 	b := forQP(1, strings.Repeat("\xff", 256))
 	b[21] = class
@@ -56,12 +56,12 @@ func forCM(class byte, attribute uint16, local, remote uint32) []byte {
 	return b
 }
 
-// forLead are messages of the connection manager that say for which connection they are not: REQ, SIDR_REQ, a REJ of
-// one who has given up. The last is no message of the connection manager.
+// forLead lists messages without the receiver's communication ID: REQ, SIDR_REQ, and a REJ after a timeout. The last is
+// not a message of the connection manager.
 var forLead = [][]byte{forCM(7, 0x10, 1<<26, 2<<26), forCM(7, 0x17, 1<<26, 2<<26), forCM(7, 0x12, 1<<26, 0),
 	forCM(4, 0x15, 1<<26, 2<<26)}
 
-// leadOf is the one of the members that is the lead, as soon as there is one.
+// leadOf waits for a lead among the members and returns it.
 func leadOf(t *testing.T, members []*Socket) (lead *Socket) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -77,8 +77,8 @@ func leadOf(t *testing.T, members []*Socket) (lead *Socket) {
 	return lead
 }
 
-// delivered sends a packet to all members, and checks that it comes to this one: what another one gets, its next
-// delivered finds.
+// delivered sends a packet to all members, and checks that only this one gets it. If another member gets it, that
+// member's next call fails.
 func delivered(t *testing.T, from, to *Socket, packet []byte) {
 	t.Helper()
 	_, err := from.Write(to.Addr(), packet, len(packet))
@@ -117,13 +117,13 @@ func TestMembersGetTheirPackets(t *testing.T) {
 			assert.Equal(t, i, members[i].Member())
 			check()
 		}
-		// One in the middle leaves: the others keep their places. The next that comes takes its place.
+		// A member in the middle leaves: the others keep their numbers. The next to join gets its number.
 		for _, left := range []int{1, 0, 3} {
 			require.NoError(t, members[left].Close())
 			others := members
 			members = append(append([]*Socket(nil), others[:left]...), others[left+1:]...)
 			check()
-			if left < 3 { // what its socket still gets, the next one does not see
+			if left < 3 { // the next member does not see packets from before
 				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "for nobody"), 64)
 				require.NoError(t, err)
 			}
@@ -166,10 +166,10 @@ func TestManyJoinAtOnce(t *testing.T) {
 	}
 }
 
-func TestMoreThanMayShare(t *testing.T) {
+func TestTooManyMembers(t *testing.T) {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur < 4000 {
-		t.Skipf("members hold descriptors of each other: this process may have %d", limit.Cur)
+		t.Skipf("too few descriptors: the limit is %d", limit.Cur)
 	}
 	port := free(t, v4)
 	for range MaxMembers {
@@ -182,7 +182,7 @@ func TestMoreThanMayShare(t *testing.T) {
 
 const asMember = "GOVERBS_UDP_MEMBER"
 
-// TestMain is another process of a group when it is told so: it says its number, and then the text of each packet.
+// TestMain can act as another process of a group: it prints its number, and then the text of each packet.
 func TestMain(m *testing.M) {
 	if os.Getenv(asEcho) != "" {
 		echo()
@@ -239,7 +239,7 @@ func (p process) line(t *testing.T) string {
 	return p.says.Text()
 }
 
-// TestMembersAreKilled: of several processes, each may end at any time.
+// TestMembersAreKilled: any of several processes may be killed at any time.
 func TestMembersAreKilled(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	to := netip.AddrPortFrom(v4, uint16(port))
@@ -271,7 +271,7 @@ func TestMembersAreKilled(t *testing.T) {
 	check()
 	kill(2)
 	check()
-	start(0) // the lowest number that is free
+	start(0) // gets the lowest free number
 	check()
 	kill(3)
 	kill(1)
@@ -286,7 +286,8 @@ func TestMembersAreKilled(t *testing.T) {
 	check()
 }
 
-// TestServices: a service is one member's; when it is given up, or its process ends, another one may have it.
+// TestServices: a service belongs to one member. After its release, or the end of the process, another member can claim
+// it.
 func TestServices(t *testing.T) {
 	const service, other = 0x106_1234, 0x106_1235
 	for _, addr := range []netip.Addr{v4, v6} {
@@ -331,7 +332,7 @@ func TestServices(t *testing.T) {
 	assert.NotEqual(t, shared(t, v4, free(t, v4)).Secret(), shared(t, v4, free(t, v4)).Secret(), "of two groups")
 }
 
-// TestStopped: while a member is stopped, the address is in use. The error comes soon, and names the process.
+// TestStopped: while a member is stopped, the address is in use. The error is returned soon and names the process.
 func TestStopped(t *testing.T) {
 	port := free(t, v4)
 	member := started(t, port)
@@ -346,13 +347,12 @@ func TestStopped(t *testing.T) {
 	shared(t, v4, port)
 }
 
-// stop stops a process.
 func stop(t *testing.T, p *os.Process) {
 	require.NoError(t, p.Signal(syscall.SIGSTOP))
 	require.Eventually(t, func() bool { return isStopped(int32(p.Pid)) }, limit, time.Millisecond)
 }
 
-// TestStoppedWithLock is TestStopped of a process that has the lock.
+// TestStoppedWithLock is TestStopped for a process that holds the lock.
 func TestStoppedWithLock(t *testing.T) {
 	port := free(t, v4)
 	name := fmt.Sprintf("@goverbs-udp/%v/lock", netip.AddrPortFrom(v4, uint16(port)))
@@ -375,8 +375,8 @@ func TestStoppedWithLock(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprintf("process %d is stopped", p.Process.Pid))
 }
 
-// TestLeadIsKilled: what is for no member in particular comes to another one soon after the lead was killed, and stays
-// with that one when others come.
+// TestLeadIsKilled: soon after the lead was killed, another member receives packets for no particular member, and
+// continues to when others join.
 func TestLeadIsKilled(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	first := started(t, port)
@@ -400,23 +400,23 @@ func TestLeadIsKilled(t *testing.T) {
 	}
 }
 
-// TestLeadThatIsNone: a process that is none of the group, and has the name of the lead, is of this user here; its end
-// is heard, too.
-func TestLeadThatIsNone(t *testing.T) {
+// TestForeignLead: a process outside the group, here of this user, has the name of the lead. Members notice its end,
+// too.
+func TestForeignLead(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	prefix := fmt.Sprintf("@goverbs-udp/%v/", netip.AddrPortFrom(v4, uint16(port)))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: prefix + "lead"})
 	require.NoError(t, err)
 	m := shared(t, v4, port)
-	for _, packet := range forLead { // it is the only one that there is
+	for _, packet := range forLead { // the only member
 		delivered(t, from, m, packet)
 	}
 	require.NoError(t, l.Close())
 	assert.Same(t, m, leadOf(t, []*Socket{m}))
 }
 
-// BenchmarkSteering writes and reads 15 datagrams of 4136 bytes, or one of 76, that the kernel brings to one of several
-// members of an address, and to a socket that shares its address with none.
+// BenchmarkSteering writes and reads 15 datagrams of 4136 bytes, or one of 76, to one of several members of an address,
+// and to a socket that is not shared.
 func BenchmarkSteering(b *testing.B) {
 	for _, size := range []struct{ count, bytes int }{{15, 4136}, {1, 76}} {
 		for _, members := range []int{0, 1, 8, MaxMembers} {

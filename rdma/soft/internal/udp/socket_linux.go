@@ -20,20 +20,20 @@ type Socket struct {
 	addr  netip.AddrPort
 	scope uint32 // index of the interface, for link-local addresses and groups
 	o     Options
-	watch *watch // of the descriptor, which is out.fd
+	watch *watch // watches out.fd
 	count counters
 
-	reading sync.Mutex // of Read
+	reading sync.Mutex // serializes Read
 
-	polling    sync.Mutex // it, too, keeps the descriptor from being closed
+	polling    sync.Mutex // also keeps the descriptor open
 	in         incoming
-	unreadable bool   // it is closed
-	overflows  uint64 // when it was closed
+	unreadable bool   // closed
+	overflows  uint64 // final value, set by Close
 
-	writing sync.Mutex // guards the rest, and keeps the descriptor from being closed
+	writing sync.Mutex // guards the rest, and keeps the descriptor open
 	out     outgoing
 	closed  bool
-	group   *group // of Options.Share
+	group   *group // for Options.Share
 }
 
 func open(at netip.AddrPort, o Options) (*Socket, error) {
@@ -53,21 +53,21 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 			s.scope = uint32(i.Index)
 			return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, i.Index)
 		}
-		return nil // bind says what is wrong with the address
+		return nil // bind reports what is wrong with the address
 	}
 	if o.Share {
 		err := s.join(at, before)
 		if !errors.Is(err, unix.ENOPROTOOPT) {
 			return s, err
 		}
-		s.o.Share, s.group = false, nil // this kernel, or what stands for one, chooses no member: then alone
+		s.o.Share, s.group = false, nil // the kernel (or its emulation) lacks steering: do not share
 	}
 	return s, s.bind(at, before)
 }
 
-// Join opens a socket that receives what is sent to a multicast group, over the interface of this socket's address and
-// to its port. Close leaves the group. Several sockets may be members, in several processes, and each gets every
-// datagram, also those of this machine. To send to the group, Write to it by the socket that Open returned.
+// Join opens a socket that receives datagrams to a multicast group on this socket's interface and port. Close leaves
+// the group. Several sockets, in several processes, may be members, and each gets every datagram, including those from
+// this machine. To send to the group, use the socket that Open returned.
 func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 	group = group.Unmap().WithZone("")
 	if !group.IsMulticast() || group.Is4() != s.addr.Addr().Is4() {
@@ -79,7 +79,7 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 		return nil, fmt.Errorf("udp: join %v: %w", group, err)
 	}
 	g := &Socket{o: s.o, scope: uint32(i.Index)}
-	g.o.Share = false // every member reads what is sent to a group
+	g.o.Share = false // all members get multicast datagrams
 	at := netip.AddrPortFrom(group, s.addr.Port())
 	err = g.bind(at, func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -101,7 +101,7 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 	return g, nil
 }
 
-// bind makes the socket and sets what all have in common; before sets the rest before it is bound.
+// bind creates the socket, sets the common options, calls before for the rest, and binds it.
 func (s *Socket) bind(at netip.AddrPort, before func(fd int) error) error {
 	domain := unix.AF_INET
 	if at.Addr().Is6() {
@@ -146,8 +146,8 @@ func (s *Socket) start(fd int, at netip.AddrPort) error {
 	return err
 }
 
-// setOptions sets what sockets of both kinds need. What an older kernel lacks costs speed only; the two without which
-// packets are lost are errors.
+// setOptions sets the options of both kinds of sockets. Options missing in older kernels only affect speed; the two
+// without which packets are lost cause errors.
 func (s *Socket) setOptions(fd int, addr netip.Addr) error {
 	segments := !s.o.Plain && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
 	s.out.plain = !segments
@@ -161,7 +161,7 @@ func (s *Socket) setOptions(fd int, addr netip.Addr) error {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.plain, s.o.Buffer)
 		}
 	}
-	// The kernel refuses GSO without check sums. Where there is no GSO, they are saved: the ICRC does their work.
+	// The kernel rejects GSO without checksums. Without GSO they are disabled, because the ICRC is sufficient.
 	if addr.Is4() {
 		if !segments {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, syscall.SO_NO_CHECK, 1)
@@ -181,7 +181,7 @@ func (s *Socket) setOptions(fd int, addr netip.Addr) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE); err != nil {
 		return os.NewSyscallError("setsockopt IPV6_MTU_DISCOVER", err)
 	}
-	// Soft-RoCE sends check sum 0, which IPv6 drops without this option.
+	// Soft-RoCE sends checksum 0, which IPv6 drops without this option.
 	return os.NewSyscallError("setsockopt UDP_NO_CHECK6_RX",
 		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1))
 }
@@ -193,7 +193,7 @@ func sockaddr(a netip.AddrPort, scope uint32) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: scopeFor(a.Addr(), scope)}
 }
 
-// scopeFor is the interface's index where an address needs one.
+// scopeFor returns the interface index for an address that needs one.
 func scopeFor(a netip.Addr, scope uint32) uint32 {
 	if a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast() {
 		return scope
@@ -201,11 +201,11 @@ func scopeFor(a netip.Addr, scope uint32) uint32 {
 	return 0
 }
 
-// Addr is the address and port that the socket is bound to.
+// Addr returns the address and port that the socket is bound to.
 func (s *Socket) Addr() netip.AddrPort { return s.addr }
 
-// Buffer returns the bytes that the kernel's receive and send buffer hold. It counts its own bookkeeping among them: of
-// a datagram of 1 KiB, about as much again.
+// Buffer returns the sizes of the kernel's receive and send buffers in bytes. They include the kernel's overhead: for a
+// datagram of 1 KiB, about as much again.
 func (s *Socket) Buffer() (receive, send int) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -217,7 +217,7 @@ func (s *Socket) Buffer() (receive, send int) {
 	return receive, send
 }
 
-// Member is the socket's number in the group of Options.Share; without it, 0.
+// Member returns the socket's number in the group of Options.Share, or 0 without one.
 func (s *Socket) Member() int {
 	if s.group == nil {
 		return 0
@@ -225,10 +225,10 @@ func (s *Socket) Member() int {
 	return s.group.member
 }
 
-// IsShared says whether other processes may have the address, too.
+// IsShared reports whether other processes may use the address too.
 func (s *Socket) IsShared() bool { return s.group != nil }
 
-// Counters may be asked for at any time.
+// Counters returns the socket's counters. It may be called at any time.
 func (s *Socket) Counters() Counters {
 	c := s.count.values()
 	s.polling.Lock()
@@ -239,8 +239,8 @@ func (s *Socket) Counters() Counters {
 	return c
 }
 
-// drops is what the kernel counts of a socket, as /proc/net/udp and SO_RXQ_OVFL tell it. Here it is asked for, so that
-// it costs datagrams nothing and is known before the next one comes.
+// drops returns the kernel's counter of dropped datagrams, like /proc/net/udp and SO_RXQ_OVFL, without a cost per
+// datagram and without waiting for the next one.
 func drops(fd int) uint64 {
 	const last = 8 // SK_MEMINFO_DROPS
 	var info [last + 1]uint32
@@ -253,7 +253,7 @@ func drops(fd int) uint64 {
 	return uint64(info[last])
 }
 
-// MTU is how many bytes of payload a datagram to an address may have on its path, as far as this machine knows.
+// MTU returns the maximum payload of a datagram to an address, as far as this machine knows the path.
 func (s *Socket) MTU(to netip.Addr) (int, error) {
 	to = to.Unmap()
 	level, option, domain := unix.IPPROTO_IP, unix.IP_MTU, unix.AF_INET
@@ -275,7 +275,7 @@ func (s *Socket) MTU(to netip.Addr) (int, error) {
 	return min(mtu-headers(to), MaxWrite), os.NewSyscallError("getsockopt IP_MTU", err)
 }
 
-// Close closes the socket; Reads that wait end with net.ErrClosed.
+// Close closes the socket. Waiting Reads return net.ErrClosed.
 func (s *Socket) Close() error {
 	s.writing.Lock()
 	if s.closed {

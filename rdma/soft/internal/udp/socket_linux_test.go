@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneReadBringsMany shows that segmentation offload is in use, in both directions: on loopback, what was written
-// at once is read at once.
+// TestOneReadBringsMany: segmentation offload is used in both directions. On loopback, datagrams written together are
+// read together.
 func TestOneReadBringsMany(t *testing.T) {
 	for _, addr := range []netip.Addr{v4, v6} {
 		near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
@@ -35,8 +35,8 @@ func TestOneReadBringsMany(t *testing.T) {
 	}
 }
 
-// TestDeviceRefusesSegments: as a device without check sum offload does on older kernels.
-func TestDeviceRefusesSegments(t *testing.T) {
+// TestDeviceRejectsSegments imitates a device without checksum offload on older kernels.
+func TestDeviceRejectsSegments(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EINVAL, syscall.EOPNOTSUPP} {
 		for _, addr := range []netip.Addr{v4, v6} {
 			near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
@@ -66,7 +66,7 @@ func TestDeviceRefusesSegments(t *testing.T) {
 	}
 }
 
-// TestNoRoom is about what follows the kernel's answer that there is no room.
+// TestNoRoom checks the behavior after the kernel has reported a full buffer.
 func TestNoRoom(t *testing.T) {
 	near := opened(t, v4, Options{})
 	n, err := near.sent(10, 1, syscall.EAGAIN)
@@ -81,7 +81,7 @@ func TestNoRoom(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), moment, "nobody tells when a device's queue has room")
 }
 
-// TestOverflowIsCounted: what arrives and what the kernel drops for want of room are together all that was sent.
+// TestOverflowIsCounted: received datagrams and those that the kernel dropped from a full buffer add up to all sent.
 func TestOverflowIsCounted(t *testing.T) {
 	near, far := opened(t, v4, Options{}), opened(t, v4, Options{Buffer: 4096})
 	const sent = 100
@@ -118,7 +118,7 @@ func TestTooShortBufferIsCounted(t *testing.T) {
 
 func TestTooLongDatagram(t *testing.T) {
 	near := opened(t, v4, Options{})
-	near.out.refuse = syscall.EINVAL // what kernels say of segments beyond the path's MTU
+	near.out.refuse = syscall.EINVAL // as kernels do for segments beyond the path MTU
 	_, err := near.Write(near.Addr(), make([]byte, MaxWrite), MaxWrite-1)
 	assert.ErrorIs(t, err, ErrSealAgain, "on loopback everything fits")
 }
@@ -126,7 +126,7 @@ func TestTooLongDatagram(t *testing.T) {
 func TestHolderIsNamed(t *testing.T) {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
-	const evil = "\x1b[2J" // a terminal would clear its screen
+	const evil = "\x1b[2J" // clears a terminal
 	require.NoError(t, os.WriteFile("/proc/self/comm", []byte(evil), 0))
 	defer func() { assert.NoError(t, os.WriteFile("/proc/self/comm", bytes.TrimSpace(name), 0)) }()
 	process := fmt.Sprintf("process %d (%q) has the port", os.Getpid(), evil)
@@ -142,7 +142,7 @@ func TestHolderIsNamed(t *testing.T) {
 	assert.ErrorContains(t, err, process)
 }
 
-// TestSoftRoCEHasThePort, where it is loaded.
+// TestSoftRoCEHasThePort needs a machine where Soft-RoCE is loaded.
 func TestSoftRoCEHasThePort(t *testing.T) {
 	if !softRoCE(os.DirFS("/")) {
 		t.Skip("the kernel's Soft-RoCE is not loaded")
@@ -156,14 +156,14 @@ func TestSoftRoCEHasThePort(t *testing.T) {
 	assert.ErrorContains(t, err, "the kernel's Soft-RoCE has the port in this network namespace")
 }
 
-// TestHolderThatNobodySees is about sockets of the kernel and of other users.
-func TestHolderThatNobodySees(t *testing.T) {
+// TestUnknownHolder: the port is used by the kernel or another user.
+func TestUnknownHolder(t *testing.T) {
 	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	row := func(addr string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte(header + "   41: " + addr +
 			" 00000000:0000 07 00000000:00000000 00:00000000 00000000  0  0 77 2 0000000000000000 0\n")}
 	}
-	every := strings.Repeat("0", 32) + ":12B7" // [::]:4791, of either byte order
+	every := strings.Repeat("0", 32) + ":12B7" // [::]:4791 in either byte order
 	at := netip.MustParseAddrPort("127.0.0.1:4791")
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 	for name, c := range map[string]struct {
@@ -190,8 +190,8 @@ func TestHolderThatNobodySees(t *testing.T) {
 	}
 }
 
-// TestMemoryIsGone: a registered region may be unmapped at any time.
-func TestMemoryIsGone(t *testing.T) {
+// TestUnmappedMemory: a registered region may be unmapped at any time.
+func TestUnmappedMemory(t *testing.T) {
 	near, far := opened(t, v4, Options{}), opened(t, v4, Options{})
 	gone, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestBuffer(t *testing.T) {
 	assert.Zero(t, receive+send)
 }
 
-// TestMulticast: over IPv4, since loopback has no route to groups of IPv6.
+// TestMulticast uses IPv4, because loopback has no route to IPv6 groups.
 func TestMulticast(t *testing.T) {
 	near := opened(t, v4, Options{})
 	group := netip.MustParseAddr("239.255.18.7")

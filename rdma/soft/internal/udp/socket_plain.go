@@ -46,7 +46,7 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 func socket(conn *net.UDPConn, addr netip.Addr, o Options) *Socket {
 	s := &Socket{o: o, conn: conn}
 	s.addr = netip.AddrPortFrom(addr, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
-	// A system that limits buffers refuses more than its limit.
+	// Some systems reject buffers above their limit.
 	for set := range 2 {
 		for size := o.Buffer; size >= 64<<10; size /= 2 {
 			if set == 0 && conn.SetReadBuffer(size) == nil || set == 1 && conn.SetWriteBuffer(size) == nil {
@@ -57,8 +57,8 @@ func socket(conn *net.UDPConn, addr netip.Addr, o Options) *Socket {
 	return s
 }
 
-// Join opens a socket that receives what is sent to a multicast group, over the interface of this socket's address and
-// to its port. Close leaves the group. To send to the group, Write to it by the socket that Open returned.
+// Join opens a socket that receives datagrams to a multicast group on this socket's interface and port. Close leaves
+// the group. To send to the group, use the socket that Open returned.
 func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 	group = group.Unmap().WithZone("")
 	if !group.IsMulticast() || group.Is4() != s.addr.Addr().Is4() {
@@ -81,49 +81,47 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 	return socket(conn, group, s.o), nil
 }
 
-// Addr is the address and port that the socket is bound to.
+// Addr returns the address and port that the socket is bound to.
 func (s *Socket) Addr() netip.AddrPort { return s.addr }
 
-// Buffer returns the bytes that the system's receive and send buffer hold: not known here, 0.
+// Buffer returns 0: the sizes of the system's buffers are unknown.
 func (s *Socket) Buffer() (receive, send int) { return 0, 0 }
 
-// Member is the socket's number in the group of Options.Share, which there is not here: 0.
+// Member returns 0, because addresses cannot be shared.
 func (s *Socket) Member() int { return 0 }
 
-// IsShared says whether other processes may have the address, too: not here.
+// IsShared returns false, because addresses cannot be shared.
 func (s *Socket) IsShared() bool { return false }
 
-// Claim makes the socket the one that has a service, which here it is.
+// Claim does nothing: every service belongs to this socket.
 func (s *Socket) Claim(uint64) (*Claim, error) { return nil, nil }
 
-// Claimed returns the member that has claimed a service: here there is none.
+// Claimed returns false, because there are no members.
 func (s *Socket) Claimed(uint64) (member int, ok bool) { return 0, false }
 
-// Secret returns what only members know: here there are none.
+// Secret returns zeros, because there are no members.
 func (s *Socket) Secret() (secret [16]byte) { return secret }
 
-// Claimant says which process has claimed a service: here none.
+// Claimant returns "", because there are no members.
 func (s *Socket) Claimant(uint64) string { return "" }
 
-// Claim is a service that a socket has claimed.
+// Claim is a service claimed by a socket.
 type Claim struct{}
 
-// Close gives it up.
+// Close does nothing.
 func (*Claim) Close() {}
 
-// Counters may be asked for at any time.
+// Counters returns the socket's counters. It may be called at any time.
 func (s *Socket) Counters() Counters { return s.count.values() }
 
-// MTU is how many bytes of payload a datagram to an address may have: here, what the interface of the socket's address
-// allows.
+// MTU returns the maximum payload of a datagram, by the MTU of the interface with the socket's address.
 func (s *Socket) MTU(netip.Addr) (int, error) { return s.InterfaceMTU() }
 
-// Identification says what one Write's datagrams to an address have as their Identification, where that address is of
-// IPv4.
+// Identification returns the Identification fields that the datagrams of one Write to an IPv4 address have.
 func (s *Socket) Identification(netip.Addr) Identification { return identification }
 
-// Read waits for datagrams and copies them to b, which should have MaxRead bytes: here, one. After Close, its error is
-// net.ErrClosed; errors of the network are counted and are not returned.
+// Read waits for one datagram and copies it to b, which should have MaxRead bytes. After Close, it returns
+// net.ErrClosed. Network errors are counted and not returned.
 func (s *Socket) Read(b []byte, a *Arrival) error {
 	if len(b) == 0 {
 		return fmt.Errorf("udp: read: no buffer: %w", syscall.EINVAL)
@@ -134,9 +132,9 @@ func (s *Socket) Read(b []byte, a *Arrival) error {
 		case errors.Is(err, net.ErrClosed):
 			return net.ErrClosed
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return err // of ReadNow
+			return err // for ReadNow
 		case err != nil:
-			// Windows reports here that an earlier datagram found no port, or that one was longer than b.
+			// Windows reports an unreachable port of an earlier datagram here, or a datagram longer than b.
 			s.count.unreachable.Add(1)
 			if failed++; failed > 1000 {
 				return fmt.Errorf("udp: read: %w", err)
@@ -152,14 +150,14 @@ func (s *Socket) Read(b []byte, a *Arrival) error {
 	}
 }
 
-// Wait waits until there is something to read, on Linux. Here it does not wait: ReadNow does, for a millisecond.
+// Wait returns at once on this system. ReadNow waits up to a millisecond instead.
 func (s *Socket) Wait() error { return nil }
 
-// ReadNow is Read that waits for a millisecond at most: it says whether there was something.
+// ReadNow is Read with a timeout of a millisecond, and reports whether it read a datagram.
 func (s *Socket) ReadNow(b []byte, a *Arrival) (bool, error) {
 	s.polling.Lock()
 	defer s.polling.Unlock()
-	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return false, net.ErrClosed
 	}
 	err := s.Read(b, a)
@@ -169,17 +167,18 @@ func (s *Socket) ReadNow(b []byte, a *Arrival) (bool, error) {
 	return err == nil, err
 }
 
-// patience is how long a Write may wait for room: Go's sockets cannot say at once that there is none.
-const patience = time.Millisecond
+// writeTimeout is the longest wait of a Write for room, because Go's sockets do not report a full buffer at once.
+const writeTimeout = time.Millisecond
 
-// Write sends datagrams of so many bytes each, the last of which may be shorter, to a peer: MaxSegments and MaxWrite at
-// most. Here it may wait for a millisecond. It returns how many bytes were sent, all of them if there is no error:
+// Write sends datagrams of segment bytes each, the last of which may be shorter, to a peer: at most MaxSegments
+// datagrams and MaxWrite bytes. It may wait for a millisecond. It returns the number of bytes sent, which is len(b)
+// unless there is an error:
 //
 //   - ErrFull: no room for the rest.
 //   - net.ErrClosed
 //   - an error of the arguments
 //
-// What the network does with datagrams is no error, it is counted.
+// Network errors are counted and not returned.
 func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	if to.Addr().Is4() != s.addr.Addr().Is4() {
 		return 0, fmt.Errorf("udp: write: %v is not reached from %v: %w", to, s.addr, syscall.EINVAL)
@@ -193,7 +192,7 @@ func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if err := s.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, net.ErrClosed
 	}
 	done := 0
@@ -219,8 +218,7 @@ func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	return done, nil
 }
 
-// WriteBuffers is Write of several buffers, MaxBuffers at most, one behind the other: datagrams are cut from them as
-// from a single one.
+// WriteBuffers is Write of up to MaxBuffers buffers, which are split into datagrams as if they were one.
 func (s *Socket) WriteBuffers(to netip.AddrPort, buffers [][]byte, segment int) (int, error) {
 	if len(buffers) > MaxBuffers {
 		return 0, fmt.Errorf("udp: write: %d buffers: %d at most: %w", len(buffers), MaxBuffers, syscall.EINVAL)
@@ -228,13 +226,13 @@ func (s *Socket) WriteBuffers(to netip.AddrPort, buffers [][]byte, segment int) 
 	return s.Write(to, slices.Concat(buffers...), segment)
 }
 
-// WaitWrite waits until there may be room to send, after ErrFull: a millisecond.
+// WaitWrite waits a millisecond for room after ErrFull.
 func (s *Socket) WaitWrite(long time.Duration) error {
-	time.Sleep(min(patience, long))
+	time.Sleep(min(writeTimeout, long))
 	return nil
 }
 
-// Close closes the socket; Reads that wait end with net.ErrClosed.
+// Close closes the socket. Waiting Reads return net.ErrClosed.
 func (s *Socket) Close() error {
 	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -242,13 +240,13 @@ func (s *Socket) Close() error {
 	return nil
 }
 
-// holder says what to do where something has the port of an address. What has it, other programs tell.
+// holder returns a hint for finding the process that uses a port, which this system does not report.
 func holder(netip.AddrPort) string {
 	return "another program has the port (netstat tells which): end it, or choose another address of this machine"
 }
 
-// Linger may wait until there is something to read, for so long at most; here it does not.
+// Linger only yields on this system.
 func (s *Socket) Linger(time.Duration) { Yield() }
 
-// Yield lets others run, if some want to.
+// Yield lets other goroutines run.
 func Yield() { runtime.Gosched() }

@@ -15,21 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The offsets of what steering reads in the payload of a datagram: BTH, DETH (8 bytes), and a MAD of the connection
-// manager.
+// Offsets of the fields that steering reads in the payload of a datagram: BTH, DETH (8 bytes), and a MAD of the
+// connection manager.
 const (
-	bthQPN        = 4 // with 8 reserved bits before it
+	bthQPN        = 4 // includes 8 reserved bits
 	madClass      = 20 + 1
 	madAttribute  = 20 + 16
-	madLocalComm  = 20 + 24 // the peer's; in SIDR_REP, what the request had
-	madRemoteComm = 20 + 28 // ours, except in REQ and SIDR_REQ; 0 where the peer does not know it
+	madLocalComm  = 20 + 24 // the peer's ID; in SIDR_REP, the request's
+	madRemoteComm = 20 + 28 // our ID, except in REQ and SIDR_REQ; 0 if unknown to the peer
 	classCM       = 7
 	attributeREQ  = 0x10
 	sidrREQ       = 0x17
 	sidrREP       = 0x18
 )
 
-// steering chooses the member that a packet is for: see Options.Share. What is shorter than it should be is for 0.
+// steering returns the program that selects the member for a packet; see Options.Share. Truncated packets go to member
+// 0.
 func steering(lead int) []unix.SockFilter {
 	return []unix.SockFilter{
 		0:  {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: bthQPN},
@@ -53,7 +54,7 @@ func steering(lead int) []unix.SockFilter {
 	}
 }
 
-// steer has the kernel choose by steering, with this member as the lead.
+// steer installs the steering program, with this member as the lead.
 func (s *Socket) steer() error {
 	filter := steering(s.group.member)
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -61,8 +62,8 @@ func (s *Socket) steer() error {
 		unix.SetsockoptSockFprog(s.out.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &program))
 }
 
-// leads tries to make the socket the lead: the one that has the name. Otherwise it is connected to the one that is. The
-// error is EADDRINUSE if a process of another user has the name.
+// leads tries to make the socket the lead by binding the lead's name. Otherwise it connects to the lead. It returns
+// EADDRINUSE if a process of another user has the name.
 func (s *Socket) leads() (bool, error) {
 	at := &net.UnixAddr{Net: "unix", Name: s.group.prefix + "lead"}
 	for end := time.Now().Add(strangerLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -97,7 +98,7 @@ func (s *Socket) lead(l *net.UnixListener) error {
 	return s.steer()
 }
 
-// keep keeps a connection of a member to this socket, the lead, until one of them ends.
+// keep keeps a member's connection to this socket, the lead, until one of them ends.
 func (s *Socket) keep(c *net.UnixConn) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -127,9 +128,9 @@ func (s *Socket) heed(c *net.UnixConn) error {
 	return nil
 }
 
-// follow waits for the end of the lead, and then for the next one's, until the socket is closed, or is the lead.
-// Nothing is ever said on the connection, but its end is heard. While a process of another user has the name of the
-// lead, the first member of those that live leads without it.
+// follow waits for the end of the lead, and then of the next one, until the socket is closed or becomes the lead. The
+// connection carries no data; only its end matters. While a process of another user has the lead's name, the first live
+// member leads without it.
 func (s *Socket) follow() {
 	leads, err := s.group.lead != nil, error(nil)
 	for !leads && !errors.Is(err, net.ErrClosed) {
@@ -141,12 +142,12 @@ func (s *Socket) follow() {
 			if errors.Is(err, unix.EADDRINUSE) {
 				err = s.leadUnnamed()
 			}
-			time.Sleep(joinLimit / 100) // too many files are open, or a stranger has the name
+			time.Sleep(joinLimit / 100) // too many open files, or another user has the name
 		}
 	}
 }
 
-// leadUnnamed has packets for the lead come to this socket, if no member before it lives.
+// leadUnnamed directs packets for the lead to this socket, if no earlier member lives.
 func (s *Socket) leadUnnamed() error {
 	for i := range s.group.member {
 		if c, err := dial(s.group.named(i)); err == nil && c != nil {
@@ -162,10 +163,10 @@ func (s *Socket) leadUnnamed() error {
 	return s.steer()
 }
 
-// probe makes sure that the socket has its place: what is sent to it comes. Another program that shares the port, or a
-// process that is just ending, could have moved it. It takes what there is for a process that had the number before.
+// probe verifies the socket's index by sending a packet to itself. Another program that shares the port, or a process
+// that is just ending, could have changed it. It discards packets for the number's previous process.
 func (s *Socket) probe(at netip.AddrPort) error {
-	if loopbackIsDown() { // which is how it would come
+	if loopbackIsDown() { // the packet would use loopback
 		return nil
 	}
 	fd, err := unix.Socket(map[bool]int{true: unix.AF_INET, false: unix.AF_INET6}[at.Addr().Is4()],
@@ -177,7 +178,7 @@ func (s *Socket) probe(at netip.AddrPort) error {
 	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(at.Addr(), 0), s.scope)); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
-	packet := make([]byte, 32) // of a version of BTH that does not exist, with a queue pair of this member
+	packet := make([]byte, 32) // invalid BTH version, queue pair of this member
 	packet[0], packet[1], packet[bthQPN+1] = 0xff, 0x0f, byte(s.group.member<<(8-memberBits))
 	packet[bthQPN+3] = 2
 	_, _ = rand.Read(packet[12:])
@@ -200,8 +201,8 @@ func (s *Socket) probe(at netip.AddrPort) error {
 		unix.EADDRINUSE)
 }
 
-// loopbackIsDown says whether nothing reaches this machine's own addresses from here, as in a network namespace whose
-// loopback interface nobody has taken up.
+// loopbackIsDown reports whether local addresses are unreachable, as in a network namespace whose loopback interface is
+// down.
 func loopbackIsDown() bool {
 	all, err := net.Interfaces()
 	return err == nil && !slices.ContainsFunc(all, func(i net.Interface) bool {

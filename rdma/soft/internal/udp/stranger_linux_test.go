@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const asStranger = "GOVERBS_UDP_STRANGER" // how a process of another user has the name that follows a blank
+const asStranger = "GOVERBS_UDP_STRANGER" // for a process of another user: an action, a blank and a name
 
-// stranger has a name, or connects to it until it finds no place any more.
+// stranger binds a name, or connects to it until its backlog is full.
 func stranger(how string) {
 	var name string
 	fmt.Sscan(how, &how, &name)
@@ -51,11 +51,11 @@ func stranger(how string) {
 	os.Exit(0)
 }
 
-// beStranger starts a process of another user, until its result is called or the test ends.
+// beStranger starts a process of another user. It runs until the returned function is called or the test ends.
 func beStranger(t *testing.T, how, name string) (end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can start a process of another user")
+		t.Skip("needs root to start a process of another user")
 	}
 	program, err := os.Open("/proc/self/exe")
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func beStranger(t *testing.T, how, name string) (end func()) {
 // soonEnough is less than joinLimit.
 const soonEnough = joinLimit / 3
 
-// TestStrangersLock: an address whose names another user has is in use, and that is said soon.
+// TestStrangersLock: an address whose names belong to another user is in use, and the error is returned soon.
 func TestStrangersLock(t *testing.T) {
 	for _, name := range []string{"lock", "0", "7"} {
 		for _, how := range []string{"listen", "bind"} {
@@ -88,7 +88,7 @@ func TestStrangersLock(t *testing.T) {
 			begin := time.Now()
 			s, err := Open(v4, Options{Port: port, Share: true})
 			assert.Less(t, time.Since(begin), soonEnough, "%s %s", how, name)
-			if how == "bind" && name == "7" { // nobody sees it yet
+			if how == "bind" && name == "7" { // not yet checked
 				require.NoError(t, err)
 				require.NoError(t, s.Close())
 			} else {
@@ -100,7 +100,7 @@ func TestStrangersLock(t *testing.T) {
 	}
 }
 
-// TestStrangersLead: processes share an address though another user has the name of the lead.
+// TestStrangersLead: processes can share an address even if another user has the lead's name.
 func TestStrangersLead(t *testing.T) {
 	for _, how := range []string{"listen", "bind"} {
 		port, from := free(t, v4), opened(t, v4, Options{})
@@ -135,7 +135,7 @@ func TestStrangersLead(t *testing.T) {
 	}
 }
 
-// TestStrangersFillTheLead: another user's connections to the lead keep no process from joining.
+// TestStrangersFillTheLead: another user's connections to the lead do not prevent processes from joining.
 func TestStrangersFillTheLead(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	first, second := shared(t, v4, port), shared(t, v4, port)
@@ -150,7 +150,7 @@ func TestStrangersFillTheLead(t *testing.T) {
 	}
 }
 
-// TestStrangersService: another user can take no name, and fill no queue, by which members have services.
+// TestStrangersService: claims of services do not depend on names or backlogs that another user could take.
 func TestStrangersService(t *testing.T) {
 	port := free(t, v4)
 	first, second := shared(t, v4, port), shared(t, v4, port)

@@ -4,7 +4,7 @@ package udp
 
 import "golang.org/x/sys/unix"
 
-// identification is what XNU writes where IP_DONTFRAG is set.
+// identification is the value that XNU writes with IP_DONTFRAG.
 const identification = Zero
 
 func doNotFragment(fd uintptr, ipv4 bool) {

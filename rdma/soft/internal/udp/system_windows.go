@@ -12,7 +12,7 @@ import (
 
 const identification = Unknown
 
-// Options of winsock that x/sys does not have.
+// Winsock options missing from x/sys.
 const (
 	ipDontFragment   = 14
 	ipv6DontFragment = 14
@@ -31,7 +31,7 @@ func full(err error) bool {
 }
 func tooLong(err error) bool { return errors.Is(err, windows.WSAEMSGSIZE) }
 
-// named adds the error of package syscall that other systems have, and that callers ask for.
+// named adds the portable error of package syscall, for errors.Is.
 func named(err error) error {
 	for number, name := range map[error]error{
 		windows.WSAEADDRINUSE:    syscall.EADDRINUSE,

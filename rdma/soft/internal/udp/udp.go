@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package udp has the sockets of a wire that speaks RoCEv2: UDP sockets of one address each, which move many datagrams
-// in a system call where the kernel can do so.
+// Package udp implements the sockets of a RoCEv2 wire: UDP sockets of one address each, which send and receive many
+// datagrams per system call where the kernel supports it.
 //
-// The check sum of RoCE's packets (ICRC) covers the Identification of the IPv4 header, which a UDP socket neither
-// chooses nor sees; IPv6 has no such field. So [Socket.Identification] says what the kernel writes there:
+// The checksum of RoCE packets (ICRC) covers the Identification of the IPv4 header, which a UDP socket can neither set
+// nor read; IPv6 has no such field. [Socket.Identification] returns the kernel's choice:
 //
 //   - Linux: 0, and 0, 1, 2 … in the datagrams that one Write sends by segmentation offload (GSO).
-//   - macOS: 0, because such a socket's datagrams must not be fragmented. This is from its source, it was not run.
-//   - Windows and others: not known. Peers there are reached over IPv6, or over IPv4 if the receiver finds the
-//     Identification out by itself, as ours can: the ICRC is linear in it. Soft-RoCE and adapters do not.
+//   - macOS: 0, because fragmentation is disabled. This is from its source and untested.
+//   - Windows and others: unknown. Use IPv6, or IPv4 if the receiver computes the
+//     Identification itself, as package packet does: the ICRC is linear in it. Soft-RoCE and adapters do not.
 //
-// Elsewhere than on Linux, a system call moves one datagram, and the path's MTU is that of the address's interface.
+// On systems other than Linux, a system call transfers one datagram, and the path MTU is that of the interface.
 package udp
 
 import (
@@ -26,66 +26,67 @@ import (
 // Port is the UDP port of RoCEv2.
 const Port = 4791
 
-// AnyPort in Options.Port lets the kernel choose a port: for tests.
+// AnyPort in Options.Port lets the kernel choose a port. It is for tests.
 const AnyPort = -1
 
 const (
-	// MaxRead is the most bytes that one Read brings. A shorter buffer loses datagrams.
+	// MaxRead is the maximum size of a Read. A shorter buffer loses datagrams.
 	MaxRead = 1 << 16
-	// MaxWrite is the most bytes of one Write: with the headers of IPv6, the length field of IP holds no more.
+	// MaxWrite is the maximum size of a Write, by the IP length field with IPv6 headers.
 	MaxWrite = 65535 - 40 - 8
-	// MaxSegments is the most datagrams of one Write.
+	// MaxSegments is the maximum number of datagrams of a Write.
 	MaxSegments = 64
-	// MaxBuffers is the most buffers of one WriteBuffers: for each datagram, headers, data, what follows, and one more.
+	// MaxBuffers is the maximum number of buffers of a WriteBuffers: headers, data, trailer and one more for each
+	// datagram.
 	MaxBuffers = 4 * MaxSegments
 )
 
 var (
-	// ErrFull says that the socket's send buffer, or the queue of the device, has no room: try later. WaitWrite waits
-	// for room.
+	// ErrFull means that the socket's send buffer or the device's queue is full. WaitWrite waits for room.
 	ErrFull = errors.New("udp: no room to send: try later")
-	// ErrSealAgain says that Identification has another answer for this destination than before the Write: the
-	// device sends no segments. Nothing was sent. Seal the datagrams with Identification 0, and write them again.
-	ErrSealAgain = errors.New("udp: the device refuses segmentation offload: each datagram has Identification 0")
+	// ErrSealAgain means that Identification has changed for this destination, because the device does not support
+	// segmentation offload. Nothing was sent. Seal the datagrams with Identification 0, and write them again.
+	ErrSealAgain = errors.New("udp: the device does not support segmentation offload: seal each datagram with Identification 0")
 )
 
-// Options are of a socket. The zero value is what RoCE uses.
+// Options configure a socket. The zero value is for RoCE.
 type Options struct {
-	Port   int  // 0 is Port
-	Plain  bool // one datagram a system call: no segmentation offload, neither to send nor to receive
-	Buffer int  // bytes to ask for as receive and as send buffer; 0 is 16 MiB. The system has a limit of its own
+	Port   int  // 0: the constant Port
+	Plain  bool // one datagram per system call: no segmentation offload, neither to send nor to receive
+	Buffer int  // requested size of the receive and send buffers in bytes; 0: 16 MiB. The system may grant less
 
-	// Share lets up to MaxMembers sockets have this address and port, of processes of one user, on Linux; elsewhere it
-	// does nothing. Each has a number, Socket.Member, which no other living one has and which does not change. A packet
-	// goes to the member whose number is in the highest 6 bits
+	// Share lets up to MaxMembers sockets, in processes of one user, use this address and port on Linux; on other
+	// systems it does nothing. Each has a unique number, Socket.Member, which does not change. A packet goes to the
+	// member whose number is in the highest 6 bits
 	//
-	//   - of the queue pair number that the packet is for,
+	//   - of the packet's destination queue pair number,
 	//   - if that is 1, of the communication ID by which the receiver of a message of the connection manager knows the
 	//     connection (SIDR_REP: the request),
 	//
-	// and otherwise to one of the members, the lead: requests for connections (REQ, SIDR_REQ), all other MADs. Claimed
-	// returns the member that these are for. So members use queue pair numbers and IDs with their number.
+	// and otherwise to one of the members, the lead: connection requests (REQ, SIDR_REQ) and all other MADs. Claimed
+	// returns the member that a request is for. So members must use queue pair numbers and IDs that contain their
+	// number.
 	//
-	// What is for a number that nobody has goes to any member. The datagrams of one Write have to be for the same
-	// member. When the lead closes its socket or ends, however it ends, another member is it within milliseconds. What
-	// is sent to another one that has ended is lost, until the next that opens the address takes its number.
+	// Packets for unused numbers go to any member. The datagrams of one Write must be for the same member. When the
+	// lead closes its socket or ends, another member becomes the lead within milliseconds. Packets for any other member
+	// that has ended are lost until the next process that opens the address takes its number.
 	Share bool
 }
 
 const (
 	memberBits = 6
-	// MaxMembers is how many sockets may share an address. Queue pair number 0xffffff, which is of multicast, is
-	// nobody's.
+	// MaxMembers is the maximum number of sockets that share an address. It excludes the multicast queue pair number
+	// 0xffffff.
 	MaxMembers = 1<<memberBits - 1
 )
 
-// MemberOfQP is the member whose queue pair has a number of 24 bits.
+// MemberOfQP returns the member of a 24-bit queue pair number.
 func MemberOfQP(number uint32) int { return int(number >> memberShift) }
 
-// QPsOf is the least number that a queue pair of a member may have; the greatest is QPsOf of the next one, less 1.
+// QPsOf returns the lowest queue pair number of a member; the highest is QPsOf of the next member, less 1.
 func QPsOf(member int) uint32 { return uint32(member) << memberShift }
 
-// IDOf makes a number the communication ID of a member.
+// IDOf returns a member's communication ID for a number.
 func IDOf(member int, number uint32) uint32 { return uint32(member)<<idShift | number&(1<<idShift-1) }
 
 const (
@@ -93,34 +94,34 @@ const (
 	idShift     = 32 - memberBits
 )
 
-// Arrival is what one Read brought: datagrams of one sender, one behind the other.
+// Arrival describes the datagrams of one Read, which follow each other and come from one sender.
 type Arrival struct {
 	N       int            // bytes
-	Segment int            // bytes of each datagram; the last one may be shorter
+	Segment int            // bytes of each datagram; the last may be shorter
 	From    netip.AddrPort // without a zone
-	TTL     uint8          // hop limit, on Linux; with several datagrams, of the first one
-	TOS     uint8          // or traffic class, likewise
+	TTL     uint8          // hop limit of the first datagram, on Linux
+	TOS     uint8          // or traffic class of the first datagram, on Linux
 }
 
-// Identification is what the IPv4 headers of one Write's datagrams have in their Identification field.
+// Identification describes the IPv4 Identification fields of one Write's datagrams.
 type Identification uint8
 
 const (
 	Zero    Identification = iota // 0 in each
-	Counted                       // 0, 1, 2 … in their order
-	Unknown                       // the system does not say
+	Counted                       // 0, 1, 2 … in order
+	Unknown                       // not documented by the system
 )
 
-// Counters count since the socket was opened.
+// Counters count events since the socket was opened.
 type Counters struct {
 	Reads, Writes       uint64 // system calls that moved datagrams
 	Received, Sent      uint64 // datagrams
-	Full                uint64 // Writes that ended with ErrFull
-	Unreachable         uint64 // errors of the network that were reported to the socket: ICMP, no route, a firewall
-	Truncated           uint64 // Reads whose datagrams were dropped since the buffer was too short
-	Empty               uint64 // datagrams without a byte, which were dropped
-	Overflows           uint64 // datagrams that the kernel dropped on arrival: mostly, the receive buffer was full
-	SegmentationRefused uint64 // destinations to which no segments are sent any more, since a device refused them
+	Full                uint64 // Writes that returned ErrFull
+	Unreachable         uint64 // network errors: ICMP, no route, firewall
+	Truncated           uint64 // Reads dropped because the buffer was too short
+	Empty               uint64 // dropped empty datagrams
+	Overflows           uint64 // datagrams that the kernel dropped, usually because the receive buffer was full
+	SegmentationRefused uint64 // destinations whose device does not support segmentation offload
 }
 
 type counters struct {
@@ -133,10 +134,10 @@ func (c *counters) values() Counters {
 		SegmentationRefused: c.refused.Load()}
 }
 
-// Open opens a socket that is bound to one address of this machine, as peers name it; a link-local one has its zone
-// (fe80::1%eth0). Errors name the reason and the remedy; errors.Is finds syscall.EADDRINUSE and others in them.
+// Open opens a socket that is bound to one address of this machine; a link-local address needs its zone (fe80::1%eth0).
+// Errors contain a hint, and match syscall.EADDRINUSE and others with errors.Is.
 //
-// A socket's methods may be called by several goroutines.
+// A socket's methods may be called concurrently.
 func Open(addr netip.Addr, o Options) (*Socket, error) {
 	addr = addr.Unmap()
 	switch {
@@ -146,7 +147,7 @@ func Open(addr netip.Addr, o Options) (*Socket, error) {
 		return nil, fmt.Errorf("udp: %v: a link-local address needs its interface, as in %v%%eth0: %w", addr, addr,
 			syscall.EINVAL)
 	case o.Share && o.Port == AnyPort:
-		return nil, fmt.Errorf("udp: a port that is shared is not any port: %w", syscall.EINVAL)
+		return nil, fmt.Errorf("udp: a shared port needs a number: %w", syscall.EINVAL)
 	case o.Port < AnyPort || o.Port > 65535:
 		return nil, fmt.Errorf("udp: port %d: ports are 1 to 65535: %w", o.Port, syscall.EINVAL)
 	}
@@ -166,7 +167,7 @@ func Open(addr netip.Addr, o Options) (*Socket, error) {
 	return s, nil
 }
 
-// explain adds to the error of a bind why it failed and what to do.
+// explain adds the cause and a hint to the error of a bind.
 func explain(at netip.AddrPort, err error) error {
 	why := ""
 	switch {
@@ -237,7 +238,7 @@ func InterfaceOf(addr netip.Addr) (*net.Interface, error) {
 				return &all[i], nil
 			}
 			if all[i].Flags&net.FlagLoopback != 0 && n.Contains(addr.AsSlice()) {
-				within = &all[i] // every address of 127.0.0.0/8
+				within = &all[i] // loopback has all of 127.0.0.0/8
 			}
 		}
 	}
@@ -247,8 +248,7 @@ func InterfaceOf(addr netip.Addr) (*net.Interface, error) {
 	return within, nil
 }
 
-// Source is the address that the system sends from to another one, by its routes, where a program names none. Nothing
-// is sent.
+// Source returns the address from which the system sends to another address, by its routes. It sends nothing.
 func Source(to netip.Addr) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Unmap(), Port)))
 	if err != nil {
@@ -258,8 +258,8 @@ func Source(to netip.Addr) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// InterfaceMTU is how many bytes of payload a datagram may have by the MTU of the interface that has the socket's
-// address: Linux's path from an address to itself goes by loopback, whose MTU is greater.
+// InterfaceMTU returns the maximum payload of a datagram by the MTU of the socket's interface. Linux sends packets to
+// local addresses over loopback, whose MTU is greater.
 func (s *Socket) InterfaceMTU() (int, error) {
 	i, err := InterfaceOf(s.addr.Addr())
 	if err != nil {
@@ -268,16 +268,15 @@ func (s *Socket) InterfaceMTU() (int, error) {
 	return min(i.MTU-headers(s.addr.Addr()), MaxWrite), nil
 }
 
-// PathMTU is how many bytes of payload a datagram to an address may have, as far as this machine knows, so that both
-// ends say the same: also of another address of this machine, whose interface may take less than loopback, by which
-// Linux leads there.
+// PathMTU returns the maximum payload of a datagram to an address, as far as this machine knows the path, so that both
+// ends agree. For another local address it uses that address's interface instead of loopback.
 func (s *Socket) PathMTU(to netip.Addr) (int, error) {
 	own, err := s.InterfaceMTU()
 	if err != nil {
 		return 0, err
 	}
 	n, err := s.MTU(to)
-	if err != nil || to.IsLoopback() || n <= own && n < MaxWrite { // then it does not go by loopback, or should
+	if err != nil || to.IsLoopback() || n <= own && n < MaxWrite { // not sent over loopback, or meant to be
 		return min(n, own), err
 	}
 	if i, err := InterfaceOf(to.Unmap()); err == nil {
@@ -286,11 +285,12 @@ func (s *Socket) PathMTU(to netip.Addr) (int, error) {
 	return min(n, own), nil
 }
 
-// afterBTH is what a packet has beside UDP's header and its data, at most: BTH, XRCETH, RETH, immediate data, ICRC.
+// afterBTH is the maximum overhead of a packet besides the UDP header and its data: BTH, XRCETH, RETH, immediate data,
+// ICRC.
 const afterBTH = 12 + 4 + 16 + 4 + 4
 
-// RoCEMTU is the greatest MTU of RoCE whose packets fit into datagrams of so many bytes of payload (Socket.MTU): 4096,
-// 2048, 1024, 512 or 256; 0 is for none.
+// RoCEMTU returns the greatest RoCE MTU whose packets fit into datagrams of a payload size (Socket.MTU): 4096, 2048,
+// 1024, 512 or 256, or 0 if none fits.
 func RoCEMTU(payload int) int {
 	for mtu := 4096; mtu >= 256; mtu /= 2 {
 		if payload >= mtu+afterBTH {
@@ -300,7 +300,7 @@ func RoCEMTU(payload int) int {
 	return 0
 }
 
-// headers is how many bytes IP and UDP put before a datagram's payload.
+// headers returns the size of the IP and UDP headers.
 func headers(a netip.Addr) int {
 	if a.Is4() {
 		return 20 + 8

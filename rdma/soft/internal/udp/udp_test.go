@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limit is how long something is waited for that has to come, on a machine with much to do.
+// limit is the timeout for an expected event on a busy machine.
 const limit = time.Minute
 
 var (
@@ -27,7 +27,7 @@ var (
 	v6 = netip.MustParseAddr("::1")
 )
 
-// opened opens a socket on a port that the kernel chooses.
+// opened opens a socket on a port chosen by the kernel.
 func opened(t testing.TB, addr netip.Addr, o Options) *Socket {
 	t.Helper()
 	o.Port = AnyPort
@@ -40,7 +40,7 @@ func opened(t testing.TB, addr netip.Addr, o Options) *Socket {
 	return s
 }
 
-// datagrams are n datagrams of so many bytes, the last one shorter, each with a content of its own.
+// datagrams returns n datagrams of a size, the last one shorter, each with different contents.
 func datagrams(n, size, last int) []byte {
 	b := make([]byte, (n-1)*size+last)
 	for i := range b {
@@ -49,7 +49,7 @@ func datagrams(n, size, last int) []byte {
 	return b
 }
 
-// receive reads until as many bytes have come, and checks the sender.
+// receive reads a number of bytes, and checks the sender.
 func receive(t testing.TB, s *Socket, from netip.AddrPort, bytes int) (got []byte, sizes []int) {
 	t.Helper()
 	stop := time.AfterFunc(limit, func() { s.Close() })
@@ -67,7 +67,7 @@ func receive(t testing.TB, s *Socket, from netip.AddrPort, bytes int) (got []byt
 	return got, sizes
 }
 
-// each runs a test over IPv4 and IPv6, with what the kernel offers and without.
+// each runs a test over IPv4 and IPv6, with and without the kernel's offloads.
 func each(t *testing.T, test func(t *testing.T, near, far *Socket)) {
 	for name, addr := range map[string]netip.Addr{"IPv4": v4, "IPv6": v6} {
 		for _, plain := range []bool{false, true} {
@@ -80,7 +80,7 @@ func each(t *testing.T, test func(t *testing.T, near, far *Socket)) {
 	}
 }
 
-func TestDatagramsArriveAsTheyWereCut(t *testing.T) {
+func TestDatagramBoundaries(t *testing.T) {
 	each(t, func(t *testing.T, near, far *Socket) {
 		for _, c := range []struct{ n, size, last int }{
 			{1, 1, 1}, {1, 1064, 64}, {2, 1064, 1064}, {3, 256, 1}, {15, 4136, 7}, {64, 1000, 1000}, {1, 65000, 65000},
@@ -137,7 +137,7 @@ func TestAnswersGoBack(t *testing.T) {
 	})
 }
 
-// TestEmptyDatagramIsCounted and does not arrive.
+// TestEmptyDatagramIsCounted: an empty datagram is counted and not delivered.
 func TestEmptyDatagramIsCounted(t *testing.T) {
 	s := opened(t, v4, Options{})
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
@@ -153,7 +153,7 @@ func TestEmptyDatagramIsCounted(t *testing.T) {
 	assert.EqualValues(t, 1, s.Counters().Empty)
 }
 
-func TestWriteRefusesWhatDoesNotFit(t *testing.T) {
+func TestWriteRejectsInvalidSizes(t *testing.T) {
 	near := opened(t, v4, Options{})
 	to := near.Addr()
 	for name, c := range map[string]struct{ length, segment int }{
@@ -170,7 +170,7 @@ func TestWriteRefusesWhatDoesNotFit(t *testing.T) {
 	assert.Zero(t, near.Counters().Sent)
 }
 
-// TestWaitAndReadNow: one goroutine waits and reads, another one polls; each datagram comes once.
+// TestWaitAndReadNow: one goroutine waits and reads while another polls, and each datagram is read once.
 func TestWaitAndReadNow(t *testing.T) {
 	each(t, func(t *testing.T, near, far *Socket) {
 		b, a := make([]byte, MaxRead), Arrival{}
@@ -249,7 +249,7 @@ func TestCloseWakesRead(t *testing.T) {
 	})
 }
 
-// TestPeerIsGone sends to a port that nobody has: ICMP says so, and the socket goes on.
+// TestPeerIsGone sends to an unused port, which causes an ICMP error. The socket keeps working.
 func TestPeerIsGone(t *testing.T) {
 	each(t, func(t *testing.T, near, far *Socket) {
 		gone := opened(t, near.Addr().Addr(), Options{})
@@ -266,7 +266,7 @@ func TestPeerIsGone(t *testing.T) {
 	})
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	taken := opened(t, v4, Options{})
 	for name, c := range map[string]struct {
 		addr string

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells when a socket can be read. The socket itself is not watched by Go's netpoller, which would wake a thread
-// for every datagram, also while another goroutine polls. This one is an epoll descriptor, which the netpoller watches:
-// it becomes readable once after it was armed.
+// watch waits until a socket can be read. Go's netpoller does not watch the socket itself, because that would wake a
+// thread for every datagram, even while another goroutine polls. It watches an epoll descriptor, which becomes readable
+// once after it was armed.
 type watch struct {
 	file *os.File
 	raw  syscall.RawConn
-	fd   int // of the socket
-	own  int // of the file
+	fd   int // the socket
+	own  int // the epoll descriptor
 
-	// Made once, so that waiting allocates nothing.
+	// Allocated once, so that waiting does not allocate.
 	armed    unix.EpollEvent
 	happened [1]unix.EpollEvent
 	look     func(own uintptr) bool
@@ -49,12 +49,12 @@ func newWatch(fd int) (*watch, error) {
 	return w, nil
 }
 
-// arm lets the next datagram, or one that is there, be told of. The socket is open meanwhile.
+// arm arms the descriptor for the next datagram, or one that is already there. The socket must be open.
 func (w *watch) arm() error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.own, unix.EPOLL_CTL_MOD, w.fd, &w.armed))
 }
 
-// wait waits until what was armed happens, or until close. One goroutine waits at a time.
+// wait waits for the armed event or close. Only one goroutine may wait.
 func (w *watch) wait() error { return w.raw.Read(w.look) }
 
 func (w *watch) close() error { return w.file.Close() }

@@ -14,23 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outgoing is what a system call writes from. It is made once, so that writing allocates nothing.
+// outgoing holds the buffers of send calls. It is allocated once, so that writing does not allocate.
 type outgoing struct {
 	fd      int
 	header  unix.Msghdr
-	one     [1][]byte // the buffer of a Write
+	one     [1][]byte // buffer of a Write
 	vectors [MaxBuffers]unix.Iovec
-	to      unix.RawSockaddrInet6 // or an Inet4 at the same place
+	to      unix.RawSockaddrInet6 // or an Inet4 at the same address
 	control [4]uint64             // one message: UDP_SEGMENT
-	size    []byte                // its two bytes
-	plain   bool                  // no segments, to nobody
-	queue   bool                  // what is full is the device's queue
+	size    []byte                // the two bytes of its value
+	plain   bool                  // segmentation offload disabled for all destinations
+	queue   bool                  // the device's queue is full, not the buffer
 	refused map[netip.Addr]struct{}
 
-	refuse syscall.Errno // tests: what the device answers to segments
+	refuse syscall.Errno // tests: error of the device for segments
 }
 
-// mostRefused is how many destinations are remembered. Beyond them, no destination gets segments.
+// mostRefused is the number of remembered destinations. Beyond it, segmentation offload is disabled for all
+// destinations.
 const mostRefused = 4096
 
 func (out *outgoing) prepare(fd int) {
@@ -43,8 +44,8 @@ func (out *outgoing) prepare(fd int) {
 	out.size = (*[4 * 8]byte)(unsafe.Pointer(&out.control))[unix.CmsgLen(0):][:2]
 }
 
-// Identification says what one Write's datagrams to an address have as their Identification, where that address is of
-// IPv4. The answer changes when a Write ends with ErrSealAgain.
+// Identification returns the Identification fields that the datagrams of one Write to an IPv4 address have. It changes
+// when a Write returns ErrSealAgain.
 func (s *Socket) Identification(to netip.Addr) Identification {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -54,7 +55,7 @@ func (s *Socket) Identification(to netip.Addr) Identification {
 	return Zero
 }
 
-// segments says whether datagrams to an address may go by segmentation offload.
+// segments reports whether datagrams to an address may use segmentation offload.
 func (out *outgoing) segments(to netip.Addr) bool {
 	if out.plain || len(out.refused) == 0 {
 		return !out.plain
@@ -63,16 +64,16 @@ func (out *outgoing) segments(to netip.Addr) bool {
 	return !refused
 }
 
-// Write sends datagrams of so many bytes each, the last of which may be shorter, to a peer: MaxSegments and MaxWrite at
-// most. It allocates nothing and never waits. It returns how many bytes were sent, all of them if there is no error:
+// Write sends datagrams of segment bytes each, the last of which may be shorter, to a peer: at most MaxSegments
+// datagrams and MaxWrite bytes. It does not allocate or block. It returns the number of bytes sent, which is len(b)
+// unless there is an error:
 //
 //   - ErrFull: no room for the rest.
-//   - ErrSealAgain: nothing was sent; see there. Only with several datagrams to an address of IPv4.
+//   - ErrSealAgain: nothing was sent. Returned only for several datagrams to an IPv4 address.
 //   - syscall.EMSGSIZE: a datagram is longer than MTU allows.
 //   - net.ErrClosed
 //
-// What the network does with datagrams is no error: unreachable peers and ports, missing routes and firewalls are
-// counted.
+// Network errors are counted and not returned: unreachable peers and ports, missing routes and firewalls.
 func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -82,9 +83,8 @@ func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	return n, err
 }
 
-// WriteBuffers is Write of several buffers, MaxBuffers at most, one behind the other: datagrams are cut from them as
-// from a single one. The kernel copies them, so that they need not be copied to one place before. Memory that is not
-// there is an error, syscall.EFAULT.
+// WriteBuffers is Write of up to MaxBuffers buffers, which are split into datagrams as if they were one. The kernel
+// gathers them, so that they need not be copied. For unmapped memory it returns syscall.EFAULT.
 func (s *Socket) WriteBuffers(to netip.AddrPort, buffers [][]byte, segment int) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -129,7 +129,7 @@ func (s *Socket) write(to netip.AddrPort, buffers [][]byte, segment int) (int, e
 	return length, nil
 }
 
-// refuse says what is wrong with the arguments of a Write.
+// refuse returns the error for invalid arguments of a Write.
 func (s *Socket) refuse(to netip.AddrPort, buffers, length, segment int) error {
 	if to.Addr().Is4() != s.addr.Addr().Is4() {
 		return fmt.Errorf("udp: write: %v is not reached from %v: %w", to, s.addr, syscall.EAFNOSUPPORT)
@@ -138,8 +138,8 @@ func (s *Socket) refuse(to netip.AddrPort, buffers, length, segment int) error {
 		"datagrams: %w", length, buffers, segment, MaxWrite, MaxBuffers, MaxSegments, syscall.EINVAL)
 }
 
-// withoutSegments notes that the device refused segments to an address. The kernel gives the same error number for
-// segments that are too long for the path, which is not the device's fault.
+// withoutSegments records that the device rejected segments to an address. The kernel returns the same errno for
+// segments that exceed the path MTU, which is not the device's fault.
 func (s *Socket) withoutSegments(to netip.Addr, segment int) error {
 	if mtu, err := s.MTU(to); err == nil && segment > mtu {
 		return unix.EMSGSIZE
@@ -155,10 +155,10 @@ func (s *Socket) withoutSegments(to netip.Addr, segment int) error {
 	if to.Is4() {
 		return ErrSealAgain
 	}
-	return nil // nothing is sealed with it: Write goes on
+	return nil // the seal does not depend on it: Write continues
 }
 
-// address fills in whom the next datagrams go to.
+// address sets the destination of the next datagrams.
 func (out *outgoing) address(to netip.AddrPort, scope uint32) {
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&out.to.Port))[:], to.Port())
 	if to.Addr().Is4() {
@@ -173,7 +173,7 @@ func (out *outgoing) address(to netip.AddrPort, scope uint32) {
 	out.header.Namelen = unix.SizeofSockaddrInet6
 }
 
-// send makes the system call for so many bytes of the buffers from an offset on. Segment 0 is for a single datagram.
+// send makes the system call for length bytes of the buffers from an offset on. Segment 0 means a single datagram.
 func (out *outgoing) send(buffers [][]byte, offset, length, segment int) syscall.Errno {
 	vectors := 0
 	for _, b := range buffers {
@@ -200,7 +200,7 @@ func (out *outgoing) send(buffers [][]byte, offset, length, segment int) syscall
 	}
 	errno := unix.EINTR
 	for errno == unix.EINTR {
-		// It never waits, so Go's scheduler need not know of it, and does not give the processor to another thread.
+		// The call never blocks, so it bypasses Go's scheduler, which could hand the processor to another thread.
 		_, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(out.fd), uintptr(unsafe.Pointer(&out.header)),
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
@@ -208,7 +208,7 @@ func (out *outgoing) send(buffers [][]byte, offset, length, segment int) syscall
 	return errno
 }
 
-// sent counts what became of a system call for so many datagrams, and makes the result of Write.
+// sent counts the result of a system call, and returns Write's result.
 func (s *Socket) sent(bytes, datagrams int, errno syscall.Errno) (int, error) {
 	switch {
 	case errno == 0:
@@ -226,7 +226,7 @@ func (s *Socket) sent(bytes, datagrams int, errno syscall.Errno) (int, error) {
 	return bytes, nil
 }
 
-// unreachable says whether an error number tells what the network did with a datagram, this one or an earlier one.
+// unreachable reports whether an errno is a network error of this datagram or an earlier one.
 func unreachable(errno syscall.Errno) bool {
 	switch errno {
 	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENETDOWN, unix.EPERM, unix.EACCES,
@@ -236,11 +236,10 @@ func unreachable(errno syscall.Errno) bool {
 	return false
 }
 
-// moment is how long WaitWrite waits for the queue of a device: nobody tells when that has room.
+// moment is the time that WaitWrite waits for the queue of a device, which sends no notification.
 const moment = 100 * time.Microsecond
 
-// WaitWrite waits until there may be room to send, after ErrFull, or until Close: net.ErrClosed. After so long it gives
-// up: ErrFull.
+// WaitWrite waits for room after ErrFull. It returns ErrFull after a timeout, and net.ErrClosed after Close.
 func (s *Socket) WaitWrite(long time.Duration) error {
 	for end := time.Now().Add(long); ; {
 		s.writing.Lock()

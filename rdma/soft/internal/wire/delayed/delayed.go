@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package delayed is a wire for tests: what it brings arrives after the call that sent it has returned, as packets do.
+// Package delayed implements a wire for tests that delivers messages after the call that sent them has returned, like
+// packets.
 package delayed
 
 import (
@@ -10,16 +11,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Wire keeps copies of messages, and lets the wire below it bring them.
+// Wire keeps copies of messages, and sends them on the wire below later.
 type Wire struct {
-	wire.Wire // below
+	wire.Wire // the wire below
 	later     func(func())
 }
 
-// Over makes a wire. Later calls a function with the fabric's lock after it has returned itself, from any goroutine.
+// Over returns a wire. later calls a function with the fabric's lock, after later has returned, from any goroutine.
 func Over(below wire.Wire, later func(func())) *Wire { return &Wire{below, later} }
 
-// Send brings a copy of a request.
+// Send sends a copy of a request.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	kept := m.Clone()
 	w.later(func() {
@@ -30,13 +31,13 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	return nil, 0
 }
 
-// Answer brings a copy of an answer.
+// Answer sends a copy of an answer.
 func (w *Wire) Answer(a *message.Answer) {
 	kept := a.Clone()
 	w.later(func() { w.Wire.Answer(kept) })
 }
 
-// SendMAD brings a copy of a datagram of the connection manager.
+// SendMAD sends a copy of a datagram of the connection manager.
 func (w *Wire) SendMAD(m *message.MAD) {
 	kept := m.Clone()
 	w.later(func() { w.Wire.SendMAD(kept) })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package encoded is a wire for tests: it makes bytes of every message, and a message of these, before the wire below
-// brings it. What a message does not carry does not arrive.
+// Package encoded implements a wire for tests that encodes and decodes every message before it sends it on the wire
+// below, to verify that the encoding is complete.
 package encoded
 
 import (
@@ -12,21 +12,21 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Wire encodes and decodes what the wire below it brings.
+// Wire encodes and decodes messages for the wire below.
 type Wire struct {
 	below  wire.Wire
-	free   []*frame // of requests
-	answer frame    // of the last answer, whose receiver is done with it before another message is sent
+	free   []*frame // frames for requests
+	answer frame    // last answer; valid until the next message
 }
 
-// frame is where a message is written and read. Several are in use at once when a message is sent because of another.
+// frame holds a message and its bytes. Several are in use when handling a message sends another.
 type frame struct {
 	bytes   []byte
 	request message.Request
 	answer  message.Answer
 }
 
-// Over makes a wire.
+// Over returns a wire.
 func Over(below wire.Wire) *Wire { return &Wire{below: below} }
 
 func (w *Wire) frame() *frame {
@@ -40,20 +40,20 @@ func (w *Wire) frame() *frame {
 	return f
 }
 
-// keep clears a frame, so that nothing is read that is not of the next message, and keeps it for that.
+// keep clears a frame and keeps it for reuse.
 func (w *Wire) keep(f *frame) {
 	clear(f.bytes)
 	w.free = append(w.free, f)
 }
 
-// Send brings what the bytes of a request say, and returns what those of the answer say.
+// Send encodes and decodes a request, and returns the encoded and decoded answer.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	clear(w.answer.bytes)
 	f := w.frame()
 	defer w.keep(f)
 	f.bytes = m.Append(f.bytes)
 	if err := f.request.Parse(f.bytes); err != nil {
-		panic(fmt.Sprintf("soft: a request that was written cannot be read: %v", err))
+		panic(fmt.Sprintf("soft: decoding an encoded request: %v", err))
 	}
 	a, wait := w.below.Send(&f.request)
 	if a != nil {
@@ -62,28 +62,29 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	return a, wait
 }
 
-// Answer brings what the bytes of an answer say.
+// Answer encodes and decodes an answer.
 func (w *Wire) Answer(a *message.Answer) { w.below.Answer(w.read(a)) }
 
-// read is what the bytes of an answer say.
+// read returns the encoded and decoded answer.
 func (w *Wire) read(a *message.Answer) *message.Answer {
 	f := &w.answer
 	f.bytes = a.Append(f.bytes[:0])
 	if err := f.answer.Parse(f.bytes); err != nil {
-		panic(fmt.Sprintf("soft: an answer that was written cannot be read: %v", err))
+		panic(fmt.Sprintf("soft: decoding an encoded answer: %v", err))
 	}
 	return &f.answer
 }
 
-// SendMAD brings what the bytes of a datagram of the connection manager say. Headers before these carry its addresses.
+// SendMAD encodes and decodes a datagram of the connection manager. Its addresses are kept, because packet headers
+// carry them.
 func (w *Wire) SendMAD(m *message.MAD) {
 	b, err := m.Encode()
 	if err != nil {
-		panic(fmt.Sprintf("soft: a datagram cannot be written: %v", err))
+		panic(fmt.Sprintf("soft: encoding a datagram: %v", err))
 	}
 	got, err := message.DecodeMAD(b)
 	if err != nil {
-		panic(fmt.Sprintf("soft: a datagram that was written cannot be read: %v", err))
+		panic(fmt.Sprintf("soft: decoding an encoded datagram: %v", err))
 	}
 	got.From, got.To = m.From, m.To
 	w.below.SendMAD(got)
@@ -92,5 +93,5 @@ func (w *Wire) SendMAD(m *message.MAD) {
 // Routes asks the wire below.
 func (w *Wire) Routes(from, to message.Address) bool { return w.below.Routes(from, to) }
 
-// Packets says what the wire below says.
+// Packets asks the wire below.
 func (w *Wire) Packets(to *message.Address) bool { return w.below.Packets(to) }

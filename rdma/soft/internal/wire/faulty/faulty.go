@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package faulty is a wire on which things go wrong, over another one, and memory that runs out.
+// Package faulty implements a wire that injects faults over another wire, and failing allocations.
 package faulty
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Faults are what goes wrong. soft.Faults explains them.
+// Faults are the faults to inject; see soft.Faults.
 type Faults struct {
 	Seed                   uint64
 	Drop, Duplicate, Delay float64
@@ -22,61 +22,60 @@ type Faults struct {
 	FailAllocation         int
 }
 
-// Wire loses, delays and repeats messages of the wire below it, and answers some in place of their receiver.
+// Wire loses, delays and repeats messages of the wire below, and answers some itself.
 type Wire struct {
 	below       wire.Wire
 	after       func(time.Duration, func())
 	faults      Faults
 	random      *rand.Rand
 	allocations int
-	delayed     map[uint32]transmission // the request of a queue pair that waited last: it is not delayed again
-	muted       map[uint32]transmission // the request of a queue pair whose answer is to be lost
+	delayed     map[uint32]transmission // by queue pair: the last delayed request, which is not delayed again
+	muted       map[uint32]transmission // by queue pair: the request whose answer is to be lost
 	lost        uint64
 }
 
-// transmission tells a request from others of the same queue pair.
+// transmission identifies a request of a queue pair.
 type transmission struct {
 	qp, psn uint32
 	life    uint64
 }
 
-// Over makes a wire without faults. After lets a function be called after a time, with the lock that the wire is called
-// with.
+// Over returns a wire without faults. after calls a function after a time, with the lock that the wire is called with.
 func Over(below wire.Wire, after func(time.Duration, func())) *Wire {
 	w := &Wire{below: below, after: after, delayed: map[uint32]transmission{}, muted: map[uint32]transmission{}}
 	w.Set(Faults{})
 	return w
 }
 
-// Under lets another wire be the one below.
+// Under replaces the wire below.
 func (w *Wire) Under(below wire.Wire) { w.below = below }
 
-// Forget forgets a queue pair that is gone.
+// Forget removes the state of a destroyed queue pair.
 func (w *Wire) Forget(qp uint32) {
 	delete(w.delayed, qp)
 	delete(w.muted, qp)
 }
 
-// Known is how many queue pairs the wire knows something of.
+// Known returns the number of entries for queue pairs.
 func (w *Wire) Known() int { return len(w.delayed) + len(w.muted) }
 
-// Set changes what goes wrong from now on.
+// Set replaces the faults.
 func (w *Wire) Set(f Faults) {
 	clear(w.delayed)
 	clear(w.muted)
 	w.faults, w.random, w.allocations = f, rand.New(rand.NewPCG(f.Seed, 0)), 0
 }
 
-// Idle says whether all messages go as on the wire below.
+// Idle reports whether messages pass without faults.
 func (w *Wire) Idle() bool {
 	f := &w.faults
 	return f.Drop <= 0 && f.Duplicate <= 0 && f.Delay <= 0 && !f.NotReady && !f.NoRoute
 }
 
-// Lost is how many requests of connected queue pairs, or answers to them, were lost.
+// Lost returns the number of lost requests of connected queue pairs and of lost answers.
 func (w *Wire) Lost() uint64 { return w.lost }
 
-// Allocates says whether there is memory for another object.
+// Allocates reports whether the allocation of another object succeeds.
 func (w *Wire) Allocates() bool {
 	w.allocations++
 	return w.allocations != w.faults.FailAllocation
@@ -84,7 +83,7 @@ func (w *Wire) Allocates() bool {
 
 func (w *Wire) chance(p float64) bool { return p > 0 && w.random.Float64() < p }
 
-// Send may let a request wait, once, lose it or its answer, or bring it twice.
+// Send may delay a request once, lose it or its answer, or send it twice.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	t := transmission{m.SourceQP, m.PSN, m.Life}
 	if w.chance(w.faults.Delay) && w.faults.Late > 0 && w.delayed[t.qp] != t {
@@ -109,15 +108,14 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	if a != nil && w.mutes(a) {
 		a = nil
 	}
-	if a != nil && w.below.Packets(&m.To) { // whose sender does not wait in Send
+	if a != nil && w.below.Packets(&m.To) { // the sender expects it through Answer
 		w.below.Answer(a)
 		a = nil
 	}
 	return a, 0
 }
 
-// notReadyTimer is the code of the time that a queue pair is asked to wait which is told that its peer is not ready: 10
-// µs.
+// notReadyTimer is the RNR timer code for 10 µs.
 const notReadyTimer = 1
 
 func (w *Wire) deliver(m *message.Request) *message.Answer {
@@ -129,19 +127,19 @@ func (w *Wire) deliver(m *message.Request) *message.Answer {
 	return a
 }
 
-// mutes says whether an answer is one that is to be lost.
+// mutes reports whether an answer is to be lost.
 func (w *Wire) mutes(a *message.Answer) bool {
 	return w.muted[a.DestQP] == transmission{a.DestQP, a.PSN, a.Life}
 }
 
-// Answer brings an answer, if it is not one that is to be lost.
+// Answer sends an answer unless it is to be lost.
 func (w *Wire) Answer(a *message.Answer) {
 	if !w.mutes(a) {
 		w.below.Answer(a)
 	}
 }
 
-// SendMAD may lose a datagram, bring it twice, or late. It lets hints pass.
+// SendMAD may lose, repeat or delay a datagram. It lets hints pass.
 func (w *Wire) SendMAD(m *message.MAD) {
 	if m.IsHint() {
 		w.below.SendMAD(m)
@@ -165,10 +163,10 @@ func (w *Wire) SendMAD(m *message.MAD) {
 	}
 }
 
-// Routes says whether there is a path.
+// Routes reports whether there is a path.
 func (w *Wire) Routes(from, to message.Address) bool {
 	return !w.faults.NoRoute && w.below.Routes(from, to)
 }
 
-// Packets says what the wire below says.
+// Packets asks the wire below.
 func (w *Wire) Packets(to *message.Address) bool { return w.below.Packets(to) }

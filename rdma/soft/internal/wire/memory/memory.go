@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package memory is the wire between devices of one process: a message is a call.
+// Package memory implements the wire between devices of one process: a message is a call.
 package memory
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Wire brings every message at once.
+// Wire delivers every message at once.
 type Wire struct {
 	ports  map[uint64]wire.Port // by link address
-	order  []wire.Port          // as they were attached
-	recent [16]attached         // those that were looked up last, by the low bits of their link addresses
+	order  []wire.Port          // in the order of Attach
+	recent [16]attached         // cache of lookups, by the low bits of link addresses
 }
 
 type attached struct {
@@ -23,16 +23,16 @@ type attached struct {
 	port wire.Port
 }
 
-// New makes a wire without ports.
+// New returns a wire without ports.
 func New() *Wire { return &Wire{ports: map[uint64]wire.Port{}} }
 
-// Attach lets a port be reached by a link address, which no other one has.
+// Attach adds a port with a unique link address.
 func (w *Wire) Attach(link uint64, p wire.Port) {
 	w.ports[link] = p
 	w.order = append(w.order, p)
 }
 
-// Detach takes a port away: it is not reached any more.
+// Detach removes a port.
 func (w *Wire) Detach(link uint64) {
 	p := w.ports[link]
 	delete(w.ports, link)
@@ -40,7 +40,7 @@ func (w *Wire) Detach(link uint64) {
 	w.recent[link%uint64(len(w.recent))] = attached{}
 }
 
-// port is the one with a link address, or nil.
+// port returns the port with a link address, or nil.
 func (w *Wire) port(link uint64) wire.Port {
 	e := &w.recent[link%uint64(len(w.recent))]
 	if e.link != link || e.port == nil {
@@ -49,7 +49,7 @@ func (w *Wire) port(link uint64) wire.Port {
 	return e.port
 }
 
-// Send gives a request to its port, or to all of them when it is for a group, whose members do not answer.
+// Send delivers a request to its port, or, for a group, to all ports, which do not answer.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	if m.To.IsGroup() {
 		for _, p := range w.order {
@@ -63,22 +63,22 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	return nil, 0
 }
 
-// Answer gives an answer to its port.
+// Answer delivers an answer to its port.
 func (w *Wire) Answer(a *message.Answer) {
 	if p := w.port(a.To.Link); p != nil {
 		p.Answer(a)
 	}
 }
 
-// SendMAD gives a datagram of the connection manager to its port.
+// SendMAD delivers a datagram of the connection manager to its port.
 func (w *Wire) SendMAD(m *message.MAD) {
 	if p := w.port(m.To.Link); p != nil {
 		p.MAD(m)
 	}
 }
 
-// Routes says that there is a path to every address that there is.
+// Routes returns true: there is a path to every address.
 func (w *Wire) Routes(_, _ message.Address) bool { return true }
 
-// Packets says that messages are whole.
+// Packets returns false: messages are complete.
 func (w *Wire) Packets(*message.Address) bool { return false }

@@ -19,7 +19,7 @@ func (p *port) Request(*message.Request) *message.Answer {
 func (p *port) Answer(*message.Answer) {}
 func (p *port) MAD(*message.MAD)       {}
 
-// TestDetach: a port that was taken away is reached by nobody, also if it was looked up just before.
+// TestDetach: a removed port gets no messages, even if it was just looked up.
 func TestDetach(t *testing.T) {
 	w := New()
 	var a, b port

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package packets is a wire for tests: it makes RoCEv2 packets of every message, and a message of each packet that
-// arrives. In between, some packets are lost, repeated, late, overtaken or damaged.
+// Package packets implements a wire for tests that converts every message to RoCEv2 packets and back. In between, some
+// packets are lost, repeated, delayed, reordered or damaged.
 package packets
 
 import (
@@ -16,19 +16,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Losses are probabilities, from 0 to 1, of what becomes of a packet. Nothing happens to those of unreliable
-// transports, which nobody sends again, and to hints of the connection manager (message.MAD.IsHint).
+// Losses are probabilities, from 0 to 1, of faults of a packet. Packets of unreliable transports, which are not
+// retransmitted, and hints of the connection manager (message.MAD.IsHint) are not affected.
 type Losses struct {
 	Seed                             uint64
 	Drop, Duplicate, Reorder, Damage float64
 	Delay                            float64 // by up to a hundred times the usual time
-	// Times is how often the same packet of a connection is lost or damaged at most; 0 is any number of times. So no
-	// queue pair runs out of retries by chance.
+	// Times limits how often the same packet of a connection is lost or damaged, so that no queue pair runs out of
+	// retries by chance; 0 means no limit.
 	Times int
 }
 
-// Named are the losses that a name asks for: "lossy:2:5" are 5 % of each kind, as the seed 2 draws them; "lossy" is
-// seed 1, and 10 %.
+// Named parses losses: "lossy:2:5" is 5 % of each kind with seed 2; "lossy" is 10 % with seed 1.
 func Named(name string) (l Losses, ok bool) {
 	name, numbers, _ := strings.Cut(name, ":")
 	if name != "lossy" {
@@ -43,61 +42,61 @@ func Named(name string) (l Losses, ok bool) {
 	return Evenly(max(seed, 1), float64(percent)/100), true
 }
 
-// Evenly are losses of all kinds, each as likely as the others, that a retry count of 7 makes up for.
+// Evenly returns losses of all kinds with equal probability, from which a retry count of 7 recovers.
 func Evenly(seed uint64, p float64) Losses {
 	return Losses{Seed: seed, Drop: p, Duplicate: p, Reorder: p, Damage: p, Delay: p, Times: 2}
 }
 
-// Wire brings packets to the wire below it, which brings their messages.
+// Wire converts messages to packets and delivers them to the wire below.
 type Wire struct {
 	below   wire.Wire
 	later   func(time.Duration, func())
 	losses  Losses
 	random  *rand.Rand
 	decoder packet.Decoder
-	psn     uint32 // of management datagrams
-	flow    *flow  // that is filled
+	psn     uint32 // PSN of management datagrams
+	flow    *flow  // being filled
 	Refused map[packet.Reason]int
 	harmed  map[sequence]int
 	watch   func(p []byte, from, to *packet.Endpoint)
 }
 
-// sequence is a packet of a connection, by the queue pair that it is for.
+// sequence identifies a packet of a connection by its destination queue pair and PSN.
 type sequence struct{ qpn, psn uint32 }
 
-// remembered is how many packets the wire remembers to have harmed.
+// remembered is the number of damaged packets to remember.
 const remembered = 1 << 12
 
-// flow is what one message, or part of one, is as packets.
+// flow holds the packets of a message or of a part of one.
 type flow struct {
 	from, to message.Address
-	route    message.Route // of the IP header
-	safe     bool          // nobody would send it again
+	route    message.Route // for the IP header
+	safe     bool          // not retransmitted, so without faults
 	packets  [][]byte
 }
 
-// travel is how long a packet takes.
+// travel is the usual delay of a packet.
 const travel = time.Microsecond
 
-// Over makes a wire. Later calls a function after a time with the fabric's lock.
+// Over returns a wire. later calls a function after a time with the fabric's lock.
 func Over(below wire.Wire, f Losses, later func(time.Duration, func())) *Wire {
 	return &Wire{below: below, later: later, losses: f, random: rand.New(rand.NewPCG(f.Seed, 1)),
 		Refused: map[packet.Reason]int{}, harmed: map[sequence]int{}}
 }
 
-// Watch has a function called with each packet that is sent, whatever becomes of it.
+// Watch sets a function to call for each packet sent, including lost ones.
 func (w *Wire) Watch(f func(p []byte, from, to *packet.Endpoint)) { w.watch = f }
 
-// Packet is memory for a packet.
+// Packet returns memory for a packet.
 func (f *flow) Packet(n int) []byte {
 	f.packets = append(f.packets, make([]byte, n))
 	return f.packets[len(f.packets)-1]
 }
 
-// Packets says that messages to all addresses are packets.
+// Packets returns true: all messages are sent as packets.
 func (w *Wire) Packets(*message.Address) bool { return true }
 
-// Send brings the packets of a request.
+// Send sends the packets of a request.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	f := &flow{from: m.From, to: m.To, route: m.Route, safe: !m.IsReliable()}
 	packet.AppendRequest(f, m)
@@ -105,24 +104,24 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	return nil, 0
 }
 
-// Answer brings the packets of an answer.
+// Answer sends the packets of an answer.
 func (w *Wire) Answer(a *message.Answer) {
 	f := &flow{from: a.From, to: a.To}
 	packet.AppendAnswer(f, a)
 	w.send(f)
 }
 
-// SendMAD brings the packet of a datagram of the connection manager.
+// SendMAD sends the packet of a datagram of the connection manager.
 func (w *Wire) SendMAD(m *message.MAD) {
 	f := &flow{from: m.From, to: m.To, safe: m.IsHint()}
 	w.psn++
 	if err := packet.AppendMAD(f, m, w.psn); err != nil {
-		panic(err) // what the connection manager says fits its messages
+		panic(err) // the connection manager's values fit their fields
 	}
 	w.send(f)
 }
 
-// Routes says what the wire below says.
+// Routes asks the wire below.
 func (w *Wire) Routes(from, to message.Address) bool { return w.below.Routes(from, to) }
 
 func (w *Wire) chance(p float64) bool { return p > 0 && w.random.Float64() < p }
@@ -162,7 +161,7 @@ func (w *Wire) send(f *flow) {
 	}
 }
 
-// harms says what happens to a packet.
+// harms draws the faults of a packet.
 func (w *Wire) harms(p []byte) (drop, damage bool) {
 	if drop, damage = w.chance(w.losses.Drop), w.chance(w.losses.Damage); !drop && !damage || w.losses.Times == 0 {
 		return drop, damage
@@ -182,7 +181,7 @@ func ends(f *flow) (from, to packet.Endpoint) {
 	return packet.Endpoint{GID: f.from.GID, Port: packet.Port}, packet.Endpoint{GID: f.to.GID, Port: packet.Port}
 }
 
-// arrive brings what a packet says.
+// arrive delivers the message of a packet.
 func (w *Wire) arrive(f *flow, p []byte) {
 	from, to := ends(f)
 	if _, ok := packet.Check(p, &from, &to, 0); !ok {

@@ -4,35 +4,35 @@ package roce
 
 import "github.com/goverbs/goverbs/rdma/soft/internal/udp"
 
-// batch is packets to be sent, one behind the other. Neighbours of one size to one peer are a group, which one system
-// call sends.
+// batch holds packets to be sent, in order. Consecutive packets of one size to one peer form a group, which is sent in
+// one system call.
 type batch struct {
 	bytes  []byte
 	groups []group
-	to     toward // where the message goes that is written
-	alone  bool   // its packets share no system call with others
-	mark   int    // groups before it
-	size   int    // packets of the last group before it
-	open   bool   // a message is written: if another one begins, its memory was gone
+	to     toward // destination of the current message
+	alone  bool   // the message's packets share no system call with others
+	mark   int    // number of groups before the message
+	size   int    // packets of the last group before the message
+	open   bool   // a message was begun; if set at the next begin, its memory was unmapped
 }
 
-// toward is where packets go: several processes may have one address, each with some of the numbers of queue pairs.
+// toward is a destination: several processes may share an address, each with a range of queue pair numbers.
 type toward struct {
 	gid    [16]byte
 	member uint8
 }
 
-// managerQP is the queue pair of the connection manager. Which process its messages are for is in each of them.
+// managerQP is the queue pair of the connection manager. Its messages contain the IDs that determine the process.
 const managerQP = 1
 
-// group is packets of one size, but for the last, which may be shorter.
+// group is a run of packets of one size, except the last, which may be shorter.
 type group struct {
 	to      toward
 	alone   bool
 	segment int
-	begin   int // in bytes
+	begin   int // offset in bytes
 	end     int
-	count   int // of packets
+	count   int // number of packets
 }
 
 func (b *batch) isEmpty() bool { return len(b.groups) == 0 }
@@ -51,11 +51,10 @@ func (b *batch) begin(to [16]byte, qpn uint32) {
 	}
 }
 
-// end ends it.
+// end ends the message.
 func (b *batch) end() { b.open = false }
 
-// cancel takes back the packets of the message that was begun: its memory turned out to be gone while they were
-// written.
+// cancel removes the packets of the current message, whose memory was found to be unmapped while they were written.
 func (b *batch) cancel() {
 	b.open = false
 	b.groups = b.groups[:b.mark]
@@ -70,7 +69,7 @@ func (b *batch) cancel() {
 	}
 }
 
-// Packet is memory for a packet of n bytes.
+// Packet returns memory for a packet of n bytes.
 func (b *batch) Packet(n int) []byte {
 	at := len(b.bytes)
 	if at+n <= cap(b.bytes) {

@@ -19,10 +19,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 )
 
-// narrow is a socket whose Writes take as many packets as it says, one after the other, and then end with an error.
+// narrow is a socket whose Writes accept given numbers of packets, and then fail.
 type narrow struct {
 	takes []int
-	err   error // of each Write that does not take all
+	err   error // returned by incomplete Writes
 	waits int
 	ids   udp.Identification
 	sent  [][]byte
@@ -56,7 +56,7 @@ func (n *narrow) WaitWrite(long time.Duration) error {
 
 func (n *narrow) Identification(netip.Addr) udp.Identification { return n.ids }
 
-// flushed is a link that has sent as many packets of 100 bytes over a narrow socket, of which the last has 60.
+// flushed sends a number of packets of 100 bytes, the last of 60, over a link with a narrow socket.
 func flushed(l *Link, packets int) {
 	l.sent.reset()
 	l.sent.begin(netip.MustParseAddr("192.0.2.2").As16(), 2)
@@ -81,8 +81,8 @@ func linkOver(to sender) *Link {
 		own: packet.Endpoint{GID: netip.MustParseAddr("192.0.2.1").As16(), Port: packet.Port}}
 }
 
-// TestFullSocket: packets that find no room wait for it and go once, in their order, with a right ICRC. What never
-// finds room is counted, and what comes behind does not wait for it again.
+// TestFullSocket: packets wait for room in the socket and are sent once, in order, with a right ICRC. Packets that time
+// out are counted, and later ones do not wait again.
 func TestFullSocket(t *testing.T) {
 	for name, c := range map[string]struct {
 		socket     narrow
@@ -97,7 +97,7 @@ func TestFullSocket(t *testing.T) {
 		"slowly": {socket: narrow{takes: slices.Concat([]int{3}, make([]int, 90), []int{1}, make([]int, 90), []int{10}),
 			err: udp.ErrFull}, sent: 10, waits: 182},
 		"for ever": {socket: narrow{takes: []int{4, 0}, err: udp.ErrFull}, sent: 4, full: 6, waits: 100,
-			took: patience},
+			took: writeTimeout},
 		"closed": {socket: narrow{takes: []int{4, 0}, err: net.ErrClosed}, sent: 4},
 		"wrong":  {socket: narrow{takes: []int{0}, err: syscall.EMSGSIZE}, unsendable: 10},
 		"seal":   {socket: narrow{takes: []int{0, 10}, err: udp.ErrSealAgain, ids: udp.Counted}, sent: 10},
@@ -145,9 +145,10 @@ func TestFullSocket(t *testing.T) {
 	}
 }
 
-// TestLeft: what is written while others are sent is left to the one who sends, link by link, and nothing waits.
+// TestLeft: packets written while others are being sent are left to the sending goroutine, link by link, and no writer
+// waits.
 func TestLeft(t *testing.T) {
-	w := &Wire{captures: &pcap.Captures{}, links: map[[16]byte]*Link{}, host: nobody{}}
+	w := &Wire{captures: &pcap.Captures{}, links: map[[16]byte]*Link{}, host: noHost{}}
 	var sockets [2]narrow
 	var links [2]*Link
 	write := func(i int) {
@@ -187,7 +188,7 @@ func TestLeft(t *testing.T) {
 	assert.Len(t, sockets[1].sent, 1)
 }
 
-// nobody is a host that has nothing.
-type nobody struct{ Host }
+// noHost is a Host that does nothing.
+type noHost struct{ Host }
 
-func (nobody) Filled() {}
+func (noHost) Filled() {}

@@ -12,16 +12,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 )
 
-// stats count what a link sends and receives.
+// stats are the counters of a link.
 type stats struct {
 	sent, received           atomic.Uint64
-	sentBytes, receivedBytes atomic.Uint64 // with the headers of IP and UDP, as Soft-RoCE counts them
-	unsendable, full         atomic.Uint64 // packets that the system did not take: at all; for want of room
-	congested, own           atomic.Uint64 // notifications of congestion (CNP); datagrams to groups from the fabric
+	sentBytes, receivedBytes atomic.Uint64 // including IP and UDP headers, as on Soft-RoCE
+	unsendable, full         atomic.Uint64 // packets that the system rejected; that timed out waiting for room
+	congested, own           atomic.Uint64 // congestion notifications (CNP); multicast datagrams from this fabric
 	refused                  [packet.Reasons]atomic.Uint64
 }
 
-// Counters adds what the link counted, by names of the kernel's hw_counters where it has one. It needs no lock.
+// Counters adds the link's counters, named as in the kernel's hw_counters where possible. It needs no lock.
 func (l *Link) Counters(to map[string]uint64) {
 	to["sent_pkts"] += l.stats.sent.Load()
 	to["rcvd_pkts"] += l.stats.received.Load()
@@ -39,22 +39,22 @@ func (l *Link) Counters(to map[string]uint64) {
 	to[packet.BadSize.String()] += socket.Empty + socket.Truncated
 }
 
-// incoming is what is read from a link. It is under Link.receiving.
+// incoming holds the datagrams read from a link. Link.receiving guards it.
 type incoming struct {
 	link    *Link
 	buffer  []byte
 	arrival udp.Arrival
 	from    message.Address
-	right   [udp.MaxRead / smallest]bool // packets of the buffer whose ICRC is right
+	right   [udp.MaxRead / smallest]bool // by packet: the ICRC is right
 	decoder packet.Decoder
-	deliver func() // deliverNow, made once
+	deliver func() // deliverNow, allocated once
 }
 
 // smallest is the size of the smallest packet: a BTH and an ICRC.
 const smallest = 16
 
-// receive reads packets until the socket is closed. While a program polls, it leaves that to Poll: it would be woken
-// for every packet, and hold Link.receiving while it does not run.
+// receive reads packets until the socket is closed. While a program polls, it leaves reading to Poll: otherwise it
+// would wake for every packet, and hold Link.receiving while it is not scheduled.
 func (l *Link) receive() {
 	defer close(l.closed)
 	rest := time.NewTimer(0)
@@ -66,7 +66,7 @@ func (l *Link) receive() {
 			case <-rest.C:
 			case <-l.wake:
 			}
-			l.wire.polls.CompareAndSwap(n, 0) // nobody has polled
+			l.wire.polls.CompareAndSwap(n, 0) // no poll since
 		}
 		l.receiving.Lock()
 		for l.read() {
@@ -75,14 +75,14 @@ func (l *Link) receive() {
 	}
 }
 
-// A program polls if it has polled more often than fewPolls without result since it asked for an event, and within the
-// time recently.
+// A program counts as polling if it has polled more than fewPolls times without result since it armed a completion
+// queue, and within the time recently.
 const (
 	fewPolls = 4
 	recently = time.Millisecond
 )
 
-// Armed says that a program is going to wait for an event, and does not poll. It needs no lock.
+// Armed records that a program will wait for an event instead of polling. It needs no lock.
 func (w *Wire) Armed() {
 	if w.polls.Swap(0) <= fewPolls {
 		return
@@ -97,8 +97,8 @@ func (w *Wire) Armed() {
 	}
 }
 
-// Poll reads what there is, unless another goroutine does, and says whether something came. It needs no lock, and its
-// caller does not have Fabric.mu.
+// Poll reads available packets, unless another goroutine does, and reports whether there were any. It needs no lock,
+// and its caller does not hold Fabric.mu.
 func (w *Wire) Poll() (came bool) {
 	all := w.polled.Load()
 	if all == nil {
@@ -121,12 +121,11 @@ func (w *Wire) Poll() (came bool) {
 	return w.giveWay(*all)
 }
 
-// A program that polls in vain gives its processor to others every so many times. If others then run for longer than
-// short, they do not poll, or there are many: maybe the peer waits for a processor as well. For the time crowded, the
-// program then waits in the kernel, for linger at most, which wakes it for a packet before others: to poll on would
-// take the processor from the peer for milliseconds, and then the peer takes it from the program. It does so for a few
-// times, and for more when that brings packets, since what it waits for may as well come by another way. When the time
-// is over, it polls again, and finds out anew.
+// A program that polls without result yields its processor at regular intervals. If other threads then run for longer
+// than short, the machine is busy, and the peer may be waiting for a processor too. For the time crowded, the program
+// then waits in the kernel, for at most linger each time, and is woken by the next packet. Polling instead would keep
+// the processor from the peer for milliseconds, and vice versa. It waits only a few times unless that brings packets,
+// since completions may have other causes. After that time it polls and measures again.
 const (
 	spins   = 64
 	short   = 500 * time.Microsecond
@@ -136,7 +135,7 @@ const (
 	more    = 16
 )
 
-// giveWay lets others run, and says whether a packet came meanwhile.
+// giveWay yields to other threads, and reports whether a packet arrived.
 func (w *Wire) giveWay(all []*Link) (came bool) {
 	now := time.Now()
 	if len(all) == 1 && now.UnixNano() < w.others.Load() && w.lingers.Add(-1) >= 0 {
@@ -157,7 +156,7 @@ func (w *Wire) giveWay(all []*Link) (came bool) {
 	return false
 }
 
-// read reads what one system call brings, and delivers it. The caller holds Link.receiving.
+// read makes one system call and delivers its packets. The caller holds Link.receiving.
 func (l *Link) read() bool {
 	in := &l.in
 	if got, err := l.socket.ReadNow(in.buffer, &in.arrival); !got || err != nil {
@@ -169,7 +168,7 @@ func (l *Link) read() bool {
 	return true
 }
 
-// check looks which packets of the buffer have a right ICRC, and says whether any has. It needs no lock.
+// check marks the packets with a right ICRC, and reports whether there are any. It needs no lock.
 func (in *incoming) check() bool {
 	a, l := &in.arrival, in.link
 	gid := a.From.Addr().As16()
@@ -193,13 +192,13 @@ func (in *incoming) check() bool {
 			l.stats.refused[packet.BadSize].Add(1)
 		}
 	}
-	if rest := (a.N+a.Segment-1)/max(a.Segment, 1) - len(in.right); rest > 0 { // which are shorter than any packet
+	if rest := (a.N+a.Segment-1)/max(a.Segment, 1) - len(in.right); rest > 0 { // shorter than any packet
 		l.stats.refused[packet.BadSize].Add(uint64(rest))
 	}
 	return any
 }
 
-// deliverNow brings the messages of the packets. The caller holds Fabric.mu.
+// deliverNow delivers the messages of the packets. The caller holds Fabric.mu.
 func (in *incoming) deliverNow() {
 	a, l, d := &in.arrival, in.link, &in.decoder
 	for i := 0; i*a.Segment < a.N && i < len(in.right); i++ {
@@ -211,12 +210,12 @@ func (in *incoming) deliverNow() {
 		l.stats.receivedBytes.Add(uint64(len(p)) + l.headers)
 		kind, reason := d.Decode(p, in.from, l.here)
 		if l.here.IsGroup() && kind != packet.Refused &&
-			(kind != packet.Request || d.Request.Transport != ibv.QPT_UD) { // groups are for datagrams alone
+			(kind != packet.Request || d.Request.Transport != ibv.QPT_UD) { // groups receive only datagrams
 			kind, reason = packet.Refused, packet.BadQPN
 		}
 		switch kind {
 		case packet.Request:
-			if l.here.IsGroup() && l.wire.isOwn(&d.Request) { // which its members have
+			if l.here.IsGroup() && l.wire.isOwn(&d.Request) { // already delivered in memory
 				l.stats.own.Add(1)
 				continue
 			}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package roce is a wire that speaks RoCE v2: it brings messages between devices of one fabric by the wire below it, as
-// before, and others as UDP packets between an address of a device's and any other.
+// Package roce implements a RoCE v2 wire: it delivers messages between devices of one fabric through the wire below,
+// and sends others as UDP packets from a device's address.
 package roce
 
 import (
@@ -20,65 +20,64 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// Host is what the wire has of its fabric.
+// Host is the fabric of the wire.
 type Host interface {
 	wire.Host
-	// Filled says that the wire has packets to send: before the fabric gives up its lock, it calls Take. The caller
-	// holds Fabric.mu.
+	// Filled announces that the wire has packets to send. Before the fabric releases its lock, it calls Take. The
+	// caller holds Fabric.mu.
 	Filled()
 }
 
-// Wire sends and receives packets. Its fields are under Fabric.mu.
+// Wire sends and receives packets. Fabric.mu guards its fields unless noted.
 type Wire struct {
-	wire.Wire // below
+	wire.Wire // the wire below
 	host      Host
 	captures  *pcap.Captures          // needs no lock
-	links     map[[16]byte]*Link      // by the address of their side
-	groups    map[*Link]struct{}      // of multicast, that devices have joined
-	filled    []*Link                 // that have packets to send
-	left      atomic.Bool             // some are filled; needs no lock
-	psn       uint32                  // of management datagrams
+	links     map[[16]byte]*Link      // by local address
+	groups    map[*Link]struct{}      // joined multicast groups
+	filled    []*Link                 // links with packets to send
+	left      atomic.Bool             // filled is not empty; needs no lock
+	psn       uint32                  // PSN of management datagrams
 	polled    atomic.Pointer[[]*Link] // needs no lock
-	polls     atomic.Uint32           // without result, since a program asked for an event; needs no lock
-	empty     atomic.Uint32           // polls without result, one after the other; needs no lock
-	others    atomic.Int64            // until when others may want the processors, in ns; needs no lock
-	lingers   atomic.Int32            // how often Poll may wait till then; needs no lock
+	polls     atomic.Uint32           // polls without result since a completion queue was armed; needs no lock
+	empty     atomic.Uint32           // consecutive polls without result; needs no lock
+	others    atomic.Int64            // end of the time crowded, in ns; needs no lock
+	lingers   atomic.Int32            // remaining waits of Poll until then; needs no lock
 }
 
-// Over makes a wire without links, whose packets captures get.
+// Over returns a wire without links that reports its packets to captures.
 func Over(below wire.Wire, host Host, captures *pcap.Captures) *Wire {
 	return &Wire{Wire: below, host: host, captures: captures, links: map[[16]byte]*Link{}, groups: map[*Link]struct{}{}}
 }
 
-// Link is an address of a device's, with its socket.
+// Link is a device's address with its socket.
 type Link struct {
 	wire   *Wire
 	port   wire.Port
 	socket *udp.Socket
 	own    packet.Endpoint
 	here   message.Address
-	addr   netip.Addr // with its zone
-	scope  uint32     // index of the interface that has it, of IPv6
-	// headers is how many bytes IP and UDP put before a packet.
+	addr   netip.Addr // with zone
+	scope  uint32     // index of its interface, for IPv6
+	// headers is the size of the IP and UDP headers.
 	headers uint64
-	out     batch // that is filled, under Fabric.mu
+	out     batch // being filled, under Fabric.mu
 
 	to      sender      // the socket
-	full    atomic.Bool // packets wait for room in the socket
-	sending sync.Mutex  // guards what follows, up to stuck; whoever has Fabric.mu only tries it
-	sent    batch       // that is sent, or was last
-	stuck   bool        // packets have waited for room in vain: the next ones do not, until some are sent
+	full    atomic.Bool // packets are waiting for room in the socket
+	sending sync.Mutex  // guards the fields up to stuck; holders of Fabric.mu only TryLock it
+	sent    batch       // being sent, or sent last
+	stuck   bool        // a wait for room timed out: do not wait again until a packet was sent
 
-	receiving sync.Mutex // guards what follows, up to in; it is taken before Fabric.mu
+	receiving sync.Mutex // guards the fields up to in; taken before Fabric.mu
 	in        incoming
 
-	wake   chan struct{} // a program has asked for an event
+	wake   chan struct{} // a program has armed a completion queue
 	closed chan struct{}
 	stats  stats
 }
 
-// Attach opens the socket of an address, whose packets go to and come from a port with a link address. The caller holds
-// Fabric.mu.
+// Attach opens the socket of an address for a port with a link address. The caller holds Fabric.mu.
 func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) (*Link, error) {
 	here := message.Address{Link: link, GID: addr.As16()}
 	s, err := udp.Open(addr, o)
@@ -99,7 +98,7 @@ func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) 
 	return l, nil
 }
 
-// sender is what flush has of the socket.
+// sender is the part of a socket that flush uses.
 type sender interface {
 	Write(to netip.AddrPort, b []byte, segment int) (int, error)
 	WaitWrite(long time.Duration) error
@@ -115,8 +114,8 @@ func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
 	return l
 }
 
-// Join lets what others send to a multicast group come to the port of a link, by the interface of its address, until
-// Detach of the link that it returns. What devices of the fabric send comes by the wire below. The caller holds
+// Join delivers datagrams from others to a multicast group to the port of a link, on its address's interface, until
+// Detach of the returned link. Datagrams from devices of the fabric are delivered by the wire below. The caller holds
 // Fabric.mu.
 func (w *Wire) Join(at *Link, group [16]byte) (*Link, error) {
 	s, err := at.socket.Join(netip.AddrFrom16(group).Unmap())
@@ -130,7 +129,7 @@ func (w *Wire) Join(at *Link, group [16]byte) (*Link, error) {
 	return l, nil
 }
 
-// Reaches says whether a multicast group has addresses of the link's kind.
+// Reaches reports whether a multicast group has the link's address family.
 func (l *Link) Reaches(group [16]byte) bool {
 	return netip.AddrFrom16(group).Is4In6() == netip.AddrFrom16(l.here.GID).Is4In6()
 }
@@ -143,16 +142,16 @@ func (w *Wire) Detach(l *Link) {
 	l.socket.Close()
 }
 
-// change lets pollers know of the links that there are now.
+// change updates the list of links for pollers.
 func (w *Wire) change() {
 	all := slices.AppendSeq(slices.Collect(maps.Values(w.links)), maps.Keys(w.groups))
 	w.polled.Store(&all)
 }
 
-// Wait waits until the reader of a closed link has ended. It needs no lock, and its caller has none.
+// Wait waits until the reader of a closed link has ended. Its caller holds no lock.
 func (l *Link) Wait() { <-l.closed }
 
-// MTU is the greatest RoCE MTU of the link's interface, in bytes.
+// MTU returns the greatest RoCE MTU of the link's interface, in bytes.
 func (l *Link) MTU() (int, error) {
 	n, err := l.socket.InterfaceMTU()
 	if err != nil {
@@ -161,8 +160,8 @@ func (l *Link) MTU() (int, error) {
 	return udp.RoCEMTU(n), nil
 }
 
-// PathMTU is the greatest RoCE MTU on the way from an address to one of another fabric, in bytes, or 0 if it is not
-// known. The caller holds Fabric.mu.
+// PathMTU returns the greatest RoCE MTU from an address to one of another fabric, in bytes, or 0 if it is unknown. The
+// caller holds Fabric.mu.
 func (w *Wire) PathMTU(from, to [16]byte) int {
 	l := w.links[from]
 	if l == nil {
@@ -175,10 +174,10 @@ func (w *Wire) PathMTU(from, to [16]byte) int {
 	return udp.RoCEMTU(n)
 }
 
-// Packets says that messages to other fabrics travel as packets.
+// Packets returns true for addresses of other fabrics.
 func (w *Wire) Packets(to *message.Address) bool { return to.IsRemote() || w.Wire.Packets(to) }
 
-// Send makes packets of a request to another fabric, or to a group, whose members are here and elsewhere.
+// Send sends a request to another fabric as packets, and one to a group both as packets and through the wire below.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	if !m.To.IsRemote() {
 		answer, wait := w.Wire.Send(m)
@@ -193,7 +192,7 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	return nil, 0
 }
 
-// Answer makes packets of an answer to another fabric.
+// Answer sends an answer to another fabric as packets.
 func (w *Wire) Answer(a *message.Answer) {
 	if !a.To.IsRemote() {
 		w.Wire.Answer(a)
@@ -205,7 +204,7 @@ func (w *Wire) Answer(a *message.Answer) {
 	}
 }
 
-// SendMAD makes a packet of a management datagram to another fabric.
+// SendMAD sends a management datagram to another fabric as a packet.
 func (w *Wire) SendMAD(m *message.MAD) {
 	if !m.To.IsRemote() {
 		w.Wire.SendMAD(m)
@@ -213,7 +212,7 @@ func (w *Wire) SendMAD(m *message.MAD) {
 	}
 	if l := w.links[m.From.GID]; l != nil && l.start(&m.To, managerQP) {
 		w.psn++
-		if packet.AppendMAD(&l.out, m, w.psn) != nil { // a field is too long for its place
+		if packet.AppendMAD(&l.out, m, w.psn) != nil { // a value does not fit its field
 			l.out.cancel()
 			l.stats.unsendable.Add(1)
 			return
@@ -222,7 +221,7 @@ func (w *Wire) SendMAD(m *message.MAD) {
 	}
 }
 
-// Routes says whether there is a path: to other fabrics, from addresses that have a socket.
+// Routes reports whether there is a path. Paths to other fabrics start at addresses with a socket.
 func (w *Wire) Routes(from, to message.Address) bool {
 	if to.IsRemote() {
 		return w.links[from.GID] != nil
@@ -230,8 +229,8 @@ func (w *Wire) Routes(from, to message.Address) bool {
 	return w.Wire.Routes(from, to)
 }
 
-// start begins a message to a queue pair at an address. It says whether there is room for it: as in any device's queue,
-// messages are lost if many wait while nothing is sent.
+// start begins a message to a queue pair at an address. It returns false if the queue of packets is full, in which case
+// the message is lost.
 func (l *Link) start(to *message.Address, qpn uint32) bool {
 	if len(l.out.bytes) >= most && l.full.Load() {
 		l.stats.full.Add(1)

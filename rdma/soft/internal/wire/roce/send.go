@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// crowd is how many bytes may wait at a link while others are sent, before those who post wait, too.
+	// crowd is the number of bytes that may be queued at a link while others are sent, before posting goroutines wait.
 	crowd = 1 << 20
-	// most is how many bytes wait at a link whose socket takes nothing. Beyond them, messages are lost.
+	// most limits the bytes queued at a link whose socket is full. Further messages are lost.
 	most = 8 << 20
 )
 
-// Take takes the packets of a link that nobody sends from, if there is one: Flush sends them, and then another Take is
-// due if the wire IsFilled. What others write meanwhile is left to the one who sends, so that a socket that takes
-// nothing holds up only that one. Where nothing can be taken, it may name a link at which many bytes are left. The
-// caller holds Fabric.mu. It takes Link.sending for its caller.
+// Take takes the packets of a link from which no goroutine is sending, if there is one. The caller must then call Flush
+// to send them, and Take again if the wire IsFilled. Packets written during the sending are left to the sending
+// goroutine, so that a full socket blocks only that one. If it can take nothing, Take may return a crowded link
+// instead. The caller holds Fabric.mu. Take acquires Link.sending for its caller.
 func (w *Wire) Take() (taken, crowded *Link) {
 	if len(w.filled) == 0 {
 		return nil, nil
 	}
-	w.left.Store(true) // before it is tried: whoever has Link.sending looks behind it
+	w.left.Store(true) // before TryLock: the holder of Link.sending checks it after unlocking
 	for _, l := range w.filled {
 		if l.sending.TryLock() {
 			l.Turn()
@@ -42,25 +42,25 @@ func (w *Wire) Take() (taken, crowded *Link) {
 	return nil, crowded
 }
 
-// IsFilled says whether packets wait to be sent. It needs no lock.
+// IsFilled reports whether packets are queued. It needs no lock.
 func (w *Wire) IsFilled() bool { return w.left.Load() }
 
-// Links are those of addresses. The caller holds Fabric.mu.
+// Links returns the links of addresses. The caller holds Fabric.mu.
 func (w *Wire) Links() []*Link { return slices.Collect(maps.Values(w.links)) }
 
-// Rest waits until nobody sends from a link. Its caller does not have Fabric.mu.
+// Rest waits until no goroutine sends from a link. Its caller does not hold Fabric.mu.
 func (l *Link) Rest() {
 	l.sending.Lock()
 	l.sending.Unlock()
 }
 
-// Await is Rest that takes Link.sending for its caller. Turn is due next, and then Flush.
+// Await is Rest, but acquires Link.sending for its caller, which must call Turn and then Flush.
 func (l *Link) Await() { l.sending.Lock() }
 
-// Turn lets what was written be what is sent. The caller holds Fabric.mu and Link.sending.
+// Turn swaps the filled batch with the one to send. The caller holds Fabric.mu and Link.sending.
 func (l *Link) Turn() {
 	w := l.wire
-	if l.out.open { // its memory was gone
+	if l.out.open { // its memory was unmapped
 		l.out.cancel()
 	}
 	l.out, l.sent = l.sent, l.out
@@ -69,7 +69,7 @@ func (l *Link) Turn() {
 	w.left.Store(len(w.filled) > 0)
 }
 
-// Flush seals and sends. The caller holds Link.sending, which it gives up.
+// Flush seals and sends the packets. The caller holds Link.sending, which Flush releases.
 func (l *Link) Flush() {
 	defer l.sending.Unlock()
 	for i := range l.sent.groups {
@@ -79,15 +79,15 @@ func (l *Link) Flush() {
 	}
 }
 
-// wrote counts packets that were sent, of so many bytes.
+// wrote counts sent packets and bytes.
 func (l *Link) wrote(packets, bytes int) {
 	l.stats.sent.Add(uint64(packets))
 	l.stats.sentBytes.Add(uint64(bytes) + uint64(packets)*l.headers)
 }
 
-// patience is how long packets wait for room in the socket's buffer or the device's queue, which hold others that are
-// sent. It is more than a slow network takes; behind it, packets are lost, as others are in a network.
-const patience = time.Second
+// writeTimeout is how long packets wait for room in the socket's buffer or the device's queue. It exceeds the delay of
+// a slow network; after it, packets are dropped.
+const writeTimeout = time.Second
 
 // write sends a group.
 func (l *Link) write(g *group, to *packet.Endpoint) {
@@ -107,7 +107,7 @@ func (l *Link) write(g *group, to *packet.Endpoint) {
 		case errors.Is(err, udp.ErrFull):
 			now := time.Now()
 			if until.IsZero() || n > 0 {
-				until = now.Add(patience)
+				until = now.Add(writeTimeout)
 			}
 			if l.stuck || !now.Before(until) {
 				l.stuck = true
@@ -120,7 +120,7 @@ func (l *Link) write(g *group, to *packet.Endpoint) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-		case errors.Is(err, udp.ErrSealAgain): // once for a peer
+		case errors.Is(err, udp.ErrSealAgain): // once per peer
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -130,7 +130,7 @@ func (l *Link) write(g *group, to *packet.Endpoint) {
 	}
 }
 
-// seal seals packets of one size as the socket is going to send them, and captures them before the answer can come.
+// seal seals packets of one size for the socket, and captures them before an answer can arrive.
 func (l *Link) seal(b []byte, segment int, to *packet.Endpoint, capture bool) {
 	counted := l.to.Identification(netip.AddrFrom16(to.GID).Unmap()) == udp.Counted
 	for id := uint16(0); len(b) > 0; {

@@ -11,11 +11,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 )
 
-// Several processes may have a link's address. Each has queue pair numbers and communication IDs of its own, by which
-// the kernel brings it its packets (udp.Options.Share). A request to connect names a service; it comes to one of them,
-// which passes it on to the one that has claimed the service.
+// Several processes may share a link's address. Each has its own range of queue pair numbers and communication IDs, by
+// which the kernel delivers packets (udp.Options.Share). A connection request contains only a service ID. It arrives at
+// one of the processes, which passes it on to the one that has claimed the service.
 
-// Member is which of the processes this one is; QPs and IDs begin with it.
+// Member returns the number of this process among those that share the address. Its queue pair numbers and IDs begin
+// with it.
 func (l *Link) Member() int { return l.socket.Member() }
 
 // Addr returns the link's address. A link-local one has its zone.
@@ -24,54 +25,54 @@ func (l *Link) Addr() netip.Addr { return l.addr }
 // Scope returns the index of the network interface that has the link's address, or 0 for IPv4.
 func (l *Link) Scope() uint32 { return l.scope }
 
-// IsShared says whether other processes may have the link's address, too.
+// IsShared reports whether other processes may use the link's address too.
 func (l *Link) IsShared() bool { return l.socket.IsShared() }
 
-// Has says whether an address is the link's.
+// Has reports whether an address is the link's.
 func (l *Link) Has(gid [16]byte) bool { return l.here.GID == gid }
 
-// IsShared says whether other processes may have an address of the fabric's, too. The caller holds Fabric.mu.
+// IsShared reports whether other processes may use an address of the fabric too. The caller holds Fabric.mu.
 func (w *Wire) IsShared(gid [16]byte) bool {
 	l := w.links[gid]
 	return l != nil && l.IsShared()
 }
 
-// HasQP says whether a queue pair with a number at an address of the fabric's is of this process, if there is one. The
-// caller holds Fabric.mu.
+// HasQP reports whether a queue pair number at an address of the fabric belongs to this process. The caller holds
+// Fabric.mu.
 func (w *Wire) HasQP(gid [16]byte, number uint32) bool {
 	l := w.links[gid]
 	return l == nil || l.HasQP(number)
 }
 
-// HasQP says whether a queue pair with a number at the link's address is of this process, if there is one.
+// HasQP reports whether a queue pair number at the link's address belongs to this process.
 func (l *Link) HasQP(number uint32) bool {
 	return !l.IsShared() || udp.MemberOfQP(number) == l.Member()
 }
 
-// isOwn says whether a datagram comes from this fabric.
+// isOwn reports whether a datagram was sent by this fabric.
 func (w *Wire) isOwn(m *message.Request) bool {
 	l := w.links[m.From.GID]
 	return l != nil && l.HasQP(m.SourceQP)
 }
 
-// A message that is passed is a packet to the address itself, whose queue pair number brings it to the process. Its BTH
-// has a version that does not exist, and behind it are the secret of the processes that share the address, the address
-// that the message came from, and its bytes.
+// A message is passed on as a packet to the address itself, with a queue pair number of the receiving process. Its BTH
+// has an invalid version, followed by the secret that the processes share, the source address of the message, and its
+// bytes.
 const (
 	passedOpcode  = 0xff
 	passedVersion = 0xf
-	passedNumber  = 2 // of the queue pair, without the member
+	passedNumber  = 2 // queue pair number without the member
 	passedSecret  = 12
 	passedFrom    = passedSecret + 16
 	passedMessage = passedFrom + 16
-	passedSize    = passedMessage + message.MADSize + 4 // with an ICRC
+	passedSize    = passedMessage + message.MADSize + 4 // including the ICRC
 )
 
-// Claim lets messages for a service come to the link's port that came to another process with the link's address. Its
-// error is EADDRINUSE if another one has claimed the service.
+// Claim makes the other processes with the link's address pass messages for a service to this one. It returns
+// EADDRINUSE if another one has claimed the service.
 func (l *Link) Claim(service uint64) (*udp.Claim, error) { return l.socket.Claim(service) }
 
-// Claimant says which process has claimed a service; "" is none.
+// Claimant describes the process that has claimed a service, or returns "".
 func (l *Link) Claimant(service uint64) string { return l.socket.Claimant(service) }
 
 // Pass sends a message for a service to the process that has claimed it, and reports whether there is one. Like other
