@@ -177,7 +177,7 @@ func TestUnprivilegedShare(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.Regexp(t, fmt.Sprintf(`process (%d|%d) \(`, first.command.Process.Pid, second.command.Process.Pid),
 		err.Error(), "one of them: whichever has the lesser number")
-	require.ErrorContains(t, err, "of user 65534")
+	require.ErrorContains(t, err, "belongs to user 65534")
 }
 
 // TestOwnQueuePairs: queue pairs of one process at a shared address communicate without packets.
