@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own
-// for it, so a checked queue checks and counts it like any other; its completion is WC_BIND_MW with bind's WRID, where
-// bind asks for one by SEND_SIGNALED. The window's key is a new one afterwards. It may block. Windows of type 2 are
-// bound by [SendBatch.BindMW] and [WRProgram.BindMW].
+// BindMW binds a memory window of type 1 to a memory region, or unbinds it if the length is 0. C posts a request for
+// this, so a checked queue checks and counts it like any other. With SEND_SIGNALED in bind, it completes with
+// WC_BIND_MW and bind's WRID. The window has a new key afterwards. BindMW may block. Windows of type 2 are bound by
+// [SendBatch.BindMW] and [WRProgram.BindMW].
 //
 // The error is a [*PostError] of a check, or that of [libibverbs.BindMW].
 //

@@ -17,7 +17,7 @@ import (
 )
 
 // sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so
-// that a work request costs a few comparisons. What the tables leave open passes.
+// that a work request costs a few comparisons. Requests that the tables leave open pass.
 type sendChecks struct {
 	rules     [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
 	states    uint32                     // bit set of ibv.QPState
@@ -70,10 +70,10 @@ type sendRule struct {
 // knownOpcodes is more than the highest opcode of the tables.
 const knownOpcodes = 16
 
-// atomicSize is how many bytes an atomic operation reads and writes, and a multiple of what its remote address is.
+// atomicSize is the number of bytes of an atomic operation, and the alignment of its remote address.
 const atomicSize = 8
 
-// largestMessage is the most that any transport carries: 2³¹ bytes.
+// largestMessage is the largest message of any transport: 2³¹ bytes.
 const largestMessage = 1 << 31
 
 // sendFlags are all of them, in the order of their bits.
@@ -221,7 +221,7 @@ const signalledBit = 1
 
 var _ = [1]byte{}[ibv.SEND_SIGNALED-1<<signalledBit]
 
-// look returns what is wrong with the operands or the address of a request, or "".
+// look returns the error in the operands or the address of a request, or "".
 func (c *sendChecks) look(w *ibv.SendWR) string {
 	if reason := operandReason(w); reason != "" {
 		return reason
@@ -229,7 +229,7 @@ func (c *sendChecks) look(w *ibv.SendWR) string {
 	return c.addressReason(w)
 }
 
-// operandReason returns what is wrong with the operands of an operation on any queue, or "".
+// operandReason returns the error in the operands of an operation on any queue, or "".
 func operandReason(w *ibv.SendWR) string {
 	switch w.Opcode {
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -242,7 +242,7 @@ func operandReason(w *ibv.SendWR) string {
 	return ""
 }
 
-// addressReason returns what is wrong with the address of a datagram, or "".
+// addressReason returns the error in the address of a datagram, or "".
 func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	switch to := w.WR.UD(); {
 	case !c.datagrams || w.Opcode == ibv.WR_DRIVER1:
@@ -345,8 +345,8 @@ func atomicReason(bytes, remote uint64) string {
 	return ""
 }
 
-// programReason returns what is wrong with a request of a [WRProgram] for this queue, which alone knows its capacities,
-// or "".
+// programReason returns the error in a request of a [WRProgram] for this queue, whose capacities the program does not
+// have, or "".
 func (c *sendChecks) programReason(w *ibv.SendWR, s *wrInfo) string {
 	switch op, unknown := w.Opcode, w.SendFlags&unknownFlags; {
 	case c.noReads && reads(op):

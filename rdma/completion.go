@@ -14,7 +14,7 @@ import (
 )
 
 // String describes the completion as that of ibv.WC does: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
-// what was not asked for, and what is 0.
+// fields that were not requested or are 0.
 func (c Completion) String() string {
 	if c.Status != ibv.WC_SUCCESS {
 		wc := ibv.WC{WRID: c.WRID, Status: c.Status, VendorErr: c.VendorErr, QPNum: c.QPNum}
@@ -96,7 +96,7 @@ type completionJSON struct {
 	} `json:"tm_info,omitzero"`
 }
 
-// MarshalJSON returns an object like that of ibv.WC, without what was not asked for, and without what is 0.
+// MarshalJSON returns an object like that of ibv.WC, without fields that were not requested or are 0.
 func (c Completion) MarshalJSON() ([]byte, error) {
 	out := completionJSON{WRID: c.WRID, Status: c.Status, QPNum: c.QPNum}
 	if c.Status != ibv.WC_SUCCESS {

@@ -417,8 +417,8 @@ func (q *CompletionQueue) collect() error {
 	}
 }
 
-// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards:
-// what was there before makes no event.
+// ReqNotify requests one event, for the next completion or only for a solicited or failed one. Poll again afterwards:
+// earlier completions cause no event.
 func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	const verb = "ibv_req_notify_cq"
 	if q.notify != nil {

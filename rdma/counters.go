@@ -39,8 +39,8 @@ func (n *Counters) C() *ibv.Counters { return whileOpen(&n.object, n.c) }
 // Ptr returns the counters for use in the specs of a rule.
 func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ptrWhileOpen(&n.object, n.c) }
 
-// Attach sets what is counted, and its index in Read: for flow, or if that is nil, for each rule that names the
-// counters when it is created. Values with the same index are added up. Close the rule before the counters.
+// Attach selects a counted value and its index in Read: for flow or, if that is nil, for each rule that is created with
+// the counters. Values with the same index are added up. Close the rule before the counters.
 //
 // C: ibv_attach_counters_point_flow
 //

@@ -54,8 +54,8 @@ func (m *MR) size() uint64 {
 
 // RegMR registers a Go slice and pins it until the region is closed.
 //
-// The device can always read the memory for its local queue pairs. ACCESS_LOCAL_WRITE lets it write what it receives or
-// reads; ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC need it.
+// The device can always read the memory for its local queue pairs. ACCESS_LOCAL_WRITE lets it write received and read
+// data; ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC need it.
 //
 // C: ibv_reg_mr, ibv_dereg_mr
 //
@@ -324,8 +324,8 @@ func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 // Len returns the size in bytes. For a region over the entire address space it is the largest uint64.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
-// Advise tells the device about memory that it will use soon, in regions with on-demand paging. list names parts of
-// regions of this protection domain.
+// Advise announces memory that the device will use soon, in regions with on-demand paging. list names parts of regions
+// of this protection domain.
 //
 // C: ibv_advise_mr
 //

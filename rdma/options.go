@@ -38,12 +38,11 @@ type QueueOptions struct {
 	Providers []Provider
 }
 
-// knowing adds what the library of a provider takes less of than others. libefa writes numbers of remote queue pairs to
-// fields of 16 bits, so that a message would go to another queue pair. It counts a receive without entries, and gives
-// none to the device.
+// knowing adds restrictions of a provider's library. libefa truncates numbers of remote queue pairs to 16 bits, so that
+// a message would reach another queue pair. It counts a receive without entries, but does not hand it to the device.
 func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
 
-// leastRecvSGE is how many entries a receive has at least.
+// leastRecvSGE is the smallest number of entries of a receive.
 func (o *QueueOptions) leastRecvSGE() uint32 {
 	if o.narrow && o.Cap.MaxRecvSGE > 0 {
 		return 1

@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Path is how queues reach their device. A queue takes the first of these when it is created: that of [QueueOptions]; that
-// of [Device.UsePath]; the backend of the device, if it is a Path; the functions of the provider. Its methods are named
-// after functions of C, and take and return the same values: 0 or an errno; Poll returns the number of completions, or a
-// negative number. Many goroutines call at once. A post must not keep the list, bad, or
-// what they point to. A post that panics has posted nothing.
+// Path is how queues access their device. A queue takes the first of these when it is created: that of [QueueOptions];
+// that of [Device.UsePath]; the backend of the device, if it is a Path; the functions of the provider. Its methods are
+// named after C functions and have the same arguments and results: 0 or an errno; Poll returns the number of
+// completions, or a negative number. A Path must be safe for concurrent use. A post must not keep the list, bad, or
+// memory that they refer to. A post that panics has posted nothing.
 //
 // Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. The error of a program
 // that lists or ibv_poll_cq cannot express is [ErrNotSupported]. BindMW and operations of shared receive queues with tag
@@ -31,7 +31,7 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// route is how a queue calls the function of its provider or backend, and the provider's name.
+// route is the way a queue calls the function of its provider or backend, and the provider's name.
 type route struct {
 	way      runtime.Way
 	provider string

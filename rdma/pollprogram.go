@@ -18,10 +18,10 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
-// QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. Of a completion of a send, values
-// that describe a message that arrives, such as SrcQP, are whatever the provider returns. Fields that were not asked
-// for are zero. Numbers are in host byte order.
+// Completion holds the fields that a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if
+// requested, QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. For completions of sends,
+// fields that describe a received message, such as SrcQP, depend on the provider. Fields that were not requested are
+// zero. Numbers are in host byte order.
 //
 // C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
 //
@@ -235,7 +235,7 @@ func (p *PollProgram) asked(found []Completion) []Completion {
 	return found
 }
 
-// pollBy polls by a path: it runs the program, or calls Poll. A trace records what a program has read.
+// pollBy polls by a path: it runs the program, or calls Poll. A trace records the fields that a program has read.
 func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
@@ -329,7 +329,7 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 	return q.pollProgram(p)
 }
 
-// polled returns what the program has read last.
+// polled returns the completions of the program's last run.
 func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
 
 // errOtherQueue is the error of a poll by a program of another completion queue.

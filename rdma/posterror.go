@@ -60,7 +60,7 @@ func (e *PostError) queue() string {
 	return fmt.Sprintf("SRQ %#x", e.QPNum)
 }
 
-// Is reports runtime.ErrNotSupported for errnos that say so, as the error of a call does.
+// Is matches runtime.ErrNotSupported for errnos that mean it, as the error of a call does.
 func (e *PostError) Is(target error) bool {
 	return (&runtime.CallError{Errno: e.Errno}).Is(target) || errors.Is(e.Err, target)
 }

@@ -275,8 +275,8 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	return err
 }
 
-// beside tells paths that write queues by themselves of the queue pairs that C posts to on the same device, whichever
-// is made first. Both are where the other one looks, before it does.
+// beside announces queue pairs that C posts to, to Makers that write queues of the same device, in either order of
+// creation. Each side is registered before it looks for the other.
 func (q *QP) beside() {
 	d := q.device
 	if q.native == nil {

@@ -33,7 +33,7 @@ type recvRules struct {
 }
 
 // NewRecvQueue returns the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive
-// queue has none of its own.
+// queue has no RecvQueue.
 func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	if qp == nil || qp.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_recv", Argument: "qp"}

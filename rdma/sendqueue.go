@@ -17,7 +17,7 @@ import (
 //
 //  1. QP.PostSend calls SendQueue.Post, which does steps 3 to 6 by itself for one request with one entry to a checked
 //     queue. Everything else goes to queue.post (queue.go). A queue without checks and without an owner calls C at once.
-//  2. If the batch was changed since its last post, post ends the chain behind the last request, and refuses copies,
+//  2. If the batch was changed since its last post, post ends the chain after the last request, and rejects copies,
 //     closed batches and requests with a datagram's address for a connected queue pair.
 //  3. slots.mu is taken. Whoever closes, drains or resizes the queue takes it as well, and sets refusal.
 //  4. takeAlike or takeSend compare each request with the rule of its opcode (checks.go), write its wr_id into the
@@ -32,9 +32,9 @@ import (
 // SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire count
 // slots. Any number of goroutines may use it at once, each with its own batch.
 //
-// On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
-// each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
-// two of its slots.
+// On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and one bit more
+// for each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one
+// or two of its slots.
 //
 // Man: ibv_post_send(3)
 type SendQueue struct {
@@ -76,17 +76,17 @@ func (q *SendQueue) limit(change func(*sendLimits)) {
 	}
 }
 
-// limitMessages makes the checks refuse messages of more bytes.
+// limitMessages makes the checks reject longer messages.
 func (q *SendQueue) limitMessages(most uint32) {
 	q.limit(func(l *sendLimits) { l.longest = cmp.Or(most, largestMessage) })
 }
 
-// limitReads makes the checks refuse reads and atomic operations if none may be in flight, or accept them again.
+// limitReads makes the checks reject reads and atomic operations if none may be in flight, or accept them again.
 func (q *SendQueue) limitReads(atOnce uint8) {
 	q.limit(func(l *sendLimits) { l.noReads = atOnce == 0 })
 }
 
-// refusingSendQueue is in place of the send queue of a queue pair that has none: it refuses every post with an error.
+// refusingSendQueue takes the place of a missing send queue: it rejects every post with an error.
 func refusingSendQueue(qp *ibv.QP, why error) *SendQueue {
 	q := new(SendQueue)
 	q.qp, q.num, q.verb = qp, qp.QPNum, "ibv_post_send"
@@ -94,9 +94,9 @@ func refusingSendQueue(qp *ibv.QP, why error) *SendQueue {
 	return q
 }
 
-// Post posts the whole batch in one call. posted is the number of requests that the queue has taken: all of them, none if
-// a check refuses one, or those before the one that the device refused. The error is a [*PostError], or the reason why
-// the queue takes nothing. An empty batch is an error.
+// Post posts the batch in one call. posted is the number of requests that were posted: all of them, none if a check
+// rejects one, or those before the one that the device rejected. The error is a [*PostError], or the reason why the
+// queue rejects all posts. An empty batch is an error.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if q == nil {
 		return 0, verberr.NotCreated("ibv_post_send")

@@ -319,8 +319,8 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	return true
 }
 
-// retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for
-// in vain, up to the list that is just being posted. It takes slots.missing.
+// retireAny retires a completion out of order. It searches the queue's requests, up to the list that is just being
+// posted, and may find none. It takes slots.missing.
 func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	s.missing.Lock()
 	defer s.missing.Unlock()

@@ -82,9 +82,9 @@ func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 	return r
 }
 
-// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has used the tag, the completion's
-// status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is no longer the tag's:
-// libmlx5 loses tags if it is deleted then.
+// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has used the tag, the completion's status is
+// IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is stale: libmlx5 loses tags if it is
+// deleted then.
 func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
 	r.w.TM.Handle = handle
@@ -146,7 +146,7 @@ func tagError(c *ibv.SRQ, err error) *PostError {
 	return e
 }
 
-// tagLimits are what a provider's library takes for granted of operations on a tag list, and does not check.
+// tagLimits are limits of operations on a tag list that a provider's library does not check.
 type tagLimits struct {
 	SGEs    int32  // of a tag
 	Handles uint32 // are less than this

@@ -16,19 +16,19 @@ import (
 //
 //	Verb   string        // "ibv_create_qp"
 //	Object string        // "QP 0x12", "mlx5_0"
-//	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
-//	Reason string        // what was wrong and what would be right, or ""
-//	Err    error         // what is behind it, or nil
+//	Errno  runtime.Errno // of C or of a check; 0: none
+//	Reason string        // the mistake and the valid values, or ""
+//	Err    error         // the cause, or nil
 //
-// Methods, whose whole documentation go doc rdma/internal/verberr.VerbError has:
+// Methods:
 //
-//	// Error is the verb, the object, the reason and the errno or what is behind it.
+//	// Error returns the verb, the object, the reason, and the errno or the cause.
 //	Error() string
-//	// Is reports Errno, and as the error of a call does, runtime.ErrNotSupported.
+//	// Is matches Errno and, as the error of a call does, runtime.ErrNotSupported.
 //	Is(target error) bool
-//	// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
+//	// Timeout reports whether a context's deadline has passed, as net.Error does.
 //	Timeout() bool
-//	// Unwrap gives Err.
+//	// Unwrap returns Err.
 //	Unwrap() error
 type VerbError = verberr.VerbError
 

@@ -370,7 +370,7 @@ func (p *WRProgram) noList(function string) {
 	}
 }
 
-// wrInfo has the entries of a request, all of them inline or none, and what a list of work requests has no place for.
+// wrInfo holds the entries of a request, all inline or none, and values that a list of work requests cannot express.
 type wrInfo struct {
 	inline bool
 	toQPN  uint32 // of a datagram
@@ -398,7 +398,7 @@ type stepArgument struct {
 
 func (p *WRProgram) change(a stepArgument, value uint64) { p.program.SetArg(a.step, a.i, value) }
 
-// wr_id and wr_flags have to lie beside each other for a step that sets both.
+// wr_id and wr_flags must be adjacent for a step that sets both.
 const _ = uint(unsafe.Offsetof(ibv.QPEx{}.WRFlags)-unsafe.Offsetof(ibv.QPEx{}.WRID)-8) * ^uint(0)
 
 // begin appends what begins a request: wr_id, wr_flags and the call of a builder, in one step if it can.
