@@ -181,7 +181,7 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	return 0
 }
 
-// join lets what other fabrics send to a multicast group come to the device.
+// join subscribes the device to messages that other fabrics send to a multicast group.
 func (d *device) join(group [16]byte) runtime.Errno {
 	if !d.wired || d.gone {
 		return 0

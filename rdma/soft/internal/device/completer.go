@@ -162,8 +162,8 @@ func (q *qp) readLength(position uint32) uint64 {
 	return total(q.entries(position)[:r.sges])
 }
 
-// takeData copies what an answer brings to the memory of a message behind its first bytes, and reports whether that is
-// what the message asked for. It panics where memory is gone.
+// takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
+// answer fits the request. It panics if memory is gone.
 func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	opcode, length := q.out.Opcode, q.out.Length
 	if q.sender != nil { // out may be another message
@@ -322,7 +322,7 @@ func (q *qp) endMessage(b pending, status ibv.WCStatus) {
 	}
 }
 
-// endRendezvous gives back the tags whose data was not read.
+// endRendezvous releases the tags whose data was not read.
 func (q *qp) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {

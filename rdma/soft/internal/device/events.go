@@ -48,7 +48,7 @@ func (e *events[T]) PushBefore(v T, later func(T) bool) {
 	e.wake()
 }
 
-// Drop takes events out that nobody will get.
+// Drop removes events that no program will read.
 func (e *events[T]) Drop(is func(T) bool) {
 	kept := e.queue[:0]
 	for _, v := range e.queue {
@@ -85,9 +85,9 @@ func (e *events[T]) Nudge() {
 }
 
 // wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
-// gives it up while it waits. A virtual clock goes on in the meantime; where the file does not block it does so if
-// looking for the event means to wait. A signal that the caller's thread handles in the meantime ends it with EINTR.
-// With a waiter, it returns nap.Asleep where it would wait, and is called again when the waiter was woken.
+// releases it while it waits. A virtual clock advances during the wait; if the file does not block, it advances if
+// lookingWaits is set. A signal that the caller's thread handles during the wait ends it with EINTR. With a waiter, it
+// returns nap.Asleep instead of waiting, and is called again when the waiter is woken.
 func (e *events[T]) wait(f *Fabric, lookingWaits bool, w *nap.Waiter) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
@@ -181,7 +181,7 @@ func (c *context) tell(kind ibv.EventType, element uint64, r *reports) {
 
 func (c *context) portEvent(kind ibv.EventType) { c.tell(kind, portNum, nil) }
 
-// silence takes back what was not told of an object.
+// silence removes the undelivered events of an object.
 func (c *context) silence(r *reports) {
 	c.async.Drop(func(e asyncEvent) bool { return e.reports == r })
 }
@@ -209,7 +209,7 @@ func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.W
 	return 0
 }
 
-// reporter is what asynchronous events are of.
+// reporter is an object that asynchronous events concern.
 type reporter interface {
 	reported() *reports
 	fabric() *Fabric
