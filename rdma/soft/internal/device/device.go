@@ -29,7 +29,7 @@ type device struct {
 	mtu    ibv.MTU
 	down   bool // its link
 	gone   bool // it was taken away
-	// persistent reports that memory may be registered as persistent.
+	// persistent allows memory to be registered as persistent.
 	persistent bool
 	links      []*roce.Link            // to other fabrics: one for each address, if it speaks to them
 	wired      bool                    // it does

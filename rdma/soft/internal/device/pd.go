@@ -138,7 +138,7 @@ type dmah struct {
 	uses   int // regions
 }
 
-// What hints may be.
+// Values of hints.
 const (
 	maxPH  = 3
 	maxCPU = 1<<13 - 1 // the most that Linux counts

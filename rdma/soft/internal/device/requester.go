@@ -77,7 +77,7 @@ func (q *qp) flushSends() {
 	}
 }
 
-// sendPending sends what is left of pending messages, or begins another one. It reports whether more may be sent.
+// sendPending sends the rest of pending messages, or begins another one. It reports whether more may be sent.
 func (q *qp) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.attr.PathMTU)); ok {
@@ -180,7 +180,7 @@ func (q *qp) addMessage(b pending) bool {
 	return true
 }
 
-// send sends a pending message: as a whole to a peer in memory, whose answer Send brings, or else a part of it as
+// send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
 // packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
 // sent.
 func (q *qp) send(b pending, p *transport.Part, again bool) bool {

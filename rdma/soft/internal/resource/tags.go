@@ -37,7 +37,7 @@ func NewTags(c *ibv.TMCap) *Tags {
 // InStep reports whether the program has seen every unexpected message.
 func (t *Tags) InStep() bool { return t.told == t.Unexpected }
 
-// Tell takes the program's count of unexpected messages.
+// Tell records the program's count of unexpected messages.
 func (t *Tags) Tell(count uint32) {
 	t.told = count
 	if t.InStep() {
@@ -78,5 +78,5 @@ func (t *Tags) Add(sges []ibv.SGE) *Tag {
 	return e
 }
 
-// Recycle gives back an entry that was taken, and that nobody needs any more.
+// Recycle returns a taken entry that is no longer needed to the free list.
 func (t *Tags) Recycle(e *Tag) { t.free = append(t.free, e) }

@@ -22,7 +22,7 @@ type User struct {
 	Windows int // bound on it
 }
 
-// Binding is what a window is to be bound to.
+// Binding is the target of a window bind.
 type Binding struct {
 	Region          *Region // nil for none
 	Address, Length uint64
@@ -82,7 +82,7 @@ func (k *Keys) Bind(w *Window, b *Binding, d *Domain, u *User) bool {
 	return true
 }
 
-// Unbind ends what the window lets in.
+// Unbind revokes the access that the window grants.
 func (w *Window) Unbind() {
 	if w.Region != nil {
 		w.Region.Windows--
