@@ -20,7 +20,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// worker is what one goroutine posts and polls with: records that it uses again.
+// worker holds the records that one goroutine reuses to post and poll.
 type worker struct {
 	wr   *ibv.SendWR
 	recv *ibv.RecvWR
@@ -68,9 +68,9 @@ func (w *worker) poll(cq *ibv.CQ) ibv.WC {
 	}
 }
 
-// TestConcurrently: goroutines of their own send, receive and poll on connections that share completion queues and
-// receives, both ways at once. Nothing is lost, comes twice or overtakes on its connection; what was sent is what was
-// received, and the race detector agrees.
+// TestConcurrently: separate goroutines send, receive and poll on connections that share completion queues and
+// receives, both ways at once. Messages are not lost, duplicated or reordered within a connection; the received data
+// equals the sent data, without data races.
 func TestConcurrently(t *testing.T) {
 	const connections, messages, depth, size = 3, 2000, 32, 64
 	r := newRig(t, Options{})

@@ -80,7 +80,7 @@ func (r *rig) event(want ibv.EventType) (acknowledge func()) {
 }
 
 // TestDestroyedTwice: two goroutines destroy an object with an event that was not acknowledged. Both wait; then one
-// destroys it, and the other hears that it is gone.
+// destroys it, and the other gets an error because it is gone.
 func TestDestroyedTwice(t *testing.T) {
 	for _, make := range []func(*rig) told{(*rig).toldCQ, (*rig).toldSRQ, (*rig).toldQP} {
 		r := newRig(t, Options{})

@@ -72,7 +72,7 @@ func FuzzRequests(f *testing.F) {
 			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
 				raw[i] = h.Or(want)
 			}
-			// an address that is no handle is an error; an address without memory must not be dereferenced
+			// an address that is not a handle is an error; an address without memory must not be dereferenced
 			if p.a.QPType == ibv.QPT_UD {
 				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.Or(uint64(addressOf(ah)))),
 					RemoteQPN: uint32(h.Or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.Or(testQKey))}
@@ -146,7 +146,7 @@ func FuzzAttributes(f *testing.F) {
 			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(addressOf(r.pd[0])))),
 			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
-		// Not by the generated function, which takes an address that is none of the device's to C's library.
+		// Not by the generated function, which passes an address that is not the device's to the C library.
 		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))
 		if errno != 0 {
 			return

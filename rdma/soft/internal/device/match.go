@@ -10,7 +10,7 @@ import (
 )
 
 // tagged stores a message in the buffer of its tag, or in a plain receive if no tag matches, and then invalidates the
-// key that the message names.
+// window that the message names.
 func (q *qp) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)

@@ -358,7 +358,8 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	return 0, 0
 }
 
-// prefetch pages in a part of a region, unless only present pages count.
+// prefetch checks and pages in a part of a region. If there is set, only pages that are present count, and it only
+// checks.
 func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	m := p.device.keys.Get(s.LKey)
 	switch {

@@ -32,8 +32,8 @@ func (t *trial) end() {
 	}
 }
 
-// The model: what verbs mean, in as few words as possible. Queue pairs are RC, wait for receives as long as it takes,
-// and have as peer another one or themselves.
+// The model: the semantics of verbs, in as little code as possible. Queue pairs are RC, wait for receives without
+// limit, and have another queue pair or themselves as peer.
 
 type modelQP struct {
 	peer         *modelQP
@@ -92,7 +92,7 @@ func (q *modelQP) breakDown() {
 	}
 }
 
-// run carries out what can be.
+// run executes all requests that are ready.
 func (q *modelQP) run() {
 	for len(q.sends) > 0 && !q.broken {
 		s := q.sends[0]
@@ -140,9 +140,8 @@ func (q *modelQP) fail(s modelSend, status ibv.WCStatus) {
 	}
 }
 
-// TestModel runs random programs on several queue pairs, and the model beside them: completions are the model's, in its
-// order, and so is memory at the end. On a fabric that loses messages, delays them and lets them come twice, programs
-// without mistakes come to the same.
+// TestModel runs random programs on several queue pairs and on the model: completions, their order and the final memory
+// must be equal. On a fabric that loses, delays and duplicates messages, correct programs get the same results.
 func TestModel(t *testing.T) {
 	t.Run("a perfect fabric", func(t *testing.T) { models(t, Options{}) })
 	t.Run("a bad one", func(t *testing.T) {

@@ -41,7 +41,7 @@ var theHost = sync.OnceValues(func() (*host, error) {
 // all is the host, once there is a fabric.
 var all *host
 
-// Function returns the function with which objects are called.
+// Function returns a function of a library that takes an object.
 func (h *host) Function(library, name string) runtime.Func { return function(library, name) }
 
 // allocate returns zeroed memory for a T of the device.

@@ -189,8 +189,8 @@ func (p *program) pair(a, b *refQP) {
 	}
 }
 
-// header is what the device wrote in front of the datagram that a queue pair receives next: the reference takes it as
-// it is.
+// header returns the bytes that the device wrote before the datagram that a queue pair receives next: the reference
+// uses them unchanged.
 func (p *program) header(q *refQP, pieces []refPiece) (header []byte) {
 	for _, piece := range pieces {
 		header = append(header, p.areas[q.device][refGuard+piece.offset:][:piece.length]...)

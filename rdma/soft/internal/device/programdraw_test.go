@@ -53,7 +53,7 @@ func (p *program) pieces(what string, most int) (all []refPiece) {
 	return all
 }
 
-// sges are pieces as a device knows them.
+// sges returns pieces as scatter/gather entries of a device.
 func (p *program) sges(device int, pieces []refPiece) []ibv.SGE {
 	var all []ibv.SGE
 	for _, piece := range pieces {

@@ -65,9 +65,9 @@ func TestKeysOfWires(t *testing.T) {
 	require.Greater(t, len(first), 14, "keys begin at the same place")
 }
 
-// TestKeysDoNotTellOthers: whoever knows keys of a device with a wire guesses the next one no better than by chance, as
-// far as counting shows: their bits are evenly spread, also in what one key differs from the one before, and of these
-// differences, no more are equal than chance makes equal.
+// TestKeysDoNotTellOthers: known keys of a device with a wire do not help to guess the next one, as far as counting
+// shows: their bits are evenly distributed, also in the differences between successive keys, and these differences are
+// equal no more often than by chance.
 func TestKeysDoNotTellOthers(t *testing.T) {
 	const n = 1 << 14
 	var k Keys
