@@ -252,7 +252,7 @@ func (h *ah) address(qpn uint32) *message.Address {
 	return &h.to
 }
 
-// reach lets a GID lead to a device, or to none.
+// reach maps a GID to a device, or to none.
 func (f *Fabric) reach(gid [16]byte, d *device) {
 	f.moves++
 	if d == nil {

@@ -76,7 +76,7 @@ func (q *qp) sendAnswer(r readRange) *message.Answer {
 	return nil
 }
 
-// sendReading sends the answer that back has, or its next part. The rest is sent when the clock has gone on.
+// sendReading sends the answer in back, or its next part. The rest is sent when the clock has advanced.
 func (q *qp) sendReading(r readRange) {
 	a, f := &q.back, q.on
 	n := mostPackets * uint64(a.MTU)

@@ -16,7 +16,7 @@ type builder struct {
 	ops   ibv.QPCreateSendOpsFlags
 	n     uint32 // requests
 	errno runtime.Errno
-	spare request // takes what is set after an error
+	spare request // takes the fields set after an error
 }
 
 // sendOps are the operations by the flags of ibv_create_qp_ex.
@@ -145,7 +145,7 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 	return r
 }
 
-// slotOf makes a function of a queue pair a slot. A queue pair that is gone takes nothing.
+// slotOf makes a function of a queue pair a slot. Calls on a destroyed queue pair do nothing.
 func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
 	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {

@@ -143,7 +143,7 @@ func TestConcurrently(t *testing.T) {
 	assert.False(t, more, "%+v", wc)
 }
 
-// TestAtomicsAtOnce: every addition counts, whoever posts it.
+// TestAtomicsAtOnce: every addition counts, regardless of the poster.
 func TestAtomicsAtOnce(t *testing.T) {
 	const connections, additions = 4, 1000
 	r := newRig(t, Options{})

@@ -48,7 +48,7 @@ type cq struct {
 	broken     atomic.Bool // overrun
 	spare      completion
 
-	mu   sync.Mutex // polls hold it; guards what follows
+	mu   sync.Mutex // polls hold it; guards the fields below
 	head atomic.Uint32
 	// between ibv_start_poll and ibv_end_poll, shown
 	current    *completion
@@ -163,7 +163,7 @@ func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
-	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
+	for i := c.head.Load(); i != c.tail; i++ { // they will not be polled, and shared receive queues live on
 		c.entries[i&c.mask].Retire(1)
 	}
 	if c.parent != nil {

@@ -57,7 +57,7 @@ func (r *rig) toldQP() told {
 	return told{"qp", func() error { return verbs.DestroyQP(qp) }, r.event(ibv.EVENT_QP_REQ_ERR)}
 }
 
-// itself is a queue pair that is its own peer; toItself lets one send a request, and go.
+// itself is a queue pair that is its own peer; toItself makes one send a request, then destroys it.
 func (r *rig) itself(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	qp, err := verbs.CreateQP(r.pd[0],
 		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq),

@@ -64,7 +64,7 @@ const (
 	ackDelay    = 15        // code of the time within which an acknowledgement comes
 	clockKHz    = 1_000_000 // cycles are nanoseconds
 	maxSRQs     = 1 << 14
-	gidEntries  = 256 // as many as an index tells
+	gidEntries  = 256 // the range of an index
 )
 
 func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {

@@ -78,7 +78,7 @@ func (e *events[T]) Nudge() {
 		return
 	}
 	e.Raise()
-	if e.nudged { // nobody has read the file since; raising it again still wakes a goroutine that waits for a change
+	if e.nudged { // the file was not read since; raising it again still wakes a goroutine that waits for a change
 		e.Lower()
 	}
 	e.nudged = true
@@ -147,7 +147,7 @@ func (e *events[T]) leave(f *Fabric, w *nap.Waiter) {
 // reports counts the events of an object that a program got, and those that it acknowledged.
 type reports struct{ got, acked uint32 }
 
-// acknowledged counts an acknowledgement, and wakes whoever waits for it.
+// acknowledged counts an acknowledgement, and wakes its waiters.
 func (f *Fabric) acknowledged(r *reports) {
 	r.acked++
 	f.acked.Broadcast()
@@ -164,7 +164,7 @@ func (r *reports) settle(f *Fabric) {
 	}
 }
 
-// asyncEvent is one that a context waits to give to the program.
+// asyncEvent is an event that a context queues for the program.
 type asyncEvent struct {
 	kind    ibv.EventType
 	element uint64   // the object's address; of a port, its number

@@ -224,7 +224,7 @@ func TestEveryOperationOnABadFabric(t *testing.T) {
 	}
 }
 
-// once lets one request be carried out, and looks at all that comes of it.
+// once executes one request, and checks all its effects.
 func (r *everyOp) once(op ibv.WROpcode, i uint64) {
 	t := r.t
 	word := func(b *buffer, at int) uint64 { return binary.NativeEndian.Uint64(b.bytes[at:]) }

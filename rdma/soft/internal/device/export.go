@@ -64,7 +64,7 @@ func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openX
 
 // A fabric's lock and its clock.
 
-// Unlock lets all go on that can, and unlocks. The caller holds Fabric.mu.
+// Unlock executes all ready work, and unlocks. The caller holds Fabric.mu.
 func (f *Fabric) Unlock() { f.unlock() }
 
 // After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
@@ -79,7 +79,7 @@ func (f *Fabric) IsVirtual() bool { return f.clock.IsVirtual() }
 // Named is a device by its name, or nil. The caller holds Fabric.mu.
 func (f *Fabric) Named(name string) *Device { return f.device(name) }
 
-// Acknowledged counts an acknowledgement, and wakes whoever waits for it.
+// Acknowledged counts an acknowledgement, and wakes its waiters.
 func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
 
 // Open opens the device once more, for all identifiers. The caller holds Fabric.mu.

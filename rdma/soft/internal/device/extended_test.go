@@ -188,7 +188,7 @@ func TestEvents(t *testing.T) {
 	take()
 
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
-	require.NoError(t, verbs.ReqNotifyCQ(cq, 1)) // does not take back what was asked for
+	require.NoError(t, verbs.ReqNotifyCQ(cq, 1)) // does not cancel the earlier request
 	send(0)
 	assert.True(t, came(), "who asked for any completion hears of any")
 	take()

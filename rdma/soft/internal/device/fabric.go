@@ -60,7 +60,7 @@ type DeviceOptions struct {
 type Fabric struct {
 	traced bool                      // where objects are made is noted; it does not change
 	exact  bool                      // Options.ExactCaps
-	failed atomic.Bool               // an allocation was made to fail, and nobody has asked yet
+	failed atomic.Bool               // an allocation was made to fail, and that was not queried yet
 	polled atomic.Pointer[roce.Wire] // outer
 
 	captures pcap.Captures // of the packets that it sends and receives
@@ -73,24 +73,24 @@ type Fabric struct {
 	made     int       // devices that there ever were
 	clock    clock.Clock
 	ready    []*qp // whose send queue may go on
-	careful  bool  // memory of programs is looked at before it is used: some of it was gone
+	careful  bool  // memory of programs is touched before it is used: some of it was gone
 	guarded  bool  // a caller further up recovers from memory that is gone
 	panics   bool  // the goroutine that holds mu has called SetPanicOnFault
 	plain    bool  // wire is the one in memory, and nothing over it
 	tries    int   // how often the request that is sent began again for that
 	numbers  numbers.Table[numbered]
 	gids     map[[16]byte]*device
-	moves    uint64             // changes of what addressOf answers, from 1 on
+	moves    uint64             // changes of addressOf results, from 1 on
 	groups   map[[16]byte][]*qp // of multicast
 	acked    sync.Cond          // an event was acknowledged
 	wire     wire.Wire
 	direct   *inprocess.Wire
-	sound    wire.Wire  // the one without faults: direct, or what a test puts over it, or outer
+	sound    wire.Wire  // the one without faults: direct, or a test's wire over it, or outer
 	outer    *roce.Wire // leads to other fabrics; nil if no device speaks to them
 	outgoing bool       // it has packets to send
 	faulty   *faulty.Wire
 	lost     uint64          // messages, but for those that faulty loses
-	past     counters.Counts // of devices that are gone
+	past     counters.Counts // of removed devices
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
 	manager  Manager
@@ -98,7 +98,7 @@ type Fabric struct {
 	// Of the request that is sent, and of the one that is carried out.
 	to, from, framed [maxSGE + 1]segment
 	header           [grhSize]byte
-	read             [1]segment // what answers a read
+	read             [1]segment // data of a read's answer
 	data             [1]segment
 	original         uint64 // that an atomic found
 }
@@ -120,7 +120,7 @@ func New(o Options) (*Fabric, error) {
 	f.acked.L = &f.mu
 	named := rights.Getenv(wireVariable)
 	losses, lossy := packets.Named(named)
-	f.clock.Init(o.Virtual || lossy, f.due) // what is lost is sent again without a wait
+	f.clock.Init(o.Virtual || lossy, f.due) // lost messages are sent again without a wait
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
@@ -199,7 +199,7 @@ func (f *Fabric) own(library, name string) runtime.Func {
 	return nil
 }
 
-// unlock lets all go on that can, and unlocks.
+// unlock executes all ready work, and unlocks.
 func (f *Fabric) unlock() {
 	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
 		f.workAndUnlock(false)
@@ -315,7 +315,7 @@ func (f *Fabric) SetFaults(o Faults) {
 // FailedAllocation reports whether a fault made an allocation fail since it was last asked.
 func (f *Fabric) FailedAllocation() bool { return f.failed.Swap(false) }
 
-// setFaults lets messages go by the wire on which things go wrong, if any do.
+// setFaults routes messages over the faulty wire, if there are faults.
 func (f *Fabric) setFaults(o Faults) {
 	f.faulty.Set(o)
 	f.failed.Store(false)
@@ -341,7 +341,7 @@ func (f *Fabric) bySender() bool { return f.guarded && f.plain }
 const attempts = 8
 
 // guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
-// unguard with what guard returns.
+// unguard with the result of guard.
 func (f *Fabric) guard() (before guards) {
 	before = guards{guarded: f.guarded, panics: true}
 	if !f.guarded {
@@ -375,7 +375,7 @@ func (f *Fabric) calm() {
 	}
 }
 
-// fault makes a value of a panic of an access to memory that is gone. Other panics go on.
+// fault converts a panic from access to missing memory to a value. Other panics propagate.
 func (f *Fabric) fault(panicked any) any {
 	if !mem.FaultOf(panicked) {
 		panic(panicked)

@@ -156,7 +156,7 @@ var texts struct {
 	at map[string]uint64
 }
 
-// named is for functions that give the name of a number as C's string.
+// named wraps functions that return the name of a number as a C string.
 func named(name func(int32) string) runtime.Func {
 	return abi.Func1(func(v int32) (uint64, runtime.Errno) {
 		s := name(v)

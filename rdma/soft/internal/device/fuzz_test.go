@@ -13,8 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in
-// stays as it is.
+// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key grants
+// access to stays as it is.
 func FuzzRequests(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 255, 254, 253, 252, 251, 250, 249, 248, 130, 140, 150, 200, 210})

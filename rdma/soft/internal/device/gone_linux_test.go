@@ -184,8 +184,8 @@ func tagsOnMemoryThatIsGone(t *testing.T, over func(*rig)) {
 	})
 }
 
-// TestGroupsOnMemoryThatIsGone: where the receive of one member of a multicast group is gone, the others get a datagram
-// as often as the wire brings it, whether they joined before or after that one.
+// TestGroupsOnMemoryThatIsGone: if the receive of one member of a multicast group is gone, the others get a datagram as
+// often as the wire brings it, whether they joined before or after that one.
 func TestGroupsOnMemoryThatIsGone(t *testing.T) {
 	page := unix.Getpagesize()
 	for what, c := range map[string]struct {

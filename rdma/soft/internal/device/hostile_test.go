@@ -55,7 +55,7 @@ func wellFormed(more uint64, all ...*guarded) []uint64 {
 }
 
 // FuzzBuilders calls builders and setters in any order with any arguments, but for pointers that C would follow, too:
-// regions end with an error or are carried out, and memory that no key lets in stays as it is.
+// regions end with an error or are executed, and memory that no key grants access to stays unchanged.
 func FuzzBuilders(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 0, 0, 130, 0, 140, 0, 1, 150, 12, 200, 13, 210, 14, 3})

@@ -99,7 +99,7 @@ func (q *modelQP) run() {
 		if s.op == ibv.WR_SEND && len(q.peer.recvs) == 0 && !q.peer.broken {
 			return
 		}
-		if q.peer.broken { // nobody answers
+		if q.peer.broken { // no answer will come
 			return
 		}
 		q.sends = q.sends[1:]
@@ -239,7 +239,7 @@ func models(t *testing.T, o Options) {
 			}
 		}
 		last := 4
-		if lossy { // one that is its own peer is broken before it hears why, and sends what it overwrites
+		if lossy { // one that is its own peer breaks before it gets the reason, and sends data that it overwrites
 			last = 3
 		}
 		offset := rapid.Map(rapid.IntRange(0, size/8-9), func(i int) int { return 8 * i })
@@ -251,7 +251,7 @@ func models(t *testing.T, o Options) {
 				ibv.WR_ATOMIC_CMP_AND_SWP,
 			}).Draw(rt, "opcode")}
 			if !mistakes && s.op == ibv.WR_SEND && len(m.peer.recvs) == 0 {
-				return // what waits for a receive is lost now and then, and that often only
+				return // requests that wait for a receive are lost now and then, and retried only so often
 			}
 			id++
 			s.id, s.position, s.signalled = id, m.posted, rapid.Bool().Draw(rt, "signalled")
@@ -281,7 +281,7 @@ func models(t *testing.T, o Options) {
 				*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: peer.at(s.remote), RKey: key}
 			}
 			wr.SGList.Deref().Length = uint32(s.length)
-			if lossy { // what is read is there before a later request is sent
+			if lossy { // read data is there before a later request is sent
 				wr.SendFlags |= ibv.SEND_FENCE
 			}
 			err := r.post(qps[i], wr)

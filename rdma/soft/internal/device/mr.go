@@ -67,7 +67,7 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
-	most := uint64(^uintptr(0)) // of addresses of this machine; the record says what was asked for
+	most := uint64(^uintptr(0)) // of addresses of this machine; the record has the requested length
 	r, errno := p.newRegion(resource.Memory{Start: resource.Everywhere, Length: most, Base: resource.Everywhere,
 		Access: access}, 0)
 	if errno != 0 {

@@ -20,10 +20,10 @@ type host struct {
 	space *runtime.Space
 	slots slots
 
-	mu      sync.RWMutex       // guards what follows, up to made; the tables are read without it
-	objects map[uint64]any     // Go state of every object, by the address that C knows it by
+	mu      sync.RWMutex       // guards the fields below, up to made; the tables are read without it
+	objects map[uint64]any     // Go state of every object, by the address of its C record
 	made    map[any]made.Place // where the objects of traced fabrics were made
-	qps     table[qp]          // what the data path uses has its place in a table too, which costs no lock
+	qps     table[qp]          // objects of the data path are in a table too, which needs no lock
 	cqs     table[cq]
 	srqs    table[srq]
 }

@@ -13,7 +13,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestParentDomainOfAnotherDevice: creating a parent domain of another device's domain fails.
+// TestParentDomainOfAnotherDevice: a parent domain cannot be created from domains of another device.
 func TestParentDomainOfAnotherDevice(t *testing.T) {
 	r := newRig(t, Options{})
 	_, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[1])})

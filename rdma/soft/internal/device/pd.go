@@ -16,7 +16,7 @@ type pd struct {
 	resource.Domain // whose keys count, of the one that was made
 	record          *ibv.PD
 	uses            int // of the domain that was made, by all of its handles
-	parent          *pd // what a parent domain was made of
+	parent          *pd // the domain of a parent domain
 	td              *td
 	of              *pd // of an import: the domain that was made
 	imports[pd]

@@ -90,7 +90,7 @@ func (d *device) carry(m *message.Request) *message.Answer {
 		d.drop(m, counters.UnknownQP)
 		return nil
 	}
-	if q.sender != nil { // a packet does not say which queue pair it is of
+	if q.sender != nil { // a packet does not name its source queue pair
 		m.SourceQP = q.attr.DestQPNum
 	}
 	switch {
@@ -136,7 +136,7 @@ func (d *device) Answer(a *message.Answer) {
 	case a.Life != q.out.Life && a.Life != 0:
 		d.count(counters.LateAnswers)
 		return
-	case q.sender != nil && a.Transport != q.kind: // nobody answers to UC
+	case q.sender != nil && a.Transport != q.kind: // UC gets no answers
 		d.count(counters.WrongKind)
 		return
 	case q.sender != nil && !q.inPartition(a.PKey): // which counts it

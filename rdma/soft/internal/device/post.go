@@ -19,7 +19,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	q.post.Lock()
-	before := debug.SetPanicOnFault(true) // once, for the list and for what is carried out
+	before := debug.SetPanicOnFault(true) // once, for the list and for its execution
 	defer func() {
 		debug.SetPanicOnFault(before)
 		q.post.Unlock()

@@ -15,7 +15,7 @@ import (
 
 const (
 	refSize  = 256 // bytes of a region
-	refGuard = 128 // bytes around it, which are nobody's
+	refGuard = 128 // bytes around it, which belong to no request
 	refDepth = 6
 	refSGEs  = 3
 
@@ -108,7 +108,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_UC, false)
 	p.overXRC()
-	if o.Faults == (Faults{}) && !p.lossy { // nobody says how often a datagram arrives, and by which hops
+	if o.Faults == (Faults{}) && !p.lossy { // it is unspecified how often a datagram arrives, and by which hops
 		p.make(ibv.QPT_UD, 0, false)
 		p.make(ibv.QPT_UD, 1, false)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 )
 
-// again lets a guard begin once more, with care, after a panic. Other panics, and too many, go on. The caller holds
+// again makes a guard retry carefully after a panic. Other panics, and too many of them, propagate. The caller holds
 // Fabric.mu.
 func (f *Fabric) again(panicked any) {
 	gone := f.fault(panicked)
@@ -86,7 +86,7 @@ func (f *Fabric) Sent() {
 		f.mu.Lock()
 		l.Turn()
 		f.mu.Unlock()
-		f.sendOn(l) // others may have left packets meanwhile
+		f.sendOn(l) // others may have left packets since
 	}
 }
 

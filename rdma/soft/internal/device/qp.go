@@ -32,7 +32,7 @@ type qp struct {
 	reliable  bool       // it answers, or is answered
 	expectsOf ibv.QPType // kind of the senders that it expects
 	owner     *pd
-	protects  *resource.Domain // the one that its own keys have to be of: the owner, or what the owner is a part of
+	protects  *resource.Domain // the domain of its local keys: the owner, or the domain that the owner derives from
 	sendCQ    *cq
 	recvCQ    *cq
 	srq       *srq
@@ -45,11 +45,11 @@ type qp struct {
 	user      resource.User // of windows of type 2
 
 	state       ibv.QPState
-	attr        ibv.QPAttr          // what ibv_modify_qp set
+	attr        ibv.QPAttr          // attributes that ibv_modify_qp set
 	recvs       *resource.RecvQueue // nil with a shared one, and for XRC
 	established bool                // the first message came
 	groups      int                 // of multicast that it is in
-	unheard     bool                // by itself, of what it sends to groups
+	unheard     bool                // it does not receive its own multicast
 
 	// The requester and the completer.
 	out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
@@ -190,7 +190,7 @@ func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 // refused reports whether a table entry forbids the operation.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
-// qpOf is the queue pair that a slot is called with, or nil for one that is gone.
+// qpOf returns the queue pair that a slot is called with, or nil if it was destroyed.
 func qpOf(address uint64) *qp {
 	q := all.qps.get(at[qpRecord](address).index)
 	if q == nil || addressOf(q.record) != address {
@@ -246,7 +246,7 @@ type part struct {
 	sges     []ibv.SGE
 }
 
-// orphaned reports whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
+// orphaned reports whether the receive that was taken is of a destroyed shared receive queue, as can happen with XRC.
 func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
 
 // giveBack frees the slot of the receive that was taken, without a completion.

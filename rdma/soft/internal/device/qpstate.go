@@ -134,7 +134,7 @@ func (q *qp) inPartition(key uint16) bool {
 	return false
 }
 
-// tell queues an event for all who have a handle.
+// tell queues an event for every context with a handle.
 func (q *qp) tell(kind ibv.EventType) {
 	if !q.closed {
 		q.context.tell(kind, addressOf(q.record), &q.asyncs)

@@ -88,7 +88,7 @@ func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 }
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
-// anything is changed that the message changes: when the memory is gone, the message comes once more.
+// anything is changed that the message changes: if the memory is gone, the message arrives once more.
 func (q *qp) place(d *resource.Domain, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are

@@ -102,7 +102,7 @@ func (q *refQP) reliable() bool { return q.kind == ibv.QPT_RC || q.kind == ibv.Q
 type refWorld struct {
 	devices [2]refDevice
 	qps     []*refQP
-	headers func(q *refQP, pieces []refPiece) []byte // what the device wrote in front of a datagram
+	headers func(q *refQP, pieces []refPiece) []byte // the bytes that the device wrote before a datagram
 }
 
 // run executes ready requests until none is ready.
@@ -117,7 +117,7 @@ func (w *refWorld) run() {
 	}
 }
 
-// wait lets all time pass that there is.
+// wait lets time pass until no timer is left.
 func (w *refWorld) wait() {
 	w.run()
 	for _, q := range w.qps {
@@ -206,7 +206,7 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		if q.reliable() {
 			return false
 		}
-		q.end(ibv.WC_SUCCESS) // and nobody knows
+		q.end(ibv.WC_SUCCESS) // and no side notices
 		return true
 	}
 	remote := w.devices[peer.device].main[min(s.remote.offset, len(w.devices[0].main)):]
@@ -280,7 +280,7 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	return ibv.WC_SUCCESS
 }
 
-// lets reports whether a peer may do that to the memory it names.
+// lets reports whether a peer may access the memory it names in that way.
 func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	p := &s.remote
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)

@@ -31,8 +31,8 @@ func (q *qp) progress() {
 	}
 }
 
-// run is progress until memory of a request is found to be gone. Then it starts again carefully, so that the request
-// ends in a status. The caller holds Fabric.mu.
+// run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
+// request ends in a status. The caller holds Fabric.mu.
 func (q *qp) run() (done bool) {
 	f := q.on
 	before := f.guard()
@@ -153,7 +153,7 @@ func (q *qp) beginStep() bool {
 	return q.addMessage(b)
 }
 
-// addMessage lets a message begin that travels as packets, unless too many reads and atomics are in flight.
+// addMessage starts a message that is sent as packets, unless too many reads and atomics are in flight.
 func (q *qp) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
@@ -275,7 +275,7 @@ func (q *qp) failed(b pending, p *transport.Part, again bool, status ibv.WCStatu
 	return q.endSent(b, again, status)
 }
 
-// unanswered lets a message wait for its answer.
+// unanswered makes a message wait for its answer.
 func (q *qp) unanswered(b pending, again bool) bool {
 	q.on.calm()
 	if q.sent = true; !again {
@@ -284,7 +284,7 @@ func (q *qp) unanswered(b pending, again bool) bool {
 	return false
 }
 
-// notTaken lets a message wait that the wire does not take for a time.
+// notTaken delays a message that the wire does not accept for a time.
 func (q *qp) notTaken(b pending, wait time.Duration, again bool) bool {
 	q.on.calm()
 	q.pause(wait)

@@ -27,7 +27,7 @@ func (q *qp) meets(m *message.Request) bool {
 }
 
 // arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
-// to the wire at once, while memory that is gone is recovered from.
+// to the wire at once, while access to missing memory is recovered from.
 func (q *qp) arrives(m *message.Request) *message.Answer {
 	r, psn, s := &q.receiver, m.PSN, message.Ack
 	if psn != r.Expects || q.sender != nil {
@@ -96,7 +96,7 @@ func (q *qp) answerAsked(m *message.Request) *message.Answer {
 		r.Keep(m.PSN, q.back.Original, max(int(q.attr.MaxDestRdAtomic), 1))
 		return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
 	}
-	r.Count++ // which the answer says
+	r.Count++ // which the answer reports
 	a := q.answerData(m)
 	r.Count--
 	r.Took(q.answerPackets(m), true)
@@ -129,7 +129,7 @@ func (q *qp) repeated(m *message.Request) *message.Answer {
 		switch s := q.reads(m); {
 		case s == message.Ack:
 			return q.answerData(m)
-		case q.sender == nil: // the memory is gone since; a packet may be forged, which breaks nothing
+		case q.sender == nil: // the memory is gone; a packet may be forged, which must not break the connection
 			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
 		}
 	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -298,7 +298,7 @@ func (q *qp) establish() {
 	}
 }
 
-// allows reports whether the queue pair lets its peer do something.
+// allows reports whether the queue pair grants its peer an access.
 func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
 // writtenBy executes a write, or the last part of one with this total number of bytes.
@@ -488,7 +488,7 @@ func (q *qp) collect(m *message.Request) message.Syndrome {
 	if !m.Continues {
 		p.whole, p.done = p.whole[:0], 0
 	}
-	p.whole = p.whole[:p.done] // again, where memory turned out to be gone
+	p.whole = p.whole[:p.done] // again, if memory turned out to be gone
 	at := len(p.whole)
 	n := int(sum(m.Payload))
 	grows := at+n > cap(p.whole)

@@ -62,7 +62,7 @@ type connection struct {
 	id, other     *cm.ID
 }
 
-var param = &rdmacm.ConnParam{QPNum: 99} // of a queue pair that nobody has
+var param = &rdmacm.ConnParam{QPNum: 99} // of a queue pair that does not exist
 
 func newConnection(t *testing.T) *connection {
 	pid := os.Getpid() // other processes run these tests at the same time

@@ -314,7 +314,7 @@ func TestTaggedInvalidation(t *testing.T) {
 	}
 }
 
-// TestTagOperationsWithoutEnd: a list that is a ring is longer than what may be outstanding.
+// TestTagOperationsWithoutEnd: a circular list exceeds the limit of outstanding operations.
 func TestTagOperationsWithoutEnd(t *testing.T) {
 	r := newTagRig(t, 2, 3)
 	op, bad := &outside[ibv.OpsWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]

@@ -69,7 +69,7 @@ func TestBothWays(t *testing.T) {
 					t.Errorf("stuck: %d sent of %d, %d received of %d", sent, sends, got, recvs)
 					return
 				default:
-					goruntime.Gosched() // to timers, which nobody else has time for where all processors poll
+					goruntime.Gosched() // to timers, which would starve if all processors poll
 				}
 			}
 		})

@@ -33,8 +33,8 @@ func TestKeysStayApart(t *testing.T) {
 	assert.Len(t, k.entries, 1<<11, "the table does not grow by what is gone")
 }
 
-// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of regions that are gone mean nothing,
-// and each one that is not gone finds its memory.
+// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of deregistered regions are invalid,
+// and every other key finds its memory.
 func TestKeysOfWires(t *testing.T) {
 	first := map[uint32]bool{}
 	for range 16 {
@@ -77,7 +77,7 @@ func TestKeysDoNotTellOthers(t *testing.T) {
 		m := new(Memory)
 		k.Add(m)
 		all[i] = m.Key
-		if i%2 == 1 { // and keys that are gone tell no more
+		if i%2 == 1 { // and removed keys reveal no more
 			k.Remove(m)
 		}
 	}

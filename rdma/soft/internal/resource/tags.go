@@ -17,7 +17,7 @@ type Tags struct {
 	free []*Tag // that are to be used again
 	most int
 	last uint32 // handle
-	told uint32 // of the unexpected messages, what the program last said that it has seen
+	told uint32 // number of unexpected messages that the program last reported as seen
 }
 
 // Tag is an entry of the list.
