@@ -261,9 +261,12 @@ func (c *sendChecks) qpnReason(number uint32) string {
 
 // total is the bytes of a message.
 func total(w *ibv.SendWR) (bytes uint64) {
-	first := unsafe.Pointer(w.SGList.Deref())
-	for i := range int(w.NumSGE) {
-		bytes += uint64((*ibv.SGE)(unsafe.Add(first, i*sizeofSGE)).Length)
+	s := unsafe.Pointer(w.SGList.Deref())
+	for n := w.NumSGE; n > 0; s = unsafe.Add(s, sizeofSGE) {
+		bytes += uint64((*ibv.SGE)(s).Length) // before any arithmetic: a bad address panics here
+		if n--; n == 0 {
+			break // a pointer past the last entry may be outside the entries' memory
+		}
 	}
 	return bytes
 }
