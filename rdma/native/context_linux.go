@@ -33,11 +33,11 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 	if err != nil {
 		return 0, syscall.ENOSYS
 	}
-	at, err := b.space.Alloc((len(infos) + 1) * int(unsafe.Sizeof(ibv.Ptr[ibv.Device](0))))
+	memory, err := b.space.Alloc((len(infos) + 1) * int(unsafe.Sizeof(ibv.Ptr[ibv.Device](0))))
 	if err != nil {
 		return 0, syscall.ENOMEM
 	}
-	list := unsafe.Slice((*ibv.Ptr[ibv.Device])(at), len(infos)+1)
+	list := unsafe.Slice((*ibv.Ptr[ibv.Device])(memory), len(infos)+1)
 	all := &deviceLists{}
 	for i, info := range infos {
 		record, errno := allocate[ibv.Device](b)
@@ -45,7 +45,7 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 			for _, d := range all.devices {
 				b.releaseDevice(d)
 			}
-			b.space.Free(at)
+			b.space.Free(memory)
 			return 0, errno
 		}
 		d := &device{DeviceInfo: info, record: record}
@@ -61,15 +61,12 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 		all.devices = append(all.devices, d)
 		list[i] = ibv.PtrTo(record)
 	}
-	b.enter(uint64(uintptr(at)), all)
+	b.enter(uint64(uintptr(memory)), all)
 	if a[0] != 0 {
-		*ptr[int32](a[0]) = int32(len(infos))
+		*at[int32](a[0]) = int32(len(infos))
 	}
-	return uint64(uintptr(at)), 0
+	return uint64(uintptr(memory)), 0
 }
-
-// ptr is at for names that shadow it.
-func ptr[T any](address uint64) *T { return at[T](address) }
 
 func (b *Backend) freeDeviceList(address uint64) {
 	all := find[deviceLists](b, address)
@@ -80,7 +77,7 @@ func (b *Backend) freeDeviceList(address uint64) {
 	for _, d := range all.devices {
 		b.releaseDevice(d)
 	}
-	b.space.Free(unsafe.Pointer(ptr[byte](address)))
+	b.space.Free(unsafe.Pointer(at[byte](address)))
 }
 
 func (b *Backend) releaseDevice(d *device) {
