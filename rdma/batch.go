@@ -17,10 +17,11 @@ type batch struct {
 	first uintptr  // address of the first work request
 	bad   *uintptr // C stores here which request it refused; outside Go's heap
 	n     int      // requests that were appended, also beyond the capacity
-	// linked is the number of requests that the next pointers lead through. A batch with another n is not posted as it is.
+	// linked is the number of requests that the next pointers lead through. A batch with another n is not posted as it
+	// is.
 	linked int
-	// home is self, or the address of the last request that was given a datagram's address, which only some queues take.
-	// In a copy it is not the batch's own address either, so a post compares once to find both.
+	// home is self, or the address of the last request that was given a datagram's address, which only some queues
+	// take. In a copy it is not the batch's own address either, so a post compares once to find both.
 	home   uintptr
 	size   uintptr // bytes of a work request
 	places int     // capacity + 1: the last one takes what is appended beyond the capacity

@@ -161,8 +161,8 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 	return states
 }
 
-// inState reports whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that
-// broke is found in its completions.
+// inState reports whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair
+// that broke is found in its completions.
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
 // noRule is the rule of queues without checks.

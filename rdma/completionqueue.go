@@ -106,9 +106,9 @@ func (q *CompletionQueue) Provider() string { return q.provider }
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
 // that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
 //
-// A failed completion does not distinguish sends from receives, so the wr_ids of the two queues of a queue pair should differ:
-// where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or
-// failed sends give its slots back.
+// A failed completion does not distinguish sends from receives, so the wr_ids of the two queues of a queue pair should
+// differ: where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well,
+// or failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
 	q.trackAll(qpNum, trackedQueues{Send: send, Recv: recv})
 }
@@ -121,8 +121,8 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	t.observe(q.given)
 }
 
-// observe sets the function that is called for requests that complete without a completion of their own. The caller holds
-// CompletionQueue.mu.
+// observe sets the function that is called for requests that complete without a completion of their own. The caller
+// holds CompletionQueue.mu.
 func (t *trackedQueues) observe(given func(id uint64)) {
 	if t.Send != nil {
 		t.Send.given = given
@@ -238,8 +238,8 @@ func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
 	return q.retire(dst[:r]), nil
 }
 
-// retire frees the slots of completed requests, removes the completions of drains, and returns the number of the others.
-// The caller holds CompletionQueue.mu.
+// retire frees the slots of completed requests, removes the completions of drains, and returns the number of the
+// others. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	if len(q.markers) > 0 {
 		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
@@ -313,8 +313,8 @@ func (q *CompletionQueue) retireOf(t *trackedQueues, wc *ibv.WC) {
 	of.retire(wc)
 }
 
-// retire passes a completion to one of the queues. A failed completion does not name its queue: it is the send queue's if
-// its wr_id is outstanding there.
+// retire passes a completion to one of the queues. A failed completion does not name its queue: it is the send queue's
+// if its wr_id is outstanding there.
 func (t *trackedQueues) retire(wc *ibv.WC) {
 	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
 		t.Recv.retireWC(wc)
@@ -396,8 +396,8 @@ func (q *CompletionQueue) onlyPrograms(why error) {
 	q.usual()
 }
 
-// collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in the
-// queue: other goroutines may post without end.
+// collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in
+// the queue: other goroutines may post without end.
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

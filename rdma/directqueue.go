@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// directQueue is a queue that its path owns, and the maker of the path. It is nil for a queue that reaches the device in
-// another way.
+// directQueue is a queue that its path owns, and the maker of the path. It is nil for a queue that reaches the device
+// in another way.
 type directQueue struct {
 	datapath.Queue
 	maker datapath.Maker

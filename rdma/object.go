@@ -155,8 +155,8 @@ func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 const goneForGood = "the device was unplugged; libibverbs then frees its objects only if " +
 	"RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
 
-// createObject creates an object in C, under its device and other parents, and registers it. Every constructor calls it.
-// owner is the object that the user gets; it must be complete, because events find it from here on. The parents are
+// createObject creates an object in C, under its device and other parents, and registers it. Every constructor calls
+// it. owner is the object that the user gets; it must be complete, because events find it from here on. The parents are
 // kept open until create returns.
 func createObject[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {

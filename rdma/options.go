@@ -53,8 +53,8 @@ func (o *QueueOptions) leastRecvSGE() uint32 {
 // defaultDepth is the capacity of each queue of a queue pair by default.
 const defaultDepth = 64
 
-// DefaultCap returns the capacities of a queue pair whose creator does not set them. One with a shared receive queue has no
-// other.
+// DefaultCap returns the capacities of a queue pair whose creator does not set them. One with a shared receive queue
+// has no other.
 func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 	c := ibv.QPCap{MaxSendWR: defaultDepth, MaxSendSGE: 1, MaxRecvWR: defaultDepth, MaxRecvSGE: 1}
 	if kind == ibv.QPT_XRC_RECV {

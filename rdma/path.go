@@ -20,8 +20,8 @@ import (
 // memory that they refer to. A post that panics has posted nothing.
 //
 // Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. The error of a program
-// that lists or ibv_poll_cq cannot express is [ErrNotSupported]. BindMW and operations of shared receive queues with tag
-// matching call the device's own functions.
+// that lists or ibv_poll_cq cannot express is [ErrNotSupported]. BindMW and operations of shared receive queues with
+// tag matching call the device's own functions.
 type Path interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32

@@ -15,15 +15,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostError is the error of a list that was not posted, or only in part. errors.Is finds Errno and Err in it, and errors.As a
-// [VerbError] with the same errno. How many requests were posted is the other result of the post.
+// PostError is the error of a list that was not posted, or only in part. errors.Is finds Errno and Err in it, and
+// errors.As a [VerbError] with the same errno. How many requests were posted is the other result of the post.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
 	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
-	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check refused it, and
-	// nothing was posted. Without one, the device did, and the requests before it were posted. -1 with a Reason: nothing
-	// was posted. -1 without one: C failed and did not report where, so all may have been posted, or none.
+	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check refused it,
+	// and nothing was posted. Without one, the device did, and the requests before it were posted. -1 with a Reason:
+	// nothing was posted. -1 without one: C failed and did not report where, so all may have been posted, or none.
 	Index  int
 	WRID   uint64        // of that work request
 	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, or ENOMEM if slots are missing
@@ -101,8 +101,8 @@ func recorded(err error) error {
 	return err
 }
 
-// CompletionError is the error of a failed work request: its status, with its meaning and likely causes. errors.As finds
-// it. In JSON it has the members of a failed [ibv.WC].
+// CompletionError is the error of a failed work request: its status, with its meaning and likely causes. errors.As
+// finds it. In JSON it has the members of a failed [ibv.WC].
 //
 // Man: ibv_poll_cq(3)
 type CompletionError struct {

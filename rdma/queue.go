@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// queue is the common part of send queues and receive queues, their first member. A post uses the first two cache lines,
-// and a completion the fourth as well.
+// queue is the common part of send queues and receive queues, their first member. A post uses the first two cache
+// lines, and a completion the fourth as well.
 type queue struct {
 	slots
 	refusal error // guarded by mu: why the queue takes nothing now, such as that its owner is closed
@@ -143,8 +143,8 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	return q.postHeld(b, from, to)
 }
 
-// postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device refused.
-// The chain ends at to. The caller holds slots.mu, if posts do.
+// postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device
+// refused. The chain ends at to. The caller holds slots.mu, if posts do.
 func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	if q.refusal != nil {
 		return 0, q.refusal
@@ -279,9 +279,9 @@ func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string
 	return e
 }
 
-// notPosted returns the number of requests that a failed call posted, and its error. *bad_wr is the first request that was
-// not posted. notPosted frees the slots of that one and those after it, but none if C did not set *bad_wr, since then all
-// may have been posted. The caller holds slots.mu, if posts do.
+// notPosted returns the number of requests that a failed call posted, and its error. *bad_wr is the first request that
+// was not posted. notPosted frees the slots of that one and those after it, but none if C did not set *bad_wr, since
+// then all may have been posted. The caller holds slots.mu, if posts do.
 func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted int, err error) {
 	e := q.failure(b.refused(from, to), 0, errnoOf(result), "")
 	if e.Index >= 0 {
@@ -320,8 +320,8 @@ func (q *queue) unfit(err error) error {
 	return recorded(q.failure(-1, 0, 0, "").because(err))
 }
 
-// orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller keeps
-// others from posting.
+// orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller
+// keeps others from posting.
 func (q *queue) orMisused(e *PostError) *PostError {
 	if e.Errno == syscall.ENOMEM {
 		if reason := misused(q.path, q.recv == nil); reason != "" {

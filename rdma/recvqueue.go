@@ -143,9 +143,9 @@ func (r *recvRules) explain(qp *ibv.QP, b *batch, from, to int) (index int, reas
 	}
 }
 
-// Retire frees one slot for each completion of the queue. It ignores completions of other queues. A shared receive queue
-// cannot recognize those: it counts every completion except successful sends, so do not pass failed sends to it. A
-// [CompletionQueue] that tracks the queue with the send queue distinguishes them by their wr_ids.
+// Retire frees one slot for each completion of the queue. It ignores completions of other queues. A shared receive
+// queue cannot recognize those: it counts every completion except successful sends, so do not pass failed sends to it.
+// A [CompletionQueue] that tracks the queue with the send queue distinguishes them by their wr_ids.
 func (q *RecvQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])

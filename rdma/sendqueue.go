@@ -29,8 +29,8 @@ import (
 //     and the PostError names the request. If the device does not name the refused request, all slots stay taken.
 //  7. slots.mu is released. Polling gives slots back without it: see slots.
 
-// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire count
-// slots. Any number of goroutines may use it at once, each with its own batch.
+// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire
+// count slots. Any number of goroutines may use it at once, each with its own batch.
 //
 // On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and one bit more
 // for each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one
@@ -193,8 +193,8 @@ func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
 	return m, true
 }
 
-// one posts a request by PostOne of the path. It returns false and does nothing if a check, the slots or the path refuse
-// it. The caller holds slots.mu.
+// one posts a request by PostOne of the path. It returns false and does nothing if a check, the slots or the path
+// refuse it. The caller holds slots.mu.
 func (q *SendQueue) one(w *ibv.SendWR) bool {
 	if q.capacity == 0 {
 		return q.quick.PostOne(w)
@@ -222,11 +222,11 @@ func (q *SendQueue) oneInline(w *ibv.SendWR) (ok bool) {
 	return ok
 }
 
-// Retire frees the slots of completed requests: a completion, successful or not, frees the slot of its request and those
-// of all earlier requests. Retire ignores completions of other queues. A [CompletionQueue] that tracks the queue retires by
-// itself. If you poll in another way, pass all completions of the queue to Retire, in the order in which they were polled,
-// from one goroutine at a time. A failed completion does not identify sends or receives, so the wr_ids of the queue pair's
-// two queues should differ.
+// Retire frees the slots of completed requests: a completion, successful or not, frees the slot of its request and
+// those of all earlier requests. Retire ignores completions of other queues. A [CompletionQueue] that tracks the queue
+// retires by itself. If you poll in another way, pass all completions of the queue to Retire, in the order in which
+// they were polled, from one goroutine at a time. A failed completion does not identify sends or receives, so the
+// wr_ids of the queue pair's two queues should differ.
 func (q *SendQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])

@@ -17,8 +17,9 @@ import (
 // slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
 // retired up to posted are outstanding. One caller at a time posts (takeSend, undo and their like), under slots.mu, and
 // one retires (with anyOrder, any number). Neither waits for the other: the places between retired and posted belong to
-// the one that retires, the rest of the ring to the one that posts. Both need slots.missing for two things: to take back a
-// list that the device refused, which counted as posted before the call, and to look for a completion beyond the next one.
+// the one that retires, the rest of the ring to the one that posts. Both need slots.missing for two things: to take
+// back a list that the device refused, which counted as posted before the call, and to look for a completion beyond the
+// next one.
 //
 // A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all
 // before it are done, too; after a failure every request completes, one by one. So a completion stands for the first
@@ -271,9 +272,9 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 	return m, true
 }
 
-// undo gives back the slots of a list behind the first n, which alone were posted. By then a completion of another queue
-// may have given back some, if its id is one of this list: those stay given back. The caller holds slots.mu. It takes
-// slots.missing.
+// undo gives back the slots of a list behind the first n, which alone were posted. By then a completion of another
+// queue may have given back some, if its id is one of this list: those stay given back. The caller holds slots.mu. It
+// takes slots.missing.
 func (s *slots) undo(m mark, n int) {
 	s.missing.Lock()
 	defer s.missing.Unlock()
@@ -374,8 +375,8 @@ func (s *slots) reset() {
 	s.begin(posted)
 }
 
-// takeAlike is takeSend for the usual list, or returns false: its requests are of one shape, fewer than the slots that are
-// known to be free, and their bits are in one word. It makes a checked post of 16 a ninth faster (make bench).
+// takeAlike is takeSend for the usual list, or returns false: its requests are of one shape, fewer than the slots that
+// are known to be free, and their bits are in one word. It makes a checked post of 16 a ninth faster (make bench).
 func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	n, posted := len(wrs), s.posted.Load()
 	place := posted & s.mask

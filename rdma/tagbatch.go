@@ -125,8 +125,8 @@ func (r TagRequest) Signaled() TagRequest {
 	return r
 }
 
-// Unexpected reports to the device, with an operation of any kind, how many unexpected messages the program has handled:
-// IBV_OPS_TM_SYNC.
+// Unexpected reports to the device, with an operation of any kind, how many unexpected messages the program has
+// handled: IBV_OPS_TM_SYNC.
 func (r TagRequest) Unexpected(n uint32) TagRequest {
 	r.w.Flags |= ibv.OPS_TM_SYNC
 	r.w.TM.UnexpectedCnt = n

@@ -186,8 +186,8 @@ func TestDeviceIsGone(t *testing.T) {
 	assert.Equal(t, Lost, r.event(r.a.conn))
 }
 
-// TestLinkIsCut: an operation in progress completes with an error after its retries, and so do later ones. Disconnecting
-// causes an event, too.
+// TestLinkIsCut: an operation in progress completes with an error after its retries, and so do later ones.
+// Disconnecting causes an event, too.
 func TestLinkIsCut(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)

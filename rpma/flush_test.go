@@ -156,8 +156,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header, whose package programs should
-// not have to compile for three numbers.
+// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header, whose package programs
+// should not have to compile for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))

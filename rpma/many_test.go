@@ -215,7 +215,8 @@ func TestAsyncKeepsItsRoom(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestAsyncFails: a failed operation returns an explanation, later operations end, and closing the connection ends waits.
+// TestAsyncFails: a failed operation returns an explanation, later operations end, and closing the connection ends
+// waits.
 func TestAsyncFails(t *testing.T) {
 	r := connected(t, options{b: PeerOptions{ReadFlush: true}})
 	here := r.a.memory(64, everyUsage)

@@ -58,8 +58,8 @@ func TestStripe(t *testing.T) {
 	}
 }
 
-// TestStripeFails: a lost connection or an ended context fails the transfer. No operation is left in progress, or the next
-// transfer waits for it.
+// TestStripeFails: a lost connection or an ended context fails the transfer. No operation is left in progress, or the
+// next transfer waits for it.
 func TestStripeFails(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. None panics, and every
-// method with an error result returns one.
+// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. None panics, and
+// every method with an error result returns one.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

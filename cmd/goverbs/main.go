@@ -101,7 +101,8 @@ func main() {
 	}
 }
 
-// newParser returns a parser that fills c. Its output goes to stdout and stderr; it calls exit after --help and --version.
+// newParser returns a parser that fills c. Its output goes to stdout and stderr; it calls exit after --help and
+// --version.
 func newParser(c *commands, stdout, stderr io.Writer, exit func(code int)) *kong.Kong {
 	return kong.Must(c, kong.Name("goverbs"), kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.Vars{"sorts": strings.Join(top.SortKeys, ","), "version": version()},

@@ -69,8 +69,8 @@ func TestEveryTarget(t *testing.T) {
 	}
 }
 
-// TestRemainingCodeCompiles type-checks code that no other test compiles: every package for 32 bits, and an example in a
-// separate module. make test-all checks both such examples for 32 bits.
+// TestRemainingCodeCompiles type-checks code that no other test compiles: every package for 32 bits, and an example in
+// a separate module. make test-all checks both such examples for 32 bits.
 func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("it compiles examples; GOVERBS_LONG=1, which make test sets, runs it")

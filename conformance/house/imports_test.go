@@ -139,8 +139,8 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-// TestTypePackagesImports checks that packages of types import no third-party code, and only lightweight packages of the
-// standard library.
+// TestTypePackagesImports checks that packages of types import no third-party code, and only lightweight packages of
+// the standard library.
 func TestTypePackagesImports(t *testing.T) {
 	var patterns []string
 	for _, n := range nouns {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestMarshalersHaveUnmarshalers checks that types with a marshaling method have the unmarshaling one; otherwise parsing
-// would silently leave them empty. It covers all public packages and the targets of their aliases.
+// TestMarshalersHaveUnmarshalers checks that types with a marshaling method have the unmarshaling one; otherwise
+// parsing would silently leave them empty. It covers all public packages and the targets of their aliases.
 func TestMarshalersHaveUnmarshalers(t *testing.T) {
 	const mode = packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps
 	all, err := packages.Load(&packages.Config{Dir: "../..", Mode: mode}, "./generated/...", "./rdma/...", "./rpma",

@@ -33,8 +33,8 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
 }
 
-// TestExpectedResultsHaveCases checks that expected results are those of all existing cases that run on the software device,
-// and on the kernels on which a suite has run.
+// TestExpectedResultsHaveCases checks that expected results are those of all existing cases that run on the software
+// device, and on the kernels on which a suite has run.
 func TestExpectedResultsHaveCases(t *testing.T) {
 	for _, kernel := range append([]string{""}, Kernels...) {
 		for _, name := range Names {

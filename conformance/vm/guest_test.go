@@ -189,8 +189,8 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPairFails: when a program fails in one of two guests, neither runs the ones after it, in which each would wait for
-// the other.
+// TestPairFails: when a program fails in one of two guests, neither runs the ones after it, in which each would wait
+// for the other.
 func TestPairFails(t *testing.T) {
 	seldom(t)
 	image, program := available(t)

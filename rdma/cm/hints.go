@@ -34,8 +34,8 @@ type Hints struct {
 	// ignores multiple paths, and all if ibacm does not run or Flags have RAI_PASSIVE. The software devices ignore
 	// Route.
 	Route []rdmacm.IBVPathData
-	// Connect is data that must precede private data, as in rdma_addrinfo. librdmacm up to 65 does not read it in hints;
-	// an answer has its own.
+	// Connect is data that must precede private data, as in rdma_addrinfo. librdmacm up to 65 does not read it in
+	// hints; an answer has its own.
 	Connect []byte
 }
 

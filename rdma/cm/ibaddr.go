@@ -30,8 +30,8 @@ type IBAddr struct {
 	// FlowInfo has the flow label in the lower 20 bits.
 	FlowInfo uint32
 	// ServiceID identifies the service. Its lower 16 bits are the port number; port 0 means a free one. The bits above
-	// are the port space if ServiceMask has them: 0x01060000 for RDMA_PS_TCP, 0x01110000 for RDMA_PS_UDP, 0x013F0000 for
-	// RDMA_PS_IB. An ID of RDMA_PS_IB accepts all three, an ID of another port space only its own; anything else is
+	// are the port space if ServiceMask has them: 0x01060000 for RDMA_PS_TCP, 0x01110000 for RDMA_PS_UDP, 0x013F0000
+	// for RDMA_PS_IB. An ID of RDMA_PS_IB accepts all three, an ID of another port space only its own; anything else is
 	// EPROTONOSUPPORT.
 	ServiceID uint64
 	// ServiceMask has the bits of ServiceID that are valid. 0 leaves everything to the kernel.

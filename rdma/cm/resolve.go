@@ -110,7 +110,8 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	return ""
 }
 
-// noSource returns why an ID cannot resolve from a source address, which is nil for any, or "" if the source may be right.
+// noSource returns why an ID cannot resolve from a source address, which is nil for any, or "" if the source may be
+// right.
 func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 	if from == nil {
 		return ""

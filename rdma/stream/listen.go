@@ -52,9 +52,9 @@ type ListenConfig struct {
 	Config
 	// Backlog is the maximum number of connections that wait for Accept, including those that are being established or
 	// whose peer's device has not acknowledged a message. Like any connection, each pins its Buffer, and half as much
-	// again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; a software
-	// device allocates pages on use. One host gets at most three quarters of the backlog. Further requests wait and pin
-	// nothing. 0 means [DefaultBacklog]; less than 16 means 16.
+	// again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; a
+	// software device allocates pages on use. One host gets at most three quarters of the backlog. Further requests
+	// wait and pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
 	Backlog int
 }
 

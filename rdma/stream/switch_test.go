@@ -42,8 +42,8 @@ func TestSwitch(t *testing.T) {
 	assert.NoError(t, listener.Close())
 }
 
-// TestNilBackendUsesEnvironment: a backend of nil leaves the choice to GOVERBS_DEVICE; runtime.Native is the native library
-// even so.
+// TestNilBackendUsesEnvironment: a backend of nil leaves the choice to GOVERBS_DEVICE; runtime.Native is the native
+// library even so.
 func TestNilBackendUsesEnvironment(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft1")
 	fabric, err := soft.Default()

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestIDWithoutDevice checks that methods of an ID without a device return errors with a reason, where C would follow a null
-// pointer.
+// TestIDWithoutDevice checks that methods of an ID without a device return errors with a reason, where C would follow a
+// null pointer.
 func TestIDWithoutDevice(t *testing.T) {
 	group, attr := netip.MustParseAddrPort("239.1.1.1:0"), qpAttr
 	for _, space := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {

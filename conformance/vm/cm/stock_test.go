@@ -123,7 +123,8 @@ func rdmaClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), "rdma_client: end 0")
 }
 
-// TestCClientConnectsWithoutTimeout checks that a connection request from C reaches the software device without a timeout.
+// TestCClientConnectsWithoutTimeout checks that a connection request from C reaches the software device without a
+// timeout.
 func TestCClientConnectsWithoutTimeout(t *testing.T) {
 	const timeout = 2 * time.Second // of rping, for rdma_resolve_addr and rdma_resolve_route
 	var took time.Duration

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// program runs one program until it exits, or kills it at its timeout, and reports whether it failed. An error means that
-// the guest cannot continue.
+// program runs one program until it exits, or kills it at its timeout, and reports whether it failed. An error means
+// that the guest cannot continue.
 func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})

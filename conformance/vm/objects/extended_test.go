@@ -291,8 +291,8 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
-// TestProgramsWithoutEquivalentList checks that a program is rejected if no list of work requests is equivalent to it, as
-// Soft-RoCE's library would mishandle it.
+// TestProgramsWithoutEquivalentList checks that a program is rejected if no list of work requests is equivalent to it,
+// as Soft-RoCE's library would mishandle it.
 func TestProgramsWithoutEquivalentList(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

@@ -37,8 +37,8 @@ func TestCapacityIsRequestedSize(t *testing.T) {
 	}
 }
 
-// TestClosedQueuePairsUseNoCapacity checks that Close moves a queue pair's completions from the device's queue to memory,
-// for a later Poll, so that a completion queue for two queue pairs suffices for any number of them in turn.
+// TestClosedQueuePairsUseNoCapacity checks that Close moves a queue pair's completions from the device's queue to
+// memory, for a later Poll, so that a completion queue for two queue pairs suffices for any number of them in turn.
 func TestClosedQueuePairsUseNoCapacity(t *testing.T) {
 	const rounds, depth = 20, 16
 	pd := domain(t)

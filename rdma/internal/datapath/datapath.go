@@ -40,15 +40,15 @@ type Maker interface {
 	Beside(qp *ibv.QP)
 }
 
-// Queue is the path of one completion queue, shared receive queue or queue pair. C only creates and destroys it. Methods
-// that do not apply to the kind of queue do nothing.
+// Queue is the path of one completion queue, shared receive queue or queue pair. C only creates and destroys it.
+// Methods that do not apply to the kind of queue do nothing.
 type Queue interface {
 	Path
 	// PollExtended is Poll, and sets each field of a successful completion to the value that the functions of an
 	// extended completion queue return (ibv_wc_read_byte_len and its like).
 	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
-	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only if
-	// memory that the request names is not mapped. Callers hold the lock that Held has set.
+	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only
+	// if memory that the request names is not mapped. Callers hold the lock that Held has set.
 	PostOne(w *ibv.SendWR) bool
 	// Held sets the lock that callers of PostOne and other posts hold. It is called before the first post.
 	Held(by *lock.Lock)

@@ -24,7 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asks is an environment variable that makes the test binary run the doctor, so that another user with other limits can.
+// asks is an environment variable that makes the test binary run the doctor, so that another user with other limits
+// can.
 const asks = "GOVERBS_TEST_DOCTOR"
 
 func TestMain(m *testing.M) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package doctor diagnoses RDMA problems on a host and between two hosts. Each check reads files of a [Host], whose root
-// tests replace, and returns findings. A [Finding] names a cause; causes.txt lists all causes with their fixes.
+// Package doctor diagnoses RDMA problems on a host and between two hosts. Each check reads files of a [Host], whose
+// root tests replace, and returns findings. A [Finding] names a cause; causes.txt lists all causes with their fixes.
 package doctor
 
 import (

@@ -104,8 +104,8 @@ func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) 
 	}
 	if pings.Failed() < len(pings.Results) {
 		// If no RoCE packet arrives, a connection manager test finds nothing new and can do harm: if a firewall of this
-		// host drops its message, Soft-RoCE of Linux 6.1 retains it until the firewall is removed, and Soft-RoCE of Linux
-		// 6.12 never sends another.
+		// host drops its message, Soft-RoCE of Linux 6.1 retains it until the firewall is removed, and Soft-RoCE of
+		// Linux 6.12 never sends another.
 		o.Kinds = []string{ping.CM}
 		more, err := probes.Ping(ctx, &o)
 		if err != nil {
@@ -196,8 +196,8 @@ func (x *pair) single(id string, f *ping.Failure) {
 	}
 }
 
-// follows reports whether the failure of the connection manager follows from another one: it connects with datagrams and
-// pings over a reliable connection.
+// follows reports whether the failure of the connection manager follows from another one: it connects with datagrams
+// and pings over a reliable connection.
 func follows(cm, rc, ud *ping.Failure) bool {
 	switch {
 	case cm == nil:

@@ -15,8 +15,8 @@ import (
 // runner is the script that runs a program with the libraries.
 const runner = "goverbs-run"
 
-// Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, next to this program, or in PATH. It ignores relative paths.
-// The error lists these places and the remedy.
+// Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, next to this program, or in PATH. It ignores relative
+// paths. The error lists these places and the remedy.
 func Find() (string, error) {
 	var looked []string
 	try := func(dir string) (string, bool) {

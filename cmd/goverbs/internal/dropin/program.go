@@ -10,8 +10,8 @@ import (
 	"os/exec"
 )
 
-// Without returns the reason why a Linux program does not load the libraries, or "". It does not report missing programs,
-// and does not examine interpreters of scripts.
+// Without returns the reason why a Linux program does not load the libraries, or "". It does not report missing
+// programs, and does not examine interpreters of scripts.
 func Without(program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package exporter exports port counters and RDMA objects of programs as Prometheus metrics. A [Collector] reads a host;
-// [Serve] serves it over HTTP.
+// Package exporter exports port counters and RDMA objects of programs as Prometheus metrics. A [Collector] reads a
+// host; [Serve] serves it over HTTP.
 package exporter
 
 import "github.com/prometheus/client_golang/prometheus"

@@ -33,8 +33,8 @@ import (
 // countedVariable is the number of writes that the counted program posts.
 const countedVariable = "GOVERBS_EXPORTER_TEST_WRITES"
 
-// TestCountedProgram is a program with known counters, run as a process: writes that complete, receives that do not, and a
-// cache with one miss and two hits.
+// TestCountedProgram is a program with known counters, run as a process: writes that complete, receives that do not,
+// and a cache with one miss and two hits.
 func TestCountedProgram(t *testing.T) {
 	var writes int
 	if _, err := fmt.Sscan(os.Getenv(countedVariable), &writes); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package filecopy copies a file to another host. The sender writes it over RDMA into the receiver's mapping of the file;
-// the receiver's CPU only computes the checksum.
+// Package filecopy copies a file to another host. The sender writes it over RDMA into the receiver's mapping of the
+// file; the receiver's CPU only computes the checksum.
 package filecopy
 
 import (
@@ -44,9 +44,9 @@ const (
 	depth = 16      // writes in flight
 )
 
-// The sender offers the file in its connection request and sends a message once connected. The receiver then allocates the
-// file and answers with its location or a refusal. The sender writes the data and sends another message; the receiver
-// compares the checksums and answers.
+// The sender offers the file in its connection request and sends a message once connected. The receiver then allocates
+// the file and answers with its location or a refusal. The sender writes the data and sends another message; the
+// receiver compares the checksums and answers.
 
 // offer is the private data of a connection request: size and checksum of the file.
 type offer struct {
@@ -73,8 +73,8 @@ func parseOffer(b []byte) (o offer, err error) {
 	return o, nil
 }
 
-// First bytes of a receiver's message. An acceptance is followed by the location, unless the file is empty, a refusal by
-// the reason.
+// First bytes of a receiver's message. An acceptance is followed by the location, unless the file is empty, a refusal
+// by the reason.
 const (
 	acceptance = "gvok0002"
 	refusal    = "gvno0002"

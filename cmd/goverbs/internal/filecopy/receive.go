@@ -17,9 +17,10 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Receive waits at an address for one file and stores it under name, which must not exist. It calls ready with the address
-// once it listens, and refused with the reason when it rejects a request. It rejects files with more than most bytes. It
-// handles several requests at once, with a limit per host; the first sender that confirms its request is accepted.
+// Receive waits at an address for one file and stores it under name, which must not exist. It calls ready with the
+// address once it listens, and refused with the reason when it rejects a request. It rejects files with more than most
+// bytes. It handles several requests at once, with a limit per host; the first sender that confirms its request is
+// accepted.
 func Receive(ctx context.Context, address, name string, most uint64, ready func(address string),
 	refused func(why error)) (result *Result, err error) {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {

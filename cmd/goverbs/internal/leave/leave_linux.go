@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package leave lets a process exit although the kernel may take long to close some of its descriptors. Linux 6.1 closes a
-// connection of the connection manager only after its packets have left the host, which never happens if a firewall drops
-// them, and even a killed process waits for that. So a second process holds the descriptors, too, and closes them last.
+// Package leave lets a process exit although the kernel may take long to close some of its descriptors. Linux 6.1
+// closes a connection of the connection manager only after its packets have left the host, which never happens if a
+// firewall drops them, and even a killed process waits for that. So a second process holds the descriptors, too, and
+// closes them last.
 package leave
 
 import (
@@ -23,8 +24,8 @@ const word = "-close-for"
 // managers lists the device names of the kernel's connection manager.
 var managers = []string{"/dev/infiniband/rdma_cm", "/dev/rdma_cm"}
 
-// Manager passes all open descriptors of the kernel's connection manager to a second process and reports whether there are
-// any: then the caller must exit without closing its connections.
+// Manager passes all open descriptors of the kernel's connection manager to a second process and reports whether there
+// are any: then the caller must exit without closing its connections.
 func Manager() (left bool, err error) {
 	const own = "/proc/self/fd"
 	names, err := os.ReadDir(own)

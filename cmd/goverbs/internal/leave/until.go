@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// Until runs do until ctx ends. If closing may then take the kernel's connection manager long, it leaves the descriptors
-// to a second process and returns, and the caller must exit.
+// Until runs do until ctx ends. If closing may then take the kernel's connection manager long, it leaves the
+// descriptors to a second process and returns, and the caller must exit.
 func Until(ctx context.Context, do func(ctx context.Context) error) error {
 	doing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

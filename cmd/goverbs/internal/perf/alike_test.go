@@ -143,7 +143,8 @@ func TestTaskCommand(t *testing.T) {
 	assert.Equal(t, "ib_atomic_bw -b -D 5 -q 3", o.task(true).perftest())
 }
 
-// TestUnconfirmedConnections checks that unconfirmed requests from another host do not delay the peer of a server with -R.
+// TestUnconfirmedConnections checks that unconfirmed requests from another host do not delay the peer of a server with
+// -R.
 func TestUnconfirmedConnections(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour

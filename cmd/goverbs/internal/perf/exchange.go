@@ -67,7 +67,8 @@ const grace = time.Second
 
 var errGone = errors.New("peer closed the connection; see its output")
 
-// half bounds the wait for the rest of a message: all programs send messages at once, and another test sends shorter ones.
+// half bounds the wait for the rest of a message: all programs send messages at once, and another test sends shorter
+// ones.
 const half = 10 * time.Second
 
 func (t tcp) send(message []byte) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestHostilePeer checks that an end fails soon after invalid data in any step of the exchange, accesses no other memory
-// and allocates little.
+// TestHostilePeer checks that an end fails soon after invalid data in any step of the exchange, accesses no other
+// memory and allocates little.
 func TestHostilePeer(t *testing.T) {
 	for seed := range 60 {
 		o := kinds[seed%len(kinds)]

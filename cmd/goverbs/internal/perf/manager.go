@@ -39,8 +39,8 @@ type connected struct {
 // stepTimeout bounds each step of the connection manager.
 const stepTimeout = 2 * time.Second
 
-// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of the device's GID.
-// With an error it returns the resources created so far.
+// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of the device's
+// GID. With an error it returns the resources created so far.
 func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	o := r.o
 	if r.gid == nil {
@@ -249,7 +249,8 @@ func (l *connected) next() (*cm.ID, error) {
 	}
 }
 
-// again reports whether the peer rejected because it is not listening yet: perftest's server listens anew for its queue pairs.
+// again reports whether the peer rejected because it is not listening yet: perftest's server listens anew for its queue
+// pairs.
 func again(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -19,7 +19,8 @@ import (
 // soon bounds the exchange over TCP.
 const soon = 5 * time.Second
 
-// refuseTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other programs.
+// refuseTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other
+// programs.
 func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
 	l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(r.o.Port)))
 	if err != nil {

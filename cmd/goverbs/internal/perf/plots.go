@@ -80,8 +80,8 @@ func (r *Report) sized(p *plot, all []values, most float64) *plot {
 // Grid positions of a plot of percentiles.
 var shares = []float64{0, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999}
 
-// percentiles plots the latencies of some of the sizes. Each step to the right halves the remaining share, or divides it
-// by ten.
+// percentiles plots the latencies of some of the sizes. Each step to the right halves the remaining share, or divides
+// it by ten.
 func (r *Report) percentiles() *plot {
 	p := &plot{Title: "Latency by percentile", XName: "percentile", YName: "µs"}
 	var chosen []*Row

@@ -31,8 +31,8 @@ var chosen atomic.Uint32
 
 func init() { chosen.Store(rand.Uint32N(1 << 24)) }
 
-// freePort returns a port without a listener. The system never assigns it to a listener on port 0 or to a connection, so
-// that it stays free until the server listens.
+// freePort returns a port without a listener. The system never assigns it to a listener on port 0 or to a connection,
+// so that it stays free until the server listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -131,8 +131,8 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestBaselineOfStrangers checks that the TCP port serves only the client, and that an absent or invalid peer ends only the
-// baseline.
+// TestBaselineOfStrangers checks that the TCP port serves only the client, and that an absent or invalid peer ends only
+// the baseline.
 func TestBaselineOfStrangers(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 3}, "64")
 	a, b := net.Pipe()

@@ -66,8 +66,8 @@ func (t *test) exchangeOutcomes(mine outcome) error {
 	})
 }
 
-// serve waits for the end of the client's test. This end has nothing to receive, so a receive shows that the client runs
-// another test.
+// serve waits for the end of the client's test. This end has nothing to receive, so a receive shows that the client
+// runs another test.
 func (t *test) serve() error {
 	for _, e := range t.ends {
 		if _, err := e.qp.PostRecv(e.recv); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package ping tests whether a peer answers over a reliable connection, datagrams and the connection manager, and
-// explains failures. [Run] is the client and [Server] the other end, which may also be a program of rdma-core: rping for
-// the connection manager, ibv_rc_pingpong and ibv_ud_pingpong for the others.
+// explains failures. [Run] is the client and [Server] the other end, which may also be a program of rdma-core: rping
+// for the connection manager, ibv_rc_pingpong and ibv_ud_pingpong for the others.
 package ping
 
 import (

@@ -206,8 +206,8 @@ func chosenBackend(t *testing.T, device string) runtime.Backend {
 	return d.Info().Backend
 }
 
-// TestUnconfirmedClients checks that a host which requests connections and never confirms them, or connects over TCP and
-// sends nothing, does not block other hosts, even two clients of one host.
+// TestUnconfirmedClients checks that a host which requests connections and never confirms them, or connects over TCP
+// and sends nothing, does not block other hosts, even two clients of one host.
 func TestUnconfirmedClients(t *testing.T) {
 	o := served(t)
 	peer := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package query reports all attributes of a device: verbs attributes under their C names, ports with GIDs, sysfs attributes,
-// and object counts.
+// Package query reports all attributes of a device: verbs attributes under their C names, ports with GIDs, sysfs
+// attributes, and object counts.
 package query
 
 import (

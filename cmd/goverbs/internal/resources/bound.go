@@ -2,8 +2,8 @@
 
 package resources
 
-// Bound is a set of hardware counters that queue pairs are bound to, manually or automatically per program (rdma statistic
-// qp). Few drivers support them.
+// Bound is a set of hardware counters that queue pairs are bound to, manually or automatically per program (rdma
+// statistic qp). Few drivers support them.
 type Bound struct {
 	Device   string            `json:"device"`
 	Port     uint32            `json:"port"`

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// TestGuestBound checks that the kernel accepts our request for QP counters and returns as many as to iproute2's rdma: none
-// on Soft-RoCE.
+// TestGuestBound checks that the kernel accepts our request for QP counters and returns as many as to iproute2's rdma:
+// none on Soft-RoCE.
 func TestGuestBound(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
 		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest")

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// listing describes how the kernel lists one kind: the request, the attributes of the list and of an entry, and that of an
-// object's number.
+// listing describes how the kernel lists one kind: the request, the attributes of the list and of an entry, and that of
+// an object's number.
 type listing struct {
 	kind                string
 	command             uapi.RDMANLDevCommand

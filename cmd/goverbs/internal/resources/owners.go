@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// owners finds the programs of objects. The kernel reports the thread that created an object, unless it has ended; then the
-// program is the one that owns the same context.
+// owners finds the programs of objects. The kernel reports the thread that created an object, unless it has ended; then
+// the program is the one that owns the same context.
 func (s *Snapshot) owners(f fs.FS) {
 	programs := map[uint32]uint32{} // process of a thread
 	for i := range s.Objects {

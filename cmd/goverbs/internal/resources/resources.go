@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package resources reads RDMA objects of programs and port counters: from the kernel's RDMA netlink, and from files below a
-// root that tests replace. [Host.Read] takes a [Snapshot].
+// Package resources reads RDMA objects of programs and port counters: from the kernel's RDMA netlink, and from files
+// below a root that tests replace. [Host.Read] takes a [Snapshot].
 package resources
 
 import (
@@ -42,8 +42,8 @@ type Object struct {
 	Remote string `json:"remote,omitempty"`
 }
 
-// Elsewhere is the owner if the kernel reports no program: it is in another PID namespace, such as a container's, or its
-// thread has ended.
+// Elsewhere is the owner if the kernel reports no program: it is in another PID namespace, such as a container's, or
+// its thread has ended.
 const Elsewhere = "(elsewhere)"
 
 // Port is a port with its counters.
@@ -90,8 +90,8 @@ type Host struct {
 	Publishing Publishing // nil without a directory
 }
 
-// Ask sends an RDMA netlink request about all devices, a device, a port, or with port 0 a kind of object, and returns the
-// attributes of each message of the answer.
+// Ask sends an RDMA netlink request about all devices, a device, a port, or with port 0 a kind of object, and returns
+// the attributes of each message of the answer.
 type Ask func(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error)
 
 // Read takes a snapshot.

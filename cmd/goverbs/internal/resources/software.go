@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// Software is the socket of a software device with an address. The objects of software devices are only in the memory of
-// their programs.
+// Software is the socket of a software device with an address. The objects of software devices are only in the memory
+// of their programs.
 type Software struct {
 	Address string `json:"address"`       // of the device, with the port
 	PID     uint32 `json:"pid,omitempty"` // 0 if this user may not see the owner

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package sysfs reads attributes of RDMA devices from Linux's sysfs, without libraries. Files are below a root that tests
-// replace.
+// Package sysfs reads attributes of RDMA devices from Linux's sysfs, without libraries. Files are below a root that
+// tests replace.
 package sysfs
 
 import (

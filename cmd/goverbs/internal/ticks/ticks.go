@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package ticks takes timestamps in microsecond loops from the CPU's counter, if the kernel uses that as its clock source.
-// It reads the clock only at the start and the end.
+// Package ticks takes timestamps in microsecond loops from the CPU's counter, if the kernel uses that as its clock
+// source. It reads the clock only at the start and the end.
 package ticks
 
 import (
@@ -56,8 +56,8 @@ func read() (best reading) {
 	return best
 }
 
-// Durations converts differences of counts to durations; without a Clock they are nanoseconds. Call it last: the counter's
-// rate is measured since Start.
+// Durations converts differences of counts to durations; without a Clock they are nanoseconds. Call it last: the
+// counter's rate is measured since Start.
 func (c *Clock) Durations() func(counts int64) time.Duration {
 	if c == nil || !c.counts {
 		return func(n int64) time.Duration { return time.Duration(n) }

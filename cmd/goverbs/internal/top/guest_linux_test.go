@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 // leaked is the size of each leaked region.
 const leaked = 12288
 
-// hold creates three queue pairs, two of them connected, regions, a shared receive queue and a listener. For each number
-// that it reads, it leaks that many regions and prints a line.
+// hold creates three queue pairs, two of them connected, regions, a shared receive queue and a listener. For each
+// number that it reads, it leaks that many regions and prints a line.
 func hold() error {
 	d, err := rdma.Open(os.Getenv("GOVERBS_DEVICE"))
 	if err != nil {

@@ -30,8 +30,8 @@ type Loop struct {
 	JSON     bool
 }
 
-// Run prints reports until the context ends: on a terminal in place, otherwise one after the other, as JSON one per line.
-// A single report is one document.
+// Run prints reports until the context ends: on a terminal in place, otherwise one after the other, as JSON one per
+// line. A single report is one document.
 func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error {
 	base, err := l.baseline(ctx)
 	if err != nil && ctx.Err() != nil {

@@ -22,8 +22,8 @@ import (
 )
 
 // documented are programs with one fault each, for Soft-RoCE: the errors of ibv_poll_cq(3), ibv_post_send(3),
-// ibv_post_recv(3), ibv_reg_mr(3), ibv_get_async_event(3) and rdma_get_cm_event(3) that Soft-RoCE can produce. The name of
-// a fault begins with that of the error in the man page, if any.
+// ibv_post_recv(3), ibv_reg_mr(3), ibv_get_async_event(3) and rdma_get_cm_event(3) that Soft-RoCE can produce. The name
+// of a fault begins with that of the error in the man page, if any.
 var documented = []fault{
 	rc("LOC_LEN_ERR: a receive that is too short", "receive-too-small", nil, func(r *rig) {
 		r.b.receive(16)
@@ -213,8 +213,8 @@ func managedQueues() *ibv.QPInitAttr {
 	return &ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// meets connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A receive is
-// posted on the client. It returns the error of the connect.
+// meets connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A
+// receive is posted on the client. It returns the error of the connect.
 func meets(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp *rdma.QP)) error {
 	at := netip.AddrPortFrom(netip.MustParseAddr(os.Getenv("GOVERBS_ADDRESS")), 4712)
 	l := must(cm.CreateID(rdmacm.PS_TCP))(t)

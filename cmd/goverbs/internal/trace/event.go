@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package trace reads traces that programs write if GOVERBS_TRACE is set. [Read] parses a file into events, and [Explain]
-// replays the events of one or several programs to find the cause of each failure.
+// Package trace reads traces that programs write if GOVERBS_TRACE is set. [Read] parses a file into events, and
+// [Explain] replays the events of one or several programs to find the cause of each failure.
 package trace
 
 import (

@@ -55,7 +55,8 @@ type judge struct {
 	*world
 	all Findings
 	ids map[idKey]*question
-	// lacking holds a pending finding of a trace: the kernel has no RDMA. It is dropped if the program opens another device.
+	// lacking holds a pending finding of a trace: the kernel has no RDMA. It is dropped if the program opens another
+	// device.
 	lacking map[*Trace]*Finding
 	counted map[counterKey]string // the latest evidence of each counter
 }

@@ -31,8 +31,8 @@ type end struct {
 	recv   *rdma.RecvBatch
 }
 
-// rig is a fabric with a virtual clock and two unconnected ends on its devices. In a guest, both ends are on the Soft-RoCE
-// device and fabric is nil.
+// rig is a fabric with a virtual clock and two unconnected ends on its devices. In a guest, both ends are on the
+// Soft-RoCE device and fabric is nil.
 type rig struct {
 	*testing.T
 	fabric *soft.Fabric

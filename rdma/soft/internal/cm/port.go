@@ -62,7 +62,8 @@ func (id *identifier) takePort(address netip.AddrPort, claims bool) runtime.Errn
 }
 
 // conflicts reports whether the identifier cannot use an address because another one has its port, for the same address
-// or for all addresses of the family. Identifiers with RDMA_OPTION_ID_REUSEADDR share addresses as long as none listens.
+// or for all addresses of the family. Identifiers with RDMA_OPTION_ID_REUSEADDR share addresses as long as none
+// listens.
 func (id *identifier) conflicts(ip netip.Addr, other *identifier, listens bool) bool {
 	if id == other || id.reuse && other.reuse && !listens && other.state != listening {
 		return false

@@ -88,7 +88,8 @@ func resolved(attr *ibv.AHAttr) ibv.AHAttr {
 	return to
 }
 
-// isMulticast reports whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have there.
+// isMulticast reports whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have
+// there.
 func isMulticast(gid [16]byte) bool {
 	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
 }

@@ -332,8 +332,8 @@ func (f *Fabric) setFaults(o Faults) {
 // in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
 // the panic on to the sender's guard.
 
-// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the request
-// goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
+// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the
+// request goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
 func (f *Fabric) bySender() bool { return f.guarded && f.plain }
 
 // attempts is how often a guard begins again. More than once is needed only where a program unmaps memory while it is

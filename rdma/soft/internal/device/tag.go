@@ -123,9 +123,9 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	return 0
 }
 
-// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a message,
-// the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it describes the
-// completion.
+// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a
+// message, the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it
+// describes the completion.
 type rendezvous struct {
 	tag       *resource.Tag
 	headers   tagHeaders
