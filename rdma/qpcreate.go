@@ -200,7 +200,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		return c, nil
 	}
 	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, refusal.ShortName(in.kind)) }
-	// birth puts the device first among the parents, and the last parent names the object in errors: that is the
+	// createObject puts the device first among the parents, and the last parent names the object in errors: that is the
 	// domain.
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
