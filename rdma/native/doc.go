@@ -14,9 +14,10 @@
 // rdma-core as the alternative.
 //
 // Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, memory windows, device
-// memory, flow rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported.
+// memory, flow rules, counters, dma-bufs, FLUSH, ATOMIC_WRITE, and the connection manager. Functions for these return
+// ErrNotSupported.
 //
-// Linux 6.1 and later are supported.
+// The package has been tested on Linux 6.1.
 package native
 
 // Prefix begins the names by which rdma.Open opens devices of this package: "native:rxe0".
