@@ -13,9 +13,9 @@
 // Drivers: rxe (Soft-RoCE). Devices of other drivers are listed, but opening one fails with an error that names
 // rdma-core as the alternative.
 //
-// Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, memory windows, device
-// memory, flow rules, counters, dma-bufs, FLUSH, ATOMIC_WRITE, and the connection manager. Functions for these return
-// ErrNotSupported.
+// Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, device memory, flow
+// rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported. Posts of FLUSH and
+// ATOMIC_WRITE fail with EINVAL.
 //
 // The package has been tested on Linux 6.1.
 package native
