@@ -6,6 +6,7 @@
 package bounded
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -99,17 +100,20 @@ func Walk(root string, fn fs.WalkDirFunc) error {
 	})
 }
 
-// Tree checks that Open accepts every file below a directory, following links, for programs that read further files,
-// such as a C compiler.
-func Tree(dir string) error { return checkTree(dir, map[string]bool{}) }
+// Headers checks that Open accepts every header (*.h) below a directory, following links, for a C compiler that includes
+// further headers. It ignores files and directories that cannot be read, since the compiler cannot read them either.
+func Headers(dir string) error { return checkHeaders(dir, map[string]bool{}) }
 
-func checkTree(dir string, seen map[string]bool) error {
+func checkHeaders(dir string, seen map[string]bool) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil || seen[real] {
 		return err
 	}
 	seen[real] = true
 	return Walk(real, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrPermission) {
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -117,7 +121,9 @@ func checkTree(dir string, seen map[string]bool) error {
 		case err != nil: // a dangling link, which the compiler does not open either
 			return nil
 		case info.IsDir():
-			return checkTree(path, seen)
+			return checkHeaders(path, seen)
+		case filepath.Ext(path) != ".h":
+			return nil
 		}
 		return check(path)
 	})

@@ -56,15 +56,16 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestTree(t *testing.T) {
+func TestHeaders(t *testing.T) {
 	outer, elsewhere := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(outer, "plain.h"), []byte("text"), 0o644))
 	require.NoError(t, os.Symlink(".", filepath.Join(outer, "again")))
 	require.NoError(t, os.Symlink("nothing", filepath.Join(outer, "broken.h")))
 	require.NoError(t, os.Symlink(elsewhere, filepath.Join(outer, "sub")))
-	assert.NoError(t, Tree(outer))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(outer, "socket"), 0o644)) // no header
+	assert.NoError(t, Headers(outer))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(elsewhere, "pipe.h"), 0o644))
-	assert.ErrorContains(t, Tree(outer), "pipe.h: a named pipe, not a regular file")
+	assert.ErrorContains(t, Headers(outer), "pipe.h: a named pipe, not a regular file")
 }
 
 func TestAll(t *testing.T) {

@@ -144,7 +144,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 		}
 	}
 	if q.Include != "" { // the C compiler would block on a pipe, or read a device forever
-		if err := bounded.Tree(q.Include); err != nil {
+		if err := bounded.Headers(q.Include); err != nil {
 			return err
 		}
 	}

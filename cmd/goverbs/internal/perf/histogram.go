@@ -75,7 +75,9 @@ func save(name string, write func(io.Writer) error) error {
 			return linkOfAnother(name)
 		}
 		if info, err = os.Stat(name); err == nil && info.Mode().IsRegular() {
-			name, err = target(name)
+			if name, err = target(name); err != nil {
+				return err
+			}
 		}
 	case info.Mode()&os.ModeNamedPipe != 0 && foreign(info):
 		return fmt.Errorf("write: %q: the pipe belongs to another user", name)

@@ -63,6 +63,27 @@ func TestSaveByLink(t *testing.T) {
 	assert.Equal(t, "untouched", string(text))
 }
 
+// TestSaveByLinks checks that save does not follow a link of another user behind one of this user, and replaces neither.
+func TestSaveByLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes links of others")
+	}
+	dir := t.TempDir()
+	file, others, own := filepath.Join(dir, "file"), filepath.Join(dir, "others"), filepath.Join(dir, "own")
+	require.NoError(t, os.WriteFile(file, []byte("untouched"), 0o600))
+	require.NoError(t, os.Symlink("file", others))
+	require.NoError(t, os.Lchown(others, 12345, -1))
+	require.NoError(t, os.Symlink("others", own))
+	assert.ErrorContains(t, save(own, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }),
+		"a link of another user")
+	to, err := os.Readlink(others)
+	require.NoError(t, err, "the link was replaced")
+	assert.Equal(t, "file", to)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "untouched", string(text))
+}
+
 // TestSaveToPipe checks that save does not write to a pipe of another user.
 func TestSaveToPipe(t *testing.T) {
 	if os.Geteuid() != 0 {
