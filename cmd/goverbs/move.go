@@ -94,7 +94,7 @@ func (c cpCommand) Run(o output) error {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
 			page.Log(o.problems, "waiting for a file on %s", at)
 		}, func(why error) {
-			page.Log(o.problems, "connection refused: %v; still waiting", why)
+			page.Log(o.problems, "request refused: %v; still waiting", why)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))

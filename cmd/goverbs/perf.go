@@ -23,7 +23,7 @@ type perfCommand struct {
 	GIDIndex   int    `short:"x" name:"gid-index" default:"-1" help:"GID index; -1: choose automatically."`
 	Connection string `short:"c" default:"RC" help:"Transport: RC, UC or UD."`
 	Size       string `short:"s" help:"Message size, such as 65536, 64k or 1M."`
-	All        bool   `short:"a" help:"Run all message sizes from 2 bytes to 8 MiB."`
+	All        bool   `short:"a" help:"Run all powers of two from 2 bytes to 8 MiB."`
 	Iterations int    `short:"n" name:"iters" default:"-1" help:"Messages per queue pair; -1: 5000, or 1000 with --lat."`
 	Duration   int    `short:"D" help:"Run for this many seconds instead of a message count."`
 	QPs        int    `short:"q" name:"qp" default:"1" help:"Number of queue pairs."`

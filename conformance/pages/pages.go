@@ -66,7 +66,7 @@ func kindOf(b block) (k kind, from string, err error) {
 	case b.mark == "body":
 		return body, "", nil
 	}
-	return 0, "", fmt.Errorf("line %d: not a complete program, and no comment above it how to compile it:"+
+	return 0, "", fmt.Errorf("line %d: not a complete program, and no comment above it says how to compile it:"+
 		" <!-- from FILE --> or <!-- body -->", b.line)
 }
 

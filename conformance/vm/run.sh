@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests in guests, for make vm, bench, measure and suites. Usage: run.sh WHAT KERNEL is 6.1, 6.12, a
-# comma-separated list, or all. VMFLAGS are flags for vmtest. GO is the go command.
+# Runs tests in guests, for make vm, bench, measure and suites. Usage: run.sh WHAT
+# KERNEL is 6.1, 6.12, a comma-separated list, or all. VMFLAGS are flags for vmtest. GO is the go command.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 what=${1:-all}

@@ -296,7 +296,7 @@ func (t *gridTable) tables() {
 	if len(t.distinct) > math.MaxUint8+1 {
 		cell = "uint16"
 	}
-	comment(t.f, t.base+"Cells is indexed by"+strings.Join(what, ", then ")+".")
+	comment(t.f, t.base+"Cells is indexed by "+strings.Join(what, ", then ")+".")
 	rows, _ := t.nested(0, t.cells)
 	t.f.Var().Id(t.base + "Cells").Op("=").Add(size).Id(cell).Values(rows...)
 }

@@ -68,7 +68,7 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 	case rules.ReturnsNull:
 		s += "After NULL the error is errno."
 	case rules.ReturnsNullOK:
-		s += "NULL is a valid result; The C function cannot fail."
+		s += "NULL is a valid result; the C function cannot fail."
 	default:
 		s += "The C function cannot fail."
 	}

@@ -427,7 +427,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 }
 
-// accessFlagCells is indexed byuse, then access flag.
+// accessFlagCells is indexed by use, then access flag.
 var accessFlagCells = [15][11]uint8{
 	// AccessRegMR
 	{0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9},

@@ -86,7 +86,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 	},
 }
 
-// accessOfQPCells is indexed byqueue pair type.
+// accessOfQPCells is indexed by queue pair type.
 var accessOfQPCells = [7]uint8{0, 1, 2, 3, 4, 5, 6}
 
 // accessOfQPQPT returns the index of v in the table, or -1.

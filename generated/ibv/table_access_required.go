@@ -68,7 +68,7 @@ var accessRequiredAnswers = [...]AccessRequiredRule{
 	}},
 }
 
-// accessRequiredCells is indexed byuse.
+// accessRequiredCells is indexed by use.
 var accessRequiredCells = [15]uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 4, 4, 6}
 
 // accessRequiredUse returns the index of v in the table, or -1.

@@ -385,7 +385,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	},
 }
 
-// asyncEventMeaningCells is indexed byasynchronous event.
+// asyncEventMeaningCells is indexed by asynchronous event.
 var asyncEventMeaningCells = [21]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
 
 // asyncEventMeaningEvent returns the index of v in the table, or -1.

@@ -421,7 +421,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 	}},
 }
 
-// modifyQPCells is indexed byqueue pair type, then current queue pair state, then next queue pair state.
+// modifyQPCells is indexed by queue pair type, then current queue pair state, then next queue pair state.
 var modifyQPCells = [7][7][7]uint8{
 	// QPT_RC
 	{

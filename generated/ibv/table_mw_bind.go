@@ -152,7 +152,7 @@ var bindMWValidityAnswers = [...]Validity{
 	},
 }
 
-// bindMWValidityCells is indexed bymemory window type, then path, then queue pair type.
+// bindMWValidityCells is indexed by memory window type, then path, then queue pair type.
 var bindMWValidityCells = [2][3][7]uint8{
 	// MW_TYPE_1
 	{

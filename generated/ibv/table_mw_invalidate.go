@@ -138,7 +138,7 @@ var invalidateMWValidityAnswers = [...]Validity{
 	},
 }
 
-// invalidateMWValidityCells is indexed bymemory window type, then way.
+// invalidateMWValidityCells is indexed by memory window type, then way.
 var invalidateMWValidityCells = [2][7]uint8{
 	// MW_TYPE_1
 	{0, 1, 1, 2, 3, 4, 5},

@@ -177,7 +177,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 }
 
-// postSendValidityCells is indexed byqueue pair type, then opcode.
+// postSendValidityCells is indexed by queue pair type, then opcode.
 var postSendValidityCells = [7][14]uint8{
 	// QPT_RC
 	{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4},

@@ -333,7 +333,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 	},
 }
 
-// postSendMeasuredCells is indexed bymeasurement, then queue pair type, then opcode.
+// postSendMeasuredCells is indexed by measurement, then queue pair type, then opcode.
 var postSendMeasuredCells = [3][7][14]uint8{
 	// MeasuredRXE_6_1
 	{

@@ -163,7 +163,7 @@ var postInStateAnswers = [...]PostRule{
 	},
 }
 
-// postInStateCells is indexed byqueue pair state, then queue.
+// postInStateCells is indexed by queue pair state, then queue.
 var postInStateCells = [7][2]uint8{
 	// QPS_RESET
 	{0, 1},

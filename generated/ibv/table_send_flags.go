@@ -194,7 +194,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 }
 
-// sendFlagValidityCells is indexed byqueue pair type, then opcode, then send flag.
+// sendFlagValidityCells is indexed by queue pair type, then opcode, then send flag.
 var sendFlagValidityCells = [7][14][5]uint8{
 	// QPT_RC
 	{

@@ -284,7 +284,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 	},
 }
 
-// sendFlagMeasuredCells is indexed bymeasurement, then queue pair type, then opcode, then send flag.
+// sendFlagMeasuredCells is indexed by measurement, then queue pair type, then opcode, then send flag.
 var sendFlagMeasuredCells = [3][7][14][5]uint8{
 	// MeasuredRXE_6_1
 	{

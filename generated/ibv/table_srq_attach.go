@@ -104,7 +104,7 @@ var srqAttachValidityAnswers = [...]Validity{
 	},
 }
 
-// srqAttachValidityCells is indexed byshared receive queue type, then queue pair type.
+// srqAttachValidityCells is indexed by shared receive queue type, then queue pair type.
 var srqAttachValidityCells = [3][7]uint8{
 	// SRQT_BASIC
 	{0, 1, 0, 2, 3, 4, 5},

@@ -164,7 +164,7 @@ var srqOpValidityAnswers = [...]Validity{
 	},
 }
 
-// srqOpValidityCells is indexed byshared receive queue type, then operation.
+// srqOpValidityCells is indexed by shared receive queue type, then operation.
 var srqOpValidityCells = [3][9]uint8{
 	// SRQT_BASIC
 	{0, 1, 2, 3, 4, 5, 6, 7, 8},

@@ -352,7 +352,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 	},
 }
 
-// wcFieldValidityCells is indexed byfield, then kind of completion.
+// wcFieldValidityCells is indexed by field, then kind of completion.
 var wcFieldValidityCells = [19][8]uint8{
 	// WCFieldWRID
 	{0, 0, 0, 0, 0, 0, 0, 0},

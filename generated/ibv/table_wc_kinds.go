@@ -171,7 +171,7 @@ var wcKindOfAnswers = [...]WCKindRule{
 	},
 }
 
-// wcKindOfCells is indexed bycompletion opcode, then queue pair type.
+// wcKindOfCells is indexed by completion opcode, then queue pair type.
 var wcKindOfCells = [20][7]uint8{
 	// WC_SEND
 	{0, 0, 0, 0, 0, 1, 2},

@@ -91,7 +91,7 @@ var recvCompletionAnswers = [...]RecvCompletionRule{
 	}},
 }
 
-// recvCompletionCells is indexed byopcode.
+// recvCompletionCells is indexed by opcode.
 var recvCompletionCells = [14]uint8{0, 1, 2, 3, 0, 0, 0, 4, 4, 5, 6, 7, 0, 0}
 
 // recvCompletionOp returns the index of v in the table, or -1.

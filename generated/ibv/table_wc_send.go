@@ -144,7 +144,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 	},
 }
 
-// sendCompletionCells is indexed byopcode.
+// sendCompletionCells is indexed by opcode.
 var sendCompletionCells = [14]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
 
 // sendCompletionOp returns the index of v in the table, or -1.

@@ -57,7 +57,7 @@ var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 	},
 }
 
-// srqOpsCompletionCells is indexed bytag list operation.
+// srqOpsCompletionCells is indexed by tag list operation.
 var srqOpsCompletionCells = [3]uint8{0, 1, 2}
 
 // srqOpsCompletionOp returns the index of v in the table, or -1.

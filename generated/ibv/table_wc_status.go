@@ -324,7 +324,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	},
 }
 
-// wcStatusMeaningCells is indexed bycompletion status.
+// wcStatusMeaningCells is indexed by completion status.
 var wcStatusMeaningCells = [24]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}
 
 // wcStatusMeaningStatus returns the index of v in the table, or -1.

@@ -175,7 +175,7 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	}},
 }
 
-// stateAfterCompletionCells is indexed bycompletion status, then queue, then queue pair type.
+// stateAfterCompletionCells is indexed by completion status, then queue, then queue pair type.
 var stateAfterCompletionCells = [24][2][7]uint8{
 	// WC_SUCCESS
 	{

@@ -147,7 +147,7 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 	},
 }
 
-// tmCompletionCells is indexed bymessage.
+// tmCompletionCells is indexed by message.
 var tmCompletionCells = [6]uint8{0, 1, 2, 3, 4, 5}
 
 // tmCompletionMessage returns the index of v in the table, or -1.

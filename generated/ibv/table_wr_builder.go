@@ -153,7 +153,7 @@ var wrBuilderAnswers = [...]WRBuilderRule{
 	},
 }
 
-// wrBuilderCells is indexed byopcode.
+// wrBuilderCells is indexed by opcode.
 var wrBuilderCells = [14]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
 
 // wrBuilderOp returns the index of v in the table, or -1.

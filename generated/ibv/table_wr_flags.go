@@ -174,7 +174,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 }
 
-// wrFlagValidityCells is indexed byqueue pair type, then opcode, then send flag.
+// wrFlagValidityCells is indexed by queue pair type, then opcode, then send flag.
 var wrFlagValidityCells = [7][14][5]uint8{
 	// QPT_RC
 	{

@@ -260,7 +260,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 	},
 }
 
-// wrFlagMeasuredCells is indexed bymeasurement, then queue pair type, then opcode, then send flag.
+// wrFlagMeasuredCells is indexed by measurement, then queue pair type, then opcode, then send flag.
 var wrFlagMeasuredCells = [3][7][14][5]uint8{
 	// MeasuredRXE_6_1
 	{

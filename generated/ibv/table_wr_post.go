@@ -295,7 +295,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 }
 
-// wrPostCells is indexed byqueue pair type, then opcode.
+// wrPostCells is indexed by queue pair type, then opcode.
 var wrPostCells = [7][14]uint8{
 	// QPT_RC
 	{0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7},

@@ -310,7 +310,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 	},
 }
 
-// wrPostMeasuredCells is indexed bymeasurement, then queue pair type, then opcode.
+// wrPostMeasuredCells is indexed by measurement, then queue pair type, then opcode.
 var wrPostMeasuredCells = [3][7][14]uint8{
 	// MeasuredRXE_6_1
 	{

@@ -105,7 +105,7 @@ func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 	return asString(fnWROpcodeStr.From(from.Backend).NullOK(runtime.Word(uint32(opcode))))
 }
 
-// QPToQPEx calls ibv_qp_to_qp_ex. NULL is a valid result; The C function cannot fail.
+// QPToQPEx calls ibv_qp_to_qp_ex. NULL is a valid result; the C function cannot fail.
 //
 // C: struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) (verbs.h)
 //

@@ -3,17 +3,19 @@
 
 // Package librdmacm calls librdmacm.so.1. It has one Go function for each C function, exported or inline, with the types of package rdmacm.
 //
-// A function has the name and parameters of the C function, without the prefix. int is int, other integers keep C's size, a
-// pointer to a structure is a pointer, and a pointer to a pointer is a pointer to an ibv.Ptr. const char * is a string; "" is NULL.
-// void * is uintptr, since it may point to memory that Go does not manage, to device memory, or nowhere. Convert the address of Go
-// memory in the argument list, uintptr(unsafe.Pointer(&b[0])): this keeps the memory alive and in place until the call returns.
+// A function has the name and parameters of the C function, without the prefix. int is int, other integers keep C's
+// size, a pointer to a structure is a pointer, and a pointer to a pointer is a pointer to an ibv.Ptr. const char * is a
+// string; "" is NULL. void * is uintptr, since it may point to memory that Go does not manage, to device memory, or
+// nowhere. Convert the address of Go memory in the argument list, uintptr(unsafe.Pointer(&b[0])): this keeps the memory
+// alive and in place until the call returns.
 //
-// An error is a *runtime.CallError with the errno of that C call, a *runtime.NotSupportedError if the library, symbol, slot or
-// operation is missing, or a *runtime.NilError for a nil pointer that Go would have to follow. Other pointers are passed to C
-// unchecked; an invalid one crashes the program as in C. A C result that only reports failure is returned as the error alone.
+// An error is a *runtime.CallError with the errno of that C call, a *runtime.NotSupportedError if the library, symbol,
+// slot or operation is missing, or a *runtime.NilError for a nil pointer that Go would have to follow. Other pointers
+// are passed to C unchecked; an invalid one crashes the program as in C. A C result that only reports failure is
+// returned as the error alone.
 //
-// A function is safe for concurrent use if the C function is thread-safe. It may block its thread; the scheduler accounts for this.
-// Objects belong to the library until the function that destroys them is called.
+// A function is safe for concurrent use if the C function is thread-safe. It may block its thread; the scheduler
+// accounts for this. Objects belong to the library until the function that destroys them is called.
 //
 // A call goes to the backend of the object: the native library or a software device (runtime.Space).
 // Functions without an object call the native library; [From] calls them for a backend.

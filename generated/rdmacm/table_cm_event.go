@@ -456,7 +456,7 @@ var eventMeaningAnswers = [...]EventRule{
 	},
 }
 
-// eventMeaningCells is indexed byevent.
+// eventMeaningCells is indexed by event.
 var eventMeaningCells = [20]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
 
 // eventMeaningEvent returns the index of v in the table, or -1.

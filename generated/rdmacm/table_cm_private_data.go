@@ -236,7 +236,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 	}},
 }
 
-// eventPrivateDataCells is indexed byevent, then service, then side.
+// eventPrivateDataCells is indexed by event, then service, then side.
 var eventPrivateDataCells = [20][5][2]uint8{
 	// CM_EVENT_ADDR_RESOLVED
 	{

@@ -152,7 +152,7 @@ var privateDataLimitAnswers = [...]PrivateDataLimitRule{
 	},
 }
 
-// privateDataLimitCells is indexed bycall, then service.
+// privateDataLimitCells is indexed by call, then service.
 var privateDataLimitCells = [3][5]uint8{
 	// CallConnect
 	{0, 1, 2, 3, 4},

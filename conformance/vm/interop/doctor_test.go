@@ -215,7 +215,7 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"the own address is gone", "pair.tcp", "check the route",
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
-		pairFault{"the own namespace is not the device's", "namespace.netdev", "work in the namespace of " + nearFace,
+		pairFault{"the own namespace is not the device's", "namespace.netdev", "run in the namespace of " + nearFace,
 			func() { h.inside = true }, func() { h.inside = false }, nothing, nil, nil},
 	)
 }
@@ -236,7 +236,7 @@ func TestDoctor(t *testing.T) {
 // tryFaults injects faults, applies the remedies, and writes a table of the findings of goverbs doctor.
 func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 	doctor func(t *testing.T, args ...string) []finding) {
-	rows := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}
+	rows := [][]string{{"fault", "cause", "reported", "nothing else", "fixed"}}
 	for _, f := range faults {
 		if f.args == nil {
 			f.args = usual

@@ -71,7 +71,7 @@ func TestGuestDefects(t *testing.T) {
 	all := Examine(h).Findings
 	require.Len(t, all, 1)
 	assert.Equal(t, "libraries.defects", all[0].Cause)
-	assert.Regexp(t, `: 44\.0, librdmacm: .*lost-devices.*; rxe: .*next-poll`, all[0].What)
+	assert.Regexp(t, `: 44\.0, librdmacm: .*lost-devices.*node-guid.*; rxe: .*next-poll.*double-unlock`, all[0].What)
 }
 
 // TestGuest injects faults into a guest with Soft-RoCE. Each must yield exactly one finding, and applying its fix or an
