@@ -261,10 +261,9 @@ func (c *sendChecks) qpnReason(number uint32) string {
 
 // total is the bytes of a message.
 func total(w *ibv.SendWR) (bytes uint64) {
-	s := unsafe.Pointer(w.SGList.Deref())
-	for n := w.NumSGE; n > 0; n-- {
-		bytes += uint64((*ibv.SGE)(s).Length)
-		s = unsafe.Add(s, sizeofSGE)
+	first := unsafe.Pointer(w.SGList.Deref())
+	for i := range int(w.NumSGE) {
+		bytes += uint64((*ibv.SGE)(unsafe.Add(first, i*sizeofSGE)).Length)
 	}
 	return bytes
 }

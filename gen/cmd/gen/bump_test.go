@@ -139,29 +139,29 @@ func TestStatus(t *testing.T) {
 		{[]string{"diff", "librpma-1.2.0", "librpma-1.3.0"}, 0, "none (exit status 0)"},
 		{[]string{"diff", "1.3.0", "65.0"}, 1, "releases of different projects"},
 		{[]string{"bump", "1.2.0", "--dry-run"}, 2, "give --project librpma"},
-		{[]string{"bump", "1.2.0", "--dry-run", "--project", "libnone"}, 2, "there are rdma-core, librpma"},
+		{[]string{"bump", "1.2.0", "--dry-run", "--project", "libnone"}, 2, "use one of rdma-core, librpma"},
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
 		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
 		{[]string{"bump"}, 2, "FROM is missing; give one of"},
 		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // make bump without FROM
 		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
 		{[]string{"bump", "--help"}, 0, "4 breaking changes"},
-		{[]string{"bump", "nothing", "--dry-run"}, 1, "no directory and no VERSION@SUITE"},
+		{[]string{"bump", "nothing", "--dry-run"}, 1, "is neither a directory nor VERSION@SUITE"},
 		{[]string{"bump", "@"}, 2, "FROM=@: want VERSION@SUITE"},
 		{[]string{"bump", "@sid"}, 2, "no version"},
 		{[]string{"bump", "65.0-1@"}, 2, `"" is not the name of a suite`},
 		{[]string{"bump", "65.0-1@-o"}, 2, `"-o" is not the name of a suite`},
 		{[]string{"bump", "65.0~rc1-1@sid"}, 2, `"65.0~rc1" is not the number of a release`},
-		{[]string{"bump", "66.0-1@sid", "--release", "66.0"}, 2, "about a directory or a source tree"},
-		{[]string{"bump", "56.1", "--version", "56.1-1", "--suite", "sid"}, 2, "about a directory or a source tree"},
+		{[]string{"bump", "66.0-1@sid", "--release", "66.0"}, 2, "need a directory as FROM"},
+		{[]string{"bump", "56.1", "--version", "56.1-1", "--suite", "sid"}, 2, "need a directory as FROM"},
 		{[]string{"bump", ".", "--release", "../evil"}, 2, `--release: "../evil" is not the number of a release`},
 		{[]string{"bump", ".", "--release", "a b"}, 2, `--release: "a b"`},
 		{[]string{"bump", ".", "--release", "*"}, 2, `--release: "*"`},
 		{[]string{"bump", ".", "--release", "v66.0"}, 2, `--release: "v66.0"`},
 		{[]string{"bump", ".", "--release", "66.0", "--version", "67.0-1", "--suite", "sid"}, 2,
 			"--version 67.0-1 is of release 67.0, not of --release 66.0"},
-		{[]string{"bump", ".", "--version", "66.0-1"}, 2, "--version and --suite go together"},
-		{[]string{"bump", ".", "--suite", "sid"}, 2, "--version and --suite go together"},
+		{[]string{"bump", ".", "--version", "66.0-1"}, 2, "--version and --suite must be given together"},
+		{[]string{"bump", ".", "--suite", "sid"}, 2, "--version and --suite must be given together"},
 		{[]string{"bump", ".", "--version", "66.0-1", "--suite", "Sid"}, 2, `"Sid" is not the name of a suite`},
 		{[]string{"pin", "--release", "../evil", "--version", "1", "--suite", "sid"}, 2,
 			`"../evil" is not the number of a release`},
@@ -195,7 +195,7 @@ func TestBump(t *testing.T) {
 
 	assert.Contains(t, out, "no archive packages are known for 99.0")
 	assert.NotContains(t, complaints, "agree with headers.lock")
-	assert.Contains(t, complaints, "headers.lock has none to compare them with")
+	assert.Contains(t, complaints, "headers.lock has no sums of them")
 	assert.Equal(t, before, contents(t, root))
 
 	named = append(named, "--version", "99.0-1", "--suite", "sid")

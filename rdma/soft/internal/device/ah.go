@@ -181,7 +181,7 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	return 0
 }
 
-// join lets what other fabrics send to a multicast group come to the device.
+// join subscribes the device to messages that other fabrics send to a multicast group.
 func (d *device) join(group [16]byte) runtime.Errno {
 	if !d.wired || d.gone {
 		return 0
@@ -252,7 +252,7 @@ func (h *ah) address(qpn uint32) *message.Address {
 	return &h.to
 }
 
-// reach lets a GID lead to a device, or to none.
+// reach maps a GID to a device, or to none.
 func (f *Fabric) reach(gid [16]byte, d *device) {
 	f.moves++
 	if d == nil {

@@ -42,7 +42,7 @@ func (q *qp) reply(a *message.Answer) *message.Answer {
 	return q.sendAnswer(readRange{})
 }
 
-// answerData answers with what a request asks for: of a read, the memory that reads has found.
+// answerData returns the answer with the requested data: for a read, the memory that reads found.
 func (q *qp) answerData(m *message.Request) *message.Answer {
 	a, r := q.answer(m, message.ReadData, message.Ack, m.PSN), readRange{}
 	if m.Opcode == ibv.WR_RDMA_READ && m.Length > 0 {
@@ -76,7 +76,7 @@ func (q *qp) sendAnswer(r readRange) *message.Answer {
 	return nil
 }
 
-// sendReading sends the answer that back has, or its next part. The rest is sent when the clock has gone on.
+// sendReading sends the answer in back, or its next part. The rest is sent when the clock has advanced.
 func (q *qp) sendReading(r readRange) {
 	a, f := &q.back, q.on
 	n := mostPackets * uint64(a.MTU)
@@ -94,8 +94,8 @@ func (q *qp) sendReading(r readRange) {
 
 func (q *qp) answerSoon() { q.on.clock.After(0, q.answerWaiting) }
 
-// answerWaiting sends the first answer that waits, or a part of it. Where memory is gone by now, the sender of the
-// request asks again, and hears of that. The caller holds Fabric.mu.
+// answerWaiting sends the first answer that waits, or a part of it. If the memory is gone by then, the sender repeats
+// the request and gets an error. The caller holds Fabric.mu.
 func (q *qp) answerWaiting() {
 	if q.arriving == nil || q.answers.len() == 0 {
 		return

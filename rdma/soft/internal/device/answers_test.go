@@ -22,8 +22,8 @@ type answered struct {
 
 func (w *answered) Answer(a *message.Answer) { w.answers = append(w.answers, a.Clone()) }
 
-// TestLongAnswers: the answer to a read of a peer that asks for much at once goes in parts, and what is answered behind
-// it waits. It brings all of the memory, in order.
+// TestLongAnswers: the answer to a large read is sent in parts, and later answers wait. It carries all of the memory,
+// in order.
 func TestLongAnswers(t *testing.T) {
 	t.Setenv(wireVariable, "packets")
 	r := newRig(t, Options{Virtual: true})

@@ -16,7 +16,7 @@ type builder struct {
 	ops   ibv.QPCreateSendOpsFlags
 	n     uint32 // requests
 	errno runtime.Errno
-	spare request // takes what is set after an error
+	spare request // takes the fields set after an error
 }
 
 // sendOps are the operations by the flags of ibv_create_qp_ex.
@@ -40,7 +40,7 @@ func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	return 0
 }
 
-// extend gives the queue pair the functions that it was asked for. It needs no lock: the queue pair is new.
+// extend installs the requested extended functions in the queue pair. It needs no lock: the queue pair is new.
 func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
 	q.build.ops = ops
 	all.slots.builder(&q.record.QPEx, ops)
@@ -109,7 +109,7 @@ func (q *qp) addressed() bool {
 	return true
 }
 
-// fail keeps the first error of what is built. The caller holds qp.post.
+// fail records the first error of the request list under construction. The caller holds qp.post.
 func (b *builder) fail(errno runtime.Errno) {
 	if b.errno == 0 {
 		b.errno = errno
@@ -127,7 +127,7 @@ func (q *qp) built() *request {
 // position is the place of the last request.
 func (q *qp) position() uint32 { return q.posted + q.build.n - 1 }
 
-// begin starts a request with what every one has. The caller holds qp.post.
+// begin starts a request and sets the fields common to all opcodes. The caller holds qp.post.
 func (q *qp) begin(op ibv.WROpcode) *request {
 	b := &q.build
 	r, errno := q.claim(q.posted + b.n)
@@ -145,7 +145,7 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 	return r
 }
 
-// slotOf makes a function of a queue pair a slot. A queue pair that is gone takes nothing.
+// slotOf makes a function of a queue pair a slot. Calls on a destroyed queue pair do nothing.
 func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
 	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {

@@ -60,7 +60,7 @@ func (q *qp) acknowledged(a *message.Answer) {
 			q.count(counters.LateAnswers)
 		}
 	default:
-		news = s.Acknowledge(a.PSN) // what comes before
+		news = s.Acknowledge(a.PSN) // earlier messages
 		if s.Oldest() == a.PSN && s.Waits() {
 			q.refused(a)
 			backs = s.Backs() // which it has counted
@@ -115,7 +115,7 @@ func (q *qp) refused(a *message.Answer) {
 	q.count(told)
 }
 
-// answerIsLate lets the messages be sent again that were not answered in time, unless that was done often enough.
+// answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
 func (q *qp) answerIsLate() {
 	t := &q.retry
 	t.due = 0
@@ -128,7 +128,7 @@ func (q *qp) answerIsLate() {
 	q.goBack(true)
 }
 
-// goBack lets all messages be sent again that were not acknowledged.
+// goBack makes all unacknowledged messages be sent again.
 func (q *qp) goBack(lost bool) {
 	if q.sent = false; q.sender != nil {
 		q.sender.Back(lost)
@@ -162,8 +162,8 @@ func (q *qp) readLength(position uint32) uint64 {
 	return total(q.entries(position)[:r.sges])
 }
 
-// takeData copies what an answer brings to the memory of a message behind its first bytes, and reports whether that is
-// what the message asked for. It panics where memory is gone.
+// takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
+// answer fits the request. It panics if memory is gone.
 func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	opcode, length := q.out.Opcode, q.out.Length
 	if q.sender != nil { // out may be another message
@@ -189,8 +189,8 @@ func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	return status, fits
 }
 
-// keepData is takeData outside Send. It copies again where memory of this side turns out to be gone. An answer whose
-// own memory is gone cannot be read.
+// keepData is takeData outside Send. It copies again if memory of this side turns out to be gone. An answer whose own
+// memory is gone cannot be read.
 func (q *qp) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	f := q.on
 	copies := func() ibv.WCStatus {
@@ -228,7 +228,7 @@ func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 	return status, nil
 }
 
-// placeData copies data behind the first bytes of a message's memory. It panics where memory is gone.
+// placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
 func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
 	if b.step == readStep {
 		return q.placeAt(q.srq.recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
@@ -322,7 +322,7 @@ func (q *qp) endMessage(b pending, status ibv.WCStatus) {
 	}
 }
 
-// endRendezvous gives back the tags whose data was not read.
+// endRendezvous releases the tags whose data was not read.
 func (q *qp) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {
@@ -396,7 +396,7 @@ func (q *qp) setTimer() {
 	}
 }
 
-// pause lets nothing be sent for a time.
+// pause stops sending for a time.
 func (q *qp) pause(d time.Duration) {
 	q.stopTimer()
 	q.retry.paused = true

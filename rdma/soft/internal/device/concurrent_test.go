@@ -20,7 +20,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// worker is what one goroutine posts and polls with: records that it uses again.
+// worker holds the records that one goroutine reuses to post and poll.
 type worker struct {
 	wr   *ibv.SendWR
 	recv *ibv.RecvWR
@@ -68,9 +68,9 @@ func (w *worker) poll(cq *ibv.CQ) ibv.WC {
 	}
 }
 
-// TestConcurrently: goroutines of their own send, receive and poll on connections that share completion queues and
-// receives, both ways at once. Nothing is lost, comes twice or overtakes on its connection; what was sent is what was
-// received, and the race detector agrees.
+// TestConcurrently: separate goroutines send, receive and poll on connections that share completion queues and
+// receives, both ways at once. Messages are not lost, duplicated or reordered within a connection; the received data
+// equals the sent data, without data races.
 func TestConcurrently(t *testing.T) {
 	const connections, messages, depth, size = 3, 2000, 32, 64
 	r := newRig(t, Options{})
@@ -143,7 +143,7 @@ func TestConcurrently(t *testing.T) {
 	assert.False(t, more, "%+v", wc)
 }
 
-// TestAtomicsAtOnce: every addition counts, whoever posts it.
+// TestAtomicsAtOnce: every addition counts, regardless of the poster.
 func TestAtomicsAtOnce(t *testing.T) {
 	const connections, additions = 4, 1000
 	r := newRig(t, Options{})

@@ -26,7 +26,7 @@ type context struct {
 	kept   atomic.Bool // the connection manager keeps it for programs that may have its address; none holds it
 }
 
-// opened is what a context has in common with those that were imported by its descriptor: the objects of one can be
+// opened is the state that a context shares with the contexts imported through its descriptor: objects of one can be
 // imported into the others.
 type opened struct{ name string } // of the file
 
@@ -64,7 +64,7 @@ func (d *device) open() (*context, runtime.Errno) {
 	return c, errno
 }
 
-// openBy makes a context that has a descriptor of its own, and closes it at its end.
+// openBy creates a context that owns its descriptor and closes it when the context ends.
 func (d *device) openBy(file *fd.Commands, shared *opened) (*context, runtime.Errno) {
 	record, errno := allocate[ibv.VerbsContext](d)
 	if errno != 0 {
@@ -87,8 +87,8 @@ func (d *device) openBy(file *fd.Commands, shared *opened) (*context, runtime.Er
 	return c, 0
 }
 
-// closeDevice is ibv_close_device. As in libibverbs, it closes a device that has objects, too. They stay, can still be
-// destroyed, and are counted as what a program holds; the context's memory goes with the last one.
+// closeDevice is ibv_close_device. As in libibverbs, it also closes a device that still has objects. They stay, can
+// still be destroyed, and count as held by the program; the context's memory goes with the last one.
 func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
 	c := locked[context](of)
 	if c == nil {
@@ -115,7 +115,7 @@ func (c *context) close() runtime.Errno {
 	return 0
 }
 
-// Keep reports whether nobody holds the context but the connection manager.
+// Keep sets whether only the connection manager holds the context.
 func (c *context) Keep(kept bool) { c.kept.Store(kept) }
 
 // abandon closes a context that has objects. The caller holds Fabric.mu.
@@ -215,7 +215,7 @@ func (d *device) handle() uint32 {
 	return d.handles
 }
 
-// release frees the record of a device that was taken away, when nobody has it any more.
+// release frees the record of a removed device once it has no users.
 func (d *device) release() {
 	if !d.gone || d.lists > 0 || len(d.contexts) > 0 {
 		return

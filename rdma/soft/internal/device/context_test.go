@@ -13,8 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestCloseWithObjects: a device closes with what was made of it, as libibverbs closes it. The objects stay, are told
-// as held, can be destroyed, and the last one takes the context with it.
+// TestCloseWithObjects: a device closes with its objects, as in libibverbs. The objects stay, are reported as held and
+// can be destroyed; destroying the last one frees the context.
 func TestCloseWithObjects(t *testing.T) {
 	r := newRig(t, Options{Trace: true})
 	before := r.fabric.Resources()
@@ -39,7 +39,7 @@ func TestCloseWithObjects(t *testing.T) {
 	for _, text := range r.fabric.Held() {
 		assert.Contains(t, text, " made at ", "of the closed context, too")
 	}
-	// What happens to the device is told to nobody there.
+	// No event of the device is delivered there.
 	require.True(t, r.fabric.SetLink("soft0", false))
 	require.True(t, r.fabric.SetLink("soft0", true))
 	wc := new(ibv.WC)

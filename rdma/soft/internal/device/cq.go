@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cqRecord is a completion queue as C knows it, with its place in the host's table.
+// cqRecord is the C record of a completion queue, with its place in the host's table.
 type cqRecord struct {
 	ibv.CQEx
 	index uint32
@@ -48,7 +48,7 @@ type cq struct {
 	broken     atomic.Bool // overrun
 	spare      completion
 
-	mu   sync.Mutex // polls hold it; guards what follows
+	mu   sync.Mutex // polls hold it; guards the fields below
 	head atomic.Uint32
 	// between ibv_start_poll and ibv_end_poll, shown
 	current    *completion
@@ -163,7 +163,7 @@ func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
-	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
+	for i := c.head.Load(); i != c.tail; i++ { // they will not be polled, and shared receive queues live on
 		c.entries[i&c.mask].Retire(1)
 	}
 	if c.parent != nil {
@@ -227,7 +227,7 @@ func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(got), 0
 }
 
-// poll takes completions as far as there is memory for them, or gives −1 where there is none.
+// poll takes as many completions as there is memory for, or returns −1 if there is none.
 func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
 		return 0
@@ -259,8 +259,8 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	return
 }
 
-// free gives back the places of completions that were polled, and the slots of their requests: those of one queue at
-// once. The caller holds cq.mu.
+// free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
+// cq.mu.
 func (c *cq) free(from, to uint32) {
 	for n := uint32(1); from != to; n++ {
 		e := &c.entries[from&c.mask]
@@ -328,7 +328,7 @@ type completion struct {
 	tag  uint64
 }
 
-// stamp is when a completion was made, for extended completion queues that tell it.
+// stamp is the creation time of a completion, for extended completion queues that report it.
 type stamp struct {
 	since int64 // nanoseconds since the fabric was made
 	wall  int64 // nanoseconds of wall clock

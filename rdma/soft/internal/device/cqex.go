@@ -110,7 +110,7 @@ func reader(f func(e *completion) uint64) runtime.SlotFunc {
 	}
 }
 
-// stampReader is reader of when a completion was made; 0 where the queue does not tell it.
+// stampReader is a reader of the creation time of a completion; 0 if the queue does not report it.
 func stampReader(f func(s *stamp) int64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil && c.stamps {
@@ -188,7 +188,7 @@ func (c *cq) moderate() {
 	}
 }
 
-// notify gives the event that the queue is armed for. The caller holds Fabric.mu.
+// notify queues the event that the queue is armed for. The caller holds Fabric.mu.
 func (c *cq) notify() {
 	c.moderation.held = 0
 	c.armed = armedNot

@@ -123,7 +123,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	return q, 0
 }
 
-// parts finds what the queue pair is made of.
+// parts looks up the objects that the queue pair refers to.
 func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	of := q.context
 	switch q.kind {
@@ -179,7 +179,7 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	return 0
 }
 
-// used are the counts of what the queue pair uses.
+// used returns the reference counts of the objects that the queue pair uses.
 func (q *qp) used() (counts []*int) {
 	if q.sendCQ != nil {
 		counts = append(counts, &q.sendCQ.uses)

@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// grhSize is what comes before the data of every datagram: a header of IPv6, or one of IPv4 in its last 20 bytes.
+// grhSize is the size of the header before the data of every datagram: an IPv6 header, or an IPv4 header in its last 20
+// bytes.
 const grhSize = 40
 
 const (
@@ -72,8 +73,8 @@ func checksum(b []byte) uint16 {
 	return uint16(s)
 }
 
-// readGRH tells where a datagram came from and went to. A header of IPv4 may lack its checksum, unless what precedes it
-// could be the start of a header of IPv6.
+// readGRH returns the source and destination of a datagram. An IPv4 header may lack its checksum, unless the bytes
+// before it could start an IPv6 header.
 func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runtime.Errno) {
 	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && (h[0]>>4 != 6 || checksum(ip) == 0xffff) {
 		from := [16]byte{10: 0xff, 11: 0xff}

@@ -44,7 +44,7 @@ func TestDatagrams(t *testing.T) {
 		WCFlags: ibv.WC_GRH}, wc)
 	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
 
-	// The header tells the way back.
+	// The header contains the return address.
 	grh := (*ibv.GRH)(pointer(s.there.at(0)))
 	attr := new(ibv.AHAttr)
 	require.NoError(t, verbs.InitAHFromWC(s.context[1], 1, &wc, grh, attr))
@@ -58,7 +58,7 @@ func TestDatagrams(t *testing.T) {
 	assert.Equal(t, "datagram", string(s.here.bytes[140:148]))
 	require.NoError(t, verbs.DestroyAH(back))
 
-	// What may not come in is dropped; the receive stays.
+	// Messages without permission are dropped; the receive stays.
 	s.recv(s.p.b, 9, s.there.sge(0, 100))
 	send(3, s.p.b.QPNum, testQKey+1, 8)
 	send(4, s.p.b.QPNum+100, testQKey, 8)
@@ -223,8 +223,8 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, verbs.DetachMcast(to[1], g.gid, 0))
 }
 
-// TestMulticastUnheard: a queue pair that blocks its own multicast does not get what it sends, and others do; one that
-// does not block it gets it, too.
+// TestMulticastUnheard: a queue pair that blocks its own multicast does not get its messages, but others do; one that
+// does not block it gets them, too.
 func TestMulticastUnheard(t *testing.T) {
 	r := newRig(t, Options{})
 	b := r.buffer(0, 1024, everything)

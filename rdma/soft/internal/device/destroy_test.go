@@ -57,7 +57,7 @@ func (r *rig) toldQP() told {
 	return told{"qp", func() error { return verbs.DestroyQP(qp) }, r.event(ibv.EVENT_QP_REQ_ERR)}
 }
 
-// itself is a queue pair that is its own peer; toItself lets one send a request, and go.
+// itself is a queue pair that is its own peer; toItself makes one send a request, then destroys it.
 func (r *rig) itself(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	qp, err := verbs.CreateQP(r.pd[0],
 		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq),
@@ -80,7 +80,7 @@ func (r *rig) event(want ibv.EventType) (acknowledge func()) {
 }
 
 // TestDestroyedTwice: two goroutines destroy an object with an event that was not acknowledged. Both wait; then one
-// destroys it, and the other hears that it is gone.
+// destroys it, and the other gets an error because it is gone.
 func TestDestroyedTwice(t *testing.T) {
 	for _, make := range []func(*rig) told{(*rig).toldCQ, (*rig).toldSRQ, (*rig).toldQP} {
 		r := newRig(t, Options{})

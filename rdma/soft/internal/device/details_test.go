@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
-// TestMoveOfCommonBytes: where both ranges have bytes in common, the destination has what the source had.
+// TestMoveOfCommonBytes: if both ranges overlap, the destination gets the original bytes of the source.
 func TestMoveOfCommonBytes(t *testing.T) {
 	const room = 4 << 12
 	memory, want := make([]byte, room), make([]byte, room)
@@ -96,7 +96,7 @@ func TestNoReadsServed(t *testing.T) {
 	}
 }
 
-// TestBytesOfAnswers: the completions of what reads tell how much came.
+// TestBytesOfAnswers: the completions of operations that read report the number of bytes read.
 func TestBytesOfAnswers(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_READ, s.here.sge(0, 100), s.here.sge(200, 23)), 0)))

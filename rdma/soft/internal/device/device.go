@@ -29,7 +29,7 @@ type device struct {
 	mtu    ibv.MTU
 	down   bool // its link
 	gone   bool // it was taken away
-	// persistent says that memory may be registered as persistent.
+	// persistent allows memory to be registered as persistent.
 	persistent bool
 	links      []*roce.Link            // to other fabrics: one for each address, if it speaks to them
 	wired      bool                    // it does
@@ -47,7 +47,7 @@ type device struct {
 
 func (d *device) count(c counters.Counter) { d.counts[c]++ }
 
-// What a device can do.
+// Capabilities of a device.
 const (
 	maxSGE      = 32
 	maxInline   = 1024
@@ -64,7 +64,7 @@ const (
 	ackDelay    = 15        // code of the time within which an acknowledgement comes
 	clockKHz    = 1_000_000 // cycles are nanoseconds
 	maxSRQs     = 1 << 14
-	gidEntries  = 256 // as many as an index tells
+	gidEntries  = 256 // the range of an index
 )
 
 func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
@@ -236,7 +236,7 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	return 0
 }
 
-// everyODP is what connected queue pairs do with regions on demand.
+// everyODP are the operations of connected queue pairs on on-demand regions.
 const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ |
 	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_FLUSH | ibv.ODP_SUPPORT_ATOMIC_WRITE
 
@@ -263,7 +263,7 @@ func queryRTValues(c *context, record uint64) runtime.Errno {
 	return 0
 }
 
-// text is what comes before the first NUL.
+// text returns the bytes before the first NUL.
 func text(b []byte) string {
 	if i := slices.Index(b, 0); i >= 0 {
 		b = b[:i]

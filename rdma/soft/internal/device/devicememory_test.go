@@ -160,7 +160,7 @@ func TestNoOptionsOfAVendor(t *testing.T) {
 	assert.Zero(t, ece.Options, "none is taken")
 }
 
-// TestDeviceMemoryEnds: a device has so much memory, and what is freed can be had again.
+// TestDeviceMemoryEnds: device memory is limited, and freed memory can be allocated again.
 func TestDeviceMemoryEnds(t *testing.T) {
 	r := newRig(t, Options{})
 	for range 3 {

@@ -63,7 +63,7 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return nil
 }
 
-// finder gives the functions of libibverbs by which a program comes to devices, or nil. It needs no lock.
+// finder returns the libibverbs function of that name that finds devices, or nil. It needs no lock.
 func (f *Fabric) finder(name string) runtime.Func {
 	switch name {
 	case "ibv_get_device_list":
@@ -90,9 +90,9 @@ func (f *Fabric) device(name string) *device {
 	return f.devices[i]
 }
 
-// RemoveDevice takes a device away, and reports whether there was one of the name. Programs that have it open get an
-// event, and their queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any
-// more.
+// RemoveDevice removes a device, and reports whether one of that name existed. Programs that have it open get an event,
+// and their queue pairs break; calls on it fail with EIO, except those that destroy objects. Peers get no more messages
+// from it.
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.mu.Lock()
 	defer f.unlock()
@@ -146,7 +146,7 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 	return true
 }
 
-// AddAddress gives a device one more address, and so another GID.
+// AddAddress adds an address, and so a GID, to a device.
 func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	f.mu.Lock()
 	defer f.unlock()
@@ -186,7 +186,8 @@ func (d *device) connect(address netip.Addr) error {
 	}
 	f := d.fabric
 	f.reachOut()
-	// The numbers of its queue pairs say which process has them, at the first address. Others are its own.
+	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
+	// process alone.
 	l, err := f.outer.Attach(address, d.link, d, udp.Options{Share: len(d.links) == 0})
 	if err != nil {
 		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
@@ -220,8 +221,8 @@ func (d *device) disconnect() (links []*roce.Link) {
 	return links
 }
 
-// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or nobody else
-// has the fabric yet.
+// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or the fabric is
+// not shared yet.
 func (f *Fabric) reachOut() {
 	if f.outer != nil {
 		return
@@ -238,8 +239,8 @@ func (f *Fabric) reachOut() {
 	}
 }
 
-// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection
-// manager IDs that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
+// MoveAddress moves an address of one device to another, like the failover of a network bond. Connection manager IDs
+// that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.mu.Lock()
 	defer f.unlock()
@@ -282,15 +283,15 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 	return all
 }
 
-// tell tells all who have the device open of an event of its port.
+// tell queues an event of the port for every context of the device.
 func (d *device) tell(event ibv.EventType) {
 	for _, c := range d.contexts {
 		c.portEvent(event)
 	}
 }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
-// fabric is not to be used after it.
+// Close releases the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
+// fabric must not be used afterwards.
 func (f *Fabric) Close() error {
 	var links []*roce.Link
 	defer func() { // without the lock, which their readers take
@@ -320,7 +321,7 @@ func (f *Fabric) Close() error {
 	return nil
 }
 
-// HWCounters are what a device counted; soft.Fabric explains them.
+// HWCounters returns the counters of a device; see soft.Fabric.
 func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -331,8 +332,8 @@ func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	return d.counters()
 }
 
-// HWCounters are what the device of a context counted, or nil if there is none of the context. rdma asks it, which
-// knows the context of a device that another library has opened, and not its fabric.
+// HWCounters returns the counters of a context's device, or nil if the context has no device. Package rdma calls it:
+// for a device that another library has opened, it has the context but not the fabric.
 func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
 	of := locked[context](addressOf(c))
 	if of == nil {
@@ -345,7 +346,7 @@ func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
 	return of.device.counters()
 }
 
-// counters are what the device counted, by name.
+// counters returns the device's counters by name.
 func (d *device) counters() map[string]uint64 {
 	all := map[string]uint64{}
 	d.counts.Named(all)
@@ -358,7 +359,7 @@ func (d *device) counters() map[string]uint64 {
 	return all
 }
 
-// Counters tell what happened on a fabric; soft.Counters explains them.
+// Counters are the event counts of a fabric; see soft.Counters.
 type Counters struct {
 	Lost       uint64
 	Duplicates uint64

@@ -49,7 +49,8 @@ func (s *stage) crossing(rkey uint32, address uint64, text string) {
 	}
 }
 
-// TestRegionsOfAFile: peers write to what others have mapped; the descriptor may be closed, and the region keeps it.
+// TestRegionsOfAFile: peers write to memory that others have mapped; the descriptor may be closed, and the region keeps
+// the file.
 func TestRegionsOfAFile(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	file, bytes := memoryFile(t, 3*os.Getpagesize())
@@ -132,7 +133,7 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 	}
 }
 
-// TestFileThatShrinks: what its owner takes away ends in a status, and not the process.
+// TestFileThatShrinks: access to memory that the owner truncates ends in a status and does not kill the process.
 func TestFileThatShrinks(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	size := 4 * os.Getpagesize()

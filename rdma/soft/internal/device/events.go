@@ -48,7 +48,7 @@ func (e *events[T]) PushBefore(v T, later func(T) bool) {
 	e.wake()
 }
 
-// Drop takes events out that nobody will get.
+// Drop removes events that no program will read.
 func (e *events[T]) Drop(is func(T) bool) {
 	kept := e.queue[:0]
 	for _, v := range e.queue {
@@ -78,16 +78,16 @@ func (e *events[T]) Nudge() {
 		return
 	}
 	e.Raise()
-	if e.nudged { // nobody has read the file since; raising it again still wakes a goroutine that waits for a change
+	if e.nudged { // the file was not read since; raising it again still wakes a goroutine that waits for a change
 		e.Lower()
 	}
 	e.nudged = true
 }
 
 // wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
-// gives it up while it waits. A virtual clock goes on in the meantime; where the file does not block it does so if
-// looking for the event means to wait. A signal that the caller's thread handles in the meantime ends it with EINTR.
-// With a waiter, it returns nap.Asleep where it would wait, and is called again when the waiter was woken.
+// releases it while it waits. A virtual clock advances during the wait; if the file does not block, it advances if
+// lookingWaits is set. A signal that the caller's thread handles during the wait ends it with EINTR. With a waiter, it
+// returns nap.Asleep instead of waiting, and is called again when the waiter is woken.
 func (e *events[T]) wait(f *Fabric, lookingWaits bool, w *nap.Waiter) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
@@ -147,7 +147,7 @@ func (e *events[T]) leave(f *Fabric, w *nap.Waiter) {
 // reports counts the events of an object that a program got, and those that it acknowledged.
 type reports struct{ got, acked uint32 }
 
-// acknowledged counts an acknowledgement, and wakes whoever waits for it.
+// acknowledged counts an acknowledgement, and wakes its waiters.
 func (f *Fabric) acknowledged(r *reports) {
 	r.acked++
 	f.acked.Broadcast()
@@ -164,7 +164,7 @@ func (r *reports) settle(f *Fabric) {
 	}
 }
 
-// asyncEvent is one that a context waits to give to the program.
+// asyncEvent is an event that a context queues for the program.
 type asyncEvent struct {
 	kind    ibv.EventType
 	element uint64   // the object's address; of a port, its number
@@ -181,7 +181,7 @@ func (c *context) tell(kind ibv.EventType, element uint64, r *reports) {
 
 func (c *context) portEvent(kind ibv.EventType) { c.tell(kind, portNum, nil) }
 
-// silence takes back what was not told of an object.
+// silence removes the undelivered events of an object.
 func (c *context) silence(r *reports) {
 	c.async.Drop(func(e asyncEvent) bool { return e.reports == r })
 }
@@ -209,7 +209,7 @@ func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.W
 	return 0
 }
 
-// reporter is what asynchronous events are of.
+// reporter is an object that asynchronous events concern.
 type reporter interface {
 	reported() *reports
 	fabric() *Fabric

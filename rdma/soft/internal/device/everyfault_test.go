@@ -15,7 +15,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// everyOp is a sender that builds requests, and its peer: on RC with receives of its own, on XRC with shared ones.
+// everyOp is a sender that builds requests, and its peer: on RC with its own receives, on XRC with shared ones.
 type everyOp struct {
 	*rig
 	kind        ibv.QPType
@@ -166,7 +166,7 @@ func (r *everyOp) request(op ibv.WROpcode, i uint64) {
 	require.NoError(r.t, verbs.WRComplete(x))
 }
 
-// boundWindow binds a new window of type 2 on the peer, and gives its key.
+// boundWindow binds a new window of type 2 on the peer, and returns its key.
 func (r *everyOp) boundWindow() uint32 {
 	if r.window == nil {
 		w, err := verbs.AllocMW(r.pd[1], ibv.MW_TYPE_2)
@@ -224,7 +224,7 @@ func TestEveryOperationOnABadFabric(t *testing.T) {
 	}
 }
 
-// once lets one request be carried out, and looks at all that comes of it.
+// once executes one request, and checks all its effects.
 func (r *everyOp) once(op ibv.WROpcode, i uint64) {
 	t := r.t
 	word := func(b *buffer, at int) uint64 { return binary.NativeEndian.Uint64(b.bytes[at:]) }
@@ -259,8 +259,8 @@ func (r *everyOp) once(op ibv.WROpcode, i uint64) {
 	}
 }
 
-// TestEveryOperationWhileALinkIsDown: what was posted is tried again, and carried out once when the link is up; when it
-// stays down, or the peer is gone, it ends with its status, and what was behind it is flushed.
+// TestEveryOperationWhileALinkIsDown: posted requests are retransmitted, and executed once when the link is up; if it
+// stays down, or the peer is gone, the first ends with its status, and later ones are flushed.
 func TestEveryOperationWhileALinkIsDown(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
 		for op, flag := range everyOps {

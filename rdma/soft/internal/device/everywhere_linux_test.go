@@ -14,8 +14,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestAllMemory: one region on demand has all memory of the process, also what is mapped after it was made. What no
-// memory is in it ends in a status on the side whose memory it would be, and the fabric lives on.
+// TestAllMemory: one on-demand region covers all memory of the process, including memory mapped after its registration.
+// Access to an unmapped address ends in a status on the side of that address, and the fabric keeps working.
 func TestAllMemory(t *testing.T) {
 	for name, over := range wires {
 		t.Run(name, func(t *testing.T) { allMemory(t, over) })
@@ -41,7 +41,7 @@ func allMemory(t *testing.T, over func(*rig)) {
 	at := uint64(pointerTo(&later[0]))
 	hole := at + uint64(page)
 
-	// do posts a request over a pair of its own, and says how it ends.
+	// do posts a request over a new pair, and returns its status.
 	do := func(op ibv.WROpcode, here, there uint64, length uint32) ibv.WCStatus {
 		p := s.pair(ibv.QPT_RC)
 		s.recv(p.b, 7, ibv.SGE{Addr: there, Length: length, LKey: all[1].LKey})

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What the connection manager has of a device's objects. It makes and destroys them as a program does, by addresses of
-// records, or with the fabric's lock by methods.
+// Device objects that the connection manager uses. It creates and destroys them as a program does, by record address,
+// or through methods with the fabric's lock held.
 type (
 	Device        = device
 	Context       = context
@@ -24,7 +24,7 @@ type (
 	Events[T any] = events[T]
 )
 
-// What every device has.
+// Constants common to all devices.
 const (
 	AckDelay     = ackDelay // code of the time within which an acknowledgement comes
 	MaxReads     = maxReads
@@ -35,10 +35,10 @@ const (
 
 // Objects, by the addresses of their records.
 
-// Allocate gives zeroed memory for an object. The caller holds Fabric.mu.
+// Allocate returns zeroed memory for an object. The caller holds Fabric.mu.
 func Allocate[T any](f *Fabric) (*T, runtime.Errno) { return allocateOf[T](f) }
 
-// AllocateList gives zeroed memory for n of what are no objects.
+// AllocateList returns zeroed memory for n values that are not objects.
 func AllocateList[T any](n int) ([]T, runtime.Errno)           { return allocateList[T](n) }
 func Free[T any](v *T)                                         { free(v) }
 func Enter[C any](record *C, object any)                       { enter(record, object) }
@@ -64,7 +64,7 @@ func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openX
 
 // A fabric's lock and its clock.
 
-// Unlock lets all go on that can, and unlocks. The caller holds Fabric.mu.
+// Unlock executes all ready work, and unlocks. The caller holds Fabric.mu.
 func (f *Fabric) Unlock() { f.unlock() }
 
 // After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
@@ -79,7 +79,7 @@ func (f *Fabric) IsVirtual() bool { return f.clock.IsVirtual() }
 // Named is a device by its name, or nil. The caller holds Fabric.mu.
 func (f *Fabric) Named(name string) *Device { return f.device(name) }
 
-// Acknowledged counts an acknowledgement, and wakes whoever waits for it.
+// Acknowledged counts an acknowledgement, and wakes its waiters.
 func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
 
 // Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
@@ -120,7 +120,7 @@ func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
 
 // Events with a file, and the counts of those that programs have.
 
-// Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it
+// Wait takes the next event, and waits for one unless the file does not block. It releases the fabric's lock while it
 // waits; with a waiter, it returns nap.Asleep instead. The caller holds Fabric.mu.
 func (e *events[T]) Wait(f *Fabric, w *nap.Waiter) (T, runtime.Errno) { return e.wait(f, true, w) }
 

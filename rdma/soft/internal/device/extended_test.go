@@ -141,7 +141,7 @@ func TestExtendedCompletions(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 }
 
-// TestEvents: a channel tells of the next completion after it was asked for, and of solicited ones alone.
+// TestEvents: a channel gets an event for the next completion after arming, or only for solicited ones.
 func TestEvents(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	ch, err := verbs.CreateCompChannel(s.context[1])
@@ -188,7 +188,7 @@ func TestEvents(t *testing.T) {
 	take()
 
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
-	require.NoError(t, verbs.ReqNotifyCQ(cq, 1)) // does not take back what was asked for
+	require.NoError(t, verbs.ReqNotifyCQ(cq, 1)) // does not cancel the earlier request
 	send(0)
 	assert.True(t, came(), "who asked for any completion hears of any")
 	take()
@@ -235,7 +235,7 @@ func TestCloseWakes(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestDeviceTakenAway: programs that have it open get an event, its queue pairs break, and peers hear nothing.
+// TestDeviceTakenAway: programs that have it open get an event, its queue pairs break, and peers get no message.
 func TestDeviceTakenAway(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.recv(s.p.b, 7)
@@ -255,8 +255,8 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, s.fabric.AddDevice(DeviceOptions{Name: "soft1"}), "one may come in its place")
 }
 
-// TestPostBetweenStartAndEndPoll: the slot of a completion that is shown is free for the next request, as with libmlx5:
-// ibv_rc_pingpong -t posts there. What is shown stays, even if its place in the queue is taken.
+// TestPostBetweenStartAndEndPoll: the slot of the current completion is free for the next request, as with libmlx5:
+// ibv_rc_pingpong -t posts there. The current completion stays readable, even if its place in the queue is taken.
 func TestPostBetweenStartAndEndPoll(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	p := r.pair(ibv.QPT_RC)
@@ -281,7 +281,7 @@ func TestPostBetweenStartAndEndPoll(t *testing.T) {
 	require.NoError(t, verbs.EndPoll(cq))
 }
 
-// TestResizeDuringExtendedPoll: resizing a queue waits for a poll of it, and nobody else waits for the resize.
+// TestResizeDuringExtendedPoll: resizing a queue waits for a poll of it, and no other call waits for the resize.
 func TestResizeDuringExtendedPoll(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)
@@ -343,8 +343,8 @@ func TestCloseWithADeviceTakenAway(t *testing.T) {
 	assert.NoError(t, f.Close())
 }
 
-// TestRegionsThatLackSomething: what a request needs and was not set, and setters without a request, are errors of the
-// region. What was posted before stays as it was.
+// TestRegionsThatLackSomething: missing setters of a request, and setters without a request, are errors of the region.
+// Earlier posted requests are unaffected.
 func TestRegionsThatLackSomething(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	x := s.extended(ibv.QP_EX_WITH_SEND)

@@ -34,7 +34,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Options say what a fabric is like; soft.Options explains them.
+// Options configure a fabric; see soft.Options.
 type Options struct {
 	Devices []DeviceOptions
 	Virtual bool
@@ -45,7 +45,7 @@ type Options struct {
 	losses    *packets.Losses // of tests: all devices are joined by packets, of which these are lost
 }
 
-// DeviceOptions say what a device is like; soft.DeviceOptions explains them.
+// DeviceOptions configure a device; see soft.DeviceOptions.
 type DeviceOptions struct {
 	Name       string
 	Address    netip.Addr
@@ -60,37 +60,37 @@ type DeviceOptions struct {
 type Fabric struct {
 	traced bool                      // where objects are made is noted; it does not change
 	exact  bool                      // Options.ExactCaps
-	failed atomic.Bool               // an allocation was made to fail, and nobody has asked yet
+	failed atomic.Bool               // an allocation was made to fail, and that was not queried yet
 	polled atomic.Pointer[roce.Wire] // outer
 
 	captures pcap.Captures // of the packets that it sends and receives
 
-	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So
-	// nothing can deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
+	// mu is the fabric's lock: the poster executes all ready work under it, including the receiving side. So posts
+	// cannot deadlock, whichever queue pairs are involved, and events have one order. It guards the fields below.
 	mu       sync.Mutex
 	devices  []*device
 	gone     []*device // that were taken away, and that programs have open
 	made     int       // devices that there ever were
 	clock    clock.Clock
 	ready    []*qp // whose send queue may go on
-	careful  bool  // memory of programs is looked at before it is used: some of it was gone
+	careful  bool  // memory of programs is touched before it is used: some of it was gone
 	guarded  bool  // a caller further up recovers from memory that is gone
 	panics   bool  // the goroutine that holds mu has called SetPanicOnFault
 	plain    bool  // wire is the one in memory, and nothing over it
 	tries    int   // how often the request that is sent began again for that
 	numbers  numbers.Table[numbered]
 	gids     map[[16]byte]*device
-	moves    uint64             // changes of what addressOf answers, from 1 on
+	moves    uint64             // changes of addressOf results, from 1 on
 	groups   map[[16]byte][]*qp // of multicast
 	acked    sync.Cond          // an event was acknowledged
 	wire     wire.Wire
 	direct   *inprocess.Wire
-	sound    wire.Wire  // the one without faults: direct, or what a test puts over it, or outer
+	sound    wire.Wire  // the one without faults: direct, or a test's wire over it, or outer
 	outer    *roce.Wire // leads to other fabrics; nil if no device speaks to them
 	outgoing bool       // it has packets to send
 	faulty   *faulty.Wire
 	lost     uint64          // messages, but for those that faulty loses
-	past     counters.Counts // of devices that are gone
+	past     counters.Counts // of removed devices
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
 	manager  Manager
@@ -98,17 +98,17 @@ type Fabric struct {
 	// Of the request that is sent, and of the one that is carried out.
 	to, from, framed [maxSGE + 1]segment
 	header           [grhSize]byte
-	read             [1]segment // what answers a read
+	read             [1]segment // data of a read's answer
 	data             [1]segment
 	original         uint64 // that an atomic found
 }
 
-// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of
-// every message, "delayed" brings it when the clock has gone on, "packets" makes RoCEv2 packets of it,
-// and "lossy" loses, repeats, delays, swaps and damages some of these, with a virtual clock: packets.Named says which.
+// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" encodes every
+// message to bytes, "delayed" delivers it when the clock has advanced, "packets" turns it into RoCEv2 packets, and
+// "lossy" loses, repeats, delays, swaps and damages some of these, with a virtual clock: packets.Named defines which.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
-// New makes a fabric, which stays until Close. It needs no lock: nobody else has the fabric yet.
+// New creates a fabric, which exists until Close. It needs no lock: the fabric is not shared yet.
 func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func New(o Options) (*Fabric, error) {
 	f.acked.L = &f.mu
 	named := rights.Getenv(wireVariable)
 	losses, lossy := packets.Named(named)
-	f.clock.Init(o.Virtual || lossy, f.due) // what is lost is sent again without a wait
+	f.clock.Init(o.Virtual || lossy, f.due) // lost messages are sent again without a wait
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
@@ -178,7 +178,7 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 // later calls a function after a time. The caller holds Fabric.mu.
 func (f *Fabric) later(d time.Duration, fire func()) { f.clock.After(d, fire) }
 
-// Function gives the functions of a library that take no object of the fabric's, and those that do.
+// Function returns a function of a library, whether or not it takes an object of the fabric.
 func (f *Fabric) Function(library, name string) runtime.Func {
 	if own := f.own(library, name); own != nil {
 		return own
@@ -199,7 +199,7 @@ func (f *Fabric) own(library, name string) runtime.Func {
 	return nil
 }
 
-// unlock lets all go on that can, and unlocks.
+// unlock executes all ready work, and unlocks.
 func (f *Fabric) unlock() {
 	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
 		f.workAndUnlock(false)
@@ -208,7 +208,7 @@ func (f *Fabric) unlock() {
 	f.mu.Unlock()
 }
 
-// work carries out what became ready. The caller holds Fabric.mu.
+// work executes everything that became ready. The caller holds Fabric.mu.
 func (f *Fabric) work() {
 	for len(f.ready)+len(f.overruns) > 0 {
 		if n := len(f.overruns); n > 0 {
@@ -223,21 +223,21 @@ func (f *Fabric) work() {
 	}
 }
 
-// Deliver calls a function with the lock, and lets go on what became ready. It is for wires, which bring messages in it
-// that took their time.
+// Deliver calls arrive with the lock held, then executes everything that became ready. Wires call it to deliver delayed
+// messages.
 func (f *Fabric) Deliver(arrive func()) {
 	f.mu.Lock()
 	defer f.unlock()
 	arrive()
 }
 
-// newLife tells a queue pair that was made or reset from what it was before.
+// newLife returns a number that distinguishes a created or reset queue pair from its earlier incarnations.
 func (f *Fabric) newLife() uint64 {
 	f.lives++
 	return f.lives
 }
 
-// numbered is what has a number: one of the two.
+// numbered is an object with a number: one of the two.
 type numbered struct {
 	qp  *qp
 	srq *srq
@@ -264,7 +264,7 @@ func (f *Fabric) qpOf(number uint32) *qp { return f.numbers.Get(number).qp }
 // srqOf is the shared receive queue that has a number, or nil.
 func (f *Fabric) srqOf(number uint32) *srq { return f.numbers.Get(number).srq }
 
-// due fires what is due by a real clock.
+// due fires the expired timers of a real clock.
 func (f *Fabric) due() {
 	f.mu.Lock()
 	defer f.unlock()
@@ -272,8 +272,8 @@ func (f *Fabric) due() {
 	f.clock.Arm()
 }
 
-// idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether
-// there was one. It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
+// idle is called by a goroutine without work: it advances a virtual clock to the next timer, and reports whether there
+// was one. It needs no lock: whether a clock is virtual does not change, and it takes the lock for the rest.
 func (f *Fabric) idle() bool {
 	if w := f.polled.Load(); w != nil && w.Poll() {
 		return true
@@ -286,7 +286,7 @@ func (f *Fabric) idle() bool {
 	return f.clock.Step(f.work)
 }
 
-// Advance lets a virtual clock go on by a time, and what is due happen. With a real clock it does nothing.
+// Advance advances a virtual clock by d and fires the timers that are due. With a real clock it does nothing.
 func (f *Fabric) Advance(d time.Duration) {
 	f.mu.Lock()
 	defer f.unlock()
@@ -302,10 +302,10 @@ func (f *Fabric) Now() time.Duration {
 	return time.Duration(f.clock.Now())
 }
 
-// Faults are what goes wrong on a fabric; soft.Faults explains them.
+// Faults configure the faults of a fabric; see soft.Faults.
 type Faults = faulty.Faults
 
-// SetFaults changes what goes wrong from now on.
+// SetFaults replaces the faults from now on.
 func (f *Fabric) SetFaults(o Faults) {
 	f.mu.Lock()
 	defer f.unlock()
@@ -315,7 +315,7 @@ func (f *Fabric) SetFaults(o Faults) {
 // FailedAllocation reports whether a fault made an allocation fail since it was last asked.
 func (f *Fabric) FailedAllocation() bool { return f.failed.Swap(false) }
 
-// setFaults lets messages go by the wire on which things go wrong, if any do.
+// setFaults routes messages over the faulty wire, if there are faults.
 func (f *Fabric) setFaults(o Faults) {
 	f.faulty.Set(o)
 	f.failed.Store(false)
@@ -328,9 +328,9 @@ func (f *Fabric) setFaults(o Faults) {
 
 // Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
 // each for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
-// (qp.keep). They begin again with Fabric.careful set, so that memory is touched before it is used, and what is gone
-// ends in a status. The message itself may lie in memory of the sender's, which is none of the receiver's business: its
-// guard lets the panic go on to the sender's.
+// (qp.keep). They retry with Fabric.careful set, so that memory is touched before it is used, and missing memory ends
+// in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
+// the panic on to the sender's guard.
 
 // bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the request
 // goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
@@ -340,8 +340,8 @@ func (f *Fabric) bySender() bool { return f.guarded && f.plain }
 // used.
 const attempts = 8
 
-// guard notes that the caller recovers, and lets memory that is gone panic. The caller undoes both by calling unguard
-// with what guard returns.
+// guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
+// unguard with the result of guard.
 func (f *Fabric) guard() (before guards) {
 	before = guards{guarded: f.guarded, panics: true}
 	if !f.guarded {
@@ -353,7 +353,7 @@ func (f *Fabric) guard() (before guards) {
 	return before
 }
 
-// guards is what a guard found.
+// guards is the state before a guard.
 type guards struct {
 	guarded bool
 	panics  bool
@@ -368,14 +368,14 @@ func (f *Fabric) unguard(before guards) {
 	}
 }
 
-// calm says that a request was carried out, or ended in a status.
+// calm records that a request was executed, or ended in a status.
 func (f *Fabric) calm() {
 	if f.careful {
 		f.careful, f.tries = false, 0
 	}
 }
 
-// fault makes a value of a panic of an access to memory that is gone. Other panics go on.
+// fault converts a panic from access to missing memory to a value. Other panics propagate.
 func (f *Fabric) fault(panicked any) any {
 	if !mem.FaultOf(panicked) {
 		panic(panicked)

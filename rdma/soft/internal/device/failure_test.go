@@ -144,7 +144,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestFlush: what is outstanding when a request fails is given back in order, unsignalled requests too.
+// TestFlush: when a request fails, outstanding requests are flushed in order, including unsignalled ones.
 func TestFlush(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	wrs := []*ibv.SendWR{s.send(1, ibv.WR_SEND), s.send(2, ibv.WR_SEND), s.send(3, ibv.WR_SEND), s.send(4, ibv.WR_SEND)}
@@ -175,7 +175,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestRetries: a virtual clock tells how long a sender tries, and costs no time.
+// TestRetries: a virtual clock measures how long a sender retries, without real time passing.
 func TestRetries(t *testing.T) {
 	t.Run("nobody answers", func(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC, Options{})
@@ -235,7 +235,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// TestLimits: queues hold what they were made for, until completions are polled.
+// TestLimits: queues hold as many requests as they were created for, until completions are polled.
 func TestLimits(t *testing.T) {
 	s := newStage(t, ibv.QPT_UC, Options{})
 	for id := range uint64(15) {

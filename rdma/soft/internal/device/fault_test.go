@@ -20,7 +20,7 @@ import (
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// many sends numbered messages one after another, and tells what came of each: what completed, when, and what arrived.
+// many sends numbered messages one after another, and logs each outcome: completions with their times, and arrivals.
 func (s *stage) many(n int) (log []string) {
 	for i := range n {
 		binary.NativeEndian.PutUint64(s.here.bytes, uint64(i))
@@ -38,7 +38,7 @@ func (s *stage) many(n int) (log []string) {
 	return log
 }
 
-// TestFaultsAreRepeatable: a seed gives the same run, another one another.
+// TestFaultsAreRepeatable: the same seed gives the same run, a different seed a different one.
 func TestFaultsAreRepeatable(t *testing.T) {
 	run := func(seed uint64) []string {
 		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.3, Delay: 0.2, Late: time.Millisecond}})
@@ -49,7 +49,8 @@ func TestFaultsAreRepeatable(t *testing.T) {
 	assert.NotEqual(t, first, run(2))
 }
 
-// TestDrop: a reliable connection sends again what is lost, and carries it out once; an unreliable one does not notice.
+// TestDrop: a reliable connection retransmits lost messages, and executes them once; an unreliable one does not notice
+// the loss.
 func TestDrop(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: 7, Drop: 0.3}})
 	for i := range 40 {
@@ -182,7 +183,7 @@ func TestNoMemory(t *testing.T) {
 	assert.Equal(t, 9, n, "eight allocations")
 }
 
-// TestLinkDown: a port that is down says so, and events tell of it.
+// TestLinkDown: a port that is down reports that state, and events announce it.
 func TestLinkDown(t *testing.T) {
 	r := newRig(t, Options{})
 	assert.False(t, r.fabric.SetLink("soft7", false))
@@ -214,8 +215,8 @@ func TestLinkDownFromTheStart(t *testing.T) {
 	assert.Equal(t, ibv.PORT_ACTIVE, port.State)
 }
 
-// TestWaitingForEver: while somebody waits for what does not come, a virtual clock goes on, and the fabric is there for
-// others.
+// TestWaitingForEver: while a goroutine waits for an event that does not come, a virtual clock advances, and others can
+// use the fabric.
 func TestWaitingForEver(t *testing.T) {
 	r := newRig(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
 	ch, err := verbs.CreateCompChannel(r.context[0])
@@ -262,7 +263,7 @@ func TestTimeGoesOn(t *testing.T) {
 	}
 }
 
-// TestBadOptions: a fabric is not made of what means nothing, and leaves nothing.
+// TestBadOptions: creating a fabric with invalid options fails, and leaves nothing behind.
 func TestBadOptions(t *testing.T) {
 	for _, o := range []DeviceOptions{{Name: "a"}, {MTU: 77}, {Address: netip.MustParseAddr("127.0.0.1")},
 		{Name: strings.Repeat("n", 64)}} {
@@ -272,8 +273,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestFaultsForgetQueuePairs: what is delayed or loses its answer is known of queue pairs that there are, and no
-// longer.
+// TestFaultsForgetQueuePairs: delayed messages and lost answers are remembered only while their queue pairs exist.
 func TestFaultsForgetQueuePairs(t *testing.T) {
 	faults := Faults{Seed: 3, Drop: 0.5, Delay: 0.5, Late: time.Millisecond}
 	r := newRig(t, Options{Virtual: true, Faults: faults})
@@ -295,7 +295,7 @@ func TestFaultsForgetQueuePairs(t *testing.T) {
 	assert.Zero(t, r.fabric.faulty.Known())
 }
 
-// TestLockAfterPanic: a panic of what became ready leaves the fabric's lock free.
+// TestLockAfterPanic: a panic in ready work leaves the fabric's lock free.
 func TestLockAfterPanic(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)

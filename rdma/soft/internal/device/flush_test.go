@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// TestFlushes: a flush wants the placement allowed by the queue pair and by the region, and a range that the region
-// has; of a whole region it wants none.
+// TestFlushes: a flush requires that the queue pair and the region allow the placement, and a range within the region;
+// flushing an entire region needs no range.
 func TestFlushes(t *testing.T) {
 	const global, persistent = uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_PERSISTENT)
 	const part, whole = uint8(ibv.FLUSH_RANGE), uint8(ibv.FLUSH_MR)

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// function gives the Go function that stands for one of C's, or nil. Libraries are told apart by their names.
+// function returns the Go implementation of a C function, or nil. Libraries are distinguished by name.
 func function(library, name string) runtime.Func {
 	if of := libraries[library]; of != nil {
 		return of()[name]
@@ -22,7 +22,7 @@ func function(library, name string) runtime.Func {
 	return nil
 }
 
-// libraries are the functions of each library that take an object. What a device has to do nothing with adds its own.
+// libraries are the functions of each library that take an object. Packages that do not involve a device add their own.
 var libraries = map[string]func() map[string]runtime.Func{}
 
 func init() { Provide("libibverbs", libibverbs, libibverbsWaiting) }
@@ -58,7 +58,7 @@ var libibverbsWaiting = func() map[string]abi.Waiting {
 	}
 }
 
-// libibverbs are its exported functions. What is missing, the device does not have.
+// libibverbs are its exported functions. The device does not support the missing ones.
 var libibverbs = func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"ibv_free_device_list": abi.Void(abi.Take1(freeDeviceList)),
@@ -156,7 +156,7 @@ var texts struct {
 	at map[string]uint64
 }
 
-// named is for functions that give the name of a number as C's string.
+// named wraps functions that return the name of a number as a C string.
 func named(name func(int32) string) runtime.Func {
 	return abi.Func1(func(v int32) (uint64, runtime.Errno) {
 		s := name(v)

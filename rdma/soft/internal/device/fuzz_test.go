@@ -13,8 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in
-// stays as it is.
+// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key grants
+// access to stays as it is.
 func FuzzRequests(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 255, 254, 253, 252, 251, 250, 249, 248, 130, 140, 150, 200, 210})
@@ -72,7 +72,7 @@ func FuzzRequests(f *testing.F) {
 			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
 				raw[i] = h.Or(want)
 			}
-			// an address that is no handle is an error; an address without memory must not be dereferenced
+			// an address that is not a handle is an error; an address without memory must not be dereferenced
 			if p.a.QPType == ibv.QPT_UD {
 				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.Or(uint64(addressOf(ah)))),
 					RemoteQPN: uint32(h.Or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.Or(testQKey))}
@@ -146,7 +146,7 @@ func FuzzAttributes(f *testing.F) {
 			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(addressOf(r.pd[0])))),
 			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
-		// Not by the generated function, which takes an address that is none of the device's to C's library.
+		// Not by the generated function, which passes an address that is not the device's to the C library.
 		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))
 		if errno != 0 {
 			return

@@ -18,7 +18,7 @@ import (
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// gone is a registered region of a device whose second page is no longer there.
+// gone returns a registered region of a device whose second page is no longer mapped.
 func (r *rig) gone(device int) *buffer {
 	page := unix.Getpagesize()
 	m, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -28,7 +28,7 @@ func (r *rig) gone(device int) *buffer {
 	b.mr, err = verbs.RegMR(r.pd[device], pointerTo(&m[0]), uint64(len(m)), everything)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(b.mr)) })
-	// as munmap does it, but nobody else gets the addresses
+	// like munmap, but the addresses are not reused
 	require.NoError(r.t, unix.Mprotect(m[page:], unix.PROT_NONE))
 	return b
 }
@@ -184,8 +184,8 @@ func tagsOnMemoryThatIsGone(t *testing.T, over func(*rig)) {
 	})
 }
 
-// TestGroupsOnMemoryThatIsGone: where the receive of one member of a multicast group is gone, the others get a datagram
-// as often as the wire brings it, whether they joined before or after that one.
+// TestGroupsOnMemoryThatIsGone: if the receive of one member of a multicast group is gone, the others get a datagram as
+// often as the wire brings it, whether they joined before or after that one.
 func TestGroupsOnMemoryThatIsGone(t *testing.T) {
 	page := unix.Getpagesize()
 	for what, c := range map[string]struct {
@@ -290,7 +290,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		what()
 		return verbs.WRComplete(builder)
 	}
-	// What posts and polls give is an error.
+	// Posts and polls return an error.
 	for what, call := range map[string]func() error{
 		"entries of a receive":        func() error { return verbs.PostRecv(s.p.b, recv, badRecv) },
 		"entries of a shared receive": func() error { return verbs.PostSRQRecv(srq, recv, badRecv) },

@@ -55,7 +55,7 @@ func wellFormed(more uint64, all ...*guarded) []uint64 {
 }
 
 // FuzzBuilders calls builders and setters in any order with any arguments, but for pointers that C would follow, too:
-// regions end with an error or are carried out, and memory that no key lets in stays as it is.
+// regions end with an error or are executed, and memory that no key grants access to stays unchanged.
 func FuzzBuilders(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 0, 0, 130, 0, 140, 0, 1, 150, 12, 200, 13, 210, 14, 3})
@@ -228,7 +228,7 @@ func FuzzTags(f *testing.F) {
 }
 
 // FuzzRegions registers memory under any address for peers, near the end of all addresses too, and writes through its
-// key anywhere: what lies in the region is written where it is, and nothing else is.
+// key anywhere: writes within the region reach their addresses, and no other memory changes.
 func FuzzRegions(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{255, 0, 240, 255, 255, 255, 255, 255, 255, 200, 0, 16, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})
@@ -284,8 +284,8 @@ func FuzzRegions(f *testing.F) {
 	})
 }
 
-// TestMessagesThatLie: a request from elsewhere that is not as long as it says, or brings more than a request may, does
-// nothing; nor does an answer from another port than the one that was asked.
+// TestMessagesThatLie: a request from elsewhere whose length field is wrong, or that carries more than a request may,
+// does nothing; nor does an answer from a port other than the requested one.
 func TestMessagesThatLie(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	b := s.fabric.qpOf(s.p.b.QPNum)

@@ -12,7 +12,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// built is a queue pair with builders, connected to nobody.
+// built returns an unconnected queue pair with builders.
 func (r *rig) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
 	qp, err := verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
@@ -51,7 +51,7 @@ func TestBuilderListsOfNothing(t *testing.T) {
 	}
 }
 
-// TestEndOfNoPoll: what was not started cannot go on or end, and does no harm.
+// TestEndOfNoPoll: a poll that was not started cannot continue or end, and trying does no harm.
 func TestEndOfNoPoll(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 4})

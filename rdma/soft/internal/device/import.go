@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// original is an object that was made and not imported, in any context that shares what this one was opened by. It
-// takes host.mu.
+// original returns an object that was created, not imported, in any context opened from the same file. It takes
+// host.mu.
 func original[T any](is func(*T) bool) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
@@ -78,7 +78,7 @@ func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	return addressOf(p.record), 0
 }
 
-// unimportPD is ibv_unimport_pd. What was made in the domain stays.
+// unimportPD is ibv_unimport_pd. Objects created in the domain stay.
 func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	if unimportStale(of, "pd") {
 		return 0
@@ -98,7 +98,7 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	return 0
 }
 
-// importMR is ibv_import_mr. As on other devices, the region that it gives has no address.
+// importMR is ibv_import_mr. As on other devices, the returned region has no address.
 func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	p := locked[pd](of)
 	if p == nil {

@@ -14,7 +14,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// duplicate gives a duplicate of a context's descriptor.
+// duplicate returns a duplicate of a context's descriptor.
 func (r *rig) duplicate(c *ibv.Context) int {
 	file, err := unix.FcntlInt(uintptr(c.CmdFD), unix.F_DUPFD_CLOEXEC, 0)
 	require.NoError(r.t, err)

@@ -13,13 +13,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
-// limits are how many objects of a kind a device has at most, as ibv_query_device tells. One more is ENOMEM.
+// limits are the maximum numbers of objects of a device, as ibv_query_device reports them. Creating one more fails with
+// ENOMEM.
 type limits struct {
 	pd, mr, mw, cq, qp, srq, ah int
 	groups                      int // of multicast that its queue pairs are in
 }
 
-// defaultLimits: every region and every window has a place of its own in the 24 bits of a key, of which the first stays
+// defaultLimits: every region and every window has a separate place in the 24 bits of a key, of which the first stays
 // empty.
 var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: numbers.Most - maxSRQs,
 	srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
@@ -30,7 +31,7 @@ const (
 	maxMWs    = keyPlaces - 1 - maxMRs
 )
 
-// of is the count or the limit of the objects that a record is of, or nil where there is none.
+// of returns the count or limit for the record's kind of object, or nil if there is none.
 func (l *limits) of(record any) *int {
 	switch record.(type) {
 	case *ibv.PD:
@@ -51,7 +52,7 @@ func (l *limits) of(record any) *int {
 	return nil
 }
 
-// full reports whether a device has as many as it can have of what a record is of.
+// full reports whether a device has the maximum number of objects of the record's kind.
 func (d *device) full(record any) bool {
 	most := d.limits.of(record)
 	if most == nil {
@@ -79,11 +80,11 @@ func count(record, object any, change int) {
 	}
 }
 
-// owned is the device that has what is the context's.
+// owned returns the device that owns the context's objects.
 func (c *context) owned() *device { return c.device }
 
 // Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Counts of 0 are omitted.
 func (f *Fabric) Resources() map[string]int {
 	counts := map[string]int{}
 	all.mu.RLock()
@@ -96,8 +97,8 @@ func (f *Fabric) Resources() map[string]int {
 	return counts
 }
 
-// Held tells what programs hold of the fabric, sorted: one text for all that was made at one place, if Options.Trace is
-// set, and else for each kind.
+// Held describes the objects that programs hold, sorted: one text per place of creation if Options.Trace is set,
+// otherwise one per kind.
 func (f *Fabric) Held() []string {
 	at := map[string]map[string]int{} // kinds, by place
 	all.mu.RLock()

@@ -13,8 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestObjectLimits: a device has as many objects of each kind as it says and no more, one that goes makes room for
-// another one, and what one device has takes no room from another.
+// TestObjectLimits: a device holds as many objects of each kind as it reports and no more, destroying one makes room
+// for another, and devices do not share their limits.
 func TestObjectLimits(t *testing.T) {
 	s := newStage(t, ibv.QPT_UD, Options{})
 	d := s.fabric.devices[0]

@@ -19,19 +19,19 @@ import (
 
 // Manager is the connection manager of a fabric, as its devices know it.
 type Manager interface {
-	// Function gives the functions of librdmacm that take no object, or nil.
+	// Function returns a function of librdmacm that takes no object, or nil.
 	Function(name string) runtime.Func
 	// Receive handles a message that came to a device. The caller holds Fabric.mu.
 	Receive(at *Device, m *message.MAD)
-	// Removed tells all identifiers on a device that it is gone. The caller holds Fabric.mu.
+	// Removed notifies all identifiers on a device that it is gone. The caller holds Fabric.mu.
 	Removed(d *Device)
-	// Cut says that the link of a device is down: what waits for a program behind it hears nothing of that program. The
-	// caller holds Fabric.mu.
+	// Cut reports that the link of a device is down: waiters get no messages from programs behind it. The caller holds
+	// Fabric.mu.
 	Cut(d *Device)
-	// Moved tells all identifiers that are bound to an address of a device that another one has it now. The caller
-	// holds Fabric.mu.
+	// Moved notifies all identifiers bound to an address of a device that another device has it now. The caller holds
+	// Fabric.mu.
 	Moved(gid [16]byte, from *Device)
-	// Rest closes what the connection manager has open and no program has. The caller holds Fabric.mu.
+	// Rest closes the objects that only the connection manager has open. The caller holds Fabric.mu.
 	Rest()
 	// OpenChannels counts the event channels that programs have. The caller holds Fabric.mu.
 	OpenChannels() int
@@ -42,7 +42,7 @@ type Manager interface {
 	Ends() map[uint32]ManagedEnd
 }
 
-// ManagedEnd is an end of a connection as the connection manager knows it.
+// ManagedEnd is the connection manager's view of one end of a connection.
 type ManagedEnd struct {
 	ID          uint32 // communication ID
 	Local, Peer netip.AddrPort
@@ -53,7 +53,7 @@ type Managed interface {
 	Resource() (kind string, of *Fabric)
 }
 
-// Manage gives the fabric its connection manager. It needs no lock: nothing uses the fabric yet.
+// Manage sets the fabric's connection manager. It needs no lock: nothing uses the fabric yet.
 func (f *Fabric) Manage(m Manager) { f.manager = m }
 
 // Tap puts a wire over the one that messages go by, until SetFaults. It is for tests.
@@ -76,14 +76,14 @@ func (unmanaged) OpenChannels() int                                { return 0 }
 func (unmanaged) AddressOwner(*rdmacm.CMID, netip.AddrPort) string { return "" }
 func (unmanaged) Ends() map[uint32]ManagedEnd                      { return nil }
 
-// AddressOwner says what keeps an ID from having an address; "" is nothing. It is for error texts.
+// AddressOwner describes the owner that keeps an ID from using an address, or returns "". It is for error texts.
 func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	f.mu.Lock()
 	defer f.unlock()
 	return f.manager.AddressOwner(of, address)
 }
 
-// What the connection manager asks of a fabric, beside its clock and its objects.
+// Fabric methods for the connection manager, other than its clock and its objects.
 
 // Lock locks the fabric. It takes Fabric.mu for its caller.
 func (f *Fabric) Lock() { f.mu.Lock() }
@@ -152,8 +152,8 @@ func (d *device) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err 
 	return claims, nil
 }
 
-// Claimant says which process has claimed a service at an address that it shares, or at any; "" is none. The caller
-// holds Fabric.mu.
+// Claimant describes the process that has claimed a service at a shared address, or at any address, or returns "". The
+// caller holds Fabric.mu.
 func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 	for _, d := range f.devices {
 		for _, l := range d.links {
@@ -165,8 +165,8 @@ func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 	return ""
 }
 
-// Pass gives a message for a service to another process that has claimed it at the address that the message came to,
-// and reports whether there is one. The caller holds Fabric.mu.
+// Pass passes a message for a service to another process that has claimed it at the message's destination address, and
+// reports whether there is one. The caller holds Fabric.mu.
 func (d *device) Pass(service uint64, m *message.MAD) bool {
 	return slices.ContainsFunc(d.links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
 }
@@ -224,8 +224,7 @@ func (f *Fabric) Routes(from *device, own, to netip.Addr) bool {
 	return f.wire.Routes(from.AddressOf(own), f.addressOf(to.As16(), 0))
 }
 
-// PathMTU is what packets hold on the way from an address of a device to one of another fabric. The caller holds
-// Fabric.mu.
+// PathMTU returns the MTU of the path from an address of a device to one of another fabric. The caller holds Fabric.mu.
 func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
 	if f.outer == nil {
 		return from.mtu
@@ -236,7 +235,7 @@ func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
 	return from.mtu
 }
 
-// What it asks of a device, beside opening it and sending messages.
+// Device methods for the connection manager, other than opening it and sending messages.
 
 func (d *device) Name() string { return text(d.record.Name[:]) }
 
@@ -272,15 +271,15 @@ func (d *device) Address() message.Address {
 	return message.Address{Link: d.link, GID: d.gids[0]}
 }
 
-// AddressOf is where the device's port is, by one of its own IP addresses.
+// AddressOf returns the address of the device's port for one of the device's IP addresses.
 func (d *device) AddressOf(own netip.Addr) message.Address {
 	return message.Address{Link: d.link, GID: d.GIDAtIP(own)}
 }
 
-// Count counts what the connection manager did not do. The caller holds Fabric.mu.
+// Count counts work that the connection manager did not do. The caller holds Fabric.mu.
 func (d *device) Count(why counters.Counter) { d.count(why) }
 
-// SendMAD gives a message to the wire, unless the link is down. The caller holds Fabric.mu.
+// SendMAD puts a message on the wire, unless the link is down. The caller holds Fabric.mu.
 func (d *device) SendMAD(m *message.MAD) {
 	if !d.down {
 		d.fabric.wire.SendMAD(m)
@@ -297,7 +296,7 @@ func (d *device) MAD(m *message.MAD) {
 	d.fabric.manager.Receive(d, m)
 }
 
-// What it asks of a queue pair, beside making and destroying it and its membership of groups.
+// Queue pair methods for the connection manager, other than creation, destruction and group membership.
 
 // IsShared reports whether its receives are those of a shared receive queue.
 func (q *qp) IsShared() bool { return q.srq != nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
-// what it says.
+// tagged stores a message in the buffer of its tag, or in a plain receive if no tag matches, and then invalidates the
+// window that the message names.
 func (q *qp) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)

@@ -80,7 +80,7 @@ func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
 	return 0
 }
 
-// release unmaps the memory when nobody has it any more.
+// release unmaps the memory once it has no users.
 func (b *buf) release() {
 	if b.freed && b.uses == 0 {
 		b.memory.Close()
@@ -309,8 +309,8 @@ func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.E
 	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(host, device, length) })), 0
 }
 
-// copyWords is what offsets and lengths of a copy to or from a device's memory have to be multiples of, in bytes:
-// libmlx5, whose devices alone have such memory, demands it.
+// Offsets and lengths of a copy to or from device memory must be multiples of copyWords bytes: libmlx5 requires it, and
+// only its devices have such memory.
 const copyWords = 4
 
 func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
@@ -330,7 +330,7 @@ func copyDM(address, offset, length, host uint64, do func(device uint64)) runtim
 	return 0
 }
 
-// adviseMR is the operation advise_mr: what a program is about to use of regions on demand is brought in.
+// adviseMR is the operation advise_mr: it pages in the parts of on-demand regions that a program is about to use.
 func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) {
 	writes := false
 	switch ibv.IBUverbsAdviseMRAdvice(advice) {
@@ -358,7 +358,8 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	return 0, 0
 }
 
-// prefetch brings in a part of a region, unless only what is there already counts.
+// prefetch checks and pages in a part of a region. If there is set, only pages that are present count, and it only
+// checks.
 func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	m := p.device.keys.Get(s.LKey)
 	switch {

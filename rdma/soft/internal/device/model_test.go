@@ -32,8 +32,8 @@ func (t *trial) end() {
 	}
 }
 
-// The model: what verbs mean, in as few words as possible. Queue pairs are RC, wait for receives as long as it takes,
-// and have as peer another one or themselves.
+// The model: the semantics of verbs, in as little code as possible. Queue pairs are RC, wait for receives without
+// limit, and have another queue pair or themselves as peer.
 
 type modelQP struct {
 	peer         *modelQP
@@ -92,14 +92,14 @@ func (q *modelQP) breakDown() {
 	}
 }
 
-// run carries out what can be.
+// run executes all requests that are ready.
 func (q *modelQP) run() {
 	for len(q.sends) > 0 && !q.broken {
 		s := q.sends[0]
 		if s.op == ibv.WR_SEND && len(q.peer.recvs) == 0 && !q.peer.broken {
 			return
 		}
-		if q.peer.broken { // nobody answers
+		if q.peer.broken { // no answer will come
 			return
 		}
 		q.sends = q.sends[1:]
@@ -140,9 +140,8 @@ func (q *modelQP) fail(s modelSend, status ibv.WCStatus) {
 	}
 }
 
-// TestModel runs random programs on several queue pairs, and the model beside them: completions are the model's, in its
-// order, and so is memory at the end. On a fabric that loses messages, delays them and lets them come twice, programs
-// without mistakes come to the same.
+// TestModel runs random programs on several queue pairs and on the model: completions, their order and the final memory
+// must be equal. On a fabric that loses, delays and duplicates messages, correct programs get the same results.
 func TestModel(t *testing.T) {
 	t.Run("a perfect fabric", func(t *testing.T) { models(t, Options{}) })
 	t.Run("a bad one", func(t *testing.T) {
@@ -240,7 +239,7 @@ func models(t *testing.T, o Options) {
 			}
 		}
 		last := 4
-		if lossy { // one that is its own peer is broken before it hears why, and sends what it overwrites
+		if lossy { // one that is its own peer breaks before it gets the reason, and sends data that it overwrites
 			last = 3
 		}
 		offset := rapid.Map(rapid.IntRange(0, size/8-9), func(i int) int { return 8 * i })
@@ -252,7 +251,7 @@ func models(t *testing.T, o Options) {
 				ibv.WR_ATOMIC_CMP_AND_SWP,
 			}).Draw(rt, "opcode")}
 			if !mistakes && s.op == ibv.WR_SEND && len(m.peer.recvs) == 0 {
-				return // what waits for a receive is lost now and then, and that often only
+				return // requests that wait for a receive are lost now and then, and retried only so often
 			}
 			id++
 			s.id, s.position, s.signalled = id, m.posted, rapid.Bool().Draw(rt, "signalled")
@@ -282,7 +281,7 @@ func models(t *testing.T, o Options) {
 				*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: peer.at(s.remote), RKey: key}
 			}
 			wr.SGList.Deref().Length = uint32(s.length)
-			if lossy { // what is read is there before a later request is sent
+			if lossy { // read data is there before a later request is sent
 				wr.SendFlags |= ibv.SEND_FENCE
 			}
 			err := r.post(qps[i], wr)

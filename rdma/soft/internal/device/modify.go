@@ -24,7 +24,7 @@ func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask)
 	return q.modify(of.Deref(), to.Deref(), mask)
 }
 
-// modify changes attributes and the state, which the record of the handle tells.
+// modify changes attributes and the state, and updates the record of the handle.
 func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	f := q.fabric()
 	f.mu.Lock()
@@ -170,7 +170,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 }
 
-// face lets what the queue pair sends go to its peer, which its attributes name.
+// face directs the queue pair's messages to the peer named in its attributes.
 func (q *qp) face() {
 	q.out.To = message.Address{}
 	if gid := *q.attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
@@ -226,7 +226,7 @@ func (q *qp) psns() (next, expects uint32) {
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no
 // options.
 
-// setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
+// setECE is ibv_set_ece. It accepts no options of another vendor's device.
 func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if findQP(of) == nil || options == 0 {
 		return syscall.EINVAL
@@ -242,7 +242,7 @@ func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	return 0
 }
 
-// queryECE is ibv_query_ece. The device has no options, which are a vendor's; one that has none says so.
+// queryECE is ibv_query_ece. Options are vendor-specific, and this device reports none.
 func queryECE(of ibv.Ptr[ibv.QP], to ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if findQP(of) == nil || to == 0 {
 		return syscall.EINVAL

@@ -67,7 +67,7 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
-	most := uint64(^uintptr(0)) // of addresses of this machine; the record says what was asked for
+	most := uint64(^uintptr(0)) // of addresses of this machine; the record has the requested length
 	r, errno := p.newRegion(resource.Memory{Start: resource.Everywhere, Length: most, Base: resource.Everywhere,
 		Access: access}, 0)
 	if errno != 0 {
@@ -140,7 +140,7 @@ func accessible(address, length uint64, write bool) runtime.Errno {
 	return mem.Present(uintptr(address), uintptr(length), write)
 }
 
-// newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
+// newRegion creates a region of memory, with an address for programs or, as the record has it, without one.
 func (p *pd) newRegion(of resource.Memory, address uint64) (*region, runtime.Errno) {
 	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
@@ -158,8 +158,8 @@ func (p *pd) newRegion(of resource.Memory, address uint64) (*region, runtime.Err
 	return r, 0
 }
 
-// allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers
-// have no use for it.
+// allocNullMR is the operation alloc_null_mr: reads by its key return zeros, and writes are dropped. Peers have no use
+// for it.
 func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p := locked[pd](domain)
 	if p == nil {
@@ -251,7 +251,7 @@ func importedRegion(address uint64) *region {
 	return nil
 }
 
-// reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
+// reregMR is ibv_rereg_mr. Results below 0 encode the state of the region.
 func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD], address, length uint64,
 	access ibv.AccessFlags) (ibv.ReregMRErrCode, runtime.Errno) {
 	r := locked[region](of)

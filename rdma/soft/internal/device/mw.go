@@ -96,7 +96,7 @@ func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInf
 	return 0
 }
 
-// binds fills in what is bound to what: a window, and a region or nil.
+// binds fills in the window to bind and its region, or nil to unbind.
 func (r *request) binds(w *mw, m *region, info *ibv.MWBindInfo, key uint32) {
 	r.window = &w.Window
 	r.bind = resource.Binding{Address: info.Addr, Length: info.Length, Access: info.MWAccessFlags, Key: key}

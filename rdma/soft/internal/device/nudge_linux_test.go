@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNudgeAgain: a wait that hears of changes of the file alone, as Go's does, hears each nudge, though nobody has
-// read the file since the last one; and there is one thing to read.
+// TestNudgeAgain: a wait that is edge-triggered, like that of Go's poller, notices each nudge, even if the file was not
+// read since the last one; and there is one item to read.
 func TestNudgeAgain(t *testing.T) {
 	var e events[int]
 	require.Zero(t, e.Open())

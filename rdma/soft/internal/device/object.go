@@ -15,15 +15,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// host is what objects of all fabrics belong to: a process has room for few Spaces, and for any number of fabrics.
+// host owns the objects of all fabrics: a process has room for few Spaces, and for any number of fabrics.
 type host struct {
 	space *runtime.Space
 	slots slots
 
-	mu      sync.RWMutex       // guards what follows, up to made; the tables are read without it
-	objects map[uint64]any     // Go state of every object, by the address that C knows it by
+	mu      sync.RWMutex       // guards the fields below, up to made; the tables are read without it
+	objects map[uint64]any     // Go state of every object, by the address of its C record
 	made    map[any]made.Place // where the objects of traced fabrics were made
-	qps     table[qp]          // what the data path uses has its place in a table too, which costs no lock
+	qps     table[qp]          // objects of the data path are in a table too, which needs no lock
 	cqs     table[cq]
 	srqs    table[srq]
 }
@@ -41,10 +41,10 @@ var theHost = sync.OnceValues(func() (*host, error) {
 // all is the host, once there is a fabric.
 var all *host
 
-// Function is what objects are called with.
+// Function returns a function of a library that takes an object.
 func (h *host) Function(library, name string) runtime.Func { return function(library, name) }
 
-// allocate gives zeroed memory for a T of the device's.
+// allocate returns zeroed memory for a T of the device.
 func allocate[T any](d *device) (*T, runtime.Errno) {
 	if d.gone {
 		return nil, syscall.EIO
@@ -55,7 +55,7 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 	return allocateOf[T](d.fabric)
 }
 
-// allocateOf is allocate for what is no device's.
+// allocateOf is allocate for objects that belong to no device.
 func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	if !f.faulty.Allocates() {
 		f.failed.Store(true)
@@ -69,7 +69,7 @@ func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	return (*T)(p), 0
 }
 
-// allocateList gives zeroed memory for n T's that are no objects.
+// allocateList returns zeroed memory for n values of T that are not objects.
 func allocateList[T any](n int) ([]T, runtime.Errno) {
 	var v T
 	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
@@ -79,7 +79,7 @@ func allocateList[T any](n int) ([]T, runtime.Errno) {
 	return unsafe.Slice((*T)(p), n), 0
 }
 
-// free gives memory back that no object has.
+// free frees memory that no object uses.
 func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
 
 // enter makes an object known by the address of its record. It takes host.mu.
@@ -111,7 +111,7 @@ func replace(address uint64, by any) {
 	}
 }
 
-// find is the object at an address, or nil where there is none of the type. It takes host.mu.
+// find returns the object at an address, or nil if there is none of the type. It takes host.mu.
 func find[T any, A abi.Address](address A) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
@@ -122,8 +122,8 @@ func find[T any, A abi.Address](address A) *T {
 // still reports whether an object is there, asked with the lock that destroying it takes.
 func still[T any, A abi.Address](address A, object *T) bool { return find[T](address) == object }
 
-// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it
-// waits, another goroutine may destroy it.
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless it returns nil: while it
+// waits, another goroutine may destroy the object.
 func locked[T any, P interface {
 	*T
 	fabric() *Fabric
@@ -140,9 +140,9 @@ func locked[T any, P interface {
 	return object
 }
 
-// mayGo reports whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the
-// program has acknowledged all events of it that it got, and gives up the fabric's lock meanwhile: what another
-// goroutine destroyed is gone, which is EINVAL.
+// mayGo reports whether an object can be destroyed. It returns EBUSY while something uses the object. It waits until
+// the program has acknowledged all events that it got of the object, and releases the fabric's lock during the wait: if
+// another goroutine destroys the object, it returns EINVAL.
 func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bool,
 	told ...*reports) runtime.Errno {
 	f.work()
@@ -161,7 +161,7 @@ func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bo
 // never is when objects are busy that nothing uses.
 func never() bool { return false }
 
-// table gives objects numbers. It is read without a lock, and written under the host's.
+// table assigns numbers to objects. It is read without a lock, and written under the host's.
 type table[T any] struct {
 	entries atomic.Pointer[[]atomic.Pointer[T]]
 	free    []uint32
@@ -175,7 +175,7 @@ func (t *table[T]) get(i uint32) *T {
 	return nil
 }
 
-// add gives an object a number. It takes host.mu.
+// add assigns a number to an object. It takes host.mu.
 func (t *table[T]) add(v *T) uint32 {
 	all.mu.Lock()
 	defer all.mu.Unlock()

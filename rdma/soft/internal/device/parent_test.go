@@ -13,7 +13,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestParentDomainOfAnotherDevice: there is none.
+// TestParentDomainOfAnotherDevice: a parent domain cannot be created from domains of another device.
 func TestParentDomainOfAnotherDevice(t *testing.T) {
 	r := newRig(t, Options{})
 	_, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[1])})
@@ -25,7 +25,8 @@ func TestParentDomainOfAnotherDevice(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// TestCompletionQueueInParentDomain: the domain stays as long as the queue does, and a plain domain is none.
+// TestCompletionQueueInParentDomain: the domain stays as long as the queue does, and a plain domain is not accepted as
+// a parent domain.
 func TestCompletionQueueInParentDomain(t *testing.T) {
 	r := newRig(t, Options{})
 	parent, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0])})
@@ -94,7 +95,7 @@ func TestDMAHandles(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL, "it is gone")
 }
 
-// TestPortSpeed: it is what width and speed of the port say.
+// TestPortSpeed: it matches width and speed of the port.
 func TestPortSpeed(t *testing.T) {
 	r := newRig(t, Options{})
 	var speed uint64

@@ -106,7 +106,7 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
 		require.True(t, q.part.held)
 		require.NoError(t, verbs.DestroySRQ(srq))
-		if more { // what goes on is refused
+		if more { // a continuation is refused
 			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})
 			require.Equal(t, ibv.QPS_ERR, q.state)
 			assert.EqualValues(t, 1, q.device.counts[counters.TellsInvalid])

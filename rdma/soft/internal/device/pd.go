@@ -16,7 +16,7 @@ type pd struct {
 	resource.Domain // whose keys count, of the one that was made
 	record          *ibv.PD
 	uses            int // of the domain that was made, by all of its handles
-	parent          *pd // what a parent domain was made of
+	parent          *pd // the domain of a parent domain
 	td              *td
 	of              *pd // of an import: the domain that was made
 	imports[pd]
@@ -138,7 +138,7 @@ type dmah struct {
 	uses   int // regions
 }
 
-// What hints may be.
+// Values of hints.
 const (
 	maxPH  = 3
 	maxCPU = 1<<13 - 1 // the most that Linux counts

@@ -34,8 +34,8 @@ func (d *device) Request(m *message.Request) *message.Answer {
 	return nil
 }
 
-// guarded lets a request be carried out, and again where memory of this side turns out to be gone. Where the memory of
-// the message is gone, its sender hears of the panic, if it is in the middle of sending; other messages are lost.
+// guarded executes a request, and repeats it if memory of this side turns out to be gone. If the memory of the message
+// is gone, the panic passes to its sender, if that is in the middle of sending; other messages are lost.
 func (d *device) guarded(m *message.Request, by carrier) *message.Answer {
 	f := d.fabric
 	a, gone := d.try(m, by)
@@ -59,14 +59,14 @@ func (d *device) guarded(m *message.Request, by carrier) *message.Answer {
 	return nil
 }
 
-// carrier is what a request is for: of connections a device, of datagrams a queue pair.
+// carrier is the receiver of a request: a device for connections, a queue pair for datagrams.
 type carrier interface {
 	// carry carries the request out, and returns the answer. The caller holds Fabric.mu.
 	carry(m *message.Request) *message.Answer
 }
 
-// try lets a request be carried out. It returns a panic of memory that is gone. Where nobody further up recovers, the
-// data of the answer is read here.
+// try executes a request. It returns a panic caused by missing memory. If no caller further up recovers, it reads the
+// data of the answer itself.
 func (d *device) try(m *message.Request, by carrier) (a *message.Answer, gone any) {
 	f := d.fabric
 	done, before := false, f.guard()
@@ -90,7 +90,7 @@ func (d *device) carry(m *message.Request) *message.Answer {
 		d.drop(m, counters.UnknownQP)
 		return nil
 	}
-	if q.sender != nil { // a packet does not say which queue pair it is of
+	if q.sender != nil { // a packet does not name its source queue pair
 		m.SourceQP = q.attr.DestQPNum
 	}
 	switch {
@@ -113,7 +113,7 @@ func (d *device) carry(m *message.Request) *message.Answer {
 	return nil
 }
 
-// drop counts a request of a connection to which nobody answers.
+// drop counts an unanswered request of a connection.
 func (d *device) drop(m *message.Request, why counters.Counter) {
 	d.count(why)
 	d.fabric.lose(m)
@@ -136,7 +136,7 @@ func (d *device) Answer(a *message.Answer) {
 	case a.Life != q.out.Life && a.Life != 0:
 		d.count(counters.LateAnswers)
 		return
-	case q.sender != nil && a.Transport != q.kind: // nobody answers to UC
+	case q.sender != nil && a.Transport != q.kind: // UC gets no answers
 		d.count(counters.WrongKind)
 		return
 	case q.sender != nil && !q.inPartition(a.PKey): // which counts it
@@ -182,7 +182,7 @@ func (d *device) datagrams(m *message.Request) {
 	}
 }
 
-// port gives the attributes of the port.
+// port returns the attributes of the port.
 func (d *device) port() ibv.PortAttr {
 	a := ibv.PortAttr{
 		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries,
@@ -201,7 +201,8 @@ func (d *device) port() ibv.PortAttr {
 	return a
 }
 
-// queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
+// queryPort is ibv_query_port, with the size of the caller's record: the record of the old symbol lacks the newer
+// fields.
 func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 	if port != portNum || record == 0 {
 		return syscall.EINVAL

@@ -19,7 +19,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	q.post.Lock()
-	before := debug.SetPanicOnFault(true) // once, for the list and for what is carried out
+	before := debug.SetPanicOnFault(true) // once, for the list and for its execution
 	defer func() {
 		debug.SetPanicOnFault(before)
 		q.post.Unlock()
@@ -31,8 +31,9 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	return resource.TellBad(errno, bad, wr), 0
 }
 
-// fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
-// It is mem.Try, written out, because most lists are short. The caller holds qp.post, and has called SetPanicOnFault.
+// fillList copies a list of work requests to the ring. It returns the number copied, the request that stopped it, and
+// why. It is mem.Try, written out, because most lists are short. The caller holds qp.post, and has called
+// SetPanicOnFault.
 func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	wr, errno = first, syscall.EFAULT // until the list is read
 	done := false
@@ -53,7 +54,7 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	return n, wr, 0
 }
 
-// publish shows the requests that were filled to the device, which carries out what it can. It reports whether the queue
+// publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
 // takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()
@@ -162,7 +163,7 @@ func (q *qp) inlineAt(position uint32) uint64 {
 	return addressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
 }
 
-// address says where a datagram goes.
+// address sets the destination of a datagram.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	h := q.latestAH // most datagrams go where the one before went: found without a lock
 	if h == nil || addressOf(h.record) != handle || h.gone.Load() {

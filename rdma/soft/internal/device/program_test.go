@@ -15,7 +15,7 @@ import (
 
 const (
 	refSize  = 256 // bytes of a region
-	refGuard = 128 // bytes around it, which are nobody's
+	refGuard = 128 // bytes around it, which belong to no request
 	refDepth = 6
 	refSGEs  = 3
 
@@ -108,7 +108,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_UC, false)
 	p.overXRC()
-	if o.Faults == (Faults{}) && !p.lossy { // nobody says how often a datagram arrives, and by which hops
+	if o.Faults == (Faults{}) && !p.lossy { // it is unspecified how often a datagram arrives, and by which hops
 		p.make(ibv.QPT_UD, 0, false)
 		p.make(ibv.QPT_UD, 1, false)
 	}
@@ -189,8 +189,8 @@ func (p *program) pair(a, b *refQP) {
 	}
 }
 
-// header is what the device wrote in front of the datagram that a queue pair receives next: the reference takes it as
-// it is.
+// header returns the bytes that the device wrote before the datagram that a queue pair receives next: the reference
+// uses them unchanged.
 func (p *program) header(q *refQP, pieces []refPiece) (header []byte) {
 	for _, piece := range pieces {
 		header = append(header, p.areas[q.device][refGuard+piece.offset:][:piece.length]...)

@@ -53,7 +53,7 @@ func (p *program) pieces(what string, most int) (all []refPiece) {
 	return all
 }
 
-// sges are pieces as a device knows them.
+// sges returns pieces as scatter/gather entries of a device.
 func (p *program) sges(device int, pieces []refPiece) []ibv.SGE {
 	var all []ibv.SGE
 	for _, piece := range pieces {
@@ -124,7 +124,7 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	if !s.signalled {
 		wr.SendFlags = 0
 	}
-	if p.lossy && q.reliable() { // what is read is there before a later request is sent
+	if p.lossy && q.reliable() { // read data is there before a later request is sent
 		wr.SendFlags |= ibv.SEND_FENCE
 	}
 	switch s.op {
@@ -175,7 +175,7 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	return wr, s
 }
 
-// number is a queue pair's, also of one that is gone.
+// number returns the number of a queue pair, even of a destroyed one.
 func (p *program) number(q *refQP) uint32 { return p.qps[q].QPNum }
 
 // another is a queue pair of the same device with a window that is bound, or nil.

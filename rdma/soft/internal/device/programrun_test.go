@@ -123,8 +123,8 @@ func (p *program) receiveOne(q *refQP) {
 	p.run()
 }
 
-// run carries out what can be, on both sides. A sender that waits for a receive tries again after min_rnr_timer; what
-// it then does may be what its peer waits for.
+// run executes all requests that are ready, on both sides. A sender that waits for a receive retries after
+// min_rnr_timer; its peer may wait for that.
 func (p *program) run() {
 	if p.lossy {
 		p.settle()
@@ -142,7 +142,7 @@ func (p *program) recvShared(srq *ibv.SRQ, id uint64, sges []ibv.SGE) error {
 	return verbs.PostSRQRecv(srq, wr, bad)
 }
 
-// touch writes to memory, as programs do; what was posted inline stays as it was.
+// touch writes to memory, as programs do; inline data of posted requests stays unchanged.
 func (p *program) touch() {
 	d, at := p.draw("device", 0, 1), p.draw("offset", 0, refSize-16)
 	for i := range 16 {
@@ -166,7 +166,7 @@ func (p *program) modify() {
 	}
 }
 
-// destroy destroys a queue pair. What it had not done is forgotten; what had completed stays to be polled.
+// destroy destroys a queue pair. Its pending requests are dropped; its completions can still be polled.
 func (p *program) destroy() {
 	q := p.someone()
 	if q == nil || !p.rarely("destroy") {

@@ -42,7 +42,7 @@ func programs(t *testing.T, right int, o Options) {
 		}
 		p := newProgram(own, rt, right, o)
 		touch := p.touch
-		if o.losses != nil { // packets that are under way have what was there before
+		if o.losses != nil { // packets in flight carry the earlier contents
 			touch = func() {
 				p.settle()
 				if !slices.ContainsFunc(p.world.qps, func(q *refQP) bool { return len(q.sends) > 0 }) {
@@ -142,7 +142,7 @@ func (p *program) poll() {
 	}
 }
 
-// settle lets everything happen, and takes all that comes.
+// settle runs until nothing more happens, and takes all completions and events.
 func (p *program) settle() {
 	p.world.wait()
 	for range p.world.qps { // the end of one may be that of its peer, which then tries in vain

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 )
 
-// again lets a guard begin once more, with care, after a panic. Other panics, and too many, go on. The caller holds
+// again makes a guard retry carefully after a panic. Other panics, and too many of them, propagate. The caller holds
 // Fabric.mu.
 func (f *Fabric) again(panicked any) {
 	gone := f.fault(panicked)
@@ -33,11 +33,11 @@ func (f *Fabric) workAndUnlock(patient bool) {
 	f.work()
 }
 
-// turns is how often a goroutine sends what others left to it, before another one goes on.
+// turns is the number of times a goroutine sends packets that others left to it before another goroutine takes over.
 const turns = 16
 
-// sendAndUnlock unlocks, then sends what the outer wire has. The patient wait while many packets are left to others.
-// The caller holds Fabric.mu.
+// sendAndUnlock unlocks, then sends the packets of the outer wire. Patient callers wait while many packets are left to
+// others. The caller holds Fabric.mu.
 func (f *Fabric) sendAndUnlock(patient bool) {
 	for turn := 0; f.outgoing; turn++ {
 		f.outgoing = false
@@ -63,7 +63,8 @@ func (f *Fabric) sendAndUnlock(patient bool) {
 	f.mu.Unlock()
 }
 
-// sendOn sends what Take or Turn gave, and what others leave. It needs no lock: it has the link's.
+// sendOn sends the packets that Take or Turn returned, and those that others leave. It needs no lock: it holds the
+// link's.
 func (f *Fabric) sendOn(l *roce.Link) {
 	l.Flush()
 	f.mu.Lock()
@@ -71,7 +72,7 @@ func (f *Fabric) sendOn(l *roce.Link) {
 	f.sendAndUnlock(false)
 }
 
-// Sent waits until all is sent that was written before, also what is left to another goroutine that sends. It takes
+// Sent waits until everything written before is sent, including packets left to another sending goroutine. It takes
 // Fabric.mu.
 func (f *Fabric) Sent() {
 	if f.polled.Load() == nil {
@@ -85,9 +86,9 @@ func (f *Fabric) Sent() {
 		f.mu.Lock()
 		l.Turn()
 		f.mu.Unlock()
-		f.sendOn(l) // others may have left packets meanwhile
+		f.sendOn(l) // others may have left packets since
 	}
 }
 
-// Filled says that the outer wire has packets to send. The caller holds Fabric.mu.
+// Filled records that the outer wire has packets to send. The caller holds Fabric.mu.
 func (f *Fabric) Filled() { f.outgoing = true }

@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// qpRecord is a queue pair as C knows it, with its place in the host's table.
+// qpRecord is the C record of a queue pair, with its place in the host's table.
 type qpRecord struct {
 	ibv.QPEx
 	index uint32
 }
 
-// qp is a queue pair. What does not say otherwise is under the fabric's lock.
+// qp is a queue pair. The fabric's lock guards its fields, unless noted otherwise.
 type qp struct {
 	*context
 	device    *device // the context's, and its fabric: a look less for each message
@@ -32,7 +32,7 @@ type qp struct {
 	reliable  bool       // it answers, or is answered
 	expectsOf ibv.QPType // kind of the senders that it expects
 	owner     *pd
-	protects  *resource.Domain // the one that its own keys have to be of: the owner, or what the owner is a part of
+	protects  *resource.Domain // the domain of its local keys: the owner, or the domain that the owner derives from
 	sendCQ    *cq
 	recvCQ    *cq
 	srq       *srq
@@ -45,24 +45,24 @@ type qp struct {
 	user      resource.User // of windows of type 2
 
 	state       ibv.QPState
-	attr        ibv.QPAttr          // what ibv_modify_qp set
+	attr        ibv.QPAttr          // attributes that ibv_modify_qp set
 	recvs       *resource.RecvQueue // nil with a shared one, and for XRC
 	established bool                // the first message came
 	groups      int                 // of multicast that it is in
-	unheard     bool                // by itself, of what it sends to groups
+	unheard     bool                // it does not receive its own multicast
 
 	// The requester and the completer.
 	out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
 	psn     uint32          // packet sequence number of the next message
 	returns bool            // the answer to out brings data
 	pending fifo[pending]   // messages that were begun and are not done, in order
-	// The window. In memory it is one whole message, which is answered within Send, or else waits here.
+	// The window. In memory it is one complete message, which is answered within Send, or else waits here.
 	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
 	sent   bool              // for a peer in memory: the pending message is under way
 	retry  retry
 	resent uint64 // packets
 
-	// The responder, which knows of the sender what its messages say.
+	// The responder, which uses only what is in the messages, never sender state.
 	receiver  transport.Receiver
 	heard     bool           // a message came since the first sequence number was set
 	peerLife  uint64         // of the last message
@@ -106,7 +106,7 @@ func (l *fifo[T]) drop() {
 	}
 }
 
-// retry is when the queue pair sends again what was not answered.
+// retry is the retransmission state of unanswered messages.
 type retry struct {
 	timer    uint64 // 0 for none
 	due      int64  // when an answer is late; the timer may be set for an earlier time, when another one was
@@ -124,7 +124,7 @@ type pending struct {
 	done     bool         // it was answered, by a peer in memory
 }
 
-// step is what a pending message is.
+// step is the state of a pending message.
 type step uint8
 
 const (
@@ -133,7 +133,8 @@ const (
 	finStep                // the message that ends a rendezvous
 )
 
-// request is a send work request that was posted. What its opcode does not have is left over from another one.
+// request is a send work request that was posted. Fields that its opcode does not use may be left over from an earlier
+// request.
 type request struct {
 	id      uint64
 	opcode  ibv.WROpcode
@@ -174,7 +175,7 @@ func findQP[A abi.Address](address A) *qp {
 	return nil
 }
 
-// lockedQP finds the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless there is none.
+// lockedQP returns the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless it returns nil.
 func lockedQP[A abi.Address](address A) *qp {
 	if o := locked[openedQP](address); o != nil {
 		return o.of
@@ -186,10 +187,10 @@ func (q *qp) fabric() *Fabric { return q.on }
 
 func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 
-// refused reports whether a table says no.
+// refused reports whether a table entry forbids the operation.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
-// qpOf is the queue pair that a slot is called with, or nil for one that is gone.
+// qpOf returns the queue pair that a slot is called with, or nil if it was destroyed.
 func qpOf(address uint64) *qp {
 	q := all.qps.get(at[qpRecord](address).index)
 	if q == nil || addressOf(q.record) != address {
@@ -220,7 +221,7 @@ type waiting struct {
 	reading readRange
 }
 
-// readRange is memory that an answer brings; a length of 0 is none.
+// readRange is the memory that an answer carries; a length of 0 means no memory.
 type readRange struct {
 	remote uint64
 	rkey   uint32
@@ -245,10 +246,10 @@ type part struct {
 	sges     []ibv.SGE
 }
 
-// orphaned reports whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
+// orphaned reports whether the receive that was taken is of a destroyed shared receive queue, as can happen with XRC.
 func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
 
-// giveBack frees the slot of the receive that was taken. Nobody hears of it.
+// giveBack frees the slot of the receive that was taken, without a completion.
 func (p *part) giveBack() {
 	if p.held && p.srq != nil && !p.orphaned() {
 		p.recvs.Retire(p.position, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// renew forgets what the queue pair knows of its peer, and of its messages.
+// renew clears the state of the peer and of the messages.
 func (q *qp) renew() {
 	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0],
 		SourceQP: q.number, Life: q.on.newLife(), Payload: q.on.from[:0]}
@@ -21,7 +21,7 @@ func (q *qp) renew() {
 	q.heard, q.arriving = false, nil
 }
 
-// setState brings the queue pair to a state, and does what comes with it.
+// setState moves the queue pair to a state, with the actions of that transition.
 func (q *qp) setState(to ibv.QPState) {
 	f := q.fabric()
 	q.state, q.attr.SQDraining = to, 0
@@ -82,7 +82,7 @@ func (q *qp) stopTimer() {
 	}
 }
 
-// flushRecvs gives back all receives that were not used: first the one that a message has of which parts are missing.
+// flushRecvs flushes all unused receives, starting with that of an incomplete message.
 func (q *qp) flushRecvs() {
 	if q.arriving != nil {
 		if p := &q.part; p.held && !p.orphaned() {
@@ -103,8 +103,8 @@ func (q *qp) flushRecv(c *cq, recvs *resource.RecvQueue, position uint32, id uin
 	c.publish(e, false)
 }
 
-// refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an
-// event tells the side that answers, where no completion does.
+// refuse returns the answer to a forbidden request: a reliable connection breaks on both sides, and the responder gets
+// an event if it gets no completion.
 func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	_, tells := counters.OfRefusal(s)
 	q.count(tells)
@@ -134,7 +134,7 @@ func (q *qp) inPartition(key uint16) bool {
 	return false
 }
 
-// tell queues an event for all who have a handle.
+// tell queues an event for every context with a handle.
 func (q *qp) tell(kind ibv.EventType) {
 	if !q.closed {
 		q.context.tell(kind, addressOf(q.record), &q.asyncs)

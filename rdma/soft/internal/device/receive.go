@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// recvQueueOf is the queue that a message takes a receive of, or nil with the answer to it: there is no receive, or no
-// such queue.
+// recvQueueOf returns the queue from which a message takes a receive, or nil and the answer to the message: no receive
+// or no such queue exists.
 func (q *qp) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().srqOf(m.SRQ)
@@ -54,7 +54,7 @@ func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *complet
 	return q.answerOf(status)
 }
 
-// describeSend fills in what a completion has of a send besides its data.
+// describeSend fills in the fields of a receive completion that describe the send, other than its data.
 func describeSend(m *message.Request, e *completion) {
 	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
@@ -88,7 +88,7 @@ func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 }
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
-// anything is changed that the message changes: when the memory is gone, the message comes once more.
+// anything is changed that the message changes: if the memory is gone, the message arrives once more.
 func (q *qp) place(d *resource.Domain, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are

@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// The reference: what programs of verbs come to, said another way than the device does it, with slices in place of
-// rings and memory. Reliable connections wait for receives as long as it takes; what nobody answers fails when
-// everybody waits.
+// The reference: the results of verbs programs, computed in a different way than in the device, with slices in place of
+// rings and memory. Reliable connections wait for receives without limit; unanswered requests fail when every queue
+// pair waits.
 
 // refDevice is a device's memory as it has to be.
 type refDevice struct {
@@ -96,16 +96,16 @@ type refQP struct {
 	reach [2]int
 }
 
-// reliable reports whether the queue pair hears from its peer.
+// reliable reports whether the queue pair gets answers from its peer.
 func (q *refQP) reliable() bool { return q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND }
 
 type refWorld struct {
 	devices [2]refDevice
 	qps     []*refQP
-	headers func(q *refQP, pieces []refPiece) []byte // what the device wrote in front of a datagram
+	headers func(q *refQP, pieces []refPiece) []byte // the bytes that the device wrote before a datagram
 }
 
-// run carries out what can be, until nothing can.
+// run executes ready requests until none is ready.
 func (w *refWorld) run() {
 	for moved := true; moved; {
 		moved = false
@@ -117,7 +117,7 @@ func (w *refWorld) run() {
 	}
 }
 
-// wait lets all time pass that there is.
+// wait lets time pass until no timer is left.
 func (w *refWorld) wait() {
 	w.run()
 	for _, q := range w.qps {
@@ -183,7 +183,7 @@ func (q *refQP) step() bool {
 	return q.reachPeer(peer, s, data)
 }
 
-// reachPeer carries out what the peer answers.
+// reachPeer executes a request that the peer answers.
 func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	w := q.world
 	access, named := refAccess[s.op]
@@ -206,7 +206,7 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		if q.reliable() {
 			return false
 		}
-		q.end(ibv.WC_SUCCESS) // and nobody knows
+		q.end(ibv.WC_SUCCESS) // and no side notices
 		return true
 	}
 	remote := w.devices[peer.device].main[min(s.remote.offset, len(w.devices[0].main)):]
@@ -247,7 +247,7 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	return true
 }
 
-// take brings a message to a receive, and gives what the sender hears.
+// take delivers a message to a receive, and returns the sender's status.
 func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv.WCStatus {
 	room := 0
 	for _, p := range recv.pieces {
@@ -280,7 +280,7 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	return ibv.WC_SUCCESS
 }
 
-// lets reports whether a peer may do that to the memory it names.
+// lets reports whether a peer may access the memory it names in that way.
 func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	p := &s.remote
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)
@@ -305,8 +305,8 @@ func allowed(pieces []refPiece, write bool) bool {
 	return true
 }
 
-// refused ends a request that the peer does not carry out. Unreliable connections do not hear of it, and drop what it
-// brought.
+// refused ends a request that the peer does not carry out. Unreliable connections do not learn of it, and drop its
+// data.
 func (q *refQP) refused(peer *refQP, status ibv.WCStatus) bool {
 	if q.reliable() {
 		peer.breakDown()
@@ -342,8 +342,8 @@ var refOpcodes = map[ibv.WROpcode]ibv.WCOpcode{
 	ibv.WR_ATOMIC_WRITE: ibv.WC_ATOMIC_WRITE, ibv.WR_FLUSH: ibv.WC_FLUSH,
 }
 
-// refAccess is what a peer has to allow, by the operations that name memory of its; refWords are those of 8 bytes, at a
-// multiple of 8.
+// refAccess is the access that a peer has to allow, by the operations that name its memory; refWords are those of 8
+// bytes, at a multiple of 8.
 var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
 	ibv.WR_RDMA_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.ACCESS_REMOTE_WRITE,
 	ibv.WR_RDMA_READ:          ibv.ACCESS_REMOTE_READ,
@@ -354,7 +354,7 @@ var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
 var refWords = map[ibv.WROpcode]bool{ibv.WR_ATOMIC_CMP_AND_SWP: true, ibv.WR_ATOMIC_FETCH_AND_ADD: true,
 	ibv.WR_ATOMIC_WRITE: true}
 
-// breakDown takes the queue pair to ERR, which gives back its receives.
+// breakDown moves the queue pair to ERR, which flushes its receives.
 func (q *refQP) breakDown() {
 	q.state, q.unanswered = ibv.QPS_ERR, false
 	q.flush()

@@ -31,8 +31,8 @@ func (q *qp) progress() {
 	}
 }
 
-// run is progress until memory of a request is found to be gone. Then it starts again carefully, so that the request
-// ends in a status. The caller holds Fabric.mu.
+// run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
+// request ends in a status. The caller holds Fabric.mu.
 func (q *qp) run() (done bool) {
 	f := q.on
 	before := f.guard()
@@ -77,7 +77,7 @@ func (q *qp) flushSends() {
 	}
 }
 
-// sendPending sends what is left of pending messages, or begins another one. It reports whether more may be sent.
+// sendPending sends the rest of pending messages, or begins another one. It reports whether more may be sent.
 func (q *qp) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.attr.PathMTU)); ok {
@@ -153,7 +153,7 @@ func (q *qp) beginStep() bool {
 	return q.addMessage(b)
 }
 
-// addMessage lets a message begin that travels as packets, unless too many reads and atomics are in flight.
+// addMessage starts a message that is sent as packets, unless too many reads and atomics are in flight.
 func (q *qp) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
@@ -180,7 +180,7 @@ func (q *qp) addMessage(b pending) bool {
 	return true
 }
 
-// send sends a pending message: as a whole to a peer in memory, whose answer Send brings, or else a part of it as
+// send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
 // packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
 // sent.
 func (q *qp) send(b pending, p *transport.Part, again bool) bool {
@@ -275,7 +275,7 @@ func (q *qp) failed(b pending, p *transport.Part, again bool, status ibv.WCStatu
 	return q.endSent(b, again, status)
 }
 
-// unanswered lets a message wait for its answer.
+// unanswered makes a message wait for its answer.
 func (q *qp) unanswered(b pending, again bool) bool {
 	q.on.calm()
 	if q.sent = true; !again {
@@ -284,7 +284,7 @@ func (q *qp) unanswered(b pending, again bool) bool {
 	return false
 }
 
-// notTaken lets a message wait that the wire does not take for a time.
+// notTaken delays a message that the wire does not accept for a time.
 func (q *qp) notTaken(b pending, wait time.Duration, again bool) bool {
 	q.on.calm()
 	q.pause(wait)

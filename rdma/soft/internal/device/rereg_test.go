@@ -31,7 +31,8 @@ func TestZeroBasedAgain(t *testing.T) {
 	assert.Equal(t, "again", string(second[100:105]))
 }
 
-// TestRegisteredAgainByMany: goroutines that register a region again, at once, leave one of what they asked for.
+// TestRegisteredAgainByMany: goroutines that reregister a region concurrently leave it in the state that one of them
+// requested.
 func TestRegisteredAgainByMany(t *testing.T) {
 	r := newRig(t, Options{})
 	b := r.buffer(0, 64, everything)
@@ -50,8 +51,8 @@ func TestRegisteredAgainByMany(t *testing.T) {
 	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).Length)
 }
 
-// TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets
-// in.
+// TestRegisteredAgainUnderAWindow: reregistering a region that a window is bound to changes neither the region nor the
+// access through the window.
 func TestRegisteredAgainUnderAWindow(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// inStep reports whether a message of a reliable connection is of the sender that the queue pair knows. Packets do not
-// tell one life of a queue pair from another.
+// inStep reports whether a message of a reliable connection comes from the sender that the queue pair is connected to.
+// Packets do not distinguish incarnations of a queue pair.
 func (q *qp) inStep(m *message.Request) bool {
 	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
 }
@@ -27,7 +27,7 @@ func (q *qp) meets(m *message.Request) bool {
 }
 
 // arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
-// to the wire at once, while memory that is gone is recovered from.
+// to the wire at once, while access to missing memory is recovered from.
 func (q *qp) arrives(m *message.Request) *message.Answer {
 	r, psn, s := &q.receiver, m.PSN, message.Ack
 	if psn != r.Expects || q.sender != nil {
@@ -68,8 +68,8 @@ func (q *qp) arrives(m *message.Request) *message.Answer {
 	return q.sendAnswer(readRange{})
 }
 
-// arrivesOtherwise handles a request that is not the next one, or that nobody answers in packets. It reports whether
-// that is all.
+// arrivesOtherwise handles a request that is not the next one, or that is not answered in packets. It reports whether
+// the request is done.
 func (q *qp) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
 	r := &q.receiver
 	switch {
@@ -96,7 +96,7 @@ func (q *qp) answerAsked(m *message.Request) *message.Answer {
 		r.Keep(m.PSN, q.back.Original, max(int(q.attr.MaxDestRdAtomic), 1))
 		return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
 	}
-	r.Count++ // which the answer says
+	r.Count++ // which the answer reports
 	a := q.answerData(m)
 	r.Count--
 	r.Took(q.answerPackets(m), true)
@@ -129,7 +129,7 @@ func (q *qp) repeated(m *message.Request) *message.Answer {
 		switch s := q.reads(m); {
 		case s == message.Ack:
 			return q.answerData(m)
-		case q.sender == nil: // the memory is gone since; a packet may be forged, which breaks nothing
+		case q.sender == nil: // the memory is gone; a packet may be forged, which must not break the connection
 			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
 		}
 	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -156,8 +156,7 @@ func (q *qp) refuseAgain(m *message.Request) *message.Answer {
 	return nil
 }
 
-// arrivesUnreliably handles a request, or a part of one, that nobody answers. A message of which a part is missing is
-// dropped.
+// arrivesUnreliably handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
 func (q *qp) arrivesUnreliably(m *message.Request) {
 	p, r := &q.part, &q.receiver
 	if m.Continues && (!p.on || m.PSN != r.Expects) {
@@ -215,8 +214,8 @@ func (q *qp) takePart(m *message.Request) message.Syndrome {
 	return s
 }
 
-// fitsPart reports whether a part has whole packets, unless it is the last one, and the message no more bytes than one
-// may have.
+// fitsPart reports whether a part has only full packets, unless it is the last one, and the message no more bytes than
+// one may have.
 func (q *qp) fitsPart(m *message.Request, writes bool) bool {
 	p, n := &q.part, sum(m.Payload)
 	done := uint64(0)
@@ -261,8 +260,8 @@ func (q *qp) takeWrite(m *message.Request) message.Syndrome {
 	return q.writtenBy(m, p.length)
 }
 
-// carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one
-// may not deliver is dropped.
+// carryOut executes a request. On a reliable connection errors go back to the sender; on an unreliable one, messages
+// that may not be delivered are dropped.
 func (q *qp) carryOut(m *message.Request) message.Syndrome {
 	s := message.InvalidRequest
 	switch m.Opcode {
@@ -299,10 +298,10 @@ func (q *qp) establish() {
 	}
 }
 
-// allows reports whether the queue pair lets its peer do something.
+// allows reports whether the queue pair grants its peer an access.
 func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
-// writtenBy is a write, or the last part of one that has so many bytes as a whole.
+// writtenBy executes a write, or the last part of one with this total number of bytes.
 func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
 		return q.refuse(m, message.InvalidRequest)
@@ -351,7 +350,7 @@ func (q *qp) readBy(m *message.Request) message.Syndrome {
 	return s
 }
 
-// reads finds what a read is of, or says why it may not be read.
+// reads finds the memory of a read request, or returns the reason for refusing it.
 func (q *qp) reads(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 {
 		return message.InvalidRequest
@@ -367,7 +366,7 @@ func (q *qp) reads(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// atomic is an atomic. What it finds is kept, for the answer and for one more when that is lost.
+// atomic executes an atomic. It keeps the old value for the answer, and to repeat the answer if it is lost.
 func (q *qp) atomic(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_ATOMIC) || q.attr.MaxDestRdAtomic == 0 || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
@@ -387,7 +386,7 @@ func (q *qp) atomic(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// flush makes sure that what was written before is where it is seen, which it always is here.
+// flush makes earlier writes visible, which they always are here.
 func (q *qp) flush(m *message.Request) message.Syndrome {
 	placement, level := ibv.PlacementType(m.Placement), ibv.SelectivityLevel(m.Level)
 	access := ibv.AccessFlags(0)
@@ -411,7 +410,7 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// atomicWrite is a write of 8 bytes that nobody sees half of.
+// atomicWrite is a write of 8 bytes that is never seen half done.
 func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
@@ -489,7 +488,7 @@ func (q *qp) collect(m *message.Request) message.Syndrome {
 	if !m.Continues {
 		p.whole, p.done = p.whole[:0], 0
 	}
-	p.whole = p.whole[:p.done] // again, where memory turned out to be gone
+	p.whole = p.whole[:p.done] // again, if memory turned out to be gone
 	at := len(p.whole)
 	n := int(sum(m.Payload))
 	grows := at+n > cap(p.whole)

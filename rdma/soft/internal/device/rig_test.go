@@ -29,7 +29,7 @@ type rig struct {
 	arrived  func() // waits until no message is under way; nil where none ever is
 }
 
-// fromElsewhere lets messages arrive on goroutines of their own, in order, as a wire of packets does.
+// fromElsewhere delivers messages on separate goroutines, in order, like a packet wire.
 func (r *rig) fromElsewhere() {
 	var underWay sync.WaitGroup
 	var queue []func()

@@ -18,14 +18,14 @@ var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
 	ibv.SEND_IP_CSUM}
 
-// opcodeRule is what the generated tables say of an operation on a type of queue pair.
+// opcodeRule is the generated tables' entry for an operation on a type of queue pair.
 type opcodeRule struct {
 	posts, builds bool          // by ibv_post_send; by ibv_wr_*
 	flags         ibv.SendFlags // that ibv_post_send takes
 	wrFlags       ibv.SendFlags // that ibv_wr_* takes
 }
 
-// rules are the generated tables of what can be posted, by type of queue pair and opcode.
+// rules are the generated tables of valid operations, by type of queue pair and opcode.
 var rules = func() (all [ibv.QPT_XRC_RECV + 1][knownOpcodes]opcodeRule) {
 	for _, kind := range transports {
 		for op := range ibv.WROpcode(knownOpcodes) {

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 )
 
-// side is a fabric with an address of its own, and an event channel on it.
+// side is a fabric with its own address, and an event channel on it.
 type side struct {
 	t       *testing.T
 	fabric  *device.Fabric
@@ -62,7 +62,7 @@ type connection struct {
 	id, other     *cm.ID
 }
 
-var param = &rdmacm.ConnParam{QPNum: 99} // of a queue pair that nobody has
+var param = &rdmacm.ConnParam{QPNum: 99} // of a queue pair that does not exist
 
 func newConnection(t *testing.T) *connection {
 	pid := os.Getpid() // other processes run these tests at the same time
@@ -97,8 +97,8 @@ func (c *connection) establish() {
 	c.answers.expect(rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// TestSaidIsSent: what a call says to the other side is on the wire when it returns, also where another goroutine is
-// sending and does not look for more: a program may exit next.
+// TestSaidIsSent: the message of a call is on the wire when the call returns, even if another goroutine is sending and
+// does not look for more: the program may exit next.
 func TestSaidIsSent(t *testing.T) {
 	for name, call := range map[string]func(c *connection) (by *side, say func() error){
 		"reject": func(c *connection) (*side, func() error) {

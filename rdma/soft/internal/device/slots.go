@@ -19,7 +19,7 @@ type slots struct {
 	dm       ibv.DM
 }
 
-// fillSlots gives every function an address.
+// fillSlots assigns an address to every function.
 func (h *host) fillSlots() (err error) {
 	set := func(to *ibv.FuncPtr, f runtime.SlotFunc) {
 		address, e := h.space.Slot(f)
@@ -39,7 +39,7 @@ func (h *host) fillSlots() (err error) {
 	set(&o.DeallocMW, deallocMW)
 
 	x := &h.slots.extended
-	// ofContext is for what is called with a context, and whose second argument is a record.
+	// ofContext wraps functions that take a context and, as second argument, a record.
 	ofContext := func(f func(*context, uint64) (uint64, runtime.Errno)) runtime.SlotFunc {
 		return func(address, record, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			if c := find[context](address); c != nil {
@@ -156,7 +156,7 @@ func (s *slots) context(c *ibv.VerbsContext) {
 	c.Context.Ops = s.ops
 }
 
-// builder fills in those of a queue pair: the setters, and what it was asked for.
+// builder fills in those of a queue pair: the setters and the requested operations.
 func (s *slots) builder(to *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 	base, of := to.QPBase, s.qp
 	*to = of
@@ -177,7 +177,7 @@ func (s *slots) builder(to *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 	}
 }
 
-// poller fills in those of a completion queue: what every one has, and what it was asked for.
+// poller fills in those of a completion queue: the common functions and the requested readers.
 func (s *slots) poller(to *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 	of := &s.cq
 	to.StartPoll, to.NextPoll, to.EndPoll = of.StartPoll, of.NextPoll, of.EndPoll

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// srqRecord is a shared receive queue as C knows it, with its place in the host's table.
+// srqRecord is the C record of a shared receive queue, with its place in the host's table.
 type srqRecord struct {
 	ibv.SRQ
 	index uint32

@@ -15,8 +15,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestTransitions: ibv_modify_qp goes by the generated table, needs what that needs, and changes nothing where it
-// refuses.
+// TestTransitions: ibv_modify_qp follows the generated table, requires the attributes listed there, and changes nothing
+// if it fails.
 func TestTransitions(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	cq := r.cq(0, 16)
@@ -91,7 +91,7 @@ func (r *rig) toInit(qp *ibv.QP) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// TestQueryQP returns what was set, with the hop limit that the kernel chooses.
+// TestQueryQP: ibv_query_qp returns the attributes that were set, with the hop limit that the kernel chooses.
 func TestQueryQP(t *testing.T) {
 	r := newRig(t, Options{})
 	cq := r.cq(0, 16)

@@ -19,7 +19,7 @@ const (
 	rndvBytes = 64 // max_rndv_hdr_size
 )
 
-// checkTags checks what a queue that matches tags is asked for.
+// checkTags checks the requested attributes of a tag-matching queue.
 func checkTags(c *ibv.TMCap) runtime.Errno {
 	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
 		return syscall.EINVAL

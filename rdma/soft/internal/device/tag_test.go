@@ -80,7 +80,7 @@ func (r *tagRig) sync(count uint32) error {
 	return err
 }
 
-// message sends a header and what follows it.
+// message sends a header and its payload.
 func (r *tagRig) message(op ibv.TMHOp, tag uint64, payload []byte) {
 	tmh := (*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0]))
 	*tmh = ibv.TMH{Opcode: op, AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(tag)}
@@ -105,7 +105,7 @@ func (r *tagRig) recvSRQ(id uint64, offset int) {
 	require.NoError(r.t, verbs.PostSRQRecv(r.srq, wr, bad))
 }
 
-// came is what a test looks at of a completion of the shared receive queue.
+// came checks a completion of the shared receive queue.
 func (r *tagRig) came(t *testing.T, id uint64, opcode ibv.WCOpcode, flags ibv.WCFlags, status ibv.WCStatus) ibv.WC {
 	t.Helper()
 	wc := r.poll(r.cq)
@@ -182,7 +182,7 @@ func TestRendezvous(t *testing.T) {
 	fin := (*ibv.TMH)(unsafe.Pointer(&r.here.bytes[3000]))
 	assert.Equal(t, ibv.TMH{Opcode: ibv.TMH_FIN, AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(0xa)}, *fin)
 
-	// What does not fit is left to the program: both headers are in the buffer.
+	// If the data does not fit, the program handles it: both headers are in the buffer.
 	r.add(11, 0xb, 256, 32)
 	r.came(t, 11, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	r.rendezvous(0xb, 1024, 33)
@@ -228,7 +228,7 @@ func TestRendezvousWithoutReads(t *testing.T) {
 	}
 }
 
-// TestEmptyRendezvous: a rendezvous of no bytes reads nothing, and what the receiver sends behind it arrives.
+// TestEmptyRendezvous: a rendezvous of no bytes reads nothing, and the receiver's next message arrives.
 func TestEmptyRendezvous(t *testing.T) {
 	for _, wire := range []string{"", "packets"} {
 		t.Setenv(wireVariable, wire)
@@ -243,8 +243,8 @@ func TestEmptyRendezvous(t *testing.T) {
 	}
 }
 
-// TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long
-// does.
+// TestLongAnnouncements: a rendezvous announcement longer than the device's limit takes no tag; one of exactly that
+// length does.
 func TestLongAnnouncements(t *testing.T) {
 	r := newTagRig(t, 4, 4)
 	r.recvSRQ(7, 2048)
@@ -314,7 +314,7 @@ func TestTaggedInvalidation(t *testing.T) {
 	}
 }
 
-// TestTagOperationsWithoutEnd: a list that is a ring is longer than what may be outstanding.
+// TestTagOperationsWithoutEnd: a circular list exceeds the limit of outstanding operations.
 func TestTagOperationsWithoutEnd(t *testing.T) {
 	r := newTagRig(t, 2, 3)
 	op, bad := &outside[ibv.OpsWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]

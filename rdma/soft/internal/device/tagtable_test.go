@@ -17,8 +17,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestTagCompletionsAreThoseOfTheTables: each fate of a message, and each operation, completes as the generated tables
-// say.
+// TestTagCompletionsAreThoseOfTheTables: each outcome of a message, and each operation, completes as the generated
+// tables specify.
 func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 	for _, message := range []ibv.TMMessage{
 		ibv.TMMessageMatched, ibv.TMMessageAnnounced, ibv.TMMessageFetched, ibv.TMMessageSoftware,
@@ -65,8 +65,7 @@ func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 	}
 }
 
-// TestSharedQueuesByType: what is done with a shared receive queue works on the types on which the generated table has
-// it.
+// TestSharedQueuesByType: operations on a shared receive queue work on the types that the generated table lists.
 func TestSharedQueuesByType(t *testing.T) {
 	for _, kind := range []ibv.SRQType{ibv.SRQT_BASIC, ibv.SRQT_XRC, ibv.SRQT_TM} {
 		for name, c := range map[ibv.SRQOp]func(r *rig, s *ibv.SRQ) error{
@@ -128,9 +127,9 @@ type refTag struct {
 	held      bool
 }
 
-// TestTagPrograms runs random operations and messages, and a reference of the tag list beside them: every message goes
-// where the reference has it, in the order of the list; while the program has not seen all unexpected messages, tags
-// that it added behind them are held back; each signalled operation and each one that fails completes, in order.
+// TestTagPrograms runs random operations and messages, also on a reference tag list: every message goes to the tag that
+// the reference selects, in list order; until the program has seen all unexpected messages, tags added after them are
+// held back; each signalled or failed operation completes, in order.
 func TestTagPrograms(t *testing.T) {
 	const most, depth = 3, 4
 	rapid.Check(t, func(rt *rapid.T) {
@@ -311,7 +310,7 @@ func TestTagInfo(t *testing.T) {
 	require.NoError(t, verbs.EndPoll(r.ex))
 }
 
-// TestTagMistakes: what is wrong with a tag's buffer or a sender's key is told, brings nothing, and breaks the
+// TestTagMistakes: an error in a tag's buffer or a sender's key is reported, transfers no data, and breaks the
 // connection.
 func TestTagMistakes(t *testing.T) {
 	add := func(r *tagRig, change func(*ibv.SGE)) {

@@ -69,7 +69,7 @@ func TestBothWays(t *testing.T) {
 					t.Errorf("stuck: %d sent of %d, %d received of %d", sent, sends, got, recvs)
 					return
 				default:
-					goruntime.Gosched() // to timers, which nobody else has time for where all processors poll
+					goruntime.Gosched() // to timers, which would starve if all processors poll
 				}
 			}
 		})
@@ -111,7 +111,7 @@ func TestDestructionDuringTraffic(t *testing.T) {
 }
 
 // TestOneSidedAccess: a goroutine that waits for a flag in Go memory that a peer writes, and then reads earlier writes,
-// has no data race: nothing but the order of writes says that it may.
+// has no data race: only the order of writes permits it.
 func TestOneSidedAccess(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)

@@ -35,8 +35,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes
-// twice is known.
+// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. Duplicates
+// are detected.
 func TestXRC(t *testing.T) {
 	t.Run("once", func(t *testing.T) { xrc(t, newRig(t, Options{})) })
 	t.Run("twice", func(t *testing.T) {
@@ -133,7 +133,7 @@ func (r *rig) remoteWrite(from, to *buffer) *ibv.SendWR {
 	return wr
 }
 
-// TestSharedReceives: the limit tells once that receives run out.
+// TestSharedReceives: the limit event is delivered once when receives run out.
 func TestSharedReceives(t *testing.T) {
 	r := newRig(t, Options{})
 	srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
@@ -173,8 +173,8 @@ func TestSharedReceives(t *testing.T) {
 	assert.Zero(t, attr.SRQLimit, "it has to be set again")
 }
 
-// TestSharedReceivesOutliveCompletionQueues: receives whose completions nobody polled give their slots back when the
-// completion queue goes.
+// TestSharedReceivesOutliveCompletionQueues: receives whose completions were not polled free their slots when the
+// completion queue is destroyed.
 func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	attr := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}
@@ -210,8 +210,8 @@ func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 	}
 }
 
-// TestLastReceive: a queue pair that shares receives tells once that it takes no more of them, when it breaks; one with
-// its own tells nothing.
+// TestLastReceive: a queue pair with shared receives reports once, when it breaks, that it takes no more of them; one
+// with its own receives reports nothing.
 func TestLastReceive(t *testing.T) {
 	for _, shares := range []bool{true, false} {
 		r := newRig(t, Options{})
@@ -238,7 +238,8 @@ func TestLastReceive(t *testing.T) {
 	}
 }
 
-// TestStrangers: a queue pair hears its own peer alone, and a datagram arrives at the device of its address alone.
+// TestStrangers: a queue pair accepts only messages of its peer, and a datagram arrives only at the device of its
+// address.
 func TestStrangers(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	cq := s.cq(0, 16)

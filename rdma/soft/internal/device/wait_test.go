@@ -54,7 +54,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// TestTwice: what comes twice, or again because its answer was lost, is carried out once.
+// TestTwice: a request that arrives twice, or again because its answer was lost, is executed once.
 func TestTwice(t *testing.T) {
 	for what, faults := range map[string]Faults{"twice": {Duplicate: 1}, "again": {Seed: 2, Drop: 0.2}} {
 		t.Run(what, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestTwice(t *testing.T) {
 	})
 }
 
-// TestRefusedAndLost: a receiver that refuses a message is in error, and hears no more; a sender that never got the
-// answer tries in vain.
+// TestRefusedAndLost: a receiver that refuses a message is in ERR, and accepts no more; a sender that never got the
+// answer retries in vain.
 func TestRefusedAndLost(t *testing.T) {
 	for seed := range uint64(200) {
 		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.5}})
@@ -158,8 +158,8 @@ func TestFinBehindABegunRequest(t *testing.T) {
 	t.Fatal("no answer was lost")
 }
 
-// TestBrokenByItsOwnMessage: a queue pair that is its own peer, and that its own message breaks, flushes what it waits
-// for at once, though the answer was lost.
+// TestBrokenByItsOwnMessage: a queue pair that is its own peer, and that its own message breaks, flushes its pending
+// requests at once, though the answer was lost.
 func TestBrokenByItsOwnMessage(t *testing.T) {
 	broke := 0
 	for seed := range uint64(8) {

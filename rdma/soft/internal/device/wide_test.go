@@ -15,7 +15,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Numbers of 64 bits are whole on every machine: as arguments of functions, of slots, and as results. They are tested
+// 64-bit numbers are not truncated on any machine: as arguments of functions, of slots, and as results. They are tested
 // with 32-bit registers by make check-32.
 
 // TestWideOperands posts by builders, with addresses of regions and operands above 32 bits.
@@ -75,7 +75,7 @@ func TestWideOperands(t *testing.T) {
 	assert.Equal(t, value, s.there.bytes[24:32])
 }
 
-// TestWideSizes: what is larger than all memory is not taken for its lower half.
+// TestWideSizes: a size larger than all memory is not truncated to its lower half.
 func TestWideSizes(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	const more = 1 << 62

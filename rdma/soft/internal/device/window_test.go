@@ -20,7 +20,7 @@ func (s *stage) window(kind ibv.MWType) *ibv.MW {
 	return w
 }
 
-// write writes 8 bytes to the peer under a key, over a pair of its own, since a failure breaks it.
+// write writes 8 bytes to the peer under a key, over a new pair, since a failure breaks it.
 func (s *stage) write(p *pair, offset int, key uint32) ibv.WCStatus {
 	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 8))
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.there.at(offset), RKey: key}
@@ -148,7 +148,7 @@ func TestWindowsOfType2(t *testing.T) {
 	require.NoError(t, verbs.DeallocMW(w))
 }
 
-// TestWindowOfAZeroBasedRegion: there is none, since addresses of the window would mean another place.
+// TestWindowOfAZeroBasedRegion: binding one fails, since addresses of the window would mean another place.
 func TestWindowOfAZeroBasedRegion(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND|ibv.ACCESS_ZERO_BASED)

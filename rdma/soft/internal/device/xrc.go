@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// domain is an XRC domain of a device: what receives are shared in. Several handles may be of one.
+// domain is an XRC domain of a device, in which receives are shared. It may have several handles.
 type domain struct {
 	uses    int // queue pairs and shared receive queues
 	handles int
@@ -68,7 +68,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	return addressOf(record), 0
 }
 
-// Flags of open(2) as Linux numbers them, which is what the attribute has.
+// Flags of open(2) with their Linux values, as in the attribute.
 const (
 	oCreate    = 0o100
 	oExclusive = 0o200

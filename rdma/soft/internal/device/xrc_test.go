@@ -60,7 +60,7 @@ func (r *xrcRig) recvShared() {
 		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
 }
 
-// sent is what becomes of a message to a shared receive queue.
+// sent returns the status of a message to a shared receive queue.
 func (r *xrcRig) sent(number uint32) ibv.WCStatus {
 	wr := r.rig.send(1, ibv.WR_SEND)
 	wr.QPType.XRC().RemoteSRQN = number
@@ -74,7 +74,7 @@ func (r *xrcRig) sent(number uint32) ibv.WCStatus {
 	return 0
 }
 
-// TestXRCHandles: a receiving queue pair lives as long as any handle of it, and all of them hear of its events
+// TestXRCHandles: a receiving queue pair exists as long as any handle of it, and all of them get its events
 // (ibv_open_qp(3)).
 func TestXRCHandles(t *testing.T) {
 	r := newXRCRig(t, 16)
@@ -116,7 +116,7 @@ func TestXRCHandles(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL, "the last handle is gone, and the queue pair with it")
 }
 
-// TestXRCAnotherDomain: a queue pair receives into shared queues of its own domain alone.
+// TestXRCAnotherDomain: a queue pair receives only into shared queues of its domain.
 func TestXRCAnotherDomain(t *testing.T) {
 	r := newXRCRig(t, 16)
 	defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
@@ -165,7 +165,7 @@ func TestOverrunOfSharedReceives(t *testing.T) {
 	})
 }
 
-// TestDrainWithRendezvous: a queue that is drained while it tells the end of a rendezvous ends that first.
+// TestDrainWithRendezvous: a queue that is drained while it reports the end of a rendezvous finishes that first.
 func TestDrainWithRendezvous(t *testing.T) {
 	r := newTagRig(t, 4, 4)
 	r.add(10, 0xa, 0, 64)

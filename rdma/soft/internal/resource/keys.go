@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package resource is what the queues and keys of a software device are, without the objects that programs know them
-// by: the memory that a key lets in, windows, receives that were posted, and lists of tags. It knows no device and no
-// queue pair.
-// Whoever uses it holds the fabric's lock, except where a comment says otherwise.
+// Package resource implements the queues and keys of a software device, without the objects through which programs use
+// them: the memory that a key grants access to, windows, posted receives, and tag lists. It does not depend on devices
+// or queue pairs. Callers hold the fabric's lock, unless a comment states otherwise.
 package resource
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// Domain is what protects memory: keys count for queues of the same one. Only its address matters.
+// Domain is a protection domain: keys are valid for queues of the same domain. Only its address matters.
 type Domain struct{ _ byte }
 
-// Memory is what a key lets in: a region, or a window into one.
+// Memory is the memory that a key grants access to: a region, or a window into one.
 type Memory struct {
 	Key    uint32
 	Domain *Domain // that protects
@@ -29,13 +28,14 @@ type Memory struct {
 	User   *User   // of a bound window of type 2
 }
 
-// Everywhere is the base, and the start, of a region on demand that has all memory of the process, also what is mapped
-// later: what a message needs of it and is not there is found as memory is that has gone since. At 0 nobody has any.
+// Everywhere is the base, and the start, of an on-demand region that covers all memory of the process, including later
+// mappings. Access to an unmapped part fails like access to memory that was unmapped after registration. No memory is
+// at address 0.
 const Everywhere = 1
 
-// Keys are those of a device. A key is drawn until its place in the table is free, so that one look finds what it lets
-// in. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of 0, so
-// that key 0 never means anything.
+// Keys is the key table of a device. Keys are drawn until one has a free place in the table, so that one look finds its
+// memory. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of
+// 0, so that key 0 never means anything.
 type Keys struct {
 	entries []*Memory // by the low bits of the upper 24; a power of two, and half of them are free
 	used    int
@@ -43,11 +43,11 @@ type Keys struct {
 	hidden  bool   // keys are random, because strangers may try some
 }
 
-// Hide lets nobody guess keys, whatever other ones are known: those that are drawn from now on are random. The others
-// tell that their places are not free, which leaves at least half of all keys.
+// Hide makes keys unpredictable, even from other keys: keys drawn from now on are random. Existing keys reveal only
+// that their places are taken, which leaves at least half of all keys.
 func (k *Keys) Hide() { k.hidden = true }
 
-// draw draws a key. Those that are not random come back late, so that the key of what is gone means nothing.
+// draw draws a key. Keys that are not random are reused late, so that the key of deregistered memory is invalid.
 func (k *Keys) draw() uint32 {
 	if !k.hidden {
 		k.last += 1<<8 + 7
@@ -58,7 +58,7 @@ func (k *Keys) draw() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// Add gives memory a key.
+// Add assigns a key to memory.
 func (k *Keys) Add(m *Memory) {
 	if 2*k.used >= len(k.entries) {
 		k.grow()
@@ -73,7 +73,7 @@ func (k *Keys) Add(m *Memory) {
 // at is the place of a key. The table is not empty.
 func (k *Keys) at(key uint32) **Memory { return &k.entries[key>>8&uint32(len(k.entries)-1)] }
 
-// grow makes the table twice as large. What had different places has different ones again.
+// grow makes the table twice as large. Entries in different places stay in different places.
 func (k *Keys) grow() {
 	old := k.entries
 	k.entries = make([]*Memory, max(2*len(old), 16))
@@ -90,7 +90,7 @@ func (k *Keys) Remove(m *Memory) {
 	k.used--
 }
 
-// Get returns what a key lets in, or nil.
+// Get returns the memory of a key, or nil.
 func (k *Keys) Get(key uint32) *Memory {
 	if n := uint32(len(k.entries)); n > 0 {
 		if m := k.entries[key>>8&(n-1)]; m != nil && m.Key == key {

@@ -33,8 +33,8 @@ func TestKeysStayApart(t *testing.T) {
 	assert.Len(t, k.entries, 1<<11, "the table does not grow by what is gone")
 }
 
-// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of regions that are gone mean nothing,
-// and each one that is not gone finds its memory.
+// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of deregistered regions are invalid,
+// and every other key finds its memory.
 func TestKeysOfWires(t *testing.T) {
 	first := map[uint32]bool{}
 	for range 16 {
@@ -65,9 +65,9 @@ func TestKeysOfWires(t *testing.T) {
 	require.Greater(t, len(first), 14, "keys begin at the same place")
 }
 
-// TestKeysDoNotTellOthers: whoever knows keys of a device with a wire guesses the next one no better than by chance, as
-// far as counting shows: their bits are evenly spread, also in what one key differs from the one before, and of these
-// differences, no more are equal than chance makes equal.
+// TestKeysDoNotTellOthers: known keys of a device with a wire do not help to guess the next one, as far as counting
+// shows: their bits are evenly distributed, also in the differences between successive keys, and these differences are
+// equal no more often than by chance.
 func TestKeysDoNotTellOthers(t *testing.T) {
 	const n = 1 << 14
 	var k Keys
@@ -77,7 +77,7 @@ func TestKeysDoNotTellOthers(t *testing.T) {
 		m := new(Memory)
 		k.Add(m)
 		all[i] = m.Key
-		if i%2 == 1 { // and keys that are gone tell no more
+		if i%2 == 1 { // and removed keys reveal no more
 			k.Remove(m)
 		}
 	}

@@ -59,8 +59,8 @@ func (r *RecvQueue) Post(first, bad uint64) uint64 {
 	return TellBad(errno, bad, address)
 }
 
-// copyList copies a list to the ring, and tells which receive stopped it, and why. It is mem.Try, written out, because
-// most lists are short.
+// copyList copies a list to the ring, and returns the receive that stopped it, and why. It is mem.Try, written out,
+// because most lists are short.
 func (r *RecvQueue) copyList(first uint64) (address uint64, errno runtime.Errno) {
 	address = first
 	done, before := false, debug.SetPanicOnFault(true)
@@ -100,7 +100,7 @@ func (r *RecvQueue) copyOne(wr *ibv.RecvWR) runtime.Errno {
 	return 0
 }
 
-// TellBad tells where the first request is that was not posted, if one was not, and why.
+// TellBad stores the address of the first request that was not posted, if any, and returns the error.
 func TellBad(errno runtime.Errno, bad, wr uint64) uint64 {
 	if errno != 0 && bad != 0 {
 		mem.Try(func() { *mem.At[uintptr](bad) = uintptr(wr) })
@@ -120,7 +120,7 @@ func (r *RecvQueue) First() (id uint64, sges []ibv.SGE) {
 // Take takes the first receive.
 func (r *RecvQueue) Take() { r.Taken++ }
 
-// Retire gives back the slots of n receives whose completions were polled, the last of them at a position.
+// Retire frees the slots of n receives whose completions were polled, the last of them at a position.
 func (r *RecvQueue) Retire(position, n uint32) {
 	if r.Shared {
 		r.Freed.Add(n)
@@ -168,8 +168,7 @@ func Room(sges []ibv.SGE) (n uint64) {
 	return n
 }
 
-// Slot is the place in a queue that a completion gives back when it is polled: of a send queue, of a receive queue, or
-// of neither.
+// Slot is the place in a queue that is freed when a completion is polled: in a send queue, a receive queue, or neither.
 type Slot struct {
 	Sends    *atomic.Uint32 // the end of the free slots of a send queue
 	Receives *RecvQueue
@@ -179,7 +178,7 @@ type Slot struct {
 // IsOf reports whether two slots are of one queue.
 func (s *Slot) IsOf(other *Slot) bool { return s.Sends == other.Sends && s.Receives == other.Receives }
 
-// Retire gives back n slots of one queue, of which this is the last one.
+// Retire frees n slots of one queue, of which this is the last one.
 func (s *Slot) Retire(n uint32) {
 	switch {
 	case s.Sends != nil:

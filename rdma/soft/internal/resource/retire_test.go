@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET gives back no more than its
-// slot; what RESET gave back stays free. It is a race of a few instructions, which is tried for a second.
+// TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET frees no more than its slot;
+// slots that RESET freed stay free. It is a race of a few instructions, which is tried for a second.
 func TestPolledDuringReset(t *testing.T) {
 	var posted uint32
 	var retired, turn atomic.Uint32

@@ -17,7 +17,7 @@ type Tags struct {
 	free []*Tag // that are to be used again
 	most int
 	last uint32 // handle
-	told uint32 // of the unexpected messages, what the program last said that it has seen
+	told uint32 // number of unexpected messages that the program last reported as seen
 }
 
 // Tag is an entry of the list.
@@ -37,7 +37,7 @@ func NewTags(c *ibv.TMCap) *Tags {
 // InStep reports whether the program has seen every unexpected message.
 func (t *Tags) InStep() bool { return t.told == t.Unexpected }
 
-// Tell takes the program's count of unexpected messages.
+// Tell records the program's count of unexpected messages.
 func (t *Tags) Tell(count uint32) {
 	t.told = count
 	if t.InStep() {
@@ -78,5 +78,5 @@ func (t *Tags) Add(sges []ibv.SGE) *Tag {
 	return e
 }
 
-// Recycle gives back an entry that was taken, and that nobody needs any more.
+// Recycle returns a taken entry that is no longer needed to the free list.
 func (t *Tags) Recycle(e *Tag) { t.free = append(t.free, e) }

@@ -22,7 +22,7 @@ type User struct {
 	Windows int // bound on it
 }
 
-// Binding is what a window is to be bound to.
+// Binding is the target of a window bind.
 type Binding struct {
 	Region          *Region // nil for none
 	Address, Length uint64
@@ -30,8 +30,8 @@ type Binding struct {
 	Key             uint32 // the low byte is the new one of the window's key; of type 2, the rest is to be the old one
 }
 
-// QueueAccess are flags of regions that mean nothing for a queue pair or a window, and that programs give them, as
-// Soft-RoCE allows: they ask for the access that the region has.
+// QueueAccess are region flags without meaning for a queue pair or a window, which programs set on them, as Soft-RoCE
+// allows: they ask for the access that the region has.
 const QueueAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_DEMAND |
 	ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 
@@ -48,7 +48,7 @@ func (k *Keys) NewWindow(w *Window, d *Domain, kind ibv.MWType) {
 // Bind binds a window for a user of a domain, and reports whether that was allowed. A window of type 1 that is bound to
 // no bytes is unbound.
 func (k *Keys) Bind(w *Window, b *Binding, d *Domain, u *User) bool {
-	if w.Key == 0 || k.Get(w.Key) != &w.Memory || w.Domain != d { // gone since it was posted
+	if w.Key == 0 || k.Get(w.Key) != &w.Memory || w.Domain != d { // it was destroyed since the post
 		return false
 	}
 	if w.Kind == ibv.MW_TYPE_1 && b.Length == 0 {
@@ -82,7 +82,7 @@ func (k *Keys) Bind(w *Window, b *Binding, d *Domain, u *User) bool {
 	return true
 }
 
-// Unbind ends what the window lets in.
+// Unbind revokes the access that the window grants.
 func (w *Window) Unbind() {
 	if w.Region != nil {
 		w.Region.Windows--
