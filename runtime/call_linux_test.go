@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// weigh is what testdata/calls.c computes from arguments.
+// weigh computes the same value from arguments as testdata/calls.c.
 const maxArgs = 9 // of a function
 
 func weigh(args ...uintptr) uintptr {
@@ -46,7 +46,7 @@ func TestEveryArgumentArrives(t *testing.T) {
 	assert.Panics(t, func() { function("weigh9").Exported().Value(make([]uintptr, maxArgs+1)...) })
 }
 
-// An error of a library's own numbers is what the given function makes of the number.
+// A library-specific error number is converted by the given function.
 func TestErrorsOfCodes(t *testing.T) {
 	give := function("give_int")
 	give = &runtime.Function{Library: give.Library, Name: give.Name}

@@ -17,9 +17,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The tests call C of their own, testdata/*.c, which is compiled by $CC or gcc; or, where no compiler runs, was
-// compiled before into GOVERBS_TEST_LIBRARIES. GOVERBS_TEST_EMULATOR runs this test program in a process of its own
-// where the kernel cannot.
+// The tests call the C functions in testdata/*.c, compiled by $CC or gcc, or beforehand into GOVERBS_TEST_LIBRARIES
+// where no compiler runs. GOVERBS_TEST_EMULATOR runs this test program as a child process where the kernel cannot.
 var (
 	calls    = &runtime.Library{Name: "calls", SOName: "calls.so", Project: "rdma-core"}
 	versions = &runtime.Library{Name: "versions", SOName: "versions.so"}
@@ -91,8 +90,8 @@ func cfunc(t testing.TB, name string) uintptr {
 
 func function(name string) *runtime.Function { return &runtime.Function{Library: calls, Name: name} }
 
-// child runs one test in a process of its own, where GOVERBS_TEST_CHILD is what, and gives what it printed and how it
-// ended.
+// child runs one test in a child process with GOVERBS_TEST_CHILD set to what, and returns its output and its exit
+// error.
 func child(t *testing.T, test, what string) (string, error) {
 	t.Helper()
 	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$",

@@ -63,7 +63,7 @@ func systemCall3(fn, a, b, c uintptr) int32 {
 const (
 	gM       = 48 // g.m, the goroutine's thread
 	mG0      = 0  // m.g0, whose stack is the system stack
-	gSchedSP = 56 // g.sched.sp: on g0, the end of what Go has used
+	gSchedSP = 56 // g.sched.sp: on g0, the end of the stack that Go has used
 	// If g.throwsplit is set, Go does not touch the goroutine's stack. A signal that C raises then ends the process at
 	// once, with a message. Otherwise Go would run a panic on a foreign stack, which may have no room for it.
 	gThrowsplit = 183

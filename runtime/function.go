@@ -64,7 +64,7 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	copy(fr.args[:], args)
 	fr.run()
 	result = uint64(fr.result)
-	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number in errno, which is no error number
+	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number, not an error, in errno
 	tired := fr.tired()
 	frames.Put(fr)
 	if tired {

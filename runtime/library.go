@@ -14,7 +14,7 @@ import (
 // Library is a shared library. The first lookup of a symbol opens it, and it stays open.
 type Library struct {
 	Name    string // "libibverbs"
-	SOName  string // "libibverbs.so.1", which the system's loader looks for unless a path is given
+	SOName  string // "libibverbs.so.1", which the system's loader looks for unless a path is set
 	Project string // the library's project: "rdma-core"
 	// Check may reject an opened library; it may be nil. Its argument is open, so Check can look up symbols.
 	Check func(*Library) error

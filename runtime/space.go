@@ -64,7 +64,7 @@ const (
 	slotBits   = 4
 	slotStride = 1 << slotBits
 	slotBytes  = 1 << 20 // size of the part that stands for functions
-	slotCode   = 1 << 16 // what is used of it, and may hold code; Callable needs the last place
+	slotCode   = 1 << 16 // the used part, which may hold code; Callable needs the last place
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
 
@@ -187,7 +187,7 @@ func SlotOf(fn uintptr) SlotFunc {
 // slotAt returns the Go function of an address, or nil. The compiler inlines it.
 func slotAt(fn uintptr) SlotFunc {
 	if s := spaceOf(fn); s != nil {
-		// a division that gives a large number for an address between two slots
+		// a division that results in a large number for an address between two slots
 		i := bits.RotateLeft(uint(fn-s.base), -slotBits)
 		if slots := *s.slots.Load(); i < uint(len(slots)) {
 			return slots[i]

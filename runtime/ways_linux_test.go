@@ -93,7 +93,7 @@ func TestABlockingCallLetsGoGoOn(t *testing.T) {
 	}
 }
 
-// TestAFaultInC: the process ends, says which signal it was and where, and runs no deferred function.
+// TestAFaultInC: the process ends, reports the signal and its location, and runs no deferred function.
 func TestAFaultInC(t *testing.T) {
 	if childOf != "" {
 		fault(t, childOf)

@@ -26,7 +26,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// engine is what there is once for a process.
+// engine is the state that exists once per process.
 var engine struct {
 	sync.RWMutex
 	functions []runtime.Func
@@ -71,8 +71,8 @@ func callable(f *soft.Fabric) error {
 // mayWait is a bit of the numbers of functions that are cancellation points: they may have to wait.
 const mayWait = 1 << 30
 
-// goverbs_find gives the number of a function of a library for goverbs_call. A negative one is the number of an error:
-// of the one with which the device could not be opened, or EOPNOTSUPP if the device does not have the function.
+// goverbs_find returns the number of a library function for goverbs_call. A negative result is an error number: that of
+// opening the device, or EOPNOTSUPP if the device does not have the function.
 //
 //export goverbs_find
 func goverbs_find(library, name *C.char) C.int {
@@ -113,7 +113,7 @@ func functionOf(f *soft.Fabric, library, name string) (runtime.Func, C.int) {
 	return sockets.Function(name), 0
 }
 
-// goverbs_call calls a function, and gives its result, and what errno becomes, or 0.
+// goverbs_call calls a function, and returns its result and the new errno, or 0.
 //
 //export goverbs_call
 func goverbs_call(number C.int, args *C.uint64_t, n C.int) (result C.uint64_t, errno C.int) {

@@ -23,7 +23,7 @@
 // Go does not run in a child of fork, so objects that the child inherited are of no use there.
 static volatile int inherited;
 
-// Slots whose functions give a pointer.
+// Slots whose functions return a pointer.
 static uint64_t pointers[sizeof pointer_slots / sizeof pointer_slots[0]];
 
 // leave_group closes a child's copies of the sockets by which processes share an address, and which would keep the
@@ -67,7 +67,7 @@ void goverbs_forked(void)
 	closedir(all);
 }
 
-// goverbs_note_slots notes which functions of a context give a pointer.
+// goverbs_note_slots notes which functions of a context return a pointer.
 void goverbs_note_slots(uintptr_t context)
 {
 	for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)

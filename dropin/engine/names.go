@@ -23,8 +23,8 @@ const (
 	noService = -8
 )
 
-// resolving makes rdma_getaddrinfo ask the host's resolver, as librdmacm does, for names of nodes and services that the
-// software device does not know. That knows addresses, numbers, localhost, and names of devices.
+// resolving makes rdma_getaddrinfo ask the host's resolver, as librdmacm does, for node and service names that the
+// software device cannot resolve. The software device resolves addresses, numbers, localhost and device names.
 func resolving(getAddrInfo goverbs.Func) goverbs.Func {
 	return func(args []uint64) (uint64, goverbs.Errno) {
 		r, errno := getAddrInfo(args)
@@ -54,7 +54,7 @@ func resolving(getAddrInfo goverbs.Func) goverbs.Func {
 	}
 }
 
-// address is the first address of a name, in the family that is asked for, as a string of C; nil if there is none.
+// address returns the first address of a name in the requested family, as a C string, or nil.
 func address(name string, family int32) []byte {
 	network := map[int32]string{0: "ip", 2: "ip4", 10: "ip6"}[family]
 	if network == "" {
@@ -70,7 +70,7 @@ func address(name string, family int32) []byte {
 	return append([]byte(all[0].Unmap().String()), 0)
 }
 
-// port is the number of a service, as a string of C; nil if nobody knows it.
+// port returns the port number of a service, as a C string, or nil for an unknown service.
 func port(service string, space rdmacm.PortSpace) []byte {
 	network := "tcp"
 	if space == rdmacm.PS_UDP {

@@ -16,9 +16,9 @@ import (
 )
 
 // open makes the fabric that the program's devices are on. GOVERBS_DEVICE names the device, as for programs in Go:
-// soft@ADDRESS has a wire over that address, and soft0 has none. Without it, soft0 is at 127.0.0.1, which all
-// processes of a user share, or at the next address that no other user has: programs of one machine meet without being
-// told. Where no address can be had, soft0 has no wire, and that is said.
+// soft@ADDRESS has a wire over that address, and soft0 has none. Without it, soft0 is at 127.0.0.1, which all processes
+// of a user share, or at the next address that no other user has: programs on one machine can connect without
+// configuration. If no address is available, soft0 has no wire, and a message reports that.
 func open() (*soft.Fabric, error) {
 	name := rights.Getenv("GOVERBS_DEVICE")
 	switch address, wired := strings.CutPrefix(name, soft.Prefix); {
@@ -63,8 +63,8 @@ const lowest = 32
 // most is how many descriptors the device has at first, or more. dropin/library/call.c has made sure of them.
 const most = 16
 
-// leaveLow has what is opened until its result is called leave the lower descriptors to the program, if there are
-// enough others.
+// leaveLow keeps the lower descriptors free for the program, if there are enough others: files opened until its result
+// is called get higher ones.
 func leaveLow() (end func()) {
 	var low, others []int
 	for len(others) < most {
@@ -93,7 +93,7 @@ func wiredTo(address netip.Addr) (*soft.Fabric, error) {
 	return soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0", Address: address, Wire: true}}})
 }
 
-// captured lets a fabric with a wire capture its packets if the environment says so.
+// captured makes a fabric with a wire capture its packets if the environment requests it.
 func captured(f *soft.Fabric, err error) (*soft.Fabric, error) {
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// What a function of the engine returns: as Go's c-shared libraries do.
+// The result of an engine function, laid out as in Go's c-shared libraries.
 struct answer {
 	uint64_t result;
 	int error;
@@ -35,12 +35,13 @@ static struct engine {
 
 static _Atomic(struct engine *) opened;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static int failed; // why it can't be opened, or 0; guarded by opening, as is what follows
+static int failed; // why it can't be opened, or 0; guarded by opening, like the variables below
 static int loaded; // this process or a parent has loaded the engine's file: the next engine is loaded from a copy
 static int watched; // fork calls the functions below
 
-// How a thread was before it opened the engine or became a child. Meanwhile it takes no signal, because a handler that
-// calls the engine would wait for its own thread, and is not cancelled, because that would leave the lock locked.
+// The state of a thread before it opened the engine or became a child. During that time, signals are blocked, because a
+// handler that calls the engine would wait for its own thread, and cancellation is off, because it would leave the lock
+// locked.
 struct thread {
 	sigset_t blocked;
 	int cancelled;
@@ -98,8 +99,8 @@ __attribute__((constructor)) static void watch_fork(void)
 	watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
 }
 
-// The directory of this library, as an absolute path: the loader may know a relative one, and the program may change its
-// working directory before the engine is opened.
+// The directory of this library, as an absolute path: the loader may have a relative one, and the program may change
+// its working directory before the engine is opened.
 static char directory[PATH_MAX];
 
 __attribute__((constructor)) static void find_directory(void)
@@ -115,7 +116,7 @@ __attribute__((constructor)) static void find_directory(void)
 		directory[0] = 0;
 }
 
-// path gives the engine's file: it lies beside this library.
+// path returns the engine's file, which is in the directory of this library.
 static int path(char *to, size_t size)
 {
 	if (!directory[0])
@@ -141,7 +142,7 @@ static void *pass(void *none)
 	return none;
 }
 
-// What the engine needs to be opened. Go ends a process that lacks some of it, so it is tried here before.
+// Resources needed for opening the engine. Go ends a process that lacks one of them, so they are tried here first.
 enum {
 	DESCRIPTORS = 16,
 	THREADS = 8,
@@ -204,7 +205,7 @@ static int try_memory(void)
 	return ENOMEM;
 }
 
-// scarce returns the error number of what the engine needs and the process does not have, or 0.
+// scarce returns the error number of a resource that the engine needs and the process lacks, or 0.
 static int scarce(const char **hint)
 {
 	int error;
@@ -222,8 +223,8 @@ static int scarce(const char **hint)
 	return try_threads();
 }
 
-// copy gives the name of a copy of the file, in memory, so that it is loaded anew. descriptor is the copy's. It returns
-// 0 or an error number.
+// copy returns the name of a copy of the file in memory, so that it is loaded again. descriptor is the copy's. It
+// returns 0 or an error number.
 static int copy(char *file, size_t size, int *descriptor)
 {
 	int from = open(file, O_RDONLY | O_CLOEXEC), error = 0;
@@ -259,10 +260,10 @@ static void keep(struct handlers *h)
 			h->of[s].sa_handler = SIG_DFL;
 }
 
-// give_back undoes what the engine's runtime has done. It raises the limit of open files, which the program's children
-// would have, too. It takes SIGURG for stopping its threads, which is turned off (dropin/build), and has the program's
-// handlers run on the signal stack that it gives the program's threads, which is smaller than their own. It keeps the
-// signals by which it notices faults.
+// give_back undoes changes by the engine's runtime. The runtime raises the limit of open files, which the program's
+// children would inherit. It uses SIGURG to stop its threads, which is turned off (dropin/build), and makes the
+// program's handlers run on the signal stack that it sets for the program's threads, which is smaller than their own.
+// It keeps the signals by which it detects faults.
 static void give_back(const struct handlers *h)
 {
 	setrlimit(RLIMIT_NOFILE, &h->files);
@@ -318,7 +319,8 @@ static int load(struct engine *e, const char **why)
 	return handle && e->find && e->call && e->forked && watched ? 0 : ENODEV;
 }
 
-// open_engine returns the engine, or NULL and the number of an error. What a process lacks it may have later.
+// open_engine returns the engine, or NULL and the number of an error. A resource that the process lacks may be
+// available later.
 static struct engine *open_engine(int *error)
 {
 	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
@@ -387,7 +389,7 @@ static void missing(const char *name)
 // Numbers are looked up once for each engine; unknown functions have this one.
 #define UNKNOWN UINT32_MAX
 
-// number_of gives the number of a function in the engine, or UNKNOWN.
+// number_of returns the number of a function in the engine, or UNKNOWN.
 static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 {
 	uint64_t number = atomic_load_explicit(&f->number, memory_order_acquire);
@@ -417,7 +419,7 @@ struct nap {
 	int32_t number, timeout, file;
 };
 
-// take waits here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it, and
+// take waits here and not in the engine: a signal handler may call the engine during the wait, or jump out of it, and
 // pthread_cancel may end the thread.
 static int take(const struct nap *n)
 {

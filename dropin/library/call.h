@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* What the generated functions of libibverbs.so.1 and librdmacm.so.1 call. */
+/* Functions called by the generated functions of libibverbs.so.1 and librdmacm.so.1. */
 
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* How a function tells that it failed. */
+/* How a function reports failure. */
 enum goverbs_fails {
 	FAILS_NEVER,     /* no result, or one without failures: 0 */
 	FAILS_ERRNO,     /* the number of the error */
@@ -31,7 +31,7 @@ struct goverbs_function {
 /* goverbs_enter calls a function of the engine, which it opens first. It sets errno where the function does. */
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n);
 
-/* goverbs_refuse says once that a function is not there, and gives -1 with errno EOPNOTSUPP. */
+/* goverbs_refuse reports once that a function is missing, and returns -1 with errno EOPNOTSUPP. */
 long goverbs_refuse(atomic_flag *told, const char *name);
 
 /* A function that is not there. */
@@ -42,5 +42,5 @@ long goverbs_refuse(atomic_flag *told, const char *name);
 		return goverbs_refuse(&told, name); \
 	}
 
-/* Gives a symbol another version: "@V" for programs linked long ago, "@@V" for those of today. */
+/* Sets another version of a symbol: "@V" for programs linked long ago, "@@V" for those of today. */
 #define SYMBOL_VERSION(of, name, version) __asm__(".symver " #of ", " #name version)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // libgoverbs-files.so, which goverbs-run preloads. Some programs look for a device's node and for its files in /sys
-// before they ask verbs. For them, /dev/infiniband and /sys/class/infiniband are directories beside this library.
+// before they call verbs. For them, /dev/infiniband and /sys/class/infiniband are directories next to this library.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -31,7 +31,7 @@ __attribute__((constructor)) static void find_files(void)
 		beside[0] = 0;
 }
 
-// moved gives the name of a file where it lies: the same, or one in room.
+// moved returns the actual name of a file: the given one, or one in room.
 static const char *moved(const char *name, char room[PATH_MAX])
 {
 	static const char *const places[] = {"/dev/infiniband", "/sys/class/infiniband"};

@@ -27,7 +27,7 @@ const char *written_ibv_get_sysfs_path(void)
 	return "/sys";
 }
 
-// ibv_read_sysfs_file reads the first line of a file, and gives its length.
+// ibv_read_sysfs_file reads the first line of a file, and returns its length.
 int written_ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[4096];
@@ -47,13 +47,13 @@ int written_ibv_read_sysfs_file(const char *dir, const char *file, char *buf, si
 	return n;
 }
 
-// What _ibv_query_gid_ex fills in.
+// The result of _ibv_query_gid_ex.
 struct gid_entry {
 	unsigned char gid[16];
 	uint32_t index, port, type, interface;
 };
 
-// ibv_query_gid_type gives 1 for RoCE v2, and 0 for InfiniBand and RoCE v1.
+// ibv_query_gid_type returns 1 for RoCE v2, and 0 for InfiniBand and RoCE v1.
 int written_ibv_query_gid_type(void *context, uint8_t port, unsigned int index, int *type)
 {
 	struct gid_entry entry;

@@ -34,7 +34,7 @@ type counter struct {
 	RKey      uint32
 }
 
-// domain holds what both ends need: a device, memory, and queue pairs.
+// domain holds the objects of both ends: a device, memory, and queue pairs.
 type domain struct {
 	mr     *rdma.MR
 	qps    [workers]*rdma.QP

@@ -103,7 +103,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	if err := s.open(o, op); err != nil {
 		return 0, err
 	}
-	// Other programs take the processor at times, so the median of short spans shows what the peers can do.
+	// Other programs take the processor at times, so the median of short spans measures the peers alone.
 	const rounds = 64
 	var speeds []float64
 	for start := time.Now(); time.Since(start) < o.time || len(speeds) == 0; {

@@ -36,7 +36,7 @@ func TestDemo(t *testing.T) {
 	require.Equal(t, f, again)
 }
 
-// TestDataIsLookedAt: an operation that brings other bytes is told.
+// TestDataIsLookedAt: an operation that delivers wrong bytes is reported.
 func TestDataIsLookedAt(t *testing.T) {
 	for i := range operations {
 		op := operations[i]

@@ -24,7 +24,7 @@ type operation struct {
 	// requests of a round, if not batch: operations on a window take the window anew each time
 	count   int
 	builds  ibv.QPCreateSendOpsFlags // posted with a builder
-	access  ibv.AccessFlags          // access rights beside the default ones
+	access  ibv.AccessFlags          // access rights in addition to the defaults
 	request func(s *stage, i int) rdma.SendRequest
 	build   func(s *stage, i int, flags ibv.SendFlags)
 	prepare func(s *stage, seed int) // replaces the default patterns in the memory of the posting peer
@@ -160,7 +160,7 @@ func arrived(s *stage) error {
 	return nil
 }
 
-// fetched checks that each atomic operation found what the one before it left.
+// fetched checks that each atomic operation found the result of the previous one.
 func fetched(s *stage) error {
 	for i := range batch {
 		if got := binary.NativeEndian.Uint64(s.a.bytes(i, 8)); got != uint64(i) {

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// share gives a peer a shared receive queue of the operation's type, and sets what its queue pair needs for it.
+// share creates a peer's shared receive queue of the operation's type, and sets the attributes of its queue pair for
+// it.
 func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	const depth = 2 * batch
 	if s.op.srq == ibv.SRQT_BASIC {
@@ -54,8 +55,8 @@ func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 }
 
 // A tagged message begins with a header: the kind of message, a number for the other program, and the tag. A message
-// that announces data then says where the data is. The other side's device fetches the data and sends a message when it
-// has.
+// that announces data continues with the data's location. The other side's device fetches the data and then sends a
+// message.
 const (
 	tagHeader = 16
 	announces = 32 // both headers
@@ -81,7 +82,7 @@ func tagged(op ibv.TMHOp) func(s *stage, seed int) {
 	}
 }
 
-// expect gives the device a buffer for each tag, the last tag first.
+// expect posts a buffer for each tag, the last tag first.
 func (s *stage) expect() error {
 	s.tags.Reset()
 	for i := batch - 1; i >= 0; i-- {

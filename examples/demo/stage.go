@@ -124,7 +124,7 @@ func (s *stage) open(o *options, op *operation) (err error) {
 	return nil
 }
 
-// connect gives the peer the default access rights and more.
+// connect connects with the default access rights for the peer and more.
 func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	attr, err := qp.ConnectAttr(to)
 	if err != nil {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command grpc checks a server's health over RDMA, by google.golang.org/grpc as it is:
+// Command grpc checks a server's health over RDMA, with unmodified google.golang.org/grpc:
 //
 //	grpc -listen 10.0.0.1:8080
 //	grpc 10.0.0.1:8080
 //
-// It is a module of its own, so that only this example needs gRPC. The address is that of a network interface with an
+// It is a separate module, so that only this example needs gRPC. The address is that of a network interface with an
 // RDMA device.
 package main
 

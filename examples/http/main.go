@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command http serves files and gets them over RDMA, by net/http as it is:
+// Command http serves files and gets them over RDMA, with unmodified net/http:
 //
 //	http -listen 10.0.0.1:8080 DIRECTORY
 //	http http://10.0.0.1:8080/FILE

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestFiles: a file comes as it is, and one that is not there is an error, on the software device.
+// TestFiles: a file arrives unchanged, and a missing one is an error, on the software device.
 func TestFiles(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ type memory struct {
 	RKey     uint32
 }
 
-// end holds what each end needs.
+// end holds the objects of one end.
 type end struct {
 	device *rdma.Device
 	qp     *rdma.QP
@@ -78,7 +78,7 @@ func serve(device string, peer *meet.Peer) error {
 	if err = peer.Tell(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
 		return err
 	}
-	var done string // only this message tells that the memory was written
+	var done string // only this message reports that the memory was written
 	if err = peer.Hear(&done); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func call(device string, peer *meet.Peer) error {
 		return err
 	}
 
-	// Requests of one queue pair run in order, so the read finds what the write wrote, and its completion covers both.
+	// Requests of one queue pair run in order, so the read returns the written data, and its completion covers both.
 	const text, half = "hello from the other side", 2048
 	copy(e.mr.Bytes(), text)
 	batch, err := rdma.NewSendBatch(2, 1, 0)

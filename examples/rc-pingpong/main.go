@@ -96,7 +96,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		if err = qp.ConnectWith(attr); err != nil {
 			return err
 		}
-		return p.receive() // before the other end knows that it may send
+		return p.receive() // before the other end may send
 	})
 	if err != nil {
 		return err

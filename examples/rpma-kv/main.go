@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rpma-kv keeps keys and values in the memory of another host, while that host's processor does nothing. What
-// was put survives the processes of both hosts, also if they are killed:
+// Command rpma-kv keeps keys and values in the memory of another host, without using that host's processor. Stored
+// values survive the processes of both hosts, even if they are killed:
 //
 //	rpma-kv put KEY VALUE                     both sides in this process, on software devices
 //	rpma-kv -listen HOST:PORT -file FILE      the side with the memory

@@ -19,7 +19,7 @@ import (
 )
 
 // childFile is the variable of the environment that makes the test's program put into a store until it is killed, and
-// childRound tells its values from those of others.
+// childRound distinguishes its values from those of others.
 const childFile, childRound = "RPMA_KV_FILE", "RPMA_KV_ROUND"
 
 const testSize = 64 << 20 // old values stay
@@ -52,7 +52,7 @@ func value(round string, n int) string {
 	return fmt.Sprintf("%s.%d:%s", round, n, strings.Repeat("y", n*53%700))
 }
 
-// putForever gives keys ever new values, and prints the number of each one that is in the store.
+// putForever keeps putting new values, and prints the number of each one that is in the store.
 func putForever(file, round string) error {
 	return with(file, func(ctx context.Context, s *Store) error {
 		for n := 0; ; n++ {

@@ -119,7 +119,8 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err
 // Keys is the number of keys.
 func (s *Store) Keys() int { return len(s.places) }
 
-// Put gives a key a value. It has the value when Put returns, and the old one or the new one if it does not.
+// Put sets the value of a key. The key has the value when Put returns, and the old or the new one if the process ends
+// before.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	p := place{slot: s.slot, at: s.free, key: uint64(len(key)), length: uint64(len(value))}
 	if old, ok := s.places[key]; ok {

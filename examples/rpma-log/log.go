@@ -13,7 +13,7 @@ import (
 )
 
 // The memory of a log: magic, the offset of its end, and from 64 on the records, each aligned to 8: length (4 bytes),
-// checksum of the bytes (4), the bytes. All numbers are in little-endian order. Only what is before the end counts.
+// checksum of the bytes (4), the bytes. All numbers are in little-endian order. Only data before the end is valid.
 const (
 	endAt     = 8
 	firstAt   = 64
@@ -54,16 +54,17 @@ func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
 	return l, nil
 }
 
-// number is a number as it is in the memory.
+// number encodes a number for the memory.
 func number(n uint64) (b [8]byte) {
 	binary.LittleEndian.PutUint64(b[:], n)
 	return b
 }
 
-// aligned is a size with what is lost behind it.
+// aligned returns a size including its padding.
 func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// Append appends a record. It is in the log when Append returns, and is there whole or not at all if it does not.
+// Append appends a record. It is in the log when Append returns, and is there completely or not at all if the process
+// ends before.
 func (l *Log) Append(ctx context.Context, record []byte) error {
 	size := headSize + uint64(len(record))
 	if size > maxRecord || aligned(size) > l.memory.Len()-l.end {

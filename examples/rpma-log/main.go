@@ -21,7 +21,7 @@ func main() {
 	remote.Main("rpma-log", remote.Command{Size: logSize, Room: maxRecord}, run)
 }
 
-// run appends texts, and prints the whole log.
+// run appends texts, and prints the log.
 func run(ctx context.Context, m *remote.Memory, texts []string) error {
 	l, err := Open(ctx, m)
 	if err != nil {

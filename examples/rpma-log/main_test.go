@@ -76,7 +76,8 @@ func read(t *testing.T, file string) (n int) {
 	return n
 }
 
-// TestKilled: what a process has appended is in the log after the process was killed, and another one goes on with it.
+// TestKilled: records that a process has appended are in the log after the process was killed, and another one
+// continues it.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	said := -1
@@ -93,7 +94,7 @@ func TestKilled(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, child.Process.Kill())
-		for lines.Scan() { // what it said before it was killed
+		for lines.Scan() { // its output before it was killed
 			said, err = strconv.Atoi(lines.Text())
 			require.NoError(t, err)
 		}
@@ -137,7 +138,7 @@ func TestNotALog(t *testing.T) {
 	require.NoError(t, open())
 }
 
-// TestFull: a log without room says so.
+// TestFull: a full log returns an error.
 func TestFull(t *testing.T) {
 	c := command(filepath.Join(t.TempDir(), "log"))
 	c.Size = 4096

@@ -170,7 +170,7 @@ func (s *server) reply(wc *ibv.WC) error {
 	return err
 }
 
-// call runs all clients: one goroutine each, with a queue pair of its own.
+// call runs all clients: each has its own goroutine and queue pair.
 func call(name string, peer *meet.Peer) error {
 	device, err := rdma.Open(name)
 	if err != nil {
@@ -214,7 +214,7 @@ func call(name string, peer *meet.Peer) error {
 // client sends requests and waits for their answers.
 type client struct {
 	name    string
-	qp      *rdma.QP // with a completion queue of its own, where a goroutine waits
+	qp      *rdma.QP // with a separate completion queue, where a goroutine waits
 	mr      *rdma.MR
 	request *rdma.SendBatch
 	answer  *rdma.RecvBatch

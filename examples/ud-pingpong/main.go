@@ -7,7 +7,7 @@
 //	ud-pingpong -device rxe0 HOST       the other end
 //
 // Either end may be rdma-core's ibv_ud_pingpong instead, with -g and the index of a GID. Datagrams can be lost; the
-// program then gives up.
+// program then times out.
 package main
 
 import (
@@ -75,7 +75,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	}
 	err = link.Exchange(own, func(peer rdma.Endpoint) error {
 		if !link.Client {
-			return nil // the first datagram will say where it comes from
+			return nil // the first datagram will carry its origin
 		}
 		path, err := qp.Path(peer)
 		if err != nil {

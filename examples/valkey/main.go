@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command valkey sends one command to a Valkey server over RDMA, by valkey-go as it is:
+// Command valkey sends one command to a Valkey server over RDMA, with unmodified valkey-go:
 //
 //	valkey 10.0.0.1:6379 SET shelf books
 //	valkey 10.0.0.1:6379 GET shelf
 //
-// With -listen, clients that know TCP alone reach the server:
+// With -listen, clients that support only TCP reach the server:
 //
 //	valkey -listen 127.0.0.1:6379 10.0.0.1:6379 &
 //	valkey-cli GET shelf
 //
-// It is a module of its own, so that only this example needs valkey-go.
+// It is a separate module, so that only this example needs valkey-go.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// store is a server in Go of what tests and Valkey's own programs ask for.
+// store is a server in Go for the commands of the tests and of Valkey's programs.
 type store struct {
 	mu   sync.Mutex
 	kept map[string]string // guarded by mu

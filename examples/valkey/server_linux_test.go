@@ -24,8 +24,8 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// Directories of Valkey's programs, which make suites SUITES=valkey has built: its server and its test of RDMA, and those of a later
-// release that know RDMA.
+// Directories of Valkey's programs, which make suites SUITES=valkey has built: its server and its test of RDMA, and
+// those of a later release that support RDMA.
 const (
 	programs = "GOVERBS_VALKEY"
 	tools    = "GOVERBS_VALKEY_TOOLS"
@@ -232,8 +232,8 @@ func bothServers(t *testing.T, test func(t *testing.T, host, port string)) {
 	}
 }
 
-// TestRDMATest: Valkey's own test of RDMA, a client in C. It gives an answer a second, which a busy machine may not
-// have: then it is asked again.
+// TestRDMATest: Valkey's own test of RDMA, a client in C. It times out if an answer takes more than a second, as on a
+// busy machine: then it is run again.
 func TestRDMATest(t *testing.T) {
 	bothServers(t, func(t *testing.T, host, port string) {
 		for try := 1; ; try++ {

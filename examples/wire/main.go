@@ -57,8 +57,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// serve is the other process, whose GOVERBS_DEVICE names its device: it returns what it gets by a stream, and answers
-// HTTP with the digest of what it gets, until its input ends.
+// serve is the other process, whose GOVERBS_DEVICE names its device: it echoes stream data, and answers HTTP requests
+// with the digest of their data, until its input ends.
 func serve(address string) error {
 	echo, err := stream.Listen(context.Background(), net.JoinHostPort(address, echoPort))
 	if err != nil {
@@ -90,7 +90,7 @@ func serve(address string) error {
 	return err
 }
 
-// run shows what two processes can do.
+// run demonstrates two communicating processes.
 func run(here, there string, out io.Writer) error {
 	fabric, device, err := soft.Named(soft.Prefix + here)
 	if err != nil {
@@ -162,7 +162,7 @@ func pingpong(c net.Conn, out io.Writer) error {
 	return nil
 }
 
-// thereAndBack sends a long stream, which comes back meanwhile.
+// thereAndBack sends a long stream, which comes back at the same time.
 func thereAndBack(c net.Conn, out io.Writer) error {
 	data, got := random(large), make([]byte, large)
 	written := make(chan error, 1)

@@ -31,7 +31,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireFails: what goes wrong is told.
+// TestWireFails: errors are reported.
 func TestWireFails(t *testing.T) {
 	var out strings.Builder
 	assert.ErrorContains(t, run("192.0.2.1", there, &out), "none of this machine's addresses")

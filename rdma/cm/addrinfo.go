@@ -100,7 +100,7 @@ func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service s
 	if err != nil {
 		return nil, err
 	}
-	hints := h.c() // now, because the caller may change what h names after ctx has ended
+	hints := h.c() // now, because the caller may change the strings and data of h after ctx has ended
 	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) },
 		func(a *AddrInfo) { a.Close() })
 }
@@ -301,7 +301,7 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		case h.Flags&rdmacm.RAI_SA != 0:
 			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device " +
 				"which has it"
-		case call.Errno == 0, call.Errno == syscall.ENOENT: // C drops the number that getaddrinfo gives
+		case call.Errno == 0, call.Errno == syscall.ENOENT: // C drops getaddrinfo's error number
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
 		}
 		return verberr.Explain(verb, "", reason, err)

@@ -60,7 +60,7 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 			return Event{}, id.failed(verb, err)
 		}
 		to := id
-		if e.ID != id && e.Listener != id { // of a request, whose ID is on its way to a channel of its own
+		if e.ID != id && e.Listener != id { // of a request, whose ID is migrating to a separate channel
 			to = e.ID
 		}
 		if ok = to == id && ends(e); !ok {

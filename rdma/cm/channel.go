@@ -112,11 +112,11 @@ func (ch *EventChannel) take() bool {
 	return true
 }
 
-// ends are the events after which there is no connection, and no RDMA_CM_EVENT_DISCONNECTED to come.
+// ends are the events after which there is no connection, and no RDMA_CM_EVENT_DISCONNECTED follows.
 var ends = map[rdmacm.CMEventType]bool{rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_REJECTED: true,
 	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_CONNECT_ERROR: true}
 
-// Event waits for the next event. Each event goes to one waiting goroutine. Events of IDs that were closed meanwhile
+// Event waits for the next event. Each event goes to one waiting goroutine. Events of IDs that have been closed since
 // are dropped.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
@@ -266,7 +266,7 @@ func (ch *EventChannel) Close() error {
 }
 
 func (ch *EventChannel) destroy() (gone bool, err error) {
-	if err := ch.free(nil); err != nil { // of what came in the meantime
+	if err := ch.free(nil); err != nil { // events that arrived since
 		return false, err
 	}
 	ch.ready.Close()

@@ -28,7 +28,7 @@ type EventError struct {
 	Verb   string // "rdma_connect"
 	Object string // the ID
 	Event  Event  // its PrivateData came with a rejection
-	hint   string // what to look for, if the ID knew it
+	hint   string // what to check, if the ID has a hint
 }
 
 func (e *EventError) Error() string {

@@ -84,7 +84,7 @@ func (h *Hints) c() *cHints {
 	hints.AiSrcAddr, hints.AiSrcLen = ibv.PtrTo(header(hints.source)), sockaddrLen(hints.source)
 	hints.AiDstAddr, hints.AiDstLen = ibv.PtrTo(header(hints.destination)), sockaddrLen(hints.destination)
 	if hints.destination != nil {
-		if hints.AiQPType == 0 { // which C only knows where it looks something up
+		if hints.AiQPType == 0 { // C sets it only if it resolves a name
 			hints.AiQPType = ibv.QPT_RC
 			if hints.AiPortSpace == rdmacm.PS_UDP || hints.AiPortSpace == rdmacm.PS_IPOIB {
 				hints.AiQPType = ibv.QPT_UD

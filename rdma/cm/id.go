@@ -26,12 +26,12 @@ import (
 // # Detecting a dead peer
 //
 // When the peer calls Disconnect or Close, or its process ends on a kernel-managed connection, this end gets
-// RDMA_CM_EVENT_DISCONNECTED: [ID.Event] returns it, for which a passive server waits in a goroutine. Outstanding
-// receives do not complete by that. Then call Disconnect: they complete with IBV_WC_WR_FLUSH_ERR, and waits for
-// completions end. There is no event if the peer's host or link dies, or a process with a device soft@ADDRESS is
-// killed: then only a send, write or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds. A server of
-// one-sided reads should therefore post a write of 0 bytes from time to time, which the peer's device acknowledges
-// without its program, or use package stream, which does so:
+// RDMA_CM_EVENT_DISCONNECTED from [ID.Event]; a passive server waits for it in a goroutine. Outstanding receives do not
+// complete then. Then call Disconnect: they complete with IBV_WC_WR_FLUSH_ERR, and waits for completions end. There is
+// no event if the peer's host or link dies, or a process with a device soft@ADDRESS is killed: then only a send, write
+// or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds. A server of one-sided reads should therefore
+// post a write of 0 bytes from time to time, which the peer's device acknowledges without its program, or use package
+// stream, which does so:
 //
 //	id.PostWrite(1, nil, nil, ibv.SEND_SIGNALED, 0, 0)
 //
@@ -43,7 +43,7 @@ type ID struct {
 	backend runtime.Backend
 
 	value   atomic.Value
-	noReads atomic.Bool // an end has said that there will be no reads
+	noReads atomic.Bool // an end has announced that there will be no reads
 	request bool        // it is the ID of a request
 	begun   atomic.Bool // there was an attempt to connect, or to join a group; set while record is held
 	listens atomic.Bool
@@ -53,7 +53,7 @@ type ID struct {
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
 	pending []Event     // events of a synchronous ID that arrived during a wait for another one
-	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will say so any more
+	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will report that again
 	shared  *sharedDevice
 	joins   uint64
 	groups  map[rdmacm.SockaddrStorage]int // joined groups, and how many times each
@@ -123,7 +123,7 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	if err != nil {
 		return nil, errors.Join(err, ch.Close())
 	}
-	id.sync = true // It needs no lock: nobody else has the ID yet.
+	id.sync = true // It needs no lock: no other goroutine has the ID yet.
 	return id, nil
 }
 
@@ -220,7 +220,7 @@ func (id *ID) move(do func() error) error {
 	return do()
 }
 
-// alter calls C to give queues to the ID or to remove them. Meanwhile no other call of C uses the ID or takes events of
+// alter calls C to add queues to the ID or to remove them. During that, no other C call uses the ID or takes events of
 // its channel.
 func (id *ID) alter(do func() error) error {
 	id.record.Lock()
@@ -245,10 +245,10 @@ func (id *ID) lockCalls() *sync.Mutex {
 // If other objects need one of these, or the domain or device that are closed with the last ID on it (a memory region
 // of RegMsgs, for example), Close fails with rdma.ErrInUse and names them.
 //
-// If C fails to destroy one of the objects, for a reason that package rdma does not know, the objects before it are
-// destroyed, and so are multicast groups and pending requests; the error names them all. The ID stays valid without
-// them: it is bound or connected as before, QP and SRQ return nil for destroyed objects, CreateQP creates a new one,
-// and Close can be repeated.
+// If C fails to destroy one of the objects, for a reason unknown to package rdma, the objects before it are destroyed,
+// and so are multicast groups and pending requests; the error names them all. The ID stays valid without them: it is
+// bound or connected as before, QP and SRQ return nil for destroyed objects, CreateQP creates a new one, and Close can
+// be repeated.
 //
 // C: rdma_destroy_id, rdma_destroy_ep
 //
@@ -300,7 +300,7 @@ func (id *ID) requests(e Event) bool {
 // destroy closes everything after all users are gone. It reports whether C has destroyed the ID. It needs no lock: no
 // call is in progress.
 func (id *ID) destroy() (gone bool, err error) {
-	if err := id.channelNeeded(); err != nil { // by what came in the meantime
+	if err := id.channelNeeded(); err != nil { // by events that arrived since
 		return false, err
 	}
 	var left leaving
@@ -336,7 +336,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	return true, nil
 }
 
-// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. Meanwhile other goroutines may
+// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. During that, other goroutines may
 // take events, unless these could be requests to it.
 func (id *ID) destroyC() error {
 	if id.listens.Load() {
@@ -350,7 +350,7 @@ func (id *ID) destroyC() error {
 	return err
 }
 
-// leaving counts what leaveAll has ended.
+// leaving counts the groups and requests that leaveAll has ended.
 type leaving struct{ groups, requests int }
 
 // explain adds these counts to a later error of Close.
@@ -377,7 +377,7 @@ func (id *ID) leaveAll(left *leaving) error {
 			}
 		}
 		if err := e.ID.Close(); err != nil {
-			back(e) // nobody else knows of it
+			back(e) // no other goroutine has it
 			return err
 		}
 		left.requests++

@@ -137,8 +137,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 }
 
 // giveQP makes C create the queue pair, which it assigns to the ID last. Only an attempt to connect or to join a group
-// lets events change the queue pair, and a rejection, which breaks it; until then, other goroutines may take events
-// meanwhile.
+// lets events change the queue pair, and a rejection, which breaks it; until then, other goroutines may take events.
 func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	id.record.Lock()
 	defer id.record.Unlock()

@@ -130,7 +130,7 @@ func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 	return "the source is " + addressString(from) + ": " + why
 }
 
-// owner returns the owner of an address if the backend knows it, or else otherwise.
+// owner returns the owner of an address if the backend can determine it, or else otherwise.
 func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	if b, ok := id.backend.(interface {
 		AddressOwner(*rdmacm.CMID, netip.AddrPort) string

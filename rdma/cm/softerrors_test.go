@@ -126,7 +126,7 @@ func TestSoftAcceptCanceled(t *testing.T) {
 	require.NoError(t, l.Listen(1))
 	require.NoError(t, client.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
 	require.NoError(t, client.ResolveRoute(soon(t), time.Second))
-	// without a queue pair of its own, the client does not confirm by itself
+	// an ID without a queue pair does not confirm by itself
 	param := DefaultConnParam()
 	param.QPNum = 77
 	require.NoError(t, client.Migrate(keepChannel(t, f)))

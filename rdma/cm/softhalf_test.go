@@ -80,7 +80,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftCloseHalfwayOutOfGroups: the error also mentions what Close ended besides objects.
+// TestSoftCloseHalfwayOutOfGroups: the error also lists the groups and requests that Close ended.
 func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)

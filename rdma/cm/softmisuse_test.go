@@ -113,7 +113,7 @@ func TestSoftHelpersDoNotAllocate(t *testing.T) {
 			failed = errors.Join(failed, err, err2)
 		}
 	}
-	round() // allocates what is reused later
+	round() // allocates memory that is reused later
 	allocations := testing.AllocsPerRun(100, round)
 	require.NoError(t, failed)
 	assert.Zero(t, allocations)

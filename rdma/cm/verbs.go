@@ -21,7 +21,7 @@ import (
 // address returns the address of a value.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// verbsQueue has what an ID needs for posting.
+// verbsQueue holds an ID's state for posting.
 type verbsQueue struct {
 	mu    sync.Mutex
 	sends *rdma.SendBatch
@@ -123,7 +123,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		return s, nil
 	}
 	r := mr.Region()
-	if len(b) == 0 { // an empty slice has no address of its own
+	if len(b) == 0 { // an empty slice has no unique address
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
@@ -382,7 +382,7 @@ func (id *ID) completes(verb string, side int) (*rdma.CQ, error) {
 }
 
 func (id *ID) completion(ctx context.Context, verb string, side int) (ibv.WC, error) {
-	q, err := id.completes(verb, side) // closing the ID closes a queue of its own, which ends the wait
+	q, err := id.completes(verb, side) // closing the ID closes a queue that it created, which ends the wait
 	if err != nil {
 		return ibv.WC{}, err
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
 
-// TestDynamicConnections: an initiator's request says where it goes, and a target has its number when it can receive.
+// TestDynamicConnections: an initiator's request names its destination, and a target has its number when it can
+// receive.
 func TestDynamicConnections(t *testing.T) {
 	f, d, pd, cq := vendorrig.Open(t)
 	key := uint64(0x123456789)

@@ -28,9 +28,9 @@ import (
 // such an error from Close, the object is closed. A post or poll by C is no longer detected after Go has posted or
 // polled again, unless C's request remains in the ring.
 //
-// libmlx5 does not know other users of a doorbell register. Queue pairs on such paths share a register with a lock, and
-// write only 8 bytes at once (no BlueFlame) if a queue pair of package rdma to which C posts shares it. If C code has
-// created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the environment.
+// libmlx5 has no lock for other users of a doorbell register. Queue pairs on such paths share a register with a lock,
+// and write only 8 bytes at once (no BlueFlame) if a queue pair of package rdma to which C posts shares it. If C code
+// has created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the environment.
 //
 // Supported are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that
 // are not resized. Creating anything else fails with the reason: raw packets, IPoIB, dynamic connections, work queues,

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestOtherDevices: there is no data path of mlx5 for a device of another provider, which is not called to find out.
+// TestOtherDevices: a device of another provider has no mlx5 data path, and the provider is not called to detect that.
 func TestOtherDevices(t *testing.T) {
 	_, fake, _, _ := vendorrig.Open(t)
 	soft, err := rdma.Open("soft0")

@@ -37,7 +37,7 @@ func Release(d *rdma.Device) (release string, shown bool) {
 }
 
 func releaseOf(c *ibv.Context) string {
-	file, _ := provider.File(uintptr(c.Ops.PostSend)) // "" says as little as a name without a release
+	file, _ := provider.File(uintptr(c.Ops.PostSend)) // "" is handled like a name without a release
 	return releaseIn(filepath.Base(file))
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// End is one end of a pair of queue pairs, with what it needs.
+// End is one end of a pair of queue pairs, with its other objects.
 type End struct {
 	Device  *rdma.Device
 	PD      *rdma.PD
@@ -21,7 +21,7 @@ type End struct {
 
 	Peer rdma.Endpoint // of the other end
 	AH   *rdma.AH      // to the other end, for requests of UD; nil for other types
-	SRQ  *rdma.SRQ     // of an XRC pair, at the end that receives: what the other end sends to
+	SRQ  *rdma.SRQ     // of an XRC pair, at the receiving end: the destination of the other end's sends
 	XRCD *rdma.XRCD    // of an XRC pair, at the end that receives
 }
 
@@ -47,7 +47,7 @@ func Pair(t testing.TB, fabric *soft.Fabric, of ibv.QPType) (a, b *End) {
 	return pair(t, of, all[0], all[min(1, len(all)-1)])
 }
 
-// PairOn is Pair on two devices, by the names that rdma.Open knows: of the kernel, or of soft.Default.
+// PairOn is Pair on two devices, by the names that rdma.Open accepts: kernel devices, or devices of soft.Default.
 func PairOn(t testing.TB, of ibv.QPType, here, there string) (a, b *End) {
 	t.Helper()
 	all, err := rdma.Devices()
@@ -91,7 +91,7 @@ func pair(t testing.TB, of ibv.QPType, here, there rdma.DeviceInfo) (a, b *End) 
 	return a, b
 }
 
-// newEnd makes what an end has before it is connected.
+// newEnd creates the objects of an end before it is connected.
 func newEnd(t testing.TB, of ibv.QPType, on rdma.DeviceInfo) *End {
 	t.Helper()
 	e := new(End)
@@ -127,7 +127,7 @@ func newEnd(t testing.TB, of ibv.QPType, on rdma.DeviceInfo) *End {
 	return e
 }
 
-// close closes what the end has; what the test closed itself stays closed.
+// close closes the end's objects; those that the test has closed stay closed.
 func (e *End) close() error {
 	var all []rdma.Object
 	add(&all, e.Device, e.Device != nil)

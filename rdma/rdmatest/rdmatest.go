@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// NewFabric returns a fabric of the test's own, for rdma.OpenOn and stream.Config. At the end of the test it fails the test
-// if something is not closed, and says what it is and where it was made; then it closes the fabric. Functions that the
-// test gave to Cleanup since then run before. Queue pairs have exactly the capacities that they ask for
-// (soft.Options.ExactCaps).
+// NewFabric returns a fabric for this test only, for rdma.OpenOn and stream.Config. At the end of the test it fails the
+// test if an object is not closed, and reports the object and where it was created; then it closes the fabric.
+// Functions that the test passes to Cleanup after this call run before that. Queue pairs have exactly the requested
+// capacities (soft.Options.ExactCaps).
 func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	t.Helper()
 	o.Trace, o.ExactCaps = true, true
@@ -40,11 +40,11 @@ func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	return fabric
 }
 
-// grace is how long goroutines have to end what they hold.
+// grace is the time that goroutines have to close their objects.
 const grace = 200 * time.Millisecond
 
-// Sleep waits until the fabric's clock has gone on by a time. A virtual clock is advanced, so it takes no time, and
-// what is due happens meanwhile.
+// Sleep waits until the fabric's clock has advanced by a duration. A virtual clock is advanced, which takes no real
+// time and runs everything that is due.
 func Sleep(fabric *soft.Fabric, d time.Duration) {
 	until := fabric.Now() + d
 	fabric.Advance(d)

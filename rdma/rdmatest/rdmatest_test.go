@@ -25,7 +25,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// fake is a test that ends when it is told to, and whose failures are kept.
+// fake is a test that ends on request, and whose failures are kept.
 type fake struct {
 	testing.TB
 	failures []string
@@ -43,7 +43,7 @@ func (f *fake) end() {
 	}
 }
 
-// TestLeaks: a test that leaves something open fails, and is told what and where.
+// TestLeaks: a test that leaves an object open fails, and the error names the object and its origin.
 func TestLeaks(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
@@ -72,7 +72,8 @@ func TestLeaks(t *testing.T) {
 	require.NoError(t, fabric.Close())
 }
 
-// TestSharedLeaks: what connections share is blamed on none of them, and the one that was not closed on who made it.
+// TestSharedLeaks: shared objects of connections are not attributed to any of them; an ID that was not closed is
+// attributed to its creator.
 func TestSharedLeaks(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
@@ -80,7 +81,7 @@ func TestSharedLeaks(t *testing.T) {
 		id, err := cm.CreateIDOn(fabric, rdmacm.PS_TCP)
 		require.NoError(t, err)
 		require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-		_, err = id.Device() // which makes what our side shares, too
+		_, err = id.Device() // which creates this side's shared objects, too
 		require.NoError(t, err)
 		return id
 	}
@@ -97,7 +98,7 @@ func TestSharedLeaks(t *testing.T) {
 	require.NoError(t, fabric.Close())
 }
 
-// TestNoLeaks: a test that closes what it opens does not fail.
+// TestNoLeaks: a test that closes everything it opens does not fail.
 func TestNoLeaks(t *testing.T) {
 	f := &fake{TB: t}
 	Pair(f, NewFabric(f, soft.Options{}), ibv.QPT_RC)
@@ -105,7 +106,7 @@ func TestNoLeaks(t *testing.T) {
 	assert.Empty(t, f.failures)
 }
 
-// TestPair: what is sent at one end arrives at the other, and back, whatever the type is.
+// TestPair: messages from each end arrive at the other, for every type.
 func TestPair(t *testing.T) {
 	for _, of := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND} {
 		t.Run(of.String(), func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestSleep(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
 }
 
-// TestWriteLeaks: a program reports what it left open if the environment asks for it.
+// TestWriteLeaks: a program reports the objects that it left open if the environment requests it.
 func TestWriteLeaks(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_LEAKS") != "" {
 		device, err := rdma.Open("soft0")
@@ -206,8 +207,8 @@ not closed: PD \d+ on soft0, .*, QP 0x\w+ \(RC\), made at rdmatest/rdmatest_test
 	}
 }
 
-// TestLeaksOfStreams: what a listener has made in a goroutine of its own is said to be made where the program listens,
-// and what belongs to a connection where that was accepted, if it was; calls through Go's library are passed over.
+// TestLeaksOfStreams: the origin of objects that a listener's goroutine creates is the program's call of Listen; that
+// of an accepted connection's objects is the call of Accept. Calls through Go's library are skipped.
 func TestLeaksOfStreams(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
@@ -231,7 +232,7 @@ func TestLeaksOfStreams(t *testing.T) {
 	for _, want := range []string{
 		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Dialer.Dial$`, // both were made at one place
 		`^not closed: cm_id, mr, qp made .* by stream.Listener.Accept$`,
-		// the listener, and what waits to be accepted
+		// the listener, and connections that wait to be accepted
 		`^not closed: 2 cm_id, event channel, mr, qp made .* by stream.ListenConfig.Listen$`,
 		`^not closed: channel, cq, ctx, event channel, 2 pd shared by the IDs`,
 	} {

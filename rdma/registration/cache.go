@@ -249,7 +249,7 @@ func (c *Cache) indexLocked(r *region) (out []*region) {
 		x = &index{access: r.access}
 		c.indexes = append(c.indexes, x)
 	}
-	if x.find(r.start, r.end) != nil { // registered meanwhile; this one serves its lease alone
+	if x.find(r.start, r.end) != nil { // registered since; this one serves only its lease
 		return nil
 	}
 	for _, inner := range x.inside(r.start, r.end) {

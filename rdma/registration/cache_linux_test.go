@@ -30,7 +30,7 @@ func mmapOver(t testing.TB, at *byte, length int) {
 	mmapAt(t, uintptr(unsafe.Pointer(at)), length, unix.MAP_FIXED)
 }
 
-// mmapAgain maps memory where there is none any longer.
+// mmapAgain maps memory at an unmapped address range.
 func mmapAgain(t testing.TB, b []byte) {
 	mmapAt(t, uintptr(unsafe.Pointer(&b[0])), len(b), unix.MAP_FIXED_NOREPLACE)
 }
@@ -48,8 +48,8 @@ func munmap(t testing.TB, b []byte) {
 	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
 }
 
-// changes are what a program can do to memory that is mapped; afterwards there is memory at the same address. They
-// return what unmaps it.
+// changes are the ways in which a program can change mapped memory; afterwards there is memory at the same address.
+// They return a function that unmaps it.
 var changes = map[string]func(t testing.TB, b []byte){
 	"unmap, map again": func(t testing.TB, b []byte) {
 		munmap(t, b)
@@ -139,7 +139,7 @@ func TestTwoCaches(t *testing.T) {
 	}
 }
 
-// Memory that can change without a report is registered for each lease, unless the program promises to tell.
+// Memory that can change without a report is registered for each lease, unless the program promises to report changes.
 func TestSharedMemory(t *testing.T) {
 	fd, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// Goroutines map and unmap memory all the time, and the kernel gives the same addresses to one after the other. A
+// Goroutines map and unmap memory all the time, and the kernel assigns the same addresses to one after the other. A
 // registration never serves two mappings: that of the second one would be older than the memory.
 func TestUnmappingStorm(t *testing.T) {
 	c := newCache(t, registration.Options{})
@@ -190,7 +190,7 @@ func TestUnmappingStorm(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.NoError(t, c.Close()) // after what goes on in the background
+	require.NoError(t, c.Close()) // after background work
 	s := c.Stats()
 	assert.Greater(t, s.Hits, uint64(100), "%+v", s)
 	assert.Zero(t, s.Regions)
@@ -213,7 +213,7 @@ func BenchmarkWatchedHit(b *testing.B) {
 	}
 }
 
-// BenchmarkUnmap is what a program pays for that when it unmaps the memory, beside plain memory.
+// BenchmarkUnmap measures the cost of that when a program unmaps the memory, compared with plain memory.
 func BenchmarkUnmap(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {

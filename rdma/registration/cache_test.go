@@ -178,7 +178,7 @@ func TestOneRegistrationForAll(t *testing.T) {
 	}
 }
 
-// What the program drops stays where it is while it is registered, whatever the garbage collector does, and is
+// Memory without references stays in place while it is registered, regardless of the garbage collector, and is
 // collected after that.
 func TestHeapStaysWhileCached(t *testing.T) {
 	c := newCache(t, registration.Options{Regions: 1})
@@ -241,7 +241,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Many goroutines, few places, and memory of Buffers that are closed meanwhile.
+// Many goroutines, few places, and memory of Buffers that are closed concurrently.
 func TestStorm(t *testing.T) {
 	c := newCache(t, registration.Options{Regions: 8})
 	b := make([]byte, 64*100)

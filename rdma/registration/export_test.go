@@ -2,5 +2,5 @@
 
 package registration
 
-// Registration returns what is the same for all leases that one registration serves.
+// Registration returns a value that is equal for all leases of one registration.
 func (l *Lease) Registration() any { return l.region }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index finds what a list finds that is searched from the beginning.
+// An index returns the same results as a linear search of a list.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index

@@ -11,7 +11,7 @@ import (
 // published are the caches of a program that publishes its counters.
 var published struct {
 	begin sync.Once
-	mu    sync.Mutex // guards what follows; it is taken before that of a cache
+	mu    sync.Mutex // guards the fields below; it is taken before that of a cache
 	// +checklocks:mu
 	open map[*Cache]bool
 	// +checklocks:mu

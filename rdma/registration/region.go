@@ -42,7 +42,7 @@ func (r *region) size() int64 { return int64(r.end - r.start) }
 // could.
 func (r *region) secure(b []byte, trust bool) bool {
 	if r.access&ibv.ACCESS_ON_DEMAND != 0 || watch.OnHeap(unsafe.SliceData(b)) {
-		return true // the region follows the page tables, or it pins what the garbage collector could free
+		return true // the region follows the page tables, or it pins memory that the garbage collector could free
 	}
 	if r.use = mapped.Find(r.start, r.end-r.start, r.stop); r.use != nil {
 		return true

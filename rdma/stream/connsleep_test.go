@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// streams gives both ends of a stream connection on a software device.
+// streams returns both ends of a stream connection on a software device.
 func streams(t *testing.T, config Config) (a, b *Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
@@ -37,7 +37,7 @@ func streams(t *testing.T, config Config) (a, b *Conn) {
 	return a, b
 }
 
-// Neither who waits for data nor who waits for room allocates.
+// Waiting for data and waiting for room do not allocate.
 func TestStreamsAllocateNothing(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("every call of this build is purego's, and those allocate")

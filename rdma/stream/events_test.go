@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestEventDispatcherFails: when events cannot be had any more, every endpoint is told, also one that is being created;
+// TestEventDispatcherFails: when reading events fails, every endpoint is notified, including one that is being created;
 // later connections get their events from another dispatcher.
 func TestEventDispatcherFails(t *testing.T) {
 	f := newFabric(t, soft.Options{})

@@ -83,7 +83,7 @@ func ExampleListenConfig_Listen() {
 	server.StartTLS()
 	defer server.Close()
 
-	client := server.Client() // it knows the server's certificate
+	client := server.Client() // it trusts the server's certificate
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
 		return dialer.Dial(ctx, server.Listener.Addr().String())
 	}

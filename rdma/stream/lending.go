@@ -223,7 +223,7 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// takeRelay gives memory for a ReadFrom.
+// takeRelay returns memory for a ReadFrom.
 func (s *shared) takeRelay() (*rdma.Buffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

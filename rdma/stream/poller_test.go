@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// softPairs gives both ends of some streams on one software device.
+// softPairs returns both ends of some streams on one software device.
 func softPairs(t *testing.T, config Config, n int) (clients, servers []*Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
@@ -107,7 +107,7 @@ func TestSoftLargeWrites(t *testing.T) {
 	all.Wait()
 }
 
-// TestSoftCloseAfterALargeWrite: Close waits until the peer has fetched what it was offered.
+// TestSoftCloseAfterALargeWrite: Close waits until the peer has fetched the offered data.
 func TestSoftCloseAfterALargeWrite(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 8)
 	sent := make([]byte, 1<<20)

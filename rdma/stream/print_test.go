@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// logged is what log/slog prints of an object, as JSON.
+// logged returns the JSON that log/slog prints for an object.
 func logged(t *testing.T, o any) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -24,7 +24,7 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is what only a step that hangs takes: on a busy machine, each of many programs is slow.
+// tooLong is exceeded only by a step that hangs: on a busy machine, each of many programs is slow.
 const tooLong = time.Minute
 
 // soon is a context that ends when something takes far too long.

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// serve accepts streams and says which address each came to.
+// serve accepts streams and sends each one its local address.
 func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	t.Helper()
 	l, err := listening(Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)

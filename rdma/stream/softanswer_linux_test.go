@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftUnusedAddress: over a wire, an address without a process is silent. Every error about it says so, and what
-// to do.
+// TestSoftUnusedAddress: over a wire, an address without a process is silent. Every error about it mentions that, with
+// a hint.
 func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})

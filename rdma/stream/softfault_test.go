@@ -126,7 +126,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 	})
 }
 
-// TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
+// TestSoftMemoryRunsOut: if any allocation fails, the result is an error or unchanged, and nothing leaks.
 func TestSoftMemoryRunsOut(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		failed := 0

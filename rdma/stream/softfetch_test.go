@@ -63,8 +63,8 @@ func (c *Conn) fetched() uint32 {
 	return c.protocol.(*protocol.Stream).Fetched
 }
 
-// TestSoftDevicesWithoutReads: a device that cannot read, or be read from, has streams as before; only what both ends'
-// devices can is fetched.
+// TestSoftDevicesWithoutReads: a device that cannot read, or be read from, has streams without fetching; fetching needs
+// support by the devices of both ends.
 func TestSoftDevicesWithoutReads(t *testing.T) {
 	sent := randomBytes(1 << 20)
 	for ours := range uint8(2) {
@@ -105,8 +105,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close of an end takes nothing away that the other one may still read, also when that
-// has said long before that it writes no more.
+// TestSoftCloseWaitsForFetches: Close of an end keeps memory that the other one may still read, even if that one has
+// ended its writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
 	require.NoError(t, server.CloseWrite())
@@ -133,8 +133,8 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	}
 }
 
-// TestSoftPeersThatFetchNothing: a Write waits for them as for those that do not read, until its deadline; when they
-// vanish, it fails. Everything is given back then, also what they may have been reading: the fabric closes.
+// TestSoftPeersThatFetchNothing: a Write waits for them until its deadline, as for peers that do not read; when they
+// vanish, it fails. Then everything is released, including memory that they may have been reading: the fabric closes.
 func TestSoftPeersThatFetchNothing(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	server.mu.Lock()
@@ -158,7 +158,7 @@ func TestSoftPeersThatFetchNothing(t *testing.T) {
 	assert.NotZero(t, lost.Bytes)
 }
 
-// TestSoftPeersThatVanishWhileTheyAreRead: a reader learns of it, and gets only what came before.
+// TestSoftPeersThatVanishWhileTheyAreRead: a reader gets an error, and only the data that arrived before.
 func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	sent := randomBytes(200 << 10)

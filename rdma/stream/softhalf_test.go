@@ -17,8 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftListenerTellsWhatStayed: a connection that came to nothing and whose ID cannot be given back is an error of
-// the listener's Close.
+// TestSoftListenerTellsWhatStayed: a failed connection whose ID cannot be released is an error of the listener's Close.
 func TestSoftListenerTellsWhatStayed(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")

@@ -57,7 +57,7 @@ func TestSoftGather(t *testing.T) {
 	}
 }
 
-// TestSoftGatherStops: what was not sent stays, to be sent later.
+// TestSoftGatherStops: unsent data is kept and can be sent later.
 func TestSoftGatherStops(t *testing.T) {
 	a, b := softPipe(t, Config{Buffer: protocol.MinBuffer})
 	text := random(3 * protocol.MinBuffer)
@@ -125,8 +125,8 @@ var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	},
 }
 
-// TestSoftLendsDeliver: whichever ways both ends use, the bytes are the same, though the sender changes its memory as
-// soon as it may.
+// TestSoftLendsDeliver: with all methods of both ends, the bytes are the same, although the sender changes its memory
+// as soon as it may.
 func TestSoftLendsDeliver(t *testing.T) {
 	for name, config := range map[string]Config{
 		"small": {Buffer: protocol.MinBuffer}, "stream": {}, "rsocket": {Protocol: RSocket, Buffer: 256 << 10},
@@ -220,8 +220,8 @@ func TestSoftWriteMRRefuses(t *testing.T) {
 	assert.NoError(t, mr.Close())
 }
 
-// TestSoftCloseDuringLends: Close waits neither for a reader that looks at what arrived, whose memory stays, nor for a
-// source that gives nothing.
+// TestSoftCloseDuringLends: Close waits neither for a reader that holds received data, whose memory stays, nor for a
+// source that returns nothing.
 func TestSoftCloseDuringLends(t *testing.T) {
 	a, b := softPipe(t, Config{Linger: 5 * time.Second})
 	text := random(64 << 10)
@@ -274,7 +274,7 @@ func TestSoftCloseInALend(t *testing.T) {
 	assert.Equal(t, 2, n)
 }
 
-// TestSoftForgottenLend: Close gives back what nobody waits for, and waiting later does nothing.
+// TestSoftForgottenLend: Close releases lends that are not waited for, and waiting later does nothing.
 func TestSoftForgottenLend(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	lent, err := a.Lend(random(32 << 10))

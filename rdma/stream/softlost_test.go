@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestCloseReportsLostData breaks the connection in each way before what was written has arrived: Close returns an
-// error, however the program wrote.
+// TestCloseReportsLostData breaks the connection in each way before written data has arrived: Close returns an error
+// for every way of writing.
 func TestCloseReportsLostData(t *testing.T) {
 	breaks := map[string]func(t *testing.T, f *soft.Fabric, c, peer *Conn){
 		"link down":      func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetLink("soft0", false) },
@@ -120,7 +120,7 @@ func TestCloseOnALossyNetwork(t *testing.T) {
 	})
 }
 
-// TestCloseOfUnreadData: a peer that closes tells what its program has read.
+// TestCloseOfUnreadData: a peer that closes reports how much its program has read.
 func TestCloseOfUnreadData(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write(make([]byte, 100))

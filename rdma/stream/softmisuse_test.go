@@ -19,14 +19,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftDialGivesUp: a context that ends is a timeout as package net has it, or says that it was cancelled, in every
-// step.
+// TestSoftDialGivesUp: a context that ends is a timeout as in package net, or a cancellation, in every step.
 func TestSoftDialGivesUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, l, err)
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:7471")))
-	require.NoError(t, l.Listen(8)) // and nobody answers
+	require.NoError(t, l.Listen(8)) // and requests are not answered
 	f.SetLink("soft1", false)
 	for _, at := range []string{"127.0.0.1:7471", "127.0.0.2:1"} {
 		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
@@ -47,7 +46,7 @@ func TestSoftDialGivesUp(t *testing.T) {
 	}
 }
 
-// TestWriteHearsOfClose: Close says good-bye before a Write under way looks again, which is not the peer's doing.
+// TestWriteHearsOfClose: Close disconnects before a Write in progress checks again; the error does not blame the peer.
 func TestWriteHearsOfClose(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.finWanted = protocol.Fin | protocol.Done

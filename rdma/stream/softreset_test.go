@@ -20,7 +20,7 @@ func (unobserved) Ended(uint64, runtime.Errno) {}
 func (unobserved) Failed(runtime.Errno)        {}
 
 // TestCloseResets: a stream that closes moves its queue pair once, to RESET, instead of waiting until all receives are
-// flushed; so does the other end, which has heard the last word.
+// flushed; so does the other end, which has received the last message.
 func TestCloseResets(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write([]byte("word"))

@@ -55,7 +55,7 @@ func TestSoftRSocketDelivers(t *testing.T) {
 	}
 }
 
-// TestSoftRSocketMaps: one end maps memory, and the other writes at its offsets, and beside them.
+// TestSoftRSocketMaps: one end maps memory, and the other writes at its offsets, and outside them.
 func TestSoftRSocketMaps(t *testing.T) {
 	a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 16 << 10, Maps: 2})
 	var buffers [2]*rdma.Buffer

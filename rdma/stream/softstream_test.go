@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// softPipe gives the two ends of a stream on a software device.
+// softPipe returns the two ends of a stream on a software device.
 func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
@@ -45,8 +45,8 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestSoftWordsAboutWords: that messages were received is told now and then, and not of each, or two sides would never
-// fall silent.
+// TestSoftWordsAboutWords: received messages are acknowledged from time to time, not each: otherwise two sides would
+// acknowledge each other forever.
 func TestSoftWordsAboutWords(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	const many = 20 * protocol.StreamDepth
@@ -63,7 +63,7 @@ func TestSoftWordsAboutWords(t *testing.T) {
 	assert.NotZero(t, b.link.Messages)
 }
 
-// TestSoftPeerLeavesWithoutAWord: a connection that ends before the peer has said that it writes no more was cut off.
+// TestSoftPeerLeavesWithoutAWord: a connection that ends before the peer has sent its end of data is truncated.
 func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 	a, b := softPipe(t, Config{Linger: time.Second})
 	_, err := a.Write([]byte("some"))
@@ -90,7 +90,7 @@ func TestPartedOnceSendsHaveEnded(t *testing.T) {
 	assert.False(t, c.finished(), "nor after half of it")
 }
 
-// TestSoftConfigIsKept: what was chosen is what the queue pairs and the packets have.
+// TestSoftConfigIsKept: the queue pairs and the packets have the configured values.
 func TestSoftConfigIsKept(t *testing.T) {
 	a, b := softPipe(t, Config{AckTimeout: 9, ToS: 0x20})
 	for _, c := range []*Conn{a, b} {
@@ -151,7 +151,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestSoftAcceptsInParallel: peers that never take the answer hold up nobody else.
+// TestSoftAcceptsInParallel: peers that never confirm the reply do not delay others.
 func TestSoftAcceptsInParallel(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const slow = 3
@@ -221,7 +221,7 @@ func TestSoftListenerKeeps(t *testing.T) {
 	}
 }
 
-// TestSoftListenerWithoutADevice: Accept says why no more connections can come.
+// TestSoftListenerWithoutADevice: Accept returns the reason why no more connections can arrive.
 func TestSoftListenerWithoutADevice(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")

@@ -47,7 +47,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		require.NotNil(t, server)
 		all = append(all, client, server)
 	}
-	connect() // which makes what all connections share
+	connect() // which creates the shared objects of all connections
 	before := weigh(t)
 	for range pairs {
 		connect()
@@ -80,13 +80,13 @@ func TestSoftStreamWeight(t *testing.T) {
 	assert.Len(t, (*shared)[waitsBy{}], 1, "the others are gone with their streams")
 }
 
-// weight is what a process has in use.
+// weight is the resource usage of a process.
 type weight struct{ heap, stacks, resident, goroutines, files int }
 
 func weigh(t *testing.T) (w weight) {
 	t.Helper()
 	time.Sleep(2 * backgroundAfter) // of goroutines that end
-	for range 2 {                   // what the first finalizes is garbage for the second
+	for range 2 {                   // objects that the first finalizes are garbage for the second
 		runtime.GC()
 	}
 	debug.FreeOSMemory()

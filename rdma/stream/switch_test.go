@@ -56,7 +56,7 @@ func TestNilBackendUsesEnvironment(t *testing.T) {
 	assert.Equal(t, runtime.Native, config.Backend)
 }
 
-// TestSwitchIsOff: nobody gets a software device who has not asked for it.
+// TestSwitchIsOff: a program gets a software device only on request.
 func TestSwitchIsOff(t *testing.T) {
 	for _, name := range []string{"", "mlx5_0", "soft"} {
 		t.Setenv("GOVERBS_DEVICE", name)
@@ -66,7 +66,7 @@ func TestSwitchIsOff(t *testing.T) {
 	}
 }
 
-// TestSoftUnknownAddress: what nobody can have fails at once, and says what there is.
+// TestSoftUnknownAddress: an unknown address fails at once, and the error lists the existing ones.
 func TestSoftUnknownAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Name: "left"},
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
@@ -86,7 +86,7 @@ func TestSoftUnknownAddress(t *testing.T) {
 	assert.ErrorContains(t, err, known)
 }
 
-// TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer says so.
+// TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer selects that.
 func TestSoftLocalAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	listener, err := listening(Config{Backend: f}).Listen(soon(t), "soft1:0")

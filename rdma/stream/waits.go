@@ -137,9 +137,9 @@ func (l *learned) end() {
 		return
 	}
 	took := time.Since(l.began)
-	if l.until.IsZero() { // a pause says nothing of answers
+	if l.until.IsZero() { // pauses do not count as responses
 		l.slept.add(took, 2*mostLearned)
-	} else { // nor does one that came very late
+	} else { // very late responses do not count either
 		l.polled.add(took, 2*l.slept.mean)
 	}
 	l.began, l.until = time.Time{}, time.Time{}

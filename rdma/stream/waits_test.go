@@ -39,8 +39,8 @@ func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spen
 	return polled, met, spent
 }
 
-// TestLearned: a connection polls as long as that is faster than sleeping, not for what takes long, and tries again
-// after a change.
+// TestLearned: a connection polls as long as that is faster than sleeping, does not poll for slow responses, and tries
+// again after a change.
 func TestLearned(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	const wake = 30 * time.Microsecond

@@ -170,7 +170,7 @@ func takeOff(v *net.Buffers, n int) {
 // awaitRoom is await for a Write: it returns when there is room.
 func (c *Conn) awaitRoom(hasRoom func() bool) {
 	c.wantsRoom(true)
-	// It needs no lock: await takes it for what it calls.
+	// It needs no lock: await holds it during its calls.
 	c.await(c.writer.deadline, c.writer.ready, func() bool { return c.writeErr() != nil || hasRoom() })
 	c.wantsRoom(false)
 }

@@ -1,10 +1,10 @@
-// What the tests of package runtime call.
+// Functions called by the tests of package runtime.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <unistd.h>
 
-// Each place has a weight of its own, so arguments that are swapped or lost change the result.
+// Each position has a different weight, so swapped or lost arguments change the result.
 static uint64_t weigh(int n, const uint64_t *a)
 {
 	uint64_t sum = n;
@@ -36,7 +36,7 @@ u weighvar(int n, ...)
 	return weigh(n, x);
 }
 
-// Results as C functions give them: with errno set, and with it left alone.
+// Results in the ways of C functions: with errno set, and with errno unchanged.
 int give_int(int result, int error)
 {
 	if (error)

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// queue is what a socket that listens has: connections that wait for raccept.
+// queue holds the connections of a listening socket that wait for raccept.
 type queue struct {
 	listener *stream.Listener
 	served   sync.WaitGroup
@@ -26,7 +26,7 @@ type queue struct {
 	err   error
 }
 
-// mostReady is how many connections wait for raccept beside those that the listener holds.
+// mostReady is the number of connections that wait for raccept in addition to those that the listener holds.
 const mostReady = 16
 
 // listen is rlisten.
@@ -112,7 +112,7 @@ func (q *queue) has() bool {
 	return len(q.ready) > 0 || q.err != nil
 }
 
-// close ends listening, and the connections that nobody accepted.
+// close stops listening, and closes the connections that were not accepted.
 func (q *queue) close() {
 	close(q.over)
 	_ = q.listener.Close()

@@ -16,14 +16,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// call is a call of C under way. A thread that has to wait does so in C, so that handlers of signals may do there what
-// they may do during a system call: make other calls, or never return.
+// call is a C call in progress. A thread that has to wait does so in C, so that signal handlers may act as during a
+// system call: make other calls, or never return.
 type call struct {
-	// try does what can be done now, or returns errWait. It is told why a sleep ended early.
+	// try does as much as it can without waiting, or returns errWait. interrupted is the reason why a sleep ended
+	// early.
 	try func(interrupted error) (int, error)
 
 	waits  []awaited
-	others []unix.PollFd // descriptors that the kernel knows, if it waits for such
+	others []unix.PollFd // kernel descriptors, if the call waits for any
 	polls  bool          // the sleep is a poll, and not a read, which the kernel begins again after some signals
 	end    time.Time     // of a poll, or zero
 	plain  bool          // returns its error instead of -1
@@ -71,7 +72,7 @@ func (c *call) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	return c.goOn(interrupted)
 }
 
-// Cancel gives up what the call has, because its thread ends.
+// Cancel releases the call's resources, because its thread ends.
 func (c *call) Cancel() { c.waiter.Cancel() }
 
 func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
@@ -91,7 +92,7 @@ func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
 	return c.result(n, err)
 }
 
-// leave ends what begin began.
+// leave undoes begin.
 func (c *call) leave() {
 	for _, a := range c.waits {
 		a.socket.waiters.remove(&c.waiter)
@@ -101,7 +102,7 @@ func (c *call) leave() {
 	}
 }
 
-// rest has what arrives for the sockets handled while the thread sleeps.
+// rest has arrivals for the sockets handled while the thread sleeps.
 func (c *call) rest() {
 	if len(c.resting) == len(c.waits) {
 		return
@@ -126,7 +127,7 @@ func (c *call) left() int32 {
 	return int32(max(0, (time.Until(c.end)+time.Millisecond-1)/time.Millisecond))
 }
 
-// result is what C's function returns, and errno.
+// result returns the result of the C function, and errno.
 func (c *call) result(n int, err error) (uint64, runtime.Errno) {
 	switch {
 	case c.plain:

@@ -104,7 +104,7 @@ func (k *socket) takeConn(c *stream.Conn) {
 	k.state = connected
 }
 
-// takeError is what SO_ERROR gives.
+// takeError returns the value of SO_ERROR.
 func (k *socket) takeError() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 // waits reports whether a call with such flags may wait.
 func (k *socket) waits(flags int) bool { return !k.nonblock.Load() && flags&unix.MSG_DONTWAIT == 0 }
 
-// receive is rrecv, and the like: 0 at the end of data, which shutdown for reading is, too. It waits for the first
-// bytes, or for all (MSG_WAITALL), and then tells whose they are.
+// receive implements rrecv and its variants. It returns 0 at the end of data, also after a shutdown for reading. It
+// waits for the first bytes, or for all (MSG_WAITALL), and then stores the sender's address.
 func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 	if flags&(unix.MSG_OOB|unix.MSG_ERRQUEUE) != 0 {
 		return done(0, unix.EOPNOTSUPP)
@@ -40,9 +40,9 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 				n, err = c.TryRead(to[0])
 			}
 			got += n
-			if to[0] = to[0][n:]; len(to[0]) == 0 { // a list of its own, not C's
+			if to[0] = to[0][n:]; len(to[0]) == 0 { // a copy, not C's list
 				to = to[1:]
-			} else if err == nil && !all { // there is no more
+			} else if err == nil && !all { // no more data
 				break
 			}
 			if peek {
@@ -69,7 +69,8 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 // gathered is how much of a list is sent as one message.
 const gathered = 64 << 10
 
-// send is rsend, and the like: all, or what there is room for if it may not wait. Small pieces go together.
+// send implements rsend and its variants. It sends everything, or as much as there is room for if it may not wait.
+// Small pieces are sent together.
 func (k *socket) send(from [][]byte, flags int) *call {
 	if flags&unix.MSG_OOB != 0 {
 		return done(0, unix.EOPNOTSUPP)

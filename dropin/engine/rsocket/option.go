@@ -31,7 +31,7 @@ const (
 	mostMaps    = 127
 )
 
-// options are what a program has set; accepted sockets have those of the one that listened.
+// options are the options that a program has set; accepted sockets inherit those of the listening socket.
 type options struct {
 	receive, send int // bytes
 	maps          int
@@ -60,7 +60,7 @@ var untold = map[option]int{
 	{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}: 0,
 }
 
-// config is a configuration of streams. A send queue is half as large as what is received into.
+// config returns a stream configuration. A send queue is half as large as the receive memory.
 func (o *options) config(backend runtime.Backend) stream.Config {
 	c := stream.Config{Backend: backend, Protocol: stream.RSocket, Maps: o.maps, ToS: uint8(o.tos),
 		Buffer: max(o.receive, 2*o.send)}

@@ -19,7 +19,7 @@ const (
 	writeNormal = 0x100 // POLLWRNORM
 )
 
-// events are those that poll tells of the socket, of those that are asked for and of errors.
+// events returns the socket's poll events: the requested ones that are ready, and errors.
 func (k *socket) events(asked int16) int16 {
 	const always = unix.POLLERR | unix.POLLHUP | unix.POLLNVAL
 	if c := k.conn.Load(); c != nil {
@@ -55,7 +55,7 @@ func pollFDs(at, n uint64) []unix.PollFd {
 	return unsafe.Slice(ibv.Ptr[unix.PollFd](at).Deref(), int(n))
 }
 
-// poll is rpoll. Milliseconds below 0 mean for ever. outcome is what is made of the list, for rselect.
+// poll implements rpoll. With negative milliseconds, it waits forever. outcome converts the list for rselect.
 func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (int, error)) *call {
 	c := &call{polls: true}
 	sockets := make([]*socket, len(fds))
@@ -144,7 +144,7 @@ func (s *Sockets) choose(a arguments) *call {
 	return s.poll(fds, milliseconds, func(int) (int, error) { return chosen(n, sets, fds) })
 }
 
-// chosen makes sets of what poll told of the descriptors below n.
+// chosen converts poll's results for the descriptors below n to sets.
 func chosen(n int, sets [3]*unix.FdSet, fds []unix.PollFd) (int, error) {
 	tells := [3]int16{unix.POLLIN | unix.POLLHUP | unix.POLLERR, unix.POLLOUT | unix.POLLERR, unix.POLLPRI}
 	for _, f := range fds {

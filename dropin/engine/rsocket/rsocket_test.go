@@ -37,7 +37,7 @@ func newProgram(t *testing.T) program {
 	return program{t, New(func() (runtime.Backend, error) { return f, nil })}
 }
 
-// at is an address as C has it. Goroutines' stacks move, and what nobody points to is freed: all of it is kept.
+// at returns an address for C. Goroutine stacks move, and unreferenced memory is freed, so all of it is kept.
 func at[T any](p *T) uint64 {
 	kept.Store(p, nil)
 	return uint64(uintptr(unsafe.Pointer(p)))
@@ -80,7 +80,7 @@ func (p program) name(b []byte) netip.AddrPort {
 	return a
 }
 
-// listen gives a socket that listens, and its address.
+// listen returns a listening socket and its address.
 func (p program) listen() (fd uint64, address []byte) {
 	fd = uint64(p.must("rsocket", unix.AF_INET, unix.SOCK_STREAM, 0))
 	any := formatAddress(unix.AF_INET, netip.MustParseAddrPort("127.0.0.1:0"))
@@ -93,7 +93,7 @@ func (p program) listen() (fd uint64, address []byte) {
 	return fd, address
 }
 
-// pair gives both ends of a connection.
+// pair returns both ends of a connection.
 func (p program) pair() (client, server uint64) {
 	l, address := p.listen()
 	client = uint64(p.must("rsocket", unix.AF_INET, unix.SOCK_STREAM, 0))
@@ -103,7 +103,7 @@ func (p program) pair() (client, server uint64) {
 	return client, server
 }
 
-// TestEnds: data, what waits for it, and the end of it.
+// TestEnds: data, waiting for data, and the end of data.
 func TestEnds(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -159,7 +159,7 @@ func TestNonblocking(t *testing.T) {
 	sent, some := 0, make([]byte, 100_000)
 	for full, end := false, time.Now().Add(20*time.Second); !full; {
 		n, err := p.call("rsend", a, at(&some[0]), uint64(len(some)), 0)
-		if err == unix.EAGAIN { // also until the other side's device has taken what was sent
+		if err == unix.EAGAIN { // also until the other side's device has received the data
 			require.True(t, time.Now().Before(end), "%d bytes were sent", sent)
 			full = p.poll(a, unix.POLLOUT, 20) == 0 && sent > 128<<10
 			continue
@@ -179,7 +179,7 @@ func TestNonblocking(t *testing.T) {
 	assert.Equal(t, unix.POLLNVAL, p.poll(a, unix.POLLIN, 0))
 }
 
-// poll gives the events of one socket.
+// poll returns the events of one socket.
 func (p program) poll(fd uint64, events int16, milliseconds uint64) int {
 	f := unix.PollFd{Fd: int32(fd), Events: events}
 	n := p.must("rpoll", at(&f), 1, milliseconds)
@@ -249,7 +249,7 @@ func TestClosedWhileItWaits(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestErrors: of sockets that are not connected, and of addresses where nobody listens, or somebody else.
+// TestErrors: sockets that are not connected, addresses without a listener, and addresses in use.
 func TestErrors(t *testing.T) {
 	p := newProgram(t)
 	_, err := p.call("rsocket", unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -302,7 +302,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOptions: what was set is told, before and after, and what is not known is refused.
+// TestOptions: an option's value changes when it is set, and unknown options are rejected.
 func TestOptions(t *testing.T) {
 	p := newProgram(t)
 	a := uint64(p.must("rsocket", unix.AF_INET, unix.SOCK_STREAM, 0))

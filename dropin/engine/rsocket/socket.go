@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// state is what a socket is. It only grows, but for a connection that fails.
+// state is the state of a socket. It only grows, except when connecting fails.
 type state int
 
 const (
@@ -46,7 +46,7 @@ type socket struct {
 
 	nonblock, deaf, mute atomic.Bool // O_NONBLOCK; shut down for reading and for writing
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	state   state
 	err     error // SO_ERROR
 	flags   int   // of the descriptor
@@ -124,7 +124,7 @@ func (k *socket) bind(address []byte) error {
 	return nil
 }
 
-// letGo gives up the port of a bound socket, so that a stream can have it. The caller holds mu.
+// letGo releases the port of a bound socket, so that a stream can bind it. The caller holds mu.
 func (k *socket) letGo() error {
 	if k.held == nil {
 		return nil
@@ -155,7 +155,7 @@ func (k *socket) shutdown(how int) error {
 	return nil
 }
 
-// close is rclose. It waits until what was sent has arrived, for a time, and no signal ends that.
+// close implements rclose. It waits for a limited time until sent data has arrived; signals do not end the wait.
 func (s *Sockets) close(fd int32) *call {
 	s.mu.Lock()
 	k := s.all[fd]
@@ -182,7 +182,7 @@ func (s *Sockets) close(fd int32) *call {
 	}}
 }
 
-// end gives back everything. Threads that wait for the socket get EBADF.
+// end releases everything. Threads that wait for the socket get EBADF.
 func (k *socket) end() {
 	k.mu.Lock()
 	k.state = closed
@@ -196,7 +196,7 @@ func (k *socket) end() {
 		queue.close()
 	}
 	if c != nil {
-		_ = c.Close() // what could not be told to a peer is of no use to a program either
+		_ = c.Close() // a program cannot act on a failed notification of the peer
 	}
 	k.waiters.rouse(^0)
 	unix.Close(k.fd)

@@ -47,7 +47,7 @@ type arguments []uint64
 
 func (a arguments) int(i int) int { return int(int32(a[i])) }
 
-// bytes are memory of the program at argument i, as many as argument i+1 says.
+// bytes returns memory of the program: the address is argument i, the length argument i+1.
 func (a arguments) bytes(i int) []byte { return memory(a[i], a[i+1]) }
 
 func memory(at, n uint64) []byte {

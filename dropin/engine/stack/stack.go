@@ -2,7 +2,7 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Package stack gives goroutines room for the signal handlers of C programs.
+// Package stack reserves room on goroutine stacks for the signal handlers of C programs.
 package stack
 
 // Reserve makes sure that the goroutine's stack has 256 KiB below the caller's frame. A handler that a program

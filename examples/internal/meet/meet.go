@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package meet holds what the examples need beside RDMA: the two ends of an example meet over TCP and exchange what
-// they need before they can use RDMA.
+// Package meet holds the parts of the examples that are not RDMA: the two ends of an example connect over TCP and
+// exchange the values that they need before they can use RDMA.
 package meet
 
 import (
@@ -84,7 +84,7 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		if err := o.reachesOthers(); err != nil {
 			return err
 		}
-		device, err := rdma.Open(o.Device) // what is wrong with it is said now, not when the other end comes
+		device, err := rdma.Open(o.Device) // report its errors now, not when the other end connects
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (o *Options) reachesOthers() error {
 			return nil
 		}
 	}
-	return err // of a device that is not there, Open says more
+	return err // Open's error about a missing device has details
 }
 
 func dial(address string, end func(conn net.Conn) error) error {
@@ -163,7 +163,7 @@ type Peer struct {
 // Tell sends a value to the other end.
 func (p *Peer) Tell(what any) error { return p.encoder.Encode(what) }
 
-// Hear waits for a value from the other end.
+// Hear receives a value from the other end.
 func (p *Peer) Hear(what any) error { return p.decoder.Decode(what) }
 
 // Exchange sends a value to the other end and waits for a value of the same type.

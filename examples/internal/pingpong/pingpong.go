@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pingpong holds what the two ping-pong examples need beside RDMA: flags, the exchange of endpoints over TCP,
-// and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, so that any
-// of them can be the other end.
+// Package pingpong holds the parts of the two ping-pong examples that are not RDMA: flags, the exchange of endpoints
+// over TCP, and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong,
+// so that any of them can be the other end.
 package pingpong
 
 import (
@@ -62,7 +62,7 @@ func Main(name string, size int, end func(o *Options, l *Link) error, own ...fun
 	}
 }
 
-// Wait waits for completions as the flags say.
+// Wait waits for completions in the way that the flags select.
 func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int, error) {
 	if !o.Events {
 		return cq.WaitBusy

@@ -38,7 +38,7 @@ func Main(name string, c Command, use func(ctx context.Context, m *Memory, args 
 	}
 }
 
-// Run does what the command line says.
+// Run executes the command line.
 func (c Command) Run(ctx context.Context, use func(ctx context.Context, m *Memory) error) (err error) {
 	if c.File == "" && c.To == "" {
 		dir, err := os.MkdirTemp("", "goverbs-rpma")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package remote is what the examples of package rpma have in common: a side that offers the memory of a file, and one
+// Package remote is the common part of the examples of package rpma: a side that offers the memory of a file, and one
 // that changes it so that a crash at any time leaves either the old state or the new one.
 package remote
 
@@ -82,7 +82,7 @@ func (s *Server) Address() string { return s.endpoint.Addr().String() }
 func (s *Server) accept(ctx context.Context, greeting []byte) {
 	for ctx.Err() == nil {
 		conn, err := s.endpoint.Accept(ctx, nil, greeting)
-		if err != nil { // the client has gone away meanwhile, or ctx has ended
+		if err != nil { // the client has disconnected, or ctx has ended
 			continue
 		}
 		s.workers.Go(func() {
@@ -156,7 +156,7 @@ func (m *Memory) open(ctx context.Context, device *rpma.Device, address string, 
 	return nil
 }
 
-// Flush is what the server's memory can promise: persistence, or only visibility, with which the data survives the
+// Flush returns the guarantee of the server's memory: persistence, or only visibility, with which the data survives the
 // server's process but not a loss of power.
 func (m *Memory) Flush() rpma.FlushType { return m.flush }
 

@@ -14,7 +14,8 @@ import (
 
 // Close ends the connection. It waits until all written data is in the peer's memory, for [Config.Linger] at most, and
 // then releases everything. The error reports data that the peer's device has not acknowledged, unless the peer has
-// disconnected: then only its answers show what it got. valkey-server drops commands that it has not come to by then.
+// disconnected: then only its answers prove which data it got. valkey-server drops commands that it has not processed
+// by then.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -39,7 +40,7 @@ func (c *Conn) linger() error {
 	for asked := false; ; {
 		c.mu.Lock()
 		over := c.err != nil || c.gone || c.completed == c.posted
-		if !over && !asked && c.maySay() { // the last sends may tell nothing when they complete
+		if !over && !asked && c.maySay() { // the last sends may be unsignaled
 			asked = true
 			if err := c.say(command{opcode: keepalive}, true); err != nil {
 				c.fail(err)

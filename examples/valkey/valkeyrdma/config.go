@@ -27,8 +27,8 @@ var ErrProtocol = errors.New("valkeyrdma: the peer breaks the protocol")
 
 // Config has the options of connections. The zero value has the defaults.
 type Config struct {
-	// Backend is a software backend, runtime.Native for the native library, or nil for what GOVERBS_DEVICE says: see
-	// package cm.
+	// Backend is a software backend, runtime.Native for the native library, or nil for the one that GOVERBS_DEVICE
+	// selects: see package cm.
 	Backend runtime.Backend
 	// Local is the address that Dial connects from; not valid: the one that leads to the peer.
 	Local netip.Addr
@@ -66,7 +66,7 @@ const (
 	MaxBuffer = 1 << 30
 )
 
-// ackTimeout is as with package stream: a peer that does not answer is given up after some four seconds.
+// ackTimeout is as with package stream: a peer that does not answer times out after about four seconds.
 const ackTimeout = stream.DefaultAckTimeout
 
 // complete returns the configuration with all defaults filled in.

@@ -41,7 +41,7 @@ type Conn struct {
 	once     sync.Once
 	ended    error
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	err  error      // why the connection is dead
 	gone bool       // the peer has disconnected: nothing can be sent
 	beat *time.Timer
@@ -121,8 +121,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Read reads what has arrived, and waits until something has. It returns io.EOF after the peer has disconnected, as
-// kernels do also for processes that are killed, and all that it has sent was read.
+// Read reads data that has arrived, and waits until there is some. It returns io.EOF once the peer has disconnected,
+// which kernels also do for killed processes, and all its data was read.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -190,7 +190,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// writeErr says why nothing can be written. The caller holds mu.
+// writeErr returns the reason why nothing can be written, or nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
 	case isClosed(c.closed):

@@ -38,7 +38,7 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// passed returns a channel that is closed when the deadline, as it is set now, has passed.
+// passed returns a channel that is closed when the current deadline has passed.
 func (d *deadline) passed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostilePeers: whatever breaks the protocol ends the connection with an error that says what it was.
+// TestHostilePeers: every protocol violation ends the connection with an error that describes it.
 func TestHostilePeers(t *testing.T) {
 	lend := func(address uint64, length uint32) func(p *peer) {
 		return func(p *peer) { p.say(command{opcode: registerXferMemory, place: place{address, length, 1}}) }
@@ -63,7 +63,7 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsNotThere: a peer lends what it does not have.
+// TestMemoryThatIsNotThere: a peer lends memory that does not exist.
 func TestMemoryThatIsNotThere(t *testing.T) {
 	c, p := meet(t, false, Config{})
 	p.say(command{opcode: registerXferMemory, place: place{4096, ^uint32(0), p.ringMR.RKey()}})
@@ -74,7 +74,7 @@ func TestMemoryThatIsNotThere(t *testing.T) {
 	assert.ErrorContains(t, err, "IBV_WC_REM_ACCESS_ERR")
 }
 
-// TestPeerLendsNothing: Write waits, until its deadline or a Close, and Close does not wait for what was not sent.
+// TestPeerLendsNothing: Write waits, until its deadline or a Close, and Close does not wait for unsent data.
 func TestPeerLendsNothing(t *testing.T) {
 	c, _ := meet(t, false, Config{})
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
@@ -87,7 +87,7 @@ func TestPeerLendsNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "use of closed network connection")
 }
 
-// TestPeerWritesAndLeaves: what it wrote before it disconnected is read, then the end.
+// TestPeerWritesAndLeaves: data written before it disconnected is read, then the end.
 func TestPeerWritesAndLeaves(t *testing.T) {
 	c, p := meet(t, true, Config{})
 	copy(p.ring.Bytes(), "farewell")

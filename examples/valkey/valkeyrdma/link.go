@@ -22,8 +22,8 @@ const (
 	pieces      = 2 // that the memory for the peer is lent in
 )
 
-// link has the RDMA objects of a connection. Each has a protection domain of its own, so that no peer can write into
-// memory of another connection, whose key it could guess.
+// link has the RDMA objects of a connection. Each connection has its own protection domain, so that no peer can write
+// into memory of another connection by guessing its key.
 type link struct {
 	pd      *rdma.PD
 	channel *rdma.CompChannel
@@ -99,10 +99,10 @@ func (l *link) register(buffer int) (err error) {
 	return err
 }
 
-// close releases what open has made.
+// close releases the objects that open has created.
 func (l *link) close() error {
 	var all []error
-	closeIf(&all, l.qp) // what is nil was not made
+	closeIf(&all, l.qp) // nil objects were not created
 	closeIf(&all, l.ringMR)
 	closeIf(&all, l.ownMR)
 	closeIf(&all, l.ring)
@@ -141,7 +141,7 @@ func (l *link) postRecvs() error {
 	return err
 }
 
-// command returns what a receive at a slot has received.
+// command returns the message received at a slot.
 func (l *link) command(slot uint64, length uint32) []byte {
 	return l.own.Bytes()[slot*commandSize:][:min(length, commandSize):commandSize]
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// peer is the other end of a Conn, without the protocol: it sends what a test wants.
+// peer is the other end of a Conn, without the protocol: it sends messages that a test chooses.
 type peer struct {
 	t  *testing.T
 	id *cm.ID
@@ -155,7 +155,7 @@ func (p *peer) say(what command) {
 	p.send(b[:])
 }
 
-// write writes n bytes at an offset of the memory that the Conn has lent, and says that it has written others.
+// write writes n bytes at an offset of the memory that the Conn has lent, and announces another number, says.
 func (p *peer) write(offset, n, says uint32) {
 	p.sends.Reset()
 	p.sends.WriteImm(0, p.lent.address+uint64(offset), p.lent.key, ibv.ToBE32(says)).

@@ -60,7 +60,7 @@ func TestIsANetConn(t *testing.T) {
 	}
 }
 
-// TestCloseReportsLostData: a link goes down before what was written has arrived, and Close returns an error.
+// TestCloseReportsLostData: a link goes down before written data has arrived, and Close returns an error.
 func TestCloseReportsLostData(t *testing.T) {
 	f := rdmatest.NewFabric(t, soft.Options{})
 	client, _ := pipe(t, Config{Backend: f, Linger: 100 * time.Millisecond})

@@ -90,8 +90,8 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	assert.NoError(t, <-written)
 }
 
-// TestWaitsForReceives: a client that posts no receives for a while gets all that a server has written before Close:
-// what is waiting to be sent then, and more than the server has slots and memory for.
+// TestWaitsForReceives: a client that posts no receives for a while gets all data that a server has written before
+// Close: data still waiting to be sent, and more than the server has slots and memory for.
 func TestWaitsForReceives(t *testing.T) {
 	for _, many := range []int{20, 60} {
 		waitForReceives(t, many)
@@ -131,7 +131,7 @@ func waitForReceives(t *testing.T, many int) {
 	assert.NoError(t, <-closed)
 }
 
-// TestServerAnswers: each question of a client, with what it selected.
+// TestServerAnswers: each request of a client, with its selection.
 func TestServerAnswers(t *testing.T) {
 	_, p := meet(t, true, Config{KeepAlive: -1})
 	for i := range 3 {
@@ -140,7 +140,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: each end says that it is there when it says nothing else, and takes that of the other one.
+// TestKeepAlive: each end sends keepalives when it sends nothing else, and accepts those of the other one.
 func TestKeepAlive(t *testing.T) {
 	for _, server := range []bool{false, true} {
 		c, p := meet(t, server, Config{KeepAlive: 5 * time.Millisecond})
@@ -195,7 +195,7 @@ func TestManyConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// TestListenerCloses also with connections that nobody has accepted.
+// TestListenerCloses also with connections that were not accepted.
 func TestListenerCloses(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 	l, err := config.Listen(t.Context(), "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 
 const completionsAtOnce = 32
 
-// drainTimeout is how long a device may take to complete what was posted, after the peer has disconnected.
+// drainTimeout is the time that a device has to complete posted requests after the peer has disconnected.
 const drainTimeout = 10 * time.Second
 
 // pump handles completions until the connection is dead or ctx ends.

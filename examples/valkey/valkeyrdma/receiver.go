@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// receiver is the progress of what is received. Numbers of bytes count from the beginning. The memory for the peer is a
-// ring, which is lent piece by piece: the peer fills each from its beginning to its end before it writes to the next.
+// receiver is the progress of receiving. Numbers of bytes count from the beginning. The memory for the peer is a ring,
+// which is lent piece by piece: the peer fills each from its beginning to its end before it writes to the next.
 type receiver struct {
 	lent    uint64 // pieces
 	arrived uint64 // bytes
@@ -44,7 +44,7 @@ func (c *Conn) received(wc *ibv.WC) error {
 	switch wc.Opcode {
 	case ibv.WC_RECV_RDMA_WITH_IMM:
 		n, lent := wc.ImmData().Host(), c.lent*uint64(c.ring.Len()/pieces)
-		if n != wc.ByteLen { // what it has not written is older
+		if n != wc.ByteLen { // bytes that it has not written are older
 			return fmt.Errorf("%w: it says %d bytes, and has written %d", ErrProtocol, n, wc.ByteLen)
 		}
 		if uint64(n) > lent-c.arrived {

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// sender is the progress of what is sent. Numbers of bytes and messages count from the beginning.
+// sender is the progress of sending. Numbers of bytes and messages count from the beginning.
 type sender struct {
 	there   place  // the memory that the peer has lent
 	written uint32 // bytes of it
@@ -172,7 +172,7 @@ func (c *Conn) handleCommand(what command) error {
 	return nil
 }
 
-// tell tells the peer what it waits for, as far as there are slots. The caller holds mu.
+// tell sends the peer the notifications that it waits for, as far as there are slots. The caller holds mu.
 func (c *Conn) tell() {
 	if c.mayLend(uint64(c.ring.Len())) && c.sayIf(c.maySay(), command{opcode: registerXferMemory, place: c.next()}) {
 		c.lent++

@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// What the ends say to each other beside data: messages of 32 bytes, in network byte order.
+// Control messages of the ends: 32 bytes, in network byte order.
 type opcode uint16
 
 const (
 	getServerFeature   opcode = iota // a client asks, and the server answers with the same opcode
-	setClientFeature                 // of features that no server has yet
-	keepalive                        // says that its sender is there
+	setClientFeature                 // for features that no server has yet
+	keepalive                        // reports that its sender is alive
 	registerXferMemory               // where the other end may write, from its beginning and once
 )
 
@@ -22,7 +22,7 @@ const commandSize = 32
 // command is one such message.
 type command struct {
 	opcode   opcode
-	selected uint16 // by getServerFeature, and given back
+	selected uint16 // by getServerFeature, and returned
 	features uint64
 	place    place // of registerXferMemory
 }
@@ -57,7 +57,7 @@ func (c command) marshal() (b [commandSize]byte) {
 	return b
 }
 
-// parse reads what a peer has sent, of a length that it has chosen.
+// parse decodes a message of a peer. The peer has chosen its length.
 func parse(b []byte) (c command, err error) {
 	if len(b) != commandSize {
 		return c, fmt.Errorf("%w: a command of %d bytes; all have %d", ErrProtocol, len(b), commandSize)

@@ -19,7 +19,7 @@ type completionQueue struct {
 	mu       lock.Lock
 	last     *queuePair // whose completion was read last
 	first    unsafe.Pointer
-	size     uintptr // of a completion: 64 bytes, or 128 of which the last 64 are what is always there
+	size     uintptr // of a completion: 64 bytes, or 128, of which the last 64 are always present
 	mask     uint32
 	round    uint32 // number of the bit of consumed that the owner bit has to equal
 	consumed uint32 // completions
@@ -36,14 +36,14 @@ type completionQueue struct {
 // record is the doorbell record of a completion queue.
 type record struct {
 	consumed atomic.Uint32
-	asked    uint32 // what event is asked for
+	asked    uint32 // the requested event
 }
 
 // Parts of completions that libmlx5's headers do not name.
 const (
 	cqe        = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
 	formats    = 3 << 2 // in the last byte: where a small message is
-	compressed = 3 << 2 // no completion, but what several others have in common
+	compressed = 3 << 2 // not a completion, but the common part of several others
 	nobody     = 0      // number of a queue pair that does not exist
 )
 

@@ -19,7 +19,7 @@ type register struct {
 	size      uint32 // bytes of a half; 0: doorbells alone
 	other     uint32 // 0, or the distance of the half whose turn it is
 	blueFlame blueFlame
-	whole     [2]bool // a request of one block is written whole: if its data is elsewhere, and if it is inside
+	whole     [2]bool // a request of one block is written completely: if its data is elsewhere, and if it is inline
 
 	users  map[*queuePair]bool // guarded by registerTable.mu
 	shared atomic.Bool         // it has or had several users: posts hold mu
@@ -77,7 +77,7 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 }
 
 // Beside limits a register that libmlx5 also uses to writes of 8 bytes: complete requests would mix, because neither
-// side knows the other one's half or lock.
+// side has access to the other one's half or lock.
 func (d *Queues) Beside(c *ibv.QP) {
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}

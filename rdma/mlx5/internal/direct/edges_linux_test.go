@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// These tests are of what libmlx5 does not do, or does wrongly: their queues are made without it, and complete in
-// memory that is written here.
+// These tests cover cases that libmlx5 lacks or handles wrongly: their queues are created without it, and the tests
+// write the completions into memory.
 
 // rig is a queue pair without a device, whose queues have some places each.
 type rig struct {
@@ -70,8 +70,8 @@ func (r *rig) poll(n int) (ids []uint64, result int32) {
 	return ids, result
 }
 
-// TestUnreadableCompletion: what was read before a completion that makes no sense is returned, and the next poll says
-// that there is one. libmlx5 loses it.
+// TestUnreadableCompletion: completions read before an invalid one are returned, and the next poll reports the invalid
+// one. libmlx5 loses it.
 func TestUnreadableCompletion(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	bad := new(ibv.Ptr[ibv.SendWR])
@@ -192,8 +192,8 @@ func TestCountersWrap(t *testing.T) {
 	}
 }
 
-// TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being made. The race detector
-// sees whether that one knows.
+// TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being created. The race detector
+// checks that the other one notices.
 func TestRegisterSharedMeanwhile(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	d, out := r.qp.device, &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: uintptr(r.qp.send.register.at), Size: 256}}

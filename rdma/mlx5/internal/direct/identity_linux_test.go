@@ -26,11 +26,11 @@ import (
 // queue pair of libmlx5 and its shadow: the same queues at other addresses, which this package uses.
 
 const (
-	envStill = "GOVERBS_EMULATED_STILL" // says that the device does nothing
+	envStill = "GOVERBS_EMULATED_STILL" // the device does nothing
 	envLists = "GOVERBS_IDENTITY_LISTS" // how many lists are posted
 	envSeed  = "GOVERBS_IDENTITY_SEED"
-	// libmlx5 is older than 64.0: what a read or an atomic operation brings inside a completion of 128 bytes, it takes
-	// from another place of the completion (commit 45184d2c87ee of rdma-core mended it)
+	// libmlx5 is older than 64.0: it takes the result of a read or an atomic operation inside a completion of 128 bytes
+	// from another place of the completion (fixed by commit 45184d2c87ee of rdma-core)
 	envOld = "GOVERBS_IDENTITY_OLD"
 )
 
@@ -98,7 +98,7 @@ type twin struct {
 	user     uint32   // index by which libmlx5 finds the queue pair
 }
 
-// posted is what a completion says of a request.
+// posted holds the values of a request that a completion reports.
 type posted struct {
 	at     uint16
 	opcode uint8
@@ -236,7 +236,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	w.in.add(w.of)
 }
 
-// compare says where libmlx5 and the shadow differ.
+// compare returns the place where libmlx5 and the shadow differ.
 func (w *twin) compare() (where string, at int) {
 	for _, a := range w.areas {
 		if !bytes.Equal(a.c, a.shadows) {

@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// TestIdentityPageFault: a receive of a shared receive queue whose memory was not there when the device took it
-// (on-demand paging) completes with an error of its own. Nobody sees that: the receive is posted anew. Each of libmlx5
-// and this package has a queue, for they choose other places.
+// TestIdentityPageFault: a receive of a shared receive queue whose memory was not present when the device took it
+// (on-demand paging) completes with a special error. The program does not see it: the receive is posted again. libmlx5
+// and this package have separate queues, because they choose different places.
 func TestIdentityPageFault(t *testing.T) {
 	_, seed := settings(t)
 	w := newTwin(t, ibv.QPT_RC, false, 8, rand.New(rand.NewPCG(seed, 0))) // whose list and data are used
@@ -87,7 +87,7 @@ func pageFault(t *testing.T, w *twin, native bool) {
 	failure.Syndrome = mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR
 	failure.VendorErrSynd = mlx5dv.MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
 
-	at := uint16(of.head) // what the device takes next
+	at := uint16(of.head) // the receive that the device takes next
 	take := func() uint16 {
 		place := at
 		at = host16(of.next(place).NextWQEIndex)

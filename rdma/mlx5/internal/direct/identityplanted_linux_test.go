@@ -17,9 +17,10 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// These tests say that the comparison of the others sees each field: libmlx5 is given one thing, this package another.
+// These tests check that the comparison of the other tests covers each field: libmlx5 gets one value, this package
+// another.
 
-// TestIdentityPlantedRequests: an error in any field of a request is noticed, whichever way it is posted.
+// TestIdentityPlantedRequests: an error in any field of a request is detected, for each way of posting.
 func TestIdentityPlantedRequests(t *testing.T) {
 	_, seed := settings(t)
 	const rc, uc, ud, xrc = ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND
@@ -86,7 +87,7 @@ func TestIdentityPlantedRequests(t *testing.T) {
 			}
 			if !post(func(*twin, *ibv.SendWR) {}) {
 				assert.True(t, one, "%s", planted.field)
-				continue // the short way is for what is usual
+				continue // the fast path is for common requests
 			}
 			assert.False(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: nothing is planted", planted.field)
 			if post(planted.plant) {
@@ -147,8 +148,8 @@ func (w *twin) plain(i int, op ibv.WROpcode) *ibv.SendWR {
 	return r
 }
 
-// differ completes the request or receive at a place, and says whether both have written the same, and read the same
-// of its completion.
+// differ completes the request or receive at a place, and compares the writes of both sides and the values that they
+// read from its completion.
 func (w *twin) differ(at uint32, opcode uint8) bool {
 	if where, _ := w.compare(); where != "" {
 		return true

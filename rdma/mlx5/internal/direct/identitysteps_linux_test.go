@@ -26,7 +26,8 @@ import (
 // chance is true once in n times.
 func (w *twin) chance(n int) bool { return w.rand.IntN(n) == 0 }
 
-// opcodesOf are the operations of a type of queue pair; libmlx5 takes others as well, and writes what makes no sense.
+// opcodesOf are the operations of a type of queue pair; libmlx5 accepts others as well, and writes invalid requests for
+// them.
 func opcodesOf(kind ibv.QPType) []ibv.WROpcode {
 	all := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}
 	if kind != ibv.QPT_UD {
@@ -96,12 +97,12 @@ func (w *twin) fill() *ibv.SendWR {
 	return &l.wrs[0]
 }
 
-// reads says whether an operation brings data.
+// reads reports whether an operation returns data.
 func reads(o ibv.WROpcode) bool {
 	return o == ibv.WR_RDMA_READ || o == ibv.WR_ATOMIC_CMP_AND_SWP || o == ibv.WR_ATOMIC_FETCH_AND_ADD
 }
 
-// bind fills in what binding a window takes.
+// bind fills in the values for binding a window.
 func (w *twin) bind(r *ibv.SendWR, i int) {
 	mw, mr := &w.list.mws[i], &w.list.mr
 	mw.RKey, mw.Type = w.rand.Uint32(), ibv.MW_TYPE_1+ibv.MWType(w.rand.IntN(2))
@@ -139,7 +140,7 @@ func (w *twin) post(t *testing.T) {
 		t.Fatalf("libmlx5 answers %d at %#x, Go %d at %#x", c, w.list.bad[0], g, w.list.bad[1])
 	}
 	if c != 0 && w.of.send.next != before {
-		// libmlx5 rings with what stands where the failed request would be; this package with the last good one
+		// libmlx5 rings with the content of the failed request's place; this package with the last good request
 		w.same("register")
 	}
 	w.equal(t, "post")
@@ -210,7 +211,7 @@ func (w *twin) receive(t *testing.T) {
 	}
 }
 
-// completion makes a completion of something that was posted, or says that there is nothing.
+// completion makes a completion of a posted request or receive. ok is false if there is none.
 func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	raw := (*[64]byte)(unsafe.Pointer(&e))
 	for i := range raw {

@@ -6,8 +6,8 @@ package direct
 
 import "sync/atomic"
 
-// passed informs the race detector of an order that it cannot see: a poll reads what a post wrote after the device has
-// written a completion, which it does after it has read the request.
+// passed informs the race detector of an order that it cannot see: a poll reads memory that a post wrote. The device
+// orders the two: it writes the completion after it has read the request.
 type passed struct{ posts atomic.Uint32 }
 
 func (p *passed) give() { p.posts.Add(1) }

@@ -54,7 +54,7 @@ type sendQueue struct {
 	done atomic.Uint32 // requests that have completed; the completion queue's poller writes it
 }
 
-// sendRequest has what completing a request needs.
+// sendRequest holds the state for completing a request.
 type sendRequest struct {
 	id     uint64
 	number uint32       // of the request, counted from 1 since the beginning of time
@@ -86,7 +86,7 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 // exclude calls f while no post is in progress.
 func (q *sendQueue) exclude(f func()) {
 	q.mu.Lock()
-	held := q.held // nil: whoever posts by PostOne comes later
+	held := q.held // nil: posts by PostOne come later
 	q.mu.Unlock()
 	if held != nil {
 		held.Lock()
@@ -116,7 +116,7 @@ func (q *sendQueue) full(n uint32) bool {
 // post writes requests to the ring until one does not fit, and rings the doorbell.
 func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int32) {
 	q.mu.Lock()
-	defer q.mu.Unlock() // also where an entry's address is none, which panics
+	defer q.mu.Unlock() // also if an entry's address is invalid, which panics
 	p := posting{q: q, at: q.next, fence: q.fence}
 	n := uint32(0)
 	for w := list; w != nil; w = w.Next.Deref() {

@@ -17,14 +17,14 @@ import (
 
 // The interface of userfaultfd: names and numbers of linux/userfaultfd.h.
 const (
-	userModeOnly = 1 // UFFD_USER_MODE_ONLY: faults of the kernel are never reported; there are none here
+	userModeOnly = 1 // UFFD_USER_MODE_ONLY: kernel faults are never reported; none occur here
 
 	apiVersion      = 0xaa
 	featureWP       = 1 << 0
 	featureRemap    = 1 << 2
 	featureRemove   = 1 << 3
 	featureUnmap    = 1 << 6
-	modeWP          = 2 // reports accesses to pages that are write-protected, of which there are none
+	modeWP          = 2 // reports accesses to write-protected pages; none exist here
 	ioctlAPI        = 0xc018aa3f
 	ioctlRegister   = 0xc020aa00
 	ioctlUnregister = 0x8010aa01

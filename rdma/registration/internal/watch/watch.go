@@ -12,7 +12,7 @@ package watch
 
 // Watch watches some memory, from [Memory] to Close.
 type Watch struct {
-	start, end uintptr // whole pages
+	start, end uintptr // page-aligned
 	gone       bool    // guarded by the monitor's lock
 	notify     func()
 }

@@ -23,8 +23,8 @@ type monitor struct {
 	fd uintptr
 	// +checklocks:mu
 	watches map[*Watch]struct{}
-	// Memory that madvise(2) gave back. The report comes before the pages go, so who registers such memory now may
-	// still get the old ones; it is not watched again before it has been unmapped.
+	// Memory that madvise(2) released. The report comes before the pages go, so a registration of such memory now may
+	// still get the old pages; it is not watched again before it has been unmapped.
 	// +checklocks:mu
 	discarded []span
 	// +checklocks:mu
@@ -56,7 +56,7 @@ func (m *monitor) add(w *Watch) error {
 	if err := m.openLocked(); err != nil {
 		return err
 	}
-	// A report about what was at these addresses before would be taken for one about this memory.
+	// A report about earlier memory at these addresses would be taken for one about this memory.
 	for turns := 0; turns < manyTurns && !steady(m.fd); turns++ {
 		m.mu.Unlock()
 		runtime.Gosched()

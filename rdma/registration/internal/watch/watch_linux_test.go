@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 	assert.False(t, second.Same())
 }
 
-// What a closed watch needed is reported no longer, and what others need is.
+// Changes are no longer reported for a closed watch, but still for the others.
 func TestClose(t *testing.T) {
 	b := mmap(t, 1<<16)
 	for range 3 {
@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Where a filter of system calls forbids userfaultfd, Memory says so, again and again.
+// Where a system call filter forbids userfaultfd, every call of Memory returns an error.
 func TestForbidden(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_FORBIDDEN") != "" {
 		forbidUserfaultfd(t)

@@ -40,8 +40,8 @@ func (o *offers) drop(n int) {
 	o.n -= n
 }
 
-// agree decides whether pieces are offered. It is called when the peer is known, and when staging is there.
-// A side without reads, or whose peer has none, has said that it does not fetch.
+// agree decides whether pieces are offered. It is called when the peer's hello has arrived, and when staging exists. A
+// side without reads, or whose peer has none, has announced that it does not fetch.
 func (s *Stream) agree() {
 	if s.peer.fetches && s.Reads.Theirs > 0 && len(s.staging) >= offeringParts*leastOffered {
 		s.parts = offeringParts
@@ -83,7 +83,8 @@ func (s *Stream) peerFetched(all uint32) error {
 	return nil
 }
 
-// land takes n bytes that were written into the ring. They have arrived after what was offered before them.
+// land takes n bytes that were written into the ring. They count as arrived after the data that was offered before
+// them.
 func (s *Stream) land(n uint64) {
 	s.landed += n
 	if s.promised.n == 0 {
@@ -153,7 +154,7 @@ const fetchBit = 1 << 31
 // fetchID is the wr_id of a fetch.
 func (l *Link) fetchID() uint64 { return l.key | fetchBit }
 
-// IsFetch reports whether the wr_id is that of a read of what the peer has offered.
+// IsFetch reports whether the wr_id is that of a read of offered data.
 func IsFetch(wrID uint64) bool { return wrID&(recvBit|probeID) == fetchBit }
 
 // Offered reports whether the peer has something left to fetch: until then its device may read staging.

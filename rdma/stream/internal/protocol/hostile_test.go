@@ -19,14 +19,14 @@ func imm(n uint32) *ibv.WC {
 	return wc
 }
 
-// said is that of a control message in the first slot.
+// said returns the completion of a control message in the first slot.
 func (s *Stream) said(c control) *ibv.WC {
 	b := c.marshal(nil)
 	copy(s.slots, b)
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
-// TestReceivedFromAHostilePeer: what the peer may not say is an error, and changes nothing.
+// TestReceivedFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
 func TestReceivedFromAHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
@@ -92,8 +92,8 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
 }
 
-// TestOffersArriveInOrder: what is written after an offer, and the end, is there when the offer was fetched, not
-// before; and a peer that offers without end is a hostile one.
+// TestOffersArriveInOrder: data written after an offer, and the end of data, arrive when the offer was fetched, not
+// before; and a peer that offers without limit is hostile.
 func TestOffersArriveInOrder(t *testing.T) {
 	reads := Link{Reads: Reads{Ours: 1}}
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
@@ -134,7 +134,7 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.ErrorContains(t, err, "was not told that this side reads")
 }
 
-// TestOnlyThoseThatReadAreOffered: both ends have to have room for reads, and the peer has to say so.
+// TestOnlyThoseThatReadAreOffered: both ends must have room for reads, and the peer must announce it.
 func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {

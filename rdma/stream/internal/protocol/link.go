@@ -18,9 +18,9 @@ const (
 	MaxInline   = 64 // bytes that a request carries itself: requested from the device
 )
 
-// A wr_id is a number of the sends, or a place of a receive, in its lower half, and the connection's key above, by
-// which its completions are told from those of others in the same queue: a queue pair may have the number of one that
-// was closed, a connection never has its key. Bit 63 marks receives.
+// A wr_id is a number of the sends, or a place of a receive, in its lower half, and the connection's key above, which
+// distinguishes its completions from those of other connections in the same queue: a queue pair may have the number of
+// one that was closed, a connection never has its key. Bit 63 marks receives.
 const (
 	recvBit  = 1 << 63
 	keyShift = 32
@@ -66,7 +66,7 @@ type Link struct {
 	ends       [sendDepth]uint64 // Written after each message
 	parts      uint64            // of staging: a piece is one at most
 	given      offers            // pieces of staging that the peer may read
-	reading    uint64            // fetches under way, of what the peer has offered
+	reading    uint64            // fetches of the peer's offers in flight
 	probing    uint64            // probes under way
 	Answered   bool              // the peer's device has answered a probe
 }
@@ -78,7 +78,7 @@ type Device interface {
 	CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, options rdma.QueueOptions) (*rdma.QP, error)
 }
 
-// Options are what a program chooses, and what connections share.
+// Options are the settings of a program, and objects that connections share.
 type Options struct {
 	Buffer int      // bytes that a side can receive before its program reads them
 	Reads  Reads    // that the connection has room for, as far as is known
@@ -115,7 +115,7 @@ const (
 // stagingPart of the buffer is for sends.
 const stagingPart = 2
 
-// demand is what a protocol requires of a link.
+// demand is a protocol's requirements of a link.
 type demand struct {
 	recvs int // receives that are posted
 	sges  int // of a receive
@@ -217,7 +217,7 @@ func (l *Link) mustSay(p Piece) bool {
 	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
 
-// text is where a control message is sent from: the request itself, or a place of its own behind staging.
+// text sets the source of a control message: the request itself, or a separate place behind staging.
 func (l *Link) text(w rdma.SendRequest, b []byte) {
 	if len(b) <= l.Inline {
 		w.Inline(b)
@@ -264,7 +264,7 @@ func (l *Link) Probe(address uint64, rkey uint32) error {
 // ProbeDone records that the peer's device has answered.
 func (l *Link) ProbeDone() { l.probing, l.Answered = 0, true }
 
-// probeID is the wr_id of a probe, beside that of a fetch.
+// probeID is the wr_id of a probe, distinct from that of a fetch.
 const probeID = fetchBit | 1
 
 // IsProbe reports whether the wr_id is a probe's.
@@ -304,7 +304,7 @@ func (l *Link) unacknowledged() uint64 {
 	return l.Written - l.ackedBytes
 }
 
-// expose lets the peer's device read staging, and returns what it needs for that. The first time, it clears data of
+// expose lets the peer's device read staging, and returns the memory region for that. The first time, it clears data of
 // former connections: everything but data in flight, and n bytes that were staged and are not yet sent.
 func (l *Link) expose(n uint64) (*rdma.MR, error) {
 	m, own := l.memory, uint64(len(l.staging))

@@ -33,7 +33,7 @@ type memory struct {
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	held  int        // by programs that look into there
 	alone bool       // everything else is closed
 }
@@ -61,7 +61,7 @@ func (h Hold) Release() {
 }
 
 // leave leaves the memory that the peer has written into to those that hold it, and closes the rest. It reports whether
-// somebody holds it.
+// that memory is held.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,8 +77,8 @@ func (m *memory) leave() (bool, error) {
 }
 
 // Pool keeps the memory of closed connections of one domain for later ones. Send memory stays registered. Memory that
-// peers write into is registered again, because the former peer knows the key, and is cleared, because otherwise the
-// next peer could make the program read it.
+// peers write into is registered again, because the former peer has the key, and is cleared, because otherwise the next
+// peer could make the program read it.
 type Pool struct {
 	Most int // bytes that are kept
 

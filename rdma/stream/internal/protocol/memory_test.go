@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPool: memory of a closed connection is the next one's, without what it had and without the key that the peer
-// knew; and no more is kept than may be.
+// TestPool: memory of a closed connection is reused by the next one, without its old content and without the key of the
+// former peer; and no more than the limit is kept.
 func TestPool(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestPool(t *testing.T) {
 	l := Link{pd: pd, memory: a, staging: a.staged.Bytes(), staged: 4000 + 3*4096, unstaged: 3900 + 3*4096}
 	exposed, err := l.expose(200)
 	require.NoError(t, err)
-	for i, b := range l.staging { // what is on its way is from 3900 to 4000, and from there 200 more
+	for i, b := range l.staging { // data in flight is from 3900 to 4000, and 200 more bytes follow
 		assert.Equal(t, i < 104 || i >= 3900, b == 1, "former bytes at %d", i)
 	}
 	twice, err := l.expose(200)

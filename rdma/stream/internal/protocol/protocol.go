@@ -21,33 +21,33 @@ type Protocol interface {
 	Meet(hello []byte) error
 
 	// Unread is the number of bytes that wait for Read; CopyOut copies them, or Front returns some of them where they
-	// lie, and Took says how many were taken.
+	// lie, and Took reports how many were taken.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
 	Front(n uint64) []byte
 	Took(n int)
 	// Room returns how many of n bytes to send in one piece now. Lent ones need no staging.
 	Room(n int, lent bool) int
-	// PostData sends a piece. It returns false if there is no room any more.
+	// PostData sends a piece. It returns false if there is no room.
 	PostData(p Piece) (bool, error)
 
-	// Received handles a received message, or the end of a fetch, and returns the peer's flags of which it tells; said
-	// are those of before. It does not trust the peer: impossible values are an error.
+	// Received handles a received message, or the end of a fetch, and returns the peer's flags in it; said are the
+	// earlier ones. It does not trust the peer: impossible values are an error.
 	Received(wc *ibv.WC, said Flags) (Flags, error)
 	// AddRecv adds the receive of a message that was handled to the batch of receives.
 	AddRecv(wc *ibv.WC)
-	// Tell tells the peer flags, and what else it has to know, as far as there is room. It returns the flags told.
+	// Tell sends the peer flags and other pending state, as far as there is room. It returns the flags sent.
 	Tell(flags Flags) (Flags, error)
 	// ProbeAt is memory of the peer that a probe may name.
 	ProbeAt() (address uint64, rkey uint32)
-	// AnswersEnd reports whether a peer that was told the end says its own end at once.
+	// AnswersEnd reports whether a peer that received the end sends its own end at once.
 	AnswersEnd() bool
 	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed.
 	// said are the peer's flags.
 	Undelivered(said Flags) uint64
 }
 
-// Piece is what one message carries: bytes in the request itself, memory that the program lends, or what is in staging.
+// Piece is the data of one message: bytes in the request itself, memory that the program lends, or data in staging.
 type Piece struct {
 	Inline []byte
 	Lent   ibv.SGE
@@ -58,10 +58,10 @@ type Piece struct {
 // Len is the number of bytes.
 func (p *Piece) Len() int { return len(p.Inline) + int(p.Lent.Length) + p.Staged }
 
-// isLent reports whether the program wants to know when the device is done with it.
+// isLent reports whether the program must be notified when the device is done with it.
 func (p *Piece) isLent() bool { return p.Lent.Length > 0 }
 
-// Flags are what a side tells once.
+// Flags are events that a side sends once.
 type Flags uint8
 
 const (

@@ -21,7 +21,7 @@ const maxControls = 4
 type RSocket struct {
 	Link
 	ring    []byte // the peer writes here, and
-	targets []byte // what it announces, here
+	targets []byte // its announcements, here
 
 	arrived, read     uint64 // bytes: written to the ring, and read from it
 	announced         uint64 // bytes that the peer may write
@@ -32,12 +32,12 @@ type RSocket struct {
 	over              bool
 
 	peer         rsocketHello
-	mapped       []mapped              // what the peer has mapped
-	windows      [targetEntries]target // what the peer has announced, and may still be written
+	mapped       []mapped              // memory that the peer has mapped
+	windows      [targetEntries]target // announced by the peer, and still writable
 	current      int                   // the one that is written
 	announces    int                   // the one that the peer announces next
 	sent, credit uint16                // messages of data that were sent, and may be
-	credited     bool                  // a message of the peer has said credit
+	credited     bool                  // a message of the peer has carried credit
 }
 
 // target is memory of a peer that may be written.
@@ -190,7 +190,7 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 
 func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
 
-// Tell tells one thing after the other. Nothing is told to a peer that has disconnected: its memory may be gone.
+// Tell sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may be gone.
 func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
 	for err == nil && !r.over && r.mayControl() {
 		half := uint64(len(r.ring) / 2)
@@ -232,7 +232,7 @@ func (r *RSocket) mayControl() bool {
 	return r.unfinished < maxControls && r.mayPost()
 }
 
-// postControl sends a control message, with what is written to an address of the peer's list, or nothing.
+// postControl sends a control message, with data that is written to an address of the peer's list, or none.
 func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	r.sends.Reset()
 	var key uint32
@@ -252,11 +252,11 @@ func (r *RSocket) ProbeAt() (address uint64, rkey uint32) {
 	return r.peer.list.address, r.peer.list.key
 }
 
-// answersEnd: a peer that was told the end says its own when its program closes.
+// answersEnd: a peer that received the end sends its own when its program closes.
 func (r *RSocket) AnswersEnd() bool { return false }
 
-// Undelivered is 0 once the peer's program has closed: the peer does not report what it has read, and nothing can be
-// sent to it any more that would show what has arrived.
+// Undelivered is 0 once the peer's program has closed: the peer does not report how much it has read, and no further
+// message can be sent whose completion would prove arrival.
 func (r *RSocket) Undelivered(said Flags) uint64 {
 	if said&Done != 0 {
 		return 0

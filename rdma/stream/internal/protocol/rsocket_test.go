@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestRSocketHello: the bytes, and what no peer says.
+// TestRSocketHello: the encoding, and invalid hellos.
 func TestRSocketHello(t *testing.T) {
 	h := rsocketHello{credits: 384, list: target{0x1122334455667788, 0x99aabbcc, 2}, data: target{0x1000, 7, 65536}}
 	b := h.marshal()
@@ -73,7 +73,7 @@ func TestRSocketMeetsLate(t *testing.T) {
 	assert.EqualValues(t, 9, r.credit)
 }
 
-// TestRSocketFromAHostilePeer: what the peer may not say is an error, and changes nothing.
+// TestRSocketFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
 func TestRSocketFromAHostilePeer(t *testing.T) {
 	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
 	flags, err := r.Received(rsaid(opData, 60, 60), 0)

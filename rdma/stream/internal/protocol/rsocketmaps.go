@@ -15,7 +15,7 @@ const MaxMaps = maxMaps
 // ErrNotMapped means that the peer has mapped no memory at an offset.
 var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", syscall.EINVAL)
 
-// errNoPlace means that the peer has no place for what is mapped.
+// errNoPlace means that the peer has no place for the mapped memory.
 var errNoPlace = fmt.Errorf("%w: the peer takes no more mapped memory", syscall.ENOMEM)
 
 // RoomAt returns how many of n bytes to write at an offset in one piece now.
@@ -37,7 +37,7 @@ func (r *RSocket) at(offset uint64) (*mapped, error) {
 	return nil, fmt.Errorf("offset %d: %w", offset, ErrNotMapped)
 }
 
-// PostAt writes a piece at an offset. It returns false if there is no room any more. The peer is not told.
+// PostAt writes a piece at an offset. It returns false if there is no room. The peer is not notified.
 func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	room, err := r.RoomAt(offset, p.Len())
 	if err != nil || room < p.Len() || r.over {
@@ -52,7 +52,7 @@ func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	return true, r.post(w, r.mustSay(p), p.Len())
 }
 
-// MayMap reports whether there is room to tell of mapped memory, if the peer has a place for it at all.
+// MayMap reports whether there is room to announce mapped memory. It returns an error if the peer has no place for it.
 func (r *RSocket) MayMap(place int) (bool, error) {
 	if place >= r.peer.maps {
 		return false, fmt.Errorf("%w: it has places for %d", errNoPlace, r.peer.maps)
@@ -60,7 +60,8 @@ func (r *RSocket) MayMap(place int) (bool, error) {
 	return !r.over && r.sent != r.credit && r.mayControl(), nil
 }
 
-// Map tells the peer what it may write at offsets from one on: as the memory of a place, which may be told again.
+// Map announces memory that the peer may write at offsets starting with the given one. It is the memory of a place,
+// which may be announced again.
 func (r *RSocket) Map(place int, offset uint64, mr *rdma.MR) error {
 	m := mr.Region()
 	entry := mapped{offset, target{m.Address, mr.RKey(), uint32(m.Length)}}

@@ -16,7 +16,7 @@ import (
 
 // rsocketHello is the private data, in big-endian.
 type rsocketHello struct {
-	bigEndian bool   // the sender, and so what is written into its list
+	bigEndian bool   // the sender, and so the entries written into its list
 	credits   uint16 // messages of data
 	maps      int    // entries for memory that the other end maps, behind those of the list
 	list      target // its length is a number of entries
@@ -31,7 +31,7 @@ const (
 	targetSize       = 16
 	targetEntries    = 2
 	mappedSize       = 8 + targetSize
-	maxMaps          = 127 // more are said in units of 256
+	maxMaps          = 127 // larger numbers are sent in units of 256
 )
 
 // The upper bits of immediate data.
@@ -70,7 +70,7 @@ func (h rsocketHello) marshal() []byte {
 	return append(b, h.data.marshal(binary.BigEndian)...)
 }
 
-// parseRSocketHello parses private data and rejects peers that lack what a stream needs.
+// parseRSocketHello parses private data and rejects peers that lack a feature needed by a stream.
 func parseRSocketHello(b []byte) (h rsocketHello, err error) {
 	if len(b) < rsocketHelloSize || b[0] != rsocketVersion {
 		return h, errNoRSocket

@@ -23,11 +23,11 @@ type Stream struct {
 	slots []byte // control messages arrive here
 
 	arrived, read     uint64 // bytes: of the peer in the ring without a gap, and read from it
-	landed            uint64 // bytes of the peer, with what it has offered
-	toldRead          uint64 // the value of read that the peer knows
+	landed            uint64 // bytes of the peer, including offered ones
+	toldRead          uint64 // the value of read last sent to the peer
 	handled, toldHand uint64 // the same for messages
 	promised          offers // of the peer
-	held              Flags  // what it has told after them
+	held              Flags  // flags that it has sent after them
 	Fetched, toldHave uint32 // offers, counted
 
 	peer        hello
@@ -94,7 +94,8 @@ func copyRing(p, ring []byte, from, n uint64) int {
 	return first + copy(p[first:], ring)
 }
 
-// frontOf returns of n bytes at a place of a ring what lies in one piece, and no more than is told to the peer at once.
+// frontOf returns the contiguous first part of n bytes at a place of a ring, limited to the amount that is reported to
+// the peer at once.
 func frontOf(ring []byte, from, n uint64) []byte {
 	at := from % uint64(len(ring))
 	n = min(n, uint64(len(ring))-at, max(uint64(len(ring))/ringParts, 1))
@@ -117,7 +118,7 @@ func (s *Stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.mayPost()
 }
 
-// must reports whether there is something that the peer has to know, and a receive for it: flags, a number of received
+// must reports whether there is something to report to the peer, and a receive for it: flags, a number of received
 // messages, a quarter of the ring that was read, or an offer that was fetched.
 func (s *Stream) must(flags Flags, many uint64) bool {
 	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) ||
@@ -134,7 +135,7 @@ const (
 )
 
 // Room returns how many of n bytes to send in one piece. It returns 0 rather than send small pieces: the peer reports
-// at every quarter of the ring what it has read, and half of staging completes at once, so more room becomes free.
+// each quarter of the ring that it has read, and half of staging completes at once, so more room becomes free.
 func (s *Stream) Room(n int, lent bool) int {
 	size := uint64(s.peer.size)
 	there := size - (s.sent - s.taken)
@@ -177,7 +178,7 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 	return true, nil
 }
 
-// postControl sends a control message with everything that the peer does not know yet.
+// postControl sends a control message with all state not yet sent to the peer.
 func (s *Stream) postControl(flags Flags) error { return s.say(control{flags: flags}, flags != 0, 0) }
 
 // say sends a control message, with an offer of n bytes or none.
@@ -204,7 +205,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		if said&Fin != 0 {
 			return 0, fmt.Errorf("%w: %d bytes after its end of data", errProtocol, n)
 		}
-		if n != uint64(wc.ByteLen) { // what it has not written is of an earlier stream
+		if n != uint64(wc.ByteLen) { // the bytes that it has not written are of an earlier stream
 			return 0, fmt.Errorf("%w: it says %d bytes, and has written %d", errProtocol, n, wc.ByteLen)
 		}
 		if n > free {
@@ -255,7 +256,7 @@ func (s *Stream) ProbeAt() (address uint64, rkey uint32) { return s.peer.ring, s
 
 func (s *Stream) AnswersEnd() bool { return true }
 
-// Undelivered counts what the program of a peer that has closed did not read: its last message has that number.
+// Undelivered counts the bytes that the program of a closed peer did not read: its last message contains that number.
 func (s *Stream) Undelivered(said Flags) uint64 {
 	if said&Done != 0 {
 		return s.sent - s.taken

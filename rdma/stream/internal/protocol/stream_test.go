@@ -38,7 +38,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// half is one side of a stream as far as its numbers go: what it sends goes into the other's queue, in order.
+// half is one side of a stream, reduced to its counters: its messages go into the other's queue, in order.
 type half struct {
 	Stream
 	in    []message
@@ -52,9 +52,9 @@ type message struct {
 	control *control
 }
 
-// TestCreditsNeverRunOut has two sides send, receive, fetch, read and hear of their sends in any order. No side may
-// send to a peer that has no receive left or no room in its ring, and as long as somebody has something to write,
-// somebody can do something.
+// TestCreditsNeverRunOut makes two sides send, receive, fetch, read and complete their sends in any order. No side may
+// send to a peer that has no receive left or no room in its ring, and as long as a side has data to write, at least one
+// side can proceed.
 func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
@@ -75,7 +75,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth),
 				fetches: rapid.Bool().Draw(t, "fetches")}
 			sides[i].agree()
-			// numbers of messages and of offers pass what is said of them in 31 and 32 bits
+			// numbers of messages and of offers exceed their fields of 31 and 32 bits
 			begin := rapid.SampledFrom([]uint64{0, fetchBit - 1, 1<<32 - 1}).Draw(t, "begin")
 			from, to := &sides[i], &sides[1-i]
 			from.Messages, from.Completed, from.peerHandled, from.peerHas = begin, begin, begin, uint32(begin)

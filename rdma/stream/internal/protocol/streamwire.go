@@ -12,22 +12,22 @@ import (
 // The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
 // with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
 // into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
-// these the sender knows how much room the ring has and how many receives are posted.
+// these the sender computes the room in the ring and the number of posted receives.
 //
 // A control message may also offer a piece of data, with its address, key and length: the other side reads it into the
 // place of its ring where it would have been written, one offer after the other, and reports in its control messages
-// how many it has read. What is said and written after an offer counts when that was read. Only a side that has said in
-// its hello that it fetches is offered something: it has room for one RDMA READ, and so has the other one, as the
-// parameters of the connection say.
+// how many it has read. Messages and data after an offer take effect once the offer was read. Offers go only to a side
+// that has announced fetching in its hello: it has room for one RDMA READ, and so has the other one, according to the
+// parameters of the connection.
 
-// Hello is what the sides exchange as they connect, in private data, which has no length of its own.
+// Hello is the message that the sides exchange when they connect, in private data, whose length is not transmitted.
 type hello struct {
 	ring  uint64 // address of the ring
 	rkey  uint32
 	size  uint32 // bytes of the ring
 	depth uint16 // receives that are posted
 
-	fetches bool // reads what it is offered; versions before have not said so
+	fetches bool // reads offers; earlier versions have not announced this
 }
 
 const (
