@@ -106,6 +106,16 @@ func completions() map[string]ibv.WC {
 	}
 }
 
+// TestPortNames: fields of a port that C declares as numbers print the names of their enumerations.
+func TestPortNames(t *testing.T) {
+	text := fmt.Sprintf("%+v", ibv.PortAttr{State: ibv.PORT_ACTIVE, LinkLayer: ibv.LINK_LAYER_ETHERNET,
+		PhysState: ibv.IB_PORT_PHYS_STATE_LINK_UP, ActiveWidth: ibv.IB_WIDTH_4X, ActiveSpeed: ibv.IB_SPEED_EDR})
+	for _, name := range []string{"LinkLayer:IBV_LINK_LAYER_ETHERNET", "PhysState:IB_PORT_PHYS_STATE_LINK_UP",
+		"ActiveWidth:IB_WIDTH_4X", "ActiveSpeed:IB_SPEED_EDR"} {
+		assert.Contains(t, text, name)
+	}
+}
+
 func TestCompletions(t *testing.T) {
 	for want, wc := range completions() {
 		text, err := json.Marshal(wc)
