@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -27,6 +28,8 @@ func TestFiles(t *testing.T) {
 	defer server.Close()
 	var got strings.Builder
 	require.NoError(t, get("http://"+l.Addr().String()+"/main.go", &got))
-	assert.Contains(t, got.String(), "over RDMA, by net/http as it is")
+	want, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got.String())
 	assert.ErrorContains(t, get("http://"+l.Addr().String()+"/nothing", &got), "404")
 }
