@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"cmp"
+	goruntime "runtime"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -145,6 +146,7 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if result := q.callDirect(&b.batch); result != 0 {
 		return q.oneNotPosted(b, m, result)
 	}
+	goruntime.KeepAlive(b)
 	q.mu.Unlock()
 	return 1, nil
 }
