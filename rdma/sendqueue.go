@@ -42,7 +42,7 @@ type SendQueue struct {
 	queue
 	avoidSetters bool // the provider's setters of programs mishandle irregular requests; ibv_post_send does not
 
-	_ [7]byte // fills the size up to one that Go aligns to cache lines
+	_ [15]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
