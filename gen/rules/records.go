@@ -4,7 +4,6 @@ package rules
 
 import (
 	"fmt"
-	"go/types"
 	"slices"
 	"strings"
 
@@ -247,7 +246,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 
 // isInteger reports whether a member is one integer.
 func isInteger(t GoType) bool {
-	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || types.Universe.Lookup(t.Name) != nil)
+	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || predeclared(t.Name))
 }
 
 // plainNotes notes the enum whose values a plain member has, which may be of a package that this one does not import.
