@@ -27,6 +27,8 @@ type Backend struct {
 	objects map[uint64]any // by the address of the record that programs see
 	settled *sync.Cond     // broadcast after events were acknowledged
 
+	registered atomic.Bool // a memory region was requested
+
 	qps  table[queuePair]
 	cqs  table[completionQueue]
 	srqs table[sharedQueue]
@@ -243,8 +245,8 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_detach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
 
 		"ibv_query_qp_data_in_order": constant(0),
-		"ibv_fork_init":              constant(0),
-		"ibv_is_fork_initialized":    constant(uint64(ibv.FORK_UNNEEDED)),
+		"ibv_fork_init":              errnoResult(b.forkInit),
+		"ibv_is_fork_initialized":    b.forkStatus,
 	}
 	for name, f := range all {
 		all[name] = guarded(f)

@@ -55,10 +55,10 @@ func (b *Backend) destroyChannel(address uint64) syscall.Errno {
 	}
 	delete(b.objects, address)
 	b.mu.Unlock()
-	errno := b.kernel.Close(ch.record.FD)
+	b.kernel.Close(ch.record.FD)
 	ch.context.uses.Add(-1)
 	free(b, ch.record)
-	return errno
+	return 0
 }
 
 // reports counts events that a program has acknowledged. Backend.mu guards it.
@@ -103,16 +103,31 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 		to := at[ibv.AsyncEvent](a[1])
 		*to = ibv.AsyncEvent{EventType: ibv.EventType(binary.NativeEndian.Uint32(event[8:]))}
 		element := binary.NativeEndian.Uint64(event[:])
-		b.mu.RLock()
-		known := acked(b.objects[element]) != nil
-		b.mu.RUnlock()
-		if known {
+		switch known, isObject := b.subject(to.EventType, element); {
+		case known:
 			*to.Element.QP() = ibv.Ptr[ibv.QP](element)
-		} else {
+		case isObject:
+			return syscall.EIO
+		default:
 			*to.Element.PortNum() = int32(element)
 		}
 		return 0
 	})
+}
+
+// subject reports whether there is an object at an address of the kind that events of a type have, and whether they have
+// one at all.
+func (b *Backend) subject(kind ibv.EventType, address uint64) (known, isObject bool) {
+	switch kind {
+	case ibv.EVENT_CQ_ERR:
+		return find[completionQueue](b, address) != nil, true
+	case ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED,
+		ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
+		return find[queuePair](b, address) != nil, true
+	case ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED:
+		return find[sharedQueue](b, address) != nil, true
+	}
+	return false, false
 }
 
 func (b *Backend) ackAsyncEvent(a []uint64) {
@@ -229,7 +244,9 @@ func (b *Backend) destroyCQ(address uint64) syscall.Errno {
 	b.cqs.remove(q.record.index)
 	q.mu.Lock() // a poll may be in progress
 	q.queue = rxe.Queue{}
-	b.kernel.Munmap(q.mapping)
+	if q.mapping != nil {
+		b.kernel.Munmap(q.mapping)
+	}
 	q.mapping = nil
 	q.mu.Unlock()
 	if q.channel != nil {
@@ -255,12 +272,13 @@ func (b *Backend) resizeCQ(a []uint64) syscall.Errno {
 	if errno != 0 {
 		return errno
 	}
-	queue, mapping, errno := c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{}))
-	if errno != 0 {
+	// The kernel has left the old queue, even if the new one cannot be mapped.
+	if q.mapping != nil {
+		b.kernel.Munmap(q.mapping)
+	}
+	if q.queue, q.mapping, errno = c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{})); errno != 0 {
 		return errno
 	}
-	b.kernel.Munmap(q.mapping)
-	q.queue, q.mapping = queue, mapping
 	q.record.CQE = int32(out.CQE)
 	return 0
 }
@@ -272,8 +290,8 @@ func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mapping == nil {
-		return ^uint64(0), syscall.EINVAL
+	if q.mapping == nil { // destroyed, or a resize failed
+		return ^uint64(0), syscall.EIO
 	}
 	return uint64(q.queue.Poll(listAt[ibv.WC](wcs, int(int32(n))))), 0
 }

@@ -81,7 +81,9 @@ func (b *Backend) destroySRQ(address uint64) syscall.Errno {
 	b.settle(address, &s.acked, 0, out.EventsReported)
 	b.srqs.remove(s.record.index)
 	s.mu.Lock()
-	b.kernel.Munmap(s.mapping)
+	if s.mapping != nil {
+		b.kernel.Munmap(s.mapping)
+	}
 	s.mapping = nil
 	s.mu.Unlock()
 	s.context.uses.Add(-1)
@@ -111,13 +113,12 @@ func (b *Backend) modifySRQ(a []uint64) syscall.Errno {
 	if errno != 0 || mask&ibv.SRQ_MAX_WR == 0 {
 		return errno
 	}
-	queue, mapping, errno := s.context.mapQueue(*info, rxe.RecvSize(s.sges))
-	if errno != 0 {
-		return errno
+	// The kernel has left the old queue, even if the new one cannot be mapped.
+	if s.mapping != nil {
+		b.kernel.Munmap(s.mapping)
 	}
-	b.kernel.Munmap(s.mapping)
-	s.queue, s.mapping = queue, mapping
-	return 0
+	s.queue, s.mapping, errno = s.context.mapQueue(*info, rxe.RecvSize(s.sges))
+	return errno
 }
 
 func (b *Backend) querySRQ(a []uint64) syscall.Errno {
