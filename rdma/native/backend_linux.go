@@ -258,6 +258,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_destroy_srq": errnoResult(func(a []uint64) syscall.Errno { return b.destroySRQ(a[0]) }),
 
 		"ibv_create_qp":    b.createQP,
+		"ibv_qp_to_qp_ex":  b.qpToQPEx,
 		"ibv_modify_qp":    errnoResult(b.modifyQP),
 		"ibv_query_qp":     errnoResult(b.queryQP),
 		"ibv_destroy_qp":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
@@ -280,6 +281,8 @@ func (b *Backend) functions() map[string]runtime.Func {
 type slots struct {
 	ops      ibv.ContextOps
 	extended ibv.VerbsContext
+	builder  ibv.QPEx
+	reader   ibv.CQEx
 }
 
 func (b *Backend) fillSlots() (err error) {
@@ -308,6 +311,10 @@ func (b *Backend) fillSlots() (err error) {
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(b.ofContext(c, func(c *context) syscall.Errno { return c.queryDeviceEx(attr, uintptr(size)) })), 0
 	})
+	set(&x.CreateCQEx, b.createCQEx)
+	set(&x.CreateQPEx, b.createQPEx)
+	b.fillReaders(set)
+	b.fillBuilders(set)
 	return err
 }
 

@@ -6,6 +6,7 @@ package native
 
 import (
 	"encoding/binary"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -149,12 +150,18 @@ type completionQueue struct {
 	acked   reports
 	own     driver.CQ
 	path    driver.CQPath
+
+	reads   sync.Mutex // from start_poll to end_poll; guards the following fields
+	reading bool
+	current [1]ibv.WC
 }
 
 type cqRecord struct {
-	ibv.CQ
-	index uint32
+	ibv.CQEx // begins with an ibv.CQ
+	index    uint32
 }
+
+func (r *cqRecord) cq() *ibv.CQ { return (*ibv.CQ)(unsafe.Pointer(r)) }
 
 // cqAt returns the queue whose record is at an address that a slot was called with, or nil after its destruction.
 func (b *Backend) cqAt(address uint64) *completionQueue {
@@ -199,11 +206,11 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		fail()
 		return 0, errno
 	}
-	record.CQ = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
+	*record.cq() = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
 	if q.channel != nil {
 		record.Channel = ibv.PtrTo(q.channel.record)
 	}
-	if q.path, errno = q.own.Path(&record.CQ); errno != 0 {
+	if q.path, errno = q.own.Path(record.cq()); errno != 0 {
 		fail()
 		return 0, errno
 	}
@@ -270,7 +277,7 @@ func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno
 	if q == nil || int32(n) < 0 {
 		return ^uint64(0), syscall.EINVAL
 	}
-	return uint64(int64(q.path.Poll(&q.record.CQ, listAt[ibv.WC](wcs, int(int32(n)))))), 0
+	return uint64(int64(q.path.Poll(q.record.cq(), listAt[ibv.WC](wcs, int(int32(n)))))), 0
 }
 
 func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -278,7 +285,7 @@ func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, ru
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.Arm(&q.record.CQ, uint32(solicited) != 0)), 0
+	return uint64(q.path.Arm(q.record.cq(), uint32(solicited) != 0)), 0
 }
 
 func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
