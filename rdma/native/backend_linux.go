@@ -309,7 +309,9 @@ func (b *Backend) fillSlots() (err error) {
 		})), 0
 	})
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
-		return uint64(b.ofContext(c, func(c *context) syscall.Errno { return c.queryDeviceEx(attr, uintptr(size)) })), 0
+		return uint64(b.ofContext(c, func(c *context) syscall.Errno {
+			return c.queryDeviceEx(at[ibv.QueryDeviceExInput](input), attr, uintptr(size))
+		})), 0
 	})
 	set(&x.CreateCQEx, b.createCQEx)
 	set(&x.CreateQPEx, b.createQPEx)

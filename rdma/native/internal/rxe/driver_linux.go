@@ -19,14 +19,11 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 	if errno := get(nil, nil); errno != 0 {
 		return nil, errno
 	}
-	return &device{file: f}, 0
+	return &device{f}, 0
 }
 
 // device is an open device.
-type device struct {
-	file  *driver.File
-	lacks ibv.QPCreateSendOpsFlags // operations that the kernel does not have
-}
+type device struct{ file *driver.File }
 
 func (*device) AllocPD(send driver.Command) (uint32, syscall.Errno) { return 0, send(nil, nil) }
 
