@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/rdma/native/internal/siw"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -123,6 +124,7 @@ func wireGUID(v uint64) uint64 {
 // drivers are the supported drivers of the kernel.
 var drivers = map[uapi.RDMADriverID]driver.Driver{
 	uapi.RDMA_DRIVER_RXE: rxe.Open,
+	uapi.RDMA_DRIVER_SIW: siw.Open,
 }
 
 // context is an open device.

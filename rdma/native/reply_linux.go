@@ -33,7 +33,8 @@ type header struct {
 func parseHeader(h *[grhSize]byte) (p header, errno syscall.Errno) {
 	var own [16]byte
 	switch ip := h[ipv4At:]; {
-	case ip[0] == 4<<4|ipv4Size/4 && checksum(ip) == 0xffff:
+	// Soft-RoCE reports IPv4 headers without a checksum.
+	case ip[0] == 4<<4|ipv4Size/4 && (h[0]>>4 != 6 || checksum(ip) == 0xffff):
 		from := [16]byte{10: 0xff, 11: 0xff}
 		own = from
 		copy(from[12:], ip[12:16])

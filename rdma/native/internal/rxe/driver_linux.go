@@ -240,17 +240,8 @@ func (q *queuePair) create(own *uapi.RXECreateQPResp, shared bool, handle uint32
 			return errno
 		}
 	}
-	// The doorbell is a post of no requests.
-	d, errno := q.file.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_INVOKE_WRITE))
-	if errno != 0 {
-		return errno
-	}
-	d.Input(uint16(uapi.UVERBS_ATTR_CORE_IN), driver.Bytes(&uapi.IBUverbsPostSend{QPHandle: handle,
-		WQESize: uint32(unsafe.Sizeof(uapi.IBUverbsSendWR{}))}))
-	d.Output(uint16(uapi.UVERBS_ATTR_CORE_OUT), int(unsafe.Sizeof(uapi.IBUverbsPostSendResp{})))
-	d.Attr(uint16(uapi.UVERBS_ATTR_WRITE_CMD), 8, uint64(uapi.IB_USER_VERBS_CMD_POST_SEND))
-	q.doorbell = d
-	return 0
+	q.doorbell, errno = q.file.Doorbell(handle)
+	return errno
 }
 
 func (q *queuePair) Path(*ibv.QP, ibv.QPCap, bool) (driver.QPPath, syscall.Errno) { return q, 0 }
