@@ -191,7 +191,38 @@ func (s *session) run(b *Backend) (err error) {
 			return err
 		}
 	}
-	return nil
+	return s.extended(c, pd)
+}
+
+// extended creates an extended queue pair and completion queue, posts, and polls.
+func (s *session) extended(c *ibv.Context, pd *ibv.PD) error {
+	cq, err := verbs.CreateCQEx(c, &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_STANDARD_FLAGS})
+	if cq, err = made(s, cq, err, func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) }); err != nil {
+		return err
+	}
+	of := ibv.PtrTo(verbs.CQExToCQ(cq))
+	qp, err := verbs.CreateQPEx(c, &ibv.QPInitAttrEx{SendCQ: of, RecvCQ: of, QPType: ibv.QPT_RC, PD: ibv.PtrTo(pd),
+		Cap:          ibv.QPCap{MaxSendWR: 3, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 1},
+		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_FLUSH})
+	if qp, err = made(s, qp, err, verbs.DestroyQP); err != nil {
+		return err
+	}
+	if err := verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE); err != nil {
+		return err
+	}
+	x, err := verbs.QPToQPEx(qp)
+	if err != nil {
+		return err
+	}
+	x.WRFlags = ibv.SEND_SIGNALED
+	assert.NoError(s.t, verbs.WRStart(x))
+	assert.NoError(s.t, verbs.WRFlush(x, 1, 2, 3, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE)))
+	if err := verbs.WRComplete(x); err != nil {
+		return err
+	}
+	assert.NoError(s.t, verbs.StartPoll(cq, new(ibv.PollCQAttr)))
+	return verbs.EndPoll(cq)
 }
 
 // queuePair creates a queue pair, posts to it, and waits for events.
@@ -292,6 +323,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	b := newBackend(t, kernel)
 	run := func(at int) (*fake, error) {
 		device := newFake()
+		device.caps = uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL
 		kernel.Kernel, kernel.at, kernel.calls, kernel.failed = device, at, 0, ""
 		return device, (&session{t: t}).run(b)
 	}
