@@ -45,8 +45,12 @@ type mapped struct {
 	mapping []byte // nil: the queue is closed, or does not exist
 }
 
-// remap maps a queue, and unmaps the previous one.
+// remap unmaps the previous queue, which the kernel has left, and maps a new one.
 func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errno {
+	if r.mapping != nil {
+		f.Kernel.Munmap(r.mapping)
+	}
+	r.queue, r.mapping = Queue{}, nil
 	mapping, errno := f.Kernel.Mmap(f.FD, int64(m.Offset), int(m.Size))
 	if errno != 0 {
 		return errno
@@ -55,9 +59,6 @@ func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errn
 	if err != nil {
 		f.Kernel.Munmap(mapping)
 		return syscall.EIO
-	}
-	if r.mapping != nil {
-		f.Kernel.Munmap(r.mapping)
 	}
 	r.queue, r.mapping = q, mapping
 	return 0
@@ -239,17 +240,8 @@ func (q *queuePair) create(own *uapi.RXECreateQPResp, shared bool, handle uint32
 			return errno
 		}
 	}
-	// The doorbell is a post of no requests.
-	d, errno := q.file.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_INVOKE_WRITE))
-	if errno != 0 {
-		return errno
-	}
-	d.Input(uint16(uapi.UVERBS_ATTR_CORE_IN), driver.Bytes(&uapi.IBUverbsPostSend{QPHandle: handle,
-		WQESize: uint32(unsafe.Sizeof(uapi.IBUverbsSendWR{}))}))
-	d.Output(uint16(uapi.UVERBS_ATTR_CORE_OUT), int(unsafe.Sizeof(uapi.IBUverbsPostSendResp{})))
-	d.Attr(uint16(uapi.UVERBS_ATTR_WRITE_CMD), 8, uint64(uapi.IB_USER_VERBS_CMD_POST_SEND))
-	q.doorbell = d
-	return 0
+	q.doorbell, errno = q.file.Doorbell(handle)
+	return errno
 }
 
 func (q *queuePair) Path(*ibv.QP, ibv.QPCap, bool) (driver.QPPath, syscall.Errno) { return q, 0 }
