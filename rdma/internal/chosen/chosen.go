@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -47,8 +48,8 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, or runtime.Native if there is none. It creates a fabric, and
-// opens a device with an address, only if that device is named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
+// runtime.Native. It creates a fabric, and opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
@@ -60,6 +61,12 @@ func Backend() (runtime.Backend, error) {
 			return nil, fmt.Errorf("%s: %w", Variable, err)
 		}
 		return fabric, nil
+	case strings.HasPrefix(name, native.Prefix):
+		backend, err := native.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Variable, err)
+		}
+		return backend, nil
 	}
 	fabric, err := shared(name)
 	switch {
