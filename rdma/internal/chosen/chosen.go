@@ -40,6 +40,13 @@ func Hint() string {
 // IsWired reports whether a device's name has an address, at which other processes reach it.
 func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
+// IsSoftware reports whether the devices of a backend are software, which has no limits of a driver and of pinned
+// memory. Those of package native are the kernel's.
+func IsSoftware(backend runtime.Backend) bool {
+	_, kernel := backend.(*native.Backend)
+	return backend != runtime.Native && !kernel
+}
+
 // Of returns b, or the backend that the environment selects if b is nil. It is never nil.
 func Of(backend runtime.Backend) (runtime.Backend, error) {
 	if backend != nil {
