@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -20,7 +21,7 @@ import (
 type Backend struct {
 	kernel   Kernel
 	space    *runtime.Space
-	commands commandPool
+	commands driver.Commands
 	slots    slots
 	funcs    map[string]runtime.Func
 	manager  map[string]runtime.Func
@@ -50,7 +51,7 @@ func New(k Kernel) (*Backend, error) {
 	if b.space, err = runtime.NewSpace(b); err != nil {
 		return nil, err
 	}
-	b.commands.space = b.space
+	b.commands.Space = b.space
 	b.funcs, b.manager = b.functions(), b.managerFunctions()
 	return b, b.fillSlots()
 }
@@ -88,6 +89,14 @@ func at[T any](address uint64) *T { return (*T)(*(*unsafe.Pointer)(unsafe.Pointe
 
 func listAt[T any](address uint64, n int) []T { return unsafe.Slice(at[T](address), n) }
 
+// badAt is where a post stores the request that it could not post. C lets callers omit no place, but bindMW does.
+func badAt[W any](address uint64) *ibv.Ptr[W] {
+	if address == 0 {
+		return new(ibv.Ptr[W])
+	}
+	return at[ibv.Ptr[W]](address)
+}
+
 func (b *Backend) enter(address uint64, object any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,6 +116,19 @@ func find[T any](b *Backend, address uint64) *T {
 	object, _ := b.objects[address].(*T)
 	return object
 }
+
+// named implements [driver.Objects].
+type named struct{ *Backend }
+
+func (b named) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](b.Backend, uint64(p)); h != nil {
+		return h.part()
+	}
+	return nil
+}
+
+func (b named) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](b.Backend, uint64(p)) != nil }
+func (b named) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](b.Backend, uint64(p)) != nil }
 
 // table finds the objects of the data path by the number in their records, without a lock.
 type table[T any] struct {

@@ -116,24 +116,22 @@ func (b *Backend) ofID(f func(id *identifier, a []uint64) syscall.Errno) runtime
 // kernel's answer; with nil, the command has none. A kernel that knows fewer fields leaves the others zero.
 func manage[Out, In any](b *Backend, ch *eventChannel, number uint32, in *In, answer *uint64) (out Out,
 	errno syscall.Errno) {
-	c, errno := b.commands.get(0, 0, 0) // memory outside Go's heap
+	type request struct {
+		uapi.RDMAUCMCmdHdr
+		in  In
+		out Out
+	}
+	r, errno := allocate[request](b) // outside Go's heap, because the kernel gets its address
 	if errno != 0 {
 		return out, errno
 	}
-	defer b.commands.put(c)
-	type request struct {
-		uapi.RDMAUCMCmdHdr
-		in In
-	}
-	r := (*request)(c.reserve(unsafe.Sizeof(request{})))
+	defer free(b, r)
 	r.in = *in
 	r.RDMAUCMCmdHdr = uapi.RDMAUCMCmdHdr{Cmd: number, In: uint16(unsafe.Sizeof(r.in))}
-	var outAt *Out
 	if answer != nil {
-		outAt = (*Out)(c.reserve(unsafe.Sizeof(out)))
 		r.Out = uint16(unsafe.Sizeof(out))
 		offset := uintptr(unsafe.Pointer(answer)) - uintptr(unsafe.Pointer(in))
-		*(*uint64)(unsafe.Add(unsafe.Pointer(&r.in), offset)) = addressOf(outAt)
+		*(*uint64)(unsafe.Add(unsafe.Pointer(&r.in), offset)) = addressOf(&r.out)
 	}
 	size := int(unsafe.Offsetof(r.in) + unsafe.Sizeof(r.in))
 	n, errno := b.kernel.Write(ch.fd, unsafe.Slice((*byte)(unsafe.Pointer(r)), size))
@@ -143,10 +141,7 @@ func manage[Out, In any](b *Backend, ch *eventChannel, number uint32, in *In, an
 	if n != size {
 		return out, syscall.EIO
 	}
-	if outAt != nil {
-		out = *outAt
-	}
-	return out, 0
+	return r.out, 0
 }
 
 // order is manage for commands without an answer, on the identifier's channel.
