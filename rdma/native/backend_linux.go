@@ -31,6 +31,7 @@ type Backend struct {
 	objects map[uint64]any // by the address of the record that programs see
 	settled *sync.Cond     // broadcast after events were acknowledged
 
+	registered atomic.Bool                   // a memory region was requested
 	eventNames map[rdmacm.CMEventType]uint64 // C strings; mu guards it
 
 	qps  table[queuePair]
@@ -264,6 +265,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_destroy_srq": errnoResult(func(a []uint64) syscall.Errno { return b.destroySRQ(a[0]) }),
 
 		"ibv_create_qp":    b.createQP,
+		"ibv_qp_to_qp_ex":  b.qpToQPEx,
 		"ibv_modify_qp":    errnoResult(b.modifyQP),
 		"ibv_query_qp":     errnoResult(b.queryQP),
 		"ibv_destroy_qp":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
@@ -273,8 +275,8 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_detach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
 
 		"ibv_query_qp_data_in_order": constant(0),
-		"ibv_fork_init":              constant(0),
-		"ibv_is_fork_initialized":    constant(uint64(ibv.FORK_UNNEEDED)),
+		"ibv_fork_init":              errnoResult(b.forkInit),
+		"ibv_is_fork_initialized":    b.forkStatus,
 	}
 	for name, f := range all {
 		all[name] = guarded(f)
@@ -286,6 +288,8 @@ func (b *Backend) functions() map[string]runtime.Func {
 type slots struct {
 	ops      ibv.ContextOps
 	extended ibv.VerbsContext
+	builder  ibv.QPEx
+	reader   ibv.CQEx
 }
 
 func (b *Backend) fillSlots() (err error) {
@@ -314,6 +318,10 @@ func (b *Backend) fillSlots() (err error) {
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(b.ofContext(c, func(c *context) syscall.Errno { return c.queryDeviceEx(attr, uintptr(size)) })), 0
 	})
+	set(&x.CreateCQEx, b.createCQEx)
+	set(&x.CreateQPEx, b.createQPEx)
+	b.fillReaders(set)
+	b.fillBuilders(set)
 	return err
 }
 

@@ -81,11 +81,10 @@ func TestGuestConnection(t *testing.T) {
 	mr := must(peer.RegMsgs(make([]byte, 64)))
 	require.NoError(t, peer.PostRecv(1, mr.Bytes(), mr))
 	require.NoError(t, peer.Accept(ctx, nil, []byte("welcome")))
-	e = event(t, ctx, ch, rdmacm.CM_EVENT_ESTABLISHED)
-	if e.ID != id { // the two sides' events come in any order
-		e = event(t, ctx, ch, rdmacm.CM_EVENT_ESTABLISHED)
-	} else {
-		event(t, ctx, ch, rdmacm.CM_EVENT_ESTABLISHED)
+	for range 2 { // in any order
+		if e = event(t, ctx, ch, rdmacm.CM_EVENT_ESTABLISHED); e.ID == id {
+			assert.Equal(t, "welcome", string(e.PrivateData[:7]))
+		}
 	}
 	require.NoError(t, id.PostSend(2, []byte("one"), nil, ibv.SEND_INLINE))
 	wc := must(peer.GetRecvComp(ctx))
@@ -102,9 +101,9 @@ func TestGuestConnection(t *testing.T) {
 	assert.Equal(t, "two", string(source.Bytes()[:3]))
 
 	require.NoError(t, id.Disconnect(ctx))
-	for range 2 {
-		event(t, ctx, ch, rdmacm.CM_EVENT_DISCONNECTED)
-	}
+	assert.Same(t, peer, event(t, ctx, ch, rdmacm.CM_EVENT_DISCONNECTED).ID)
+	require.NoError(t, peer.Disconnect(ctx))
+	assert.Same(t, id, event(t, ctx, ch, rdmacm.CM_EVENT_DISCONNECTED).ID)
 	require.NoError(t, rdma.CloseAll(nil, mr, source, remote))
 }
 

@@ -293,7 +293,13 @@ func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
 // gidEntry reads one entry of the GID table. An empty one is ENODATA.
 func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
 	var attr ibv.PortAttr
-	if port > math.MaxUint8 || c.readPort(uint8(port), &attr) != 0 || int64(index) >= int64(attr.GIDTblLen) {
+	if port > math.MaxUint8 {
+		return e, syscall.EINVAL
+	}
+	if errno := c.readPort(uint8(port), &attr); errno != 0 {
+		return e, errno
+	}
+	if int64(index) >= int64(attr.GIDTblLen) {
 		return e, syscall.EINVAL
 	}
 	all, errno := c.gidTable(maxGIDs)

@@ -6,6 +6,7 @@ package native
 
 import (
 	"encoding/binary"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -54,10 +55,10 @@ func (b *Backend) destroyChannel(address uint64) syscall.Errno {
 	}
 	delete(b.objects, address)
 	b.mu.Unlock()
-	errno := b.kernel.Close(ch.record.FD)
+	b.kernel.Close(ch.record.FD)
 	ch.context.uses.Add(-1)
 	free(b, ch.record)
-	return errno
+	return 0
 }
 
 // reports counts events that a program has acknowledged. Backend.mu guards it.
@@ -102,16 +103,31 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 		to := at[ibv.AsyncEvent](a[1])
 		*to = ibv.AsyncEvent{EventType: ibv.EventType(binary.NativeEndian.Uint32(event[8:]))}
 		element := binary.NativeEndian.Uint64(event[:])
-		b.mu.RLock()
-		known := acked(b.objects[element]) != nil
-		b.mu.RUnlock()
-		if known {
+		switch known, isObject := b.subject(to.EventType, element); {
+		case known:
 			*to.Element.QP() = ibv.Ptr[ibv.QP](element)
-		} else {
+		case isObject:
+			return syscall.EIO
+		default:
 			*to.Element.PortNum() = int32(element)
 		}
 		return 0
 	})
+}
+
+// subject reports whether there is an object at an address of the kind that events of a type have, and whether they have
+// one at all.
+func (b *Backend) subject(kind ibv.EventType, address uint64) (known, isObject bool) {
+	switch kind {
+	case ibv.EVENT_CQ_ERR:
+		return find[completionQueue](b, address) != nil, true
+	case ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED,
+		ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
+		return find[queuePair](b, address) != nil, true
+	case ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED:
+		return find[sharedQueue](b, address) != nil, true
+	}
+	return false, false
 }
 
 func (b *Backend) ackAsyncEvent(a []uint64) {
@@ -134,12 +150,18 @@ type completionQueue struct {
 	acked   reports
 	own     driver.CQ
 	path    driver.CQPath
+
+	reads   sync.Mutex // from start_poll to end_poll; guards the following fields
+	reading bool
+	current [1]ibv.WC
 }
 
 type cqRecord struct {
-	ibv.CQ
-	index uint32
+	ibv.CQEx // begins with an ibv.CQ
+	index    uint32
 }
+
+func (r *cqRecord) cq() *ibv.CQ { return (*ibv.CQ)(unsafe.Pointer(r)) }
 
 // cqAt returns the queue whose record is at an address that a slot was called with, or nil after its destruction.
 func (b *Backend) cqAt(address uint64) *completionQueue {
@@ -184,11 +206,11 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		fail()
 		return 0, errno
 	}
-	record.CQ = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
+	*record.cq() = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
 	if q.channel != nil {
 		record.Channel = ibv.PtrTo(q.channel.record)
 	}
-	if q.path, errno = q.own.Path(&record.CQ); errno != 0 {
+	if q.path, errno = q.own.Path(record.cq()); errno != 0 {
 		fail()
 		return 0, errno
 	}
@@ -255,7 +277,7 @@ func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno
 	if q == nil || int32(n) < 0 {
 		return ^uint64(0), syscall.EINVAL
 	}
-	return uint64(int64(q.path.Poll(&q.record.CQ, listAt[ibv.WC](wcs, int(int32(n)))))), 0
+	return uint64(int64(q.path.Poll(q.record.cq(), listAt[ibv.WC](wcs, int(int32(n)))))), 0
 }
 
 func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -263,7 +285,7 @@ func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, ru
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.Arm(&q.record.CQ, uint32(solicited) != 0)), 0
+	return uint64(q.path.Arm(q.record.cq(), uint32(solicited) != 0)), 0
 }
 
 func (b *Backend) getCQEvent(a []uint64) syscall.Errno {

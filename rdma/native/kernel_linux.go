@@ -17,6 +17,8 @@ import (
 type Kernel interface {
 	// Devices returns the uverbs devices of this network namespace.
 	Devices() ([]DeviceInfo, error)
+	// CopyOnFork reports whether a fork copies the pages of registered memory, which Linux does since 5.12.
+	CopyOnFork() bool
 	// Open opens a device file for reading and writing, close-on-exec.
 	Open(path string) (fd int32, errno syscall.Errno)
 	// Ioctl passes the address of a command, which is not in Go's heap.

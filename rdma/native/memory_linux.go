@@ -82,6 +82,7 @@ func (b *Backend) regMR(pd, address, length, iova uint64, access ibv.AccessFlags
 		return 0, syscall.EINVAL
 	}
 	c := p.context
+	b.registered.Store(true)
 	in := uapi.IBUverbsRegMR{Start: address, Length: length, HCAVA: iova, PDHandle: p.record.Handle,
 		AccessFlags: uapi.IBUverbsAccessFlags(access)}
 	var out uapi.IBUverbsRegMRResp
@@ -161,6 +162,25 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 		r.record.Addr, r.record.Length = uintptr(a[3]), a[4]
 	}
 	return 0, 0
+}
+
+// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children; that
+// would have to begin before the first registration, and this package does not do it.
+func (b *Backend) forkInit([]uint64) syscall.Errno {
+	switch {
+	case b.kernel.CopyOnFork():
+		return 0
+	case b.registered.Load():
+		return syscall.EINVAL
+	}
+	return syscall.ENOSYS
+}
+
+func (b *Backend) forkStatus([]uint64) (uint64, runtime.Errno) {
+	if b.kernel.CopyOnFork() {
+		return uint64(ibv.FORK_UNNEEDED), 0
+	}
+	return uint64(ibv.FORK_DISABLED), 0
 }
 
 // window is a memory window.

@@ -20,11 +20,12 @@ type queuePair struct {
 	acked   reports
 	own     driver.QP
 	path    driver.QPPath
+	build   driver.Builder // or nil
 }
 
 type qpRecord struct {
-	ibv.QP
-	index uint32
+	ibv.QPEx // begins with an ibv.QP
+	index    uint32
 }
 
 // qpAt is cqAt for queue pairs.
@@ -83,11 +84,11 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 		fail()
 		return 0, errno
 	}
-	record.QP = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, PD: ibv.PtrTo(p.record), SendCQ: attr.SendCQ,
+	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, PD: ibv.PtrTo(p.record), SendCQ: attr.SendCQ,
 		RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Handle: out.QPHandle, QPNum: out.QPN, QPType: attr.QPType}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: out.MaxSendWR, MaxRecvWR: out.MaxRecvWR, MaxSendSGE: out.MaxSendSGE,
 		MaxRecvSGE: out.MaxRecvSGE, MaxInlineData: out.MaxInlineData})
-	if q.path, errno = q.own.Path(&record.QP, cap, attr.SQSigAll != 0); errno != 0 {
+	if q.path, errno = q.own.Path(&record.QPBase, cap, attr.SQSigAll != 0); errno != 0 {
 		fail()
 		return 0, errno
 	}
@@ -110,7 +111,7 @@ func (b *Backend) destroyQP(address uint64) syscall.Errno {
 	}
 	var out uapi.IBUverbsDestroyQPResp
 	if errno := q.own.End(func() (errno syscall.Errno) {
-		out, errno = q.context.destroyQP(q.record.Handle)
+		out, errno = q.context.destroyQP(q.record.QPBase.Handle)
 		return errno
 	}); errno != 0 {
 		return errno
@@ -147,7 +148,7 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	if mask&ibv.QP_RATE_LIMIT != 0 {
 		return syscall.EOPNOTSUPP
 	}
-	in := uapi.IBUverbsModifyQP{QPHandle: q.record.Handle, AttrMask: uint32(mask), QKey: attr.QKey, RQPSN: attr.RQPSN,
+	in := uapi.IBUverbsModifyQP{QPHandle: q.record.QPBase.Handle, AttrMask: uint32(mask), QKey: attr.QKey, RQPSN: attr.RQPSN,
 		SQPSN: attr.SQPSN, DestQPNum: attr.DestQPNum, QPAccessFlags: uapi.IBUverbsAccessFlags(attr.QPAccessFlags),
 		PKeyIndex: attr.PKeyIndex, AltPKeyIndex: attr.AltPKeyIndex, QPState: uint8(attr.QPState),
 		CurQPState: uint8(attr.CurQPState), PathMTU: uint8(attr.PathMTU), PathMigState: uint8(attr.PathMigState),
@@ -162,7 +163,7 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	}
 	_, errno := write[none](q.context, uapi.IB_USER_VERBS_CMD_MODIFY_QP, &in)
 	if errno == 0 && mask&ibv.QP_STATE != 0 {
-		q.record.State = attr.QPState
+		q.record.QPBase.State = attr.QPState
 		if attr.QPState == ibv.QPS_RESET {
 			q.own.Reset()
 		}
@@ -180,7 +181,7 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 		return syscall.EOPNOTSUPP
 	}
 	r, errno := write[uapi.IBUverbsQueryQPResp](q.context, uapi.IB_USER_VERBS_CMD_QUERY_QP,
-		&uapi.IBUverbsQueryQP{QPHandle: q.record.Handle, AttrMask: uint32(a[2])})
+		&uapi.IBUverbsQueryQP{QPHandle: q.record.QPBase.Handle, AttrMask: uint32(a[2])})
 	if errno != 0 {
 		return errno
 	}
@@ -193,7 +194,7 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 		AltPKeyIndex: r.AltPKeyIndex, SQDraining: r.SQDraining, MaxRdAtomic: r.MaxRdAtomic,
 		MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, PortNum: r.PortNum, Timeout: r.Timeout,
 		RetryCnt: r.RetryCnt, RNRRetry: r.RNRRetry, AltPortNum: r.AltPortNum, AltTimeout: r.AltTimeout}
-	rec := &q.record.QP
+	rec := &q.record.QPBase
 	*at[ibv.QPInitAttr](a[3]) = ibv.QPInitAttr{QPContext: rec.QPContext, SendCQ: rec.SendCQ, RecvCQ: rec.RecvCQ,
 		SRQ: rec.SRQ, Cap: cap, QPType: rec.QPType, SQSigAll: int32(r.SQSigAll)}
 	if ibv.QPAttrMask(uint32(a[2]))&ibv.QP_STATE != 0 {
@@ -207,7 +208,7 @@ func (b *Backend) mcast(a []uint64, attach bool) syscall.Errno {
 	if q == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	in := uapi.IBUverbsAttachMcast{GID: *at[ibv.GID](a[1]).Raw(), QPHandle: q.record.Handle, MLID: uint16(a[2])}
+	in := uapi.IBUverbsAttachMcast{GID: *at[ibv.GID](a[1]).Raw(), QPHandle: q.record.QPBase.Handle, MLID: uint16(a[2])}
 	number := uapi.IB_USER_VERBS_CMD_DETACH_MCAST
 	if attach {
 		number = uapi.IB_USER_VERBS_CMD_ATTACH_MCAST
@@ -221,7 +222,7 @@ func (b *Backend) postSend(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostSend(&q.record.QP, at[ibv.SendWR](wr), badAt[ibv.SendWR](bad))), 0
+	return uint64(q.path.PostSend(&q.record.QPBase, at[ibv.SendWR](wr), badAt[ibv.SendWR](bad))), 0
 }
 
 func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -229,5 +230,5 @@ func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostRecv(&q.record.QP, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
+	return uint64(q.path.PostRecv(&q.record.QPBase, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
 }

@@ -100,3 +100,38 @@ type QPPath interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
 }
+
+// Extended is a Context whose queue pairs can build requests with ibv_wr_*.
+type Extended interface {
+	// SendOps returns the operations that queue pairs of a type can build.
+	SendOps(ibv.QPType) ibv.QPCreateSendOpsFlags
+}
+
+// ExtendedPath is a QPPath of an Extended context.
+type ExtendedPath interface {
+	Builder() Builder
+}
+
+// Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first error,
+// which Complete returns, requests are ignored.
+type Builder interface {
+	Start(qp *ibv.QP)
+	// Started reports whether the builder is locked.
+	Started() bool
+	Fail(syscall.Errno)
+	Complete() syscall.Errno
+	Abort()
+
+	// Each of these begins a request. The key and flags of the next one are in the record.
+	Message(x *ibv.QPEx, op ibv.WROpcode, immOrKey uint32)
+	Remote(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address uint64, imm uint32)
+	Atomic(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address, compareAdd, swap uint64)
+	AtomicWrite(x *ibv.QPEx, rkey uint32, address uint64, value *[8]byte)
+	Flush(x *ibv.QPEx, rkey uint32, address, length uint64, placement, level uint8)
+	Bind(x *ibv.QPEx, mw *ibv.MW, rkey uint32, info *ibv.MWBindInfo)
+
+	// These complete the last request. ah is the driver's part of the address handle.
+	Datagram(ah unsafe.Pointer, qpn, qkey uint32)
+	SGEs([]ibv.SGE)
+	Inline([]ibv.DataBuf)
+}

@@ -19,11 +19,14 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 	if errno := get(nil, nil); errno != 0 {
 		return nil, errno
 	}
-	return &device{f}, 0
+	return &device{file: f}, 0
 }
 
 // device is an open device.
-type device struct{ file *driver.File }
+type device struct {
+	file  *driver.File
+	lacks ibv.QPCreateSendOpsFlags // operations that the kernel does not have
+}
 
 func (*device) AllocPD(send driver.Command) (uint32, syscall.Errno) { return 0, send(nil, nil) }
 
@@ -45,8 +48,12 @@ type mapped struct {
 	mapping []byte // nil: the queue is closed, or does not exist
 }
 
-// remap maps a queue, and unmaps the previous one.
+// remap unmaps the previous queue, which the kernel has left, and maps a new one.
 func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errno {
+	if r.mapping != nil {
+		f.Kernel.Munmap(r.mapping)
+	}
+	r.queue, r.mapping = Queue{}, nil
 	mapping, errno := f.Kernel.Mmap(f.FD, int64(m.Offset), int(m.Size))
 	if errno != 0 {
 		return errno
@@ -55,9 +62,6 @@ func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errn
 	if err != nil {
 		f.Kernel.Munmap(mapping)
 		return syscall.EIO
-	}
-	if r.mapping != nil {
-		f.Kernel.Munmap(r.mapping)
 	}
 	r.queue, r.mapping = q, mapping
 	return 0
