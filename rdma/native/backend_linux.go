@@ -17,7 +17,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Backend has the functions of libibverbs and librdmacm for the devices of a [Kernel]. Any number of goroutines may use it.
+// Backend has the functions of libibverbs and librdmacm for the devices of a [Kernel]. Any number of goroutines may use
+// it.
 type Backend struct {
 	kernel   Kernel
 	space    *runtime.Space

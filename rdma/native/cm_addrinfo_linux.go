@@ -152,8 +152,7 @@ func lookup(node, service uint64, family int32, passive, numeric bool) (a netip.
 
 func lookupNode(name, network string, numeric bool) (ip netip.Addr, code int) {
 	if ip, err := netip.ParseAddr(name); err == nil {
-		if ip = ip.Unmap(); ip.Zone() != "" && zoneIndex(ip.Zone()) == 0 || network == "ip4" && !ip.Is4() ||
-			network == "ip6" && ip.Is4() {
+		if ip.Zone() != "" && zoneIndex(ip.Zone()) == 0 || network == "ip4" && !ip.Is4() || network == "ip6" && ip.Is4() {
 			return ip, noName
 		}
 		return ip, 0

@@ -314,9 +314,16 @@ func (id *identifier) getRequest(a []uint64) syscall.Errno {
 
 // writeEvent is rdma_write_cm_event.
 func (id *identifier) writeEvent(a []uint64) syscall.Errno {
-	in := uapi.RDMAUCMWriteCMEvent{ID: id.number, Event: uint32(a[0]), Status: uint32(a[1])}
+	if rdmacm.CMEventType(uint32(a[0])) != rdmacm.CM_EVENT_USER {
+		return syscall.EINVAL
+	}
+	in := uapi.RDMAUCMWriteCMEvent{ID: id.number, Event: uint32(rdmacm.CM_EVENT_USER), Status: uint32(a[1])}
 	*in.Param.Arg() = a[2]
-	return order(id, uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, &in)
+	errno := order(id, uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, &in)
+	if errno == syscall.EINVAL { // before Linux 7.2 there was no such command
+		errno = syscall.EOPNOTSUPP
+	}
+	return errno
 }
 
 func (b *Backend) eventName(a []uint64) (uint64, runtime.Errno) {

@@ -63,8 +63,8 @@ func (b *Backend) modify(qp uint64, attr ibv.QPAttr, mask ibv.QPAttrMask) syscal
 	return b.verbsErrno("ibv_modify_qp", qp, addressOf(own), uint64(mask))
 }
 
-// ready moves the identifier's queue pair, if any, to RTS. It first repeats the move to INIT, whose attributes depend on
-// the connection: before there is one, they allow no reads. The largest numbers of reads leave the kernel's.
+// ready moves the identifier's queue pair, if any, to RTS. It first repeats the move to INIT, whose attributes depend
+// on the connection: before there is one, they allow no reads. 255 reads mean the kernel's number.
 func (id *identifier) ready(initiator, responder uint8) syscall.Errno {
 	qp := uint64(id.record.QP)
 	if qp == 0 {

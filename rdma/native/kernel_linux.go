@@ -27,7 +27,8 @@ type Kernel interface {
 	Mmap(fd int32, offset int64, length int) ([]byte, syscall.Errno)
 	Munmap(b []byte) syscall.Errno
 	Read(fd int32, b []byte) (n int, errno syscall.Errno)
-	// Write passes a command of the connection manager. It waits if there is no event yet, unless the file is nonblocking.
+	// Write passes a command of the connection manager. One that gets an event waits for it, unless the file is
+	// nonblocking.
 	Write(fd int32, b []byte) (n int, errno syscall.Errno)
 	Close(fd int32) syscall.Errno
 }
