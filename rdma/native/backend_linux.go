@@ -249,6 +249,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		},
 		"ibv_reg_mr_iova":  b.regMRIOVA,
 		"ibv_reg_mr_iova2": b.regMRIOVA,
+		"ibv_reg_mr_ex":    b.regMREx,
 		"ibv_rereg_mr":     b.reregMR,
 		"ibv_dereg_mr":     errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
 
@@ -265,20 +266,23 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_query_srq":   errnoResult(b.querySRQ),
 		"ibv_destroy_srq": errnoResult(func(a []uint64) syscall.Errno { return b.destroySRQ(a[0]) }),
 
-		"ibv_create_qp":    b.createQP,
-		"ibv_qp_to_qp_ex":  b.qpToQPEx,
-		"ibv_modify_qp":    errnoResult(b.modifyQP),
-		"ibv_query_qp":     errnoResult(b.queryQP),
-		"ibv_destroy_qp":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
-		"ibv_create_ah":    b.createAH,
-		"ibv_destroy_ah":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyAH(a[0]) }),
-		"ibv_attach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, true) }),
-		"ibv_detach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
+		"ibv_create_qp":         b.createQP,
+		"ibv_qp_to_qp_ex":       b.qpToQPEx,
+		"ibv_modify_qp":         errnoResult(b.modifyQP),
+		"ibv_query_qp":          errnoResult(b.queryQP),
+		"ibv_destroy_qp":        errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
+		"ibv_create_ah":         b.createAH,
+		"ibv_init_ah_from_wc":   status(b.initAHFromWC),
+		"ibv_create_ah_from_wc": b.createAHFromWC,
+		"ibv_destroy_ah":        errnoResult(func(a []uint64) syscall.Errno { return b.destroyAH(a[0]) }),
+		"ibv_attach_mcast":      errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, true) }),
+		"ibv_detach_mcast":      errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
 
 		"ibv_query_qp_data_in_order": constant(0),
 		"ibv_fork_init":              errnoResult(b.forkInit),
 		"ibv_is_fork_initialized":    b.forkStatus,
 	}
+	addMissing(all)
 	for name, f := range all {
 		all[name] = guarded(f)
 	}
@@ -317,12 +321,17 @@ func (b *Backend) fillSlots() (err error) {
 		})), 0
 	})
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
-		return uint64(b.ofContext(c, func(c *context) syscall.Errno { return c.queryDeviceEx(attr, uintptr(size)) })), 0
+		return uint64(b.ofContext(c, func(c *context) syscall.Errno {
+			return c.queryDeviceEx(at[ibv.QueryDeviceExInput](input), attr, uintptr(size))
+		})), 0
 	})
 	set(&x.CreateCQEx, b.createCQEx)
 	set(&x.CreateQPEx, b.createQPEx)
+	set(&x.CreateSRQEx, b.createSRQEx)
+	set(&x.AdviseMR, b.adviseMR)
 	b.fillReaders(set)
 	b.fillBuilders(set)
+	b.fillMissing(set)
 	return err
 }
 

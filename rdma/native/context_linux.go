@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/rdma/native/internal/siw"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -123,6 +124,7 @@ func wireGUID(v uint64) uint64 {
 // drivers are the supported drivers of the kernel.
 var drivers = map[uapi.RDMADriverID]driver.Driver{
 	uapi.RDMA_DRIVER_RXE: rxe.Open,
+	uapi.RDMA_DRIVER_SIW: siw.Open,
 }
 
 // context is an open device.
@@ -202,10 +204,14 @@ func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
 		return syscall.EINVAL
 	}
 	r, errno := write[uapi.IBUverbsQueryDeviceResp](c, uapi.IB_USER_VERBS_CMD_QUERY_DEVICE, &uapi.IBUverbsQueryDevice{})
-	if errno != 0 {
-		return errno
+	if errno == 0 {
+		*attr = deviceAttr(&r)
 	}
-	*attr = ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
+	return errno
+}
+
+func deviceAttr(r *uapi.IBUverbsQueryDeviceResp) ibv.DeviceAttr {
+	attr := ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
 		MaxMRSize: r.MaxMRSize, PageSizeCap: r.PageSizeCap, VendorID: r.VendorID, VendorPartID: r.VendorPartID,
 		HWVer: r.HWVer, MaxQP: int32(r.MaxQP), MaxQPWR: int32(r.MaxQPWR),
 		DeviceCapFlags: ibv.DeviceCapFlags(r.DeviceCapFlags), MaxSGE: int32(r.MaxSGE), MaxSGERd: int32(r.MaxSGERd),
@@ -219,16 +225,47 @@ func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
 		MaxPKeys: r.MaxPKeys, LocalCAAckDelay: r.LocalCAAckDelay, PhysPortCnt: r.PhysPortCnt}
 	v := r.FWVer
 	copy(attr.FWVer[:], fmt.Sprintf("%d.%d.%d", v>>32, v>>16&0xffff, v&0xffff))
-	return 0
+	return attr
 }
 
-// queryDeviceEx fills in what ibv_query_device has; the rest is 0, as for a device without these features.
-func (c *context) queryDeviceEx(attr uint64, size uintptr) syscall.Errno {
-	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) {
+// extended returns the number of a command whose answer grows with the kernel.
+func extended(number uapi.IBUverbsWriteCmds) uapi.IBUverbsWriteCmds {
+	return number | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED
+}
+
+func (c *context) deviceEx() (uapi.IBUverbsExQueryDeviceResp, syscall.Errno) {
+	return write[uapi.IBUverbsExQueryDeviceResp](c, extended(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE),
+		&uapi.IBUverbsExQueryDevice{})
+}
+
+// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that the
+// kernel does not have are 0.
+func (c *context) queryDeviceEx(input *ibv.QueryDeviceExInput, attr uint64, size uintptr) syscall.Errno {
+	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) || input != nil && input.CompMask != 0 {
 		return syscall.EINVAL
 	}
-	clear(listAt[byte](attr, int(size)))
-	return c.queryDevice(at[ibv.DeviceAttr](attr))
+	r, errno := c.deviceEx()
+	if errno != 0 {
+		return errno
+	}
+	odp, rss, tm := &r.ODPCaps, &r.RSSCaps, &r.TMCaps
+	x := ibv.DeviceAttrEx{OrigAttr: deviceAttr(&r.Base), CompletionTimestampMask: r.TimestampMask,
+		HCACoreClock: r.HCACoreClock, DeviceCapFlagsEx: ibv.DeviceCapFlags64(r.DeviceCapFlagsEx),
+		MaxWQTypeRQ: r.MaxWQTypeRQ, RawPacketCaps: ibv.RawPacketCaps(r.RawPacketCaps), MaxDMSize: r.MaxDMSize,
+		XRCODPCaps: ibv.ODPTransportCapBits(r.XRCODPCaps), PhysPortCntEx: uint32(r.Base.PhysPortCnt)}
+	x.ODPCaps.GeneralCaps = ibv.ODPGeneralCaps(odp.GeneralCaps)
+	x.ODPCaps.PerTransportCaps.RCODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.RCODPCaps)
+	x.ODPCaps.PerTransportCaps.UCODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.UCODPCaps)
+	x.ODPCaps.PerTransportCaps.UDODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.UDODPCaps)
+	x.RSSCaps.SupportedQPTs, x.RSSCaps.MaxRWQIndirectionTables = rss.SupportedQPTs, rss.MaxRWQIndirectionTables
+	x.RSSCaps.MaxRWQIndirectionTableSize = rss.MaxRWQIndirectionTableSize
+	x.TMCaps = ibv.TMCaps{MaxRndvHdrSize: tm.MaxRndvHdrSize, MaxNumTags: tm.MaxNumTags, Flags: ibv.TMCapFlags(tm.Flags),
+		MaxOps: tm.MaxOps, MaxSGE: tm.MaxSGE}
+	x.CQModCaps.MaxCQCount = r.CQModerationCaps.MaxCQModerationCount
+	x.CQModCaps.MaxCQPeriod = r.CQModerationCaps.MaxCQModerationPeriod
+	to := listAt[byte](attr, int(size))
+	clear(to[copy(to, driver.Bytes(&x)):])
+	return 0
 }
 
 // queryPort fills in as many bytes of an ibv.PortAttr as the caller's release of libibverbs has.

@@ -27,7 +27,9 @@ type fake struct {
 	mappings map[*byte]bool
 	next     uint32 // handle, offset or descriptor
 	lost     []string
-	old      bool // Linux before 5.12
+	old      bool                        // Linux before 5.12
+	caps     uapi.IBUverbsDeviceCapFlags // of the device
+	last     *uapi.RXESendWQE            // that was executed
 
 	// tamper changes the answer to a command. core and driver are its two parts, which may be nil.
 	tamper func(number uapi.IBUverbsWriteCmds, core, driver unsafe.Pointer)
@@ -311,6 +313,9 @@ func (k *fake) write(f *fakeFile, number uapi.IBUverbsWriteCmds, c *fakeCommand)
 			NumCompVectors: 1}
 	case uapi.IB_USER_VERBS_CMD_QUERY_DEVICE:
 		*coreOut[uapi.IBUverbsQueryDeviceResp](c) = uapi.IBUverbsQueryDeviceResp{MaxQP: 100, MaxSGE: 32, PhysPortCnt: 1}
+	case extended(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE):
+		r := coreOut[uapi.IBUverbsExQueryDeviceResp](c)
+		r.Base.MaxQP, r.DeviceCapFlagsEx = 100, k.caps
 	case uapi.IB_USER_VERBS_CMD_QUERY_PORT:
 		*coreOut[uapi.IBUverbsQueryPortResp](c) = uapi.IBUverbsQueryPortResp{State: uint8(ibv.PORT_ACTIVE),
 			GIDTblLen: 16, PKeyTblLen: 1}
@@ -464,6 +469,10 @@ func (k *fake) complete(qp *fakeObject) {
 	}
 	for q := qp.queue; q.ConsumerIndex != q.ProducerIndex; q.ConsumerIndex = (q.ConsumerIndex + 1) & q.IndexMask {
 		request := (*uapi.RXESendWQE)(element(q, q.ConsumerIndex))
+		k.last = request
+		if request.WR.SendFlags&uint32(ibv.SEND_SIGNALED) == 0 && qp.qp.SQSigAll == 0 {
+			continue
+		}
 		to := qp.cq.queue
 		*(*ibv.WC)(element(to, to.ProducerIndex)) = ibv.WC{WRID: request.WR.WRID, QPNum: qp.qp.PDHandle}
 		to.ProducerIndex = (to.ProducerIndex + 1) & to.IndexMask

@@ -5,6 +5,7 @@
 package native
 
 import (
+	"math"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -183,6 +184,58 @@ func (b *Backend) forkStatus([]uint64) (uint64, runtime.Errno) {
 	return uint64(ibv.FORK_DISABLED), 0
 }
 
+// regMREx is ibv_reg_mr_ex, without dma-bufs and other sources of memory.
+func (b *Backend) regMREx(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := at[ibv.MRInitAttr](a[1])
+	const sources = ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_BUF
+	switch of := attr.CompMask & sources; {
+	case attr.CompMask&^(sources|ibv.REG_MR_MASK_IOVA|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_DMAH) != 0:
+		return 0, syscall.EOPNOTSUPP
+	case of == 0 || of&(of-1) != 0:
+		return 0, syscall.EINVAL
+	case attr.CompMask&^(ibv.REG_MR_MASK_ADDR|ibv.REG_MR_MASK_IOVA) != 0:
+		return 0, syscall.EOPNOTSUPP
+	}
+	iova := uint64(attr.Addr)
+	if attr.CompMask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	return b.regMR(a[0], uint64(attr.Addr), attr.Length, iova, attr.Access)
+}
+
+// adviseMR is the operation advise_mr.
+func (b *Backend) adviseMR(pd, advice, flags, list, n, _ uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, pd)
+	size := unsafe.Sizeof(ibv.SGE{}) // and of uapi.IBUverbsSGE
+	if p == nil || list == 0 || uint32(n) == 0 || uint64(uint32(n)) > math.MaxUint16/uint64(size) {
+		return uint64(syscall.EINVAL), 0
+	}
+	c := p.context
+	r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_MR), uint16(uapi.UVERBS_METHOD_ADVISE_MR))
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	defer c.Put(r)
+	length := int(uint32(n)) * int(size)
+	memory, err := b.space.Alloc(length) // the list may be in Go's heap
+	if err != nil {
+		return uint64(syscall.ENOMEM), 0
+	}
+	defer b.space.Free(memory)
+	copy(unsafe.Slice((*byte)(memory), length), listAt[byte](list, length))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_PD_HANDLE), 0, uint64(p.record.Handle))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_ADVICE), 8, uint64(uint32(advice)))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_FLAGS), 4, uint64(uint32(flags)))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_SGE_LIST), uint16(length), uint64(uintptr(memory)))
+	if errno = c.Send(&r); errno == syscall.EPROTONOSUPPORT { // the kernel has no such method for the device
+		errno = syscall.EOPNOTSUPP
+	}
+	return uint64(errno), 0
+}
+
 // window is a memory window.
 type window struct {
 	domain *domain
@@ -273,8 +326,11 @@ func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	c, attr := p.context, at[ibv.AHAttr](a[1])
-	h := &handle{domain: p}
+	return b.newAH(p, at[ibv.AHAttr](a[1]))
+}
+
+func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
+	c, h := p.context, &handle{domain: p}
 	memory, err := b.space.Alloc(int(unsafe.Sizeof(*h.record) + c.own.AHSize()))
 	if err != nil {
 		return 0, syscall.ENOMEM

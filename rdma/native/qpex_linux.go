@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,6 +30,9 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if attr.CompMask&^(ibv.QP_INIT_ATTR_PD|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
+	if errno := c.executes(ops); errno != 0 {
+		return 0, errno
+	}
 	if x, ok := c.own.(driver.Extended); ops != 0 && (!ok || ops&^x.SendOps(attr.QPType) != 0) {
 		return 0, syscall.EOPNOTSUPP
 	}
@@ -41,6 +45,23 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	q.build = q.path.(driver.ExtendedPath).Builder()
 	q.record.fill(&b.slots.builder, ops)
 	return qp, 0
+}
+
+// executes checks operations that not every kernel has.
+func (c *context) executes(ops ibv.QPCreateSendOpsFlags) syscall.Errno {
+	if ops&(ibv.QP_EX_WITH_FLUSH|ibv.QP_EX_WITH_ATOMIC_WRITE) == 0 {
+		return 0
+	}
+	r, errno := c.deviceEx()
+	if errno != 0 {
+		return errno
+	}
+	has := func(caps uapi.IBUverbsDeviceCapFlags) bool { return r.DeviceCapFlagsEx&caps != 0 }
+	if ops&ibv.QP_EX_WITH_FLUSH != 0 && !has(uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL|uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT) ||
+		ops&ibv.QP_EX_WITH_ATOMIC_WRITE != 0 && !has(uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE) {
+		return syscall.EOPNOTSUPP
+	}
+	return 0
 }
 
 // fill installs the functions for the operations in the record.

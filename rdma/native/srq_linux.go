@@ -70,6 +70,17 @@ func (b *Backend) createSRQ(a []uint64) (uint64, runtime.Errno) {
 	return addressOf(record), 0
 }
 
+// createSRQEx is the operation create_srq_ex, which is called for what ibv_create_srq does not create: nothing else is
+// supported.
+func (b *Backend) createSRQEx(_, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	const known = ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ |
+		ibv.SRQ_INIT_ATTR_TM
+	if address != 0 && at[ibv.SRQInitAttrEx](address).CompMask&^known != 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
+	return 0, syscall.EINVAL
+}
+
 func (c *context) destroySRQ(handle uint32) (uapi.IBUverbsDestroySRQResp, syscall.Errno) {
 	return write[uapi.IBUverbsDestroySRQResp](c, uapi.IB_USER_VERBS_CMD_DESTROY_SRQ,
 		&uapi.IBUverbsDestroySRQ{SRQHandle: handle})

@@ -183,7 +183,7 @@ func parseDeviations(name, text string) (rows []deviation, err error) {
 			if len(fields) != 3 || slices.Contains(fields, "") {
 				problem("want = label | kind | reason")
 			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft",
-				"library version", "more than rdma-core"},
+				"library version", "limit of native"},
 				fields[1]) {
 				problem("unknown kind of reason %q", fields[1])
 			} else if _, twice := used[fields[0]]; twice {

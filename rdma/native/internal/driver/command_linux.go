@@ -155,3 +155,16 @@ func (f *File) Write(number uapi.IBUverbsWriteCmds, in, out, driverIn, driverOut
 	copy(driverOut, driverAt)
 	return 0
 }
+
+// Doorbell returns a command that wakes a driver whose send queues are in memory: a post of no requests.
+func (f *File) Doorbell(qpHandle uint32) (Request, syscall.Errno) {
+	d, errno := f.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_INVOKE_WRITE))
+	if errno != 0 {
+		return d, errno
+	}
+	d.Input(uint16(uapi.UVERBS_ATTR_CORE_IN), Bytes(&uapi.IBUverbsPostSend{QPHandle: qpHandle,
+		WQESize: uint32(unsafe.Sizeof(uapi.IBUverbsSendWR{}))}))
+	d.Output(uint16(uapi.UVERBS_ATTR_CORE_OUT), int(unsafe.Sizeof(uapi.IBUverbsPostSendResp{})))
+	d.Attr(uint16(uapi.UVERBS_ATTR_WRITE_CMD), 8, uint64(uapi.IB_USER_VERBS_CMD_POST_SEND))
+	return d, 0
+}

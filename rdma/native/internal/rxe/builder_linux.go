@@ -25,7 +25,7 @@ var sendOps = map[ibv.QPType]ibv.QPCreateSendOpsFlags{
 }
 
 // SendOps implements [driver.Extended].
-func (d *device) SendOps(kind ibv.QPType) ibv.QPCreateSendOpsFlags { return sendOps[kind] &^ d.lacks }
+func (*device) SendOps(kind ibv.QPType) ibv.QPCreateSendOpsFlags { return sendOps[kind] }
 
 // builder is a [driver.Builder]. Requests are in the send queue already, behind its producer index.
 type builder struct {

@@ -19,14 +19,11 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 	if errno := get(nil, nil); errno != 0 {
 		return nil, errno
 	}
-	return &device{file: f}, 0
+	return &device{f}, 0
 }
 
 // device is an open device.
-type device struct {
-	file  *driver.File
-	lacks ibv.QPCreateSendOpsFlags // operations that the kernel does not have
-}
+type device struct{ file *driver.File }
 
 func (*device) AllocPD(send driver.Command) (uint32, syscall.Errno) { return 0, send(nil, nil) }
 
@@ -243,17 +240,8 @@ func (q *queuePair) create(own *uapi.RXECreateQPResp, shared bool, handle uint32
 			return errno
 		}
 	}
-	// The doorbell is a post of no requests.
-	d, errno := q.file.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_INVOKE_WRITE))
-	if errno != 0 {
-		return errno
-	}
-	d.Input(uint16(uapi.UVERBS_ATTR_CORE_IN), driver.Bytes(&uapi.IBUverbsPostSend{QPHandle: handle,
-		WQESize: uint32(unsafe.Sizeof(uapi.IBUverbsSendWR{}))}))
-	d.Output(uint16(uapi.UVERBS_ATTR_CORE_OUT), int(unsafe.Sizeof(uapi.IBUverbsPostSendResp{})))
-	d.Attr(uint16(uapi.UVERBS_ATTR_WRITE_CMD), 8, uint64(uapi.IB_USER_VERBS_CMD_POST_SEND))
-	q.doorbell = d
-	return 0
+	q.doorbell, errno = q.file.Doorbell(handle)
+	return errno
 }
 
 func (q *queuePair) Path(*ibv.QP, ibv.QPCap, bool) (driver.QPPath, syscall.Errno) { return q, 0 }
