@@ -136,7 +136,7 @@ func (d *Device) from() libibverbs.From {
 
 // refused is the device for package refusal.
 func (d *Device) refused() refusal.Device {
-	return refusal.Device{C: d.c, Software: d.info.Backend != runtime.Native, Vectors: d.vectors}
+	return refusal.Device{C: d.c, Software: chosen.IsSoftware(d.info.Backend), Vectors: d.vectors}
 }
 
 // registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.

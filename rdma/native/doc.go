@@ -13,8 +13,11 @@
 // Drivers: rxe (Soft-RoCE). Devices of other drivers are listed, but opening one fails with an error that names
 // rdma-core as the alternative.
 //
+// It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
+// /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
+//
 // Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, device memory, flow
-// rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported. Posts of FLUSH and
+// rules, counters, dma-bufs, and routes of ibacm. Functions for these return ErrNotSupported. Posts of FLUSH and
 // ATOMIC_WRITE fail with EINVAL.
 //
 // The package has been tested on Linux 6.1.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -39,6 +40,13 @@ func Hint() string {
 // IsWired reports whether a device's name has an address, at which other processes reach it.
 func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
+// IsSoftware reports whether the devices of a backend are software, which has no limits of a driver and of pinned
+// memory. Those of package native are the kernel's.
+func IsSoftware(backend runtime.Backend) bool {
+	_, kernel := backend.(*native.Backend)
+	return backend != runtime.Native && !kernel
+}
+
 // Of returns b, or the backend that the environment selects if b is nil. It is never nil.
 func Of(backend runtime.Backend) (runtime.Backend, error) {
 	if backend != nil {
@@ -47,8 +55,8 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, or runtime.Native if there is none. It creates a fabric, and
-// opens a device with an address, only if that device is named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
+// runtime.Native. It creates a fabric, and opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
@@ -60,6 +68,12 @@ func Backend() (runtime.Backend, error) {
 			return nil, fmt.Errorf("%s: %w", Variable, err)
 		}
 		return fabric, nil
+	case strings.HasPrefix(name, native.Prefix):
+		backend, err := native.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Variable, err)
+		}
+		return backend, nil
 	}
 	fabric, err := shared(name)
 	switch {
