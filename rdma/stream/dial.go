@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -115,7 +116,7 @@ func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.Ad
 		return []netip.AddrPort{netip.AddrPortFrom(all, uint16(port))}, nil
 	}
 	ips := make([]netip.Addr, 1)
-	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != runtime.Native {
+	if ips[0], err = netip.ParseAddr(host); err != nil && chosen.IsSoftware(c.Backend) {
 		if ips[0], err = softHost(ctx, c.Backend, host); err != nil {
 			return nil, err
 		}
@@ -232,7 +233,7 @@ func (c *Conn) open(reads protocol.Reads) error {
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
 		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
 		// A software device copies, and pins nothing. Adapters pin memory, and are slow where it is on demand.
-		OnDemand: c.config.Backend != runtime.Native})
+		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }
 
 // streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.
