@@ -49,7 +49,7 @@ func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {
 }
 
 // FindDeviceOn is FindDevice on a software backend. A nil backend selects by GOVERBS_DEVICE, like FindDevice;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func FindDeviceOn(ctx context.Context, backend runtime.Backend, side Side, host string) (*Device, error) {
 	return manager{
 		func(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, ps) },

@@ -91,7 +91,7 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo,
 }
 
 // GetAddrInfoOn is GetAddrInfo on a software backend. A nil backend selects by GOVERBS_DEVICE, like GetAddrInfo;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
 	if err := h.check("rdma_getaddrinfo", node); err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ type EventChannel struct {
 
 var channels atomic.Uint64
 
-// CreateEventChannel creates an event channel of the native library, or of the built-in software fabric: see "Which
+// CreateEventChannel creates an event channel of the kernel's connection manager, or of the built-in software fabric: see "Which
 // library" in the package's documentation.
 //
 // C: rdma_create_event_channel
@@ -63,7 +63,7 @@ func CreateEventChannel() (*EventChannel, error) {
 }
 
 // CreateEventChannelOn creates an event channel of a software backend. A nil backend selects by GOVERBS_DEVICE, like
-// CreateEventChannel; runtime.Native selects the native library.
+// CreateEventChannel; runtime.Native selects rdma-core.
 func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	const verb = "rdma_create_event_channel"
 	backend, err := chosen.Of(backend)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
@@ -62,7 +63,9 @@ func TestSwitchIsOff(t *testing.T) {
 		t.Setenv("GOVERBS_DEVICE", name)
 		config, err := Config{}.complete()
 		require.NoError(t, err)
-		assert.Equal(t, runtime.Native, config.Backend, "%q", name)
+		kernel, err := rdma.KernelBackend()
+		require.NoError(t, err)
+		assert.Equal(t, kernel, config.Backend, "%q", name)
 	}
 }
 
