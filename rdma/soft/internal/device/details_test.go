@@ -39,8 +39,8 @@ func TestMoveOfCommonBytes(t *testing.T) {
 
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
-	n, object := &numbers.Table[numbered]{}, numbered{qp: &qp{}}
-	d := &device{fabric: &Fabric{}}
+	n, object := &numbers.Table[numbered]{}, numbered{qp: &QP{}}
+	d := &Port{on: &Engine{}}
 	var number uint32
 	for range numbers.Most { // the last one has the last place
 		low, values := d.tops()

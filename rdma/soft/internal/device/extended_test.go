@@ -198,7 +198,7 @@ func TestEvents(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		s.fabric.mu.Lock() // an error is told of without being solicited
 		find[qp](addressOf(to)).setState(ibv.QPS_ERR)
-		s.fabric.unlock()
+		s.fabric.Unlock()
 	}()
 	s.recv(to, 2)
 	take()

@@ -3,11 +3,6 @@
 package device
 
 import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
@@ -17,13 +12,14 @@ import (
 // ENOMEM.
 type limits struct {
 	pd, mr, mw, cq, qp, srq, ah int
-	groups                      int // of multicast that its queue pairs are in
 }
 
 // defaultLimits: every region and every window has a separate place in the 24 bits of a key, of which the first stays
 // empty.
 var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: numbers.Most - maxSRQs,
-	srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
+	srq: maxSRQs, ah: 1 << 20}
+
+const mostGroups = 1 << 13 // of multicast
 
 const (
 	keyPlaces = 1 << 24
@@ -83,59 +79,7 @@ func count(record, object any, change int) {
 // owned returns the device that owns the context's objects.
 func (c *context) owned() *device { return c.device }
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Counts of 0 are omitted.
-func (f *Fabric) Resources() map[string]int {
-	counts := map[string]int{}
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, object := range all.objects {
-		if kind, of := kindOf(object); of == f {
-			counts[kind]++
-		}
-	}
-	return counts
-}
-
-// Held describes the objects that programs hold, sorted: one text per place of creation if Options.Trace is set,
-// otherwise one per kind.
-func (f *Fabric) Held() []string {
-	at := map[string]map[string]int{} // kinds, by place
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, object := range all.objects {
-		kind, of := kindOf(object)
-		if of != f {
-			continue
-		}
-		where := kind // without a place
-		if place, ok := all.made[object]; ok {
-			where = " " + place.Made()
-		}
-		if at[where] == nil {
-			at[where] = map[string]int{}
-		}
-		at[where][kind]++
-	}
-	var texts []string
-	for where, kinds := range at {
-		var counted []string
-		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			if n := kinds[kind]; n > 1 {
-				kind = fmt.Sprintf("%d %s", n, kind)
-			}
-			counted = append(counted, kind)
-		}
-		if kinds[where] > 0 {
-			where = ""
-		}
-		texts = append(texts, strings.Join(counted, ", ")+where)
-	}
-	slices.Sort(texts)
-	return texts
-}
-
-func kindOf(object any) (kind string, of *Fabric) {
+func kindOf(object any) (kind string, of *Engine) {
 	switch o := object.(type) {
 	case *context:
 		if o.kept.Load() {

@@ -44,7 +44,7 @@ func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint6
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	if size < 0 || uint64(size) != length {
 		return 0, syscall.ENOMEM
 	}
@@ -71,7 +71,7 @@ func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
 	if b == nil {
 		return 0
 	}
-	defer b.fabric().unlock()
+	defer b.fabric().Unlock()
 	b.owner.hold(-1)
 	b.context.leave()
 	forget(b.record)
@@ -111,7 +111,7 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 	if b == nil {
 		return -1, syscall.EINVAL
 	}
-	defer b.fabric().unlock()
+	defer b.fabric().Unlock()
 	return b.memory.Export()
 }
 
@@ -226,7 +226,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	if c.device.dmUsed+attr.Length > maxDM {
 		return 0, syscall.ENOMEM
 	}
@@ -253,7 +253,7 @@ func freeDM(address uint64) runtime.Errno {
 	if m == nil {
 		return syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	of := m.made()
 	if errno := mayGo(m.fabric(), address, m, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
@@ -272,7 +272,7 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 	if m == nil {
 		return -1, syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	return m.memory.Export()
 }
 
@@ -282,7 +282,7 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	m := find[dm](address)
 	if m == nil || m.device != p.device || !m.holds(offset, length) ||
 		access&ibv.ACCESS_ZERO_BASED == 0 {
@@ -318,7 +318,7 @@ func copyDM(address, offset, length, host uint64, do func(device uint64)) runtim
 	if m == nil {
 		return syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	if !m.holds(offset, length) || host == 0 && length > 0 {
 		return syscall.EFAULT
 	}
@@ -347,7 +347,7 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	if p == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
 		if errno := p.prefetch(s, writes,

@@ -29,7 +29,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	record, errno := allocate[ibv.MW](p.device)
 	if errno != 0 {
 		return 0, errno
@@ -50,7 +50,7 @@ func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if w == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	defer w.fabric().unlock()
+	defer w.fabric().Unlock()
 	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
 		return uint64(errno), 0
 	}
@@ -103,22 +103,4 @@ func (r *request) binds(w *mw, m *region, info *ibv.MWBindInfo, key uint32) {
 	if m != nil {
 		r.bind.Region = &m.Region
 	}
-}
-
-// bindWindow carries out a request to bind.
-func (q *qp) bindWindow(r *request) ibv.WCStatus {
-	if !q.device.keys.Bind(r.window, &r.bind, q.protects, &q.user) {
-		return ibv.WC_MW_BIND_ERR
-	}
-	return ibv.WC_SUCCESS
-}
-
-// invalidate carries out a request to invalidate.
-func (q *qp) invalidate(r *request) ibv.WCStatus {
-	w := q.device.keys.Bound(r.imm, &q.user)
-	if w == nil {
-		return ibv.WC_LOC_QP_OP_ERR
-	}
-	w.Unbind()
-	return ibv.WC_SUCCESS
 }

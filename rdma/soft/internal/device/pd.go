@@ -38,7 +38,7 @@ func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	p, errno := c.newPD()
 	if errno != 0 {
 		return 0, errno
@@ -63,7 +63,7 @@ func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	if p == nil {
 		return syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	return p.dealloc()
 }
 
@@ -105,7 +105,7 @@ func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	record, errno := allocate[ibv.TD](c.device)
 	if errno != 0 {
 		return 0, errno
@@ -121,7 +121,7 @@ func deallocTD(address uint64) runtime.Errno {
 	if t == nil {
 		return syscall.EINVAL
 	}
-	defer t.fabric().unlock()
+	defer t.fabric().Unlock()
 	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -150,7 +150,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
@@ -180,7 +180,7 @@ func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
 	if h == nil {
 		return syscall.EINVAL
 	}
-	defer h.fabric().unlock()
+	defer h.fabric().Unlock()
 	if errno := mayGo(h.fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -195,7 +195,7 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	}
 	attr := at[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
 	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 &&
 		(with == nil || with.device != c.device) {

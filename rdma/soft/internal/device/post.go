@@ -54,32 +54,6 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	return n, wr, 0
 }
 
-// publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
-// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
-func (q *qp) publish(n uint32) bool {
-	f := q.fabric()
-	f.mu.Lock()
-	f.panics = true
-	defer func() {
-		f.panics = false
-		f.unlockPosted()
-	}()
-	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
-	if takes && n > 0 {
-		q.posted += n
-		q.progress()
-	}
-	return takes
-}
-
-// claim is the request at a position, if there is a slot for it. The caller holds qp.post.
-func (q *qp) claim(position uint32) (*request, runtime.Errno) {
-	if position-q.retired.Load() >= q.cap.MaxSendWR {
-		return nil, syscall.ENOMEM
-	}
-	return &q.ring[position&q.mask], 0
-}
-
 // fill checks a work request and copies it to its place in the ring. The caller holds qp.post.
 func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r, errno := q.claim(position)
@@ -128,11 +102,6 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	return 0
 }
 
-// entries is the room for the scatter/gather entries of a place.
-func (q *qp) entries(position uint32) []ibv.SGE {
-	return q.sges[(position&q.mask)*q.cap.MaxSendSGE:][:q.cap.MaxSendSGE]
-}
-
 // fillInline copies inline data, whose keys mean nothing.
 func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.Errno {
 	r.inline = 0
@@ -144,25 +113,6 @@ func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.E
 	return 0
 }
 
-func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
-	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
-		return syscall.EINVAL
-	}
-	if length > 0 {
-		move(q.inlineAt(position)+uint64(r.inline), address, length)
-		r.inline += int32(length)
-	}
-	return 0
-}
-
-// inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
-func (q *qp) inlineAt(position uint32) uint64 {
-	if q.cap.MaxInlineData == 0 {
-		return 0
-	}
-	return addressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
-}
-
 // address sets the destination of a datagram.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	h := q.latestAH // most datagrams go where the one before went: found without a lock
@@ -172,7 +122,7 @@ func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Err
 		}
 		q.latestAH = h
 	}
-	r.ah, r.number, r.qkey = h, number, qkey
+	r.ah, r.number, r.qkey = &h.AH, number, qkey
 	return 0
 }
 
@@ -184,7 +134,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := q.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
 		return resource.TellBad(syscall.EINVAL, bad, wr), 0
 	}

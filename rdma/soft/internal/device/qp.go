@@ -7,42 +7,29 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// qpRecord is the C record of a queue pair, with its place in the host's table.
-type qpRecord struct {
-	ibv.QPEx
-	index uint32
-}
-
-// qp is a queue pair. The fabric's lock guards its fields, unless noted otherwise.
-type qp struct {
-	*context
-	device    *device // the context's, and its fabric: a look less for each message
-	on        *Fabric
-	record    *qpRecord
-	index     uint32
+// QP is a queue pair, as peers know it. The fabric's lock guards its fields, unless noted otherwise.
+type QP struct {
+	on        *Engine
+	port      *Port
 	number    uint32
 	kind      ibv.QPType
-	reliable  bool       // it answers, or is answered
-	expectsOf ibv.QPType // kind of the senders that it expects
-	owner     *pd
-	protects  *resource.Domain // the domain of its local keys: the owner, or the domain that the owner derives from
-	sendCQ    *cq
-	recvCQ    *cq
-	srq       *srq
-	domain    *domain // of XRC_RECV
+	reliable  bool             // it answers, or is answered
+	expectsOf ibv.QPType       // kind of the senders that it expects
+	protects  *resource.Domain // the domain of its local keys; nil for XRC_RECV
+	sendCQ    *CQ
+	recvCQ    *CQ
+	srq       *SRQ
+	domain    *XRCDomain // of XRC_RECV
 	cap       ibv.QPCap
-	signals   bool        // sends complete, whatever their flags: sq_sig_all
-	closed    bool        // its own handle was destroyed, and others are open
-	handles   []*openedQP // of XRC_RECV, that ibv_open_qp gave
-	asyncs    reports
-	user      resource.User // of windows of type 2
+	signals   bool                // sends complete, whatever their flags: sq_sig_all
+	report    func(ibv.EventType) // queues an event for the program
+	user      resource.User       // of windows of type 2
 
 	state       ibv.QPState
 	attr        ibv.QPAttr          // attributes that ibv_modify_qp set
@@ -71,17 +58,14 @@ type qp struct {
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
 	// count requests that were ever posted, modulo 2³².
-	post     sync.Mutex
-	ring     []request
-	sges     []ibv.SGE // cap.MaxSendSGE for each place of the ring
-	inline   []byte    // cap.MaxInlineData for each place of the ring
-	mask     uint32
-	posted   uint32
-	next     uint32
-	retired  atomic.Uint32 // slots before it are free, by polling
-	build    builder       // guarded by post
-	binds    lastBound     // guarded by post
-	latestAH *ah           // guarded by post
+	post    sync.Mutex
+	ring    []request
+	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
+	inline  []byte    // cap.MaxInlineData for each place of the ring
+	mask    uint32
+	posted  uint32
+	next    uint32
+	retired atomic.Uint32 // slots before it are free, by polling
 
 	rendezvous fifo[rendezvous] // of messages that matched tags of the shared receive queue
 	moving     bool             // in progress
@@ -133,74 +117,13 @@ const (
 	finStep                // the message that ends a rendezvous
 )
 
-// request is a send work request that was posted. Fields that its opcode does not use may be left over from an earlier
-// request.
-type request struct {
-	id      uint64
-	opcode  ibv.WROpcode
-	flags   ibv.SendFlags
-	imm     uint32 // immediate data in network byte order, or the key that is to be invalidated
-	rkey    uint32
-	remote  uint64
-	operand uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
-	swap    uint64 // of a flush, placement and level
-	sges    int32
-	inline  int32 // bytes; -1 for none
-	ah      *ah
-	number  uint32 // of the datagram's queue pair, or of the shared receive queue
-	qkey    uint32
-	window  *resource.Window
-	bind    resource.Binding
-}
-
-// start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal
-// is made elsewhere first, and copied with its pointers.
-func (r *request) start(id uint64, op ibv.WROpcode, flags ibv.SendFlags) {
-	r.id, r.opcode, r.flags = id, op, flags
-	r.imm, r.rkey, r.remote, r.operand, r.swap = 0, 0, 0, 0, 0
-	r.sges, r.inline, r.number, r.qkey = 0, -1, 0, 0
-	if r.ah != nil {
-		r.ah = nil
-	}
-}
-
-// findQP is the queue pair of a handle.
-func findQP[A abi.Address](address A) *qp {
-	if q := find[qp](address); q != nil {
-		return q
-	}
-	if o := find[openedQP](address); o != nil {
-		return o.of
-	}
-	return nil
-}
-
-// lockedQP returns the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless it returns nil.
-func lockedQP[A abi.Address](address A) *qp {
-	if o := locked[openedQP](address); o != nil {
-		return o.of
-	}
-	return locked[qp](address)
-}
-
-func (q *qp) fabric() *Fabric { return q.on }
-
-func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
+func (q *QP) count(c counters.Counter) { q.port.counts[c]++ }
 
 // refused reports whether a table entry forbids the operation.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
-// qpOf returns the queue pair that a slot is called with, or nil if it was destroyed.
-func qpOf(address uint64) *qp {
-	q := all.qps.get(at[qpRecord](address).index)
-	if q == nil || addressOf(q.record) != address {
-		return nil
-	}
-	return q
-}
-
 // completes is the completion queue that a receive completes in.
-func (q *qp) completes(s *srq) *cq {
+func (q *QP) completes(s *SRQ) *CQ {
 	if s != nil && s.cq != nil {
 		return s.cq
 	}
@@ -240,14 +163,14 @@ type part struct {
 
 	held     bool // a receive is taken for the message; it stays for the next one of an unreliable connection
 	recvs    *resource.RecvQueue
-	srq      *srq
+	srq      *SRQ
 	position uint32
 	id       uint64
 	sges     []ibv.SGE
 }
 
 // orphaned reports whether the receive that was taken is of a destroyed shared receive queue, as can happen with XRC.
-func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
+func (p *part) orphaned() bool { return p.srq != nil && p.srq.gone }
 
 // giveBack frees the slot of the receive that was taken, without a completion.
 func (p *part) giveBack() {
@@ -256,3 +179,6 @@ func (p *part) giveBack() {
 	}
 	p.held = false
 }
+
+// psnMask are the bits of a packet sequence number.
+const psnMask = 1<<24 - 1

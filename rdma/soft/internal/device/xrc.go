@@ -11,19 +11,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// domain is an XRC domain of a device, in which receives are shared. It may have several handles.
-type domain struct {
-	uses    int // queue pairs and shared receive queues
-	handles int
-	pds     map[*resource.Domain]int // of the shared receive queues: whose keys the queue pairs take
-	file    string                   // that names it, or ""
-}
-
 // xrcd is a handle of an XRC domain.
 type xrcd struct {
 	*context
 	record *ibv.XRCD
-	domain *domain
+	domain *XRCDomain
 }
 
 func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
@@ -41,7 +33,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	}
 	f := c.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	d := c.device.inodes[file]
 	switch {
 	case file == "" && attr.Oflags&oCreate == 0: // without a file, the domain is private
@@ -56,7 +48,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	if d == nil {
-		d = &domain{file: file, pds: map[*resource.Domain]int{}}
+		d = &XRCDomain{file: file, PDs: map[*resource.Domain]int{}}
 		if file != "" {
 			c.device.inodes[file] = d
 		}
@@ -79,7 +71,7 @@ func closeXRCD(address uint64) runtime.Errno {
 	if x == nil {
 		return syscall.EINVAL
 	}
-	defer x.fabric().unlock()
+	defer x.fabric().Unlock()
 	return x.close()
 }
 
@@ -87,7 +79,7 @@ func closeXRCD(address uint64) runtime.Errno {
 func (x *xrcd) close() runtime.Errno {
 	f := x.fabric()
 	last := func() bool { return x.domain.handles == 1 }
-	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.uses > 0 }); errno != 0 {
+	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
 		return errno
 	}
 	if last() {
@@ -108,13 +100,13 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
 	f := c.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	handle := find[xrcd](uint64(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
 		handle == nil || handle.device != c.device {
 		return 0, syscall.EINVAL
 	}
-	of := f.qpOf(attr.QPNum)
+	of := original(func(q *qp) bool { return q.number == attr.QPNum && q.on == f })
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, syscall.EINVAL
 	}
@@ -142,7 +134,7 @@ type openedQP struct {
 	*context
 	record *qpRecord
 	of     *qp
-	asyncs reports
+	asyncs Reports
 }
 
-func (o *openedQP) reported() *reports { return &o.asyncs }
+func (o *openedQP) reported() *Reports { return &o.asyncs }
