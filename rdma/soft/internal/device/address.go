@@ -29,6 +29,10 @@ func (d *Port) gidAt(index uint8) (gid [16]byte, ok bool) {
 	return d.gids[index], d.gids[index] != gid
 }
 
+// hopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To groups, it
+// is the program's.
+const hopLimit = 64
+
 // resolved is an address vector as the kernel completes it when it resolves the address.
 func resolved(attr *ibv.AHAttr) ibv.AHAttr {
 	to := *attr
@@ -86,9 +90,6 @@ func (e *Engine) addressOf(gid [16]byte, qpn uint32) message.Address {
 	}
 	return message.Address{GID: gid}
 }
-
-// isIPv4 reports whether a GID is an address of IPv4.
-func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
 // at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Fabric.mu.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,7 +47,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	p.hold(1)
 	p.context.uses++
 	enter(record, h)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // checkAH checks an address vector: over Ethernet it has to be global.
@@ -130,7 +131,7 @@ func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
 }
 
 // back is the path back to the sender of a datagram.
-func (d *Port) back(wc *ibv.WC, grh ibv.Ptr[[grhSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
+func (d *device) back(wc *ibv.WC, grh ibv.Ptr[[grhSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0

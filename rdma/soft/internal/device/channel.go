@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/nap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -36,7 +37,7 @@ func createChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	*record = ibv.CompChannel{Context: c.address(), FD: ch.events.Descriptor()}
 	c.uses++
 	enter(record, ch)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 func destroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {

@@ -9,6 +9,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
@@ -159,7 +160,7 @@ func (q *QP) readLength(position uint32) uint64 {
 	if r.opcode != ibv.WR_RDMA_READ {
 		return 0
 	}
-	return total(q.entries(position)[:r.sges])
+	return resource.Room(q.entries(position)[:r.sges])
 }
 
 // takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
@@ -178,7 +179,7 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	if opcode == ibv.WR_ATOMIC_CMP_AND_SWP || opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		f := q.on
 		f.original = a.Original
-		f.data[0] = segment{Base: addressOf(&f.original), Length: atomicSize}
+		f.data[0] = mem.Segment{Base: mem.AddressOf(&f.original), Length: atomicSize}
 		data, fits = f.data[:], a.Kind == message.AtomicData
 	} else {
 		fits = a.Kind != message.AtomicData && sum(data) == length && len(data) <= message.MaxSegments
@@ -229,7 +230,7 @@ func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 }
 
 // placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
-func (q *QP) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
+func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
 	if b.step == readStep {
 		return q.placeAt(q.srq.recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
 	}
@@ -247,10 +248,10 @@ func (q *QP) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
 }
 
 // gather looks up the memory of the request at a position, on the sender's side.
-func (q *QP) gather(position uint32) (local []segment, length uint64, status ibv.WCStatus) {
+func (q *QP) gather(position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
 	f, r := q.on, &q.ring[position&q.mask]
 	if r.inline >= 0 {
-		f.from[0] = segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
+		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
 		return f.from[:1], uint64(r.inline), ibv.WC_SUCCESS
 	}
 	access := ibv.AccessFlags(0)
@@ -437,16 +438,8 @@ func packetsOf(length uint64, mtu ibv.MTU) uint32 {
 	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
 }
 
-// total is how many bytes scatter/gather entries have.
-func total(sges []ibv.SGE) (n uint64) {
-	for i := range sges {
-		n += uint64(sges[i].Length)
-	}
-	return n
-}
-
 // sum is how many bytes segments have.
-func sum(of []segment) (n uint64) {
+func sum(of []mem.Segment) (n uint64) {
 	for i := range of {
 		n += of[i].Length
 	}

@@ -124,7 +124,7 @@ func (c *CQ) poll(wcs uint64, n int32) (got int32) {
 		}
 	}()
 	for ; next != end; next++ {
-		*at[ibv.WC](wcs) = c.entries[next&c.mask].wc
+		*mem.At[ibv.WC](wcs) = c.entries[next&c.mask].wc
 		wcs += uint64(unsafe.Sizeof(ibv.WC{}))
 	}
 	done = true

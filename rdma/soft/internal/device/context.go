@@ -10,7 +10,9 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -180,7 +182,7 @@ func drop[C any](c *context, record *C, kind string, free bool) {
 		forget(record)
 		return
 	}
-	replace(addressOf(record), &stale{c, kind, func() { forget(record) }})
+	replace(mem.AddressOf(record), &stale{c, kind, func() { forget(record) }})
 }
 
 // unimportStale forgets a handle that is stale, and reports whether it is.
@@ -238,4 +240,10 @@ type device struct {
 	has        limits                // objects that there are
 	limits     limits
 	released   func() // by the last user after it was taken away
+}
+
+// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
+func (d *device) Open() (c *context, errno runtime.Errno) {
+	made.Shared(func() { c, errno = d.open() })
+	return c, errno
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -63,7 +64,7 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 	}
 	q := &cq{context: c, record: record, channel: ch, parent: parent}
 	q.core = &c.fabric().Core
-	q.broke = func() { q.tell(ibv.EVENT_CQ_ERR, addressOf(record), &q.asyncs) }
+	q.broke = func() { q.tell(ibv.EVENT_CQ_ERR, mem.AddressOf(record), &q.asyncs) }
 	record.Context, record.Channel, record.CQContext = c.address(), attr.Channel, attr.CQContext
 	if extended {
 		q.extend(attr)
@@ -82,7 +83,7 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 		q.notify = func() { ch.events.Push(q) }
 	}
 	enter(record, q)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
@@ -178,7 +179,7 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := *at[ibv.CQInitAttrEx](address)
+	attr := *mem.At[ibv.CQInitAttrEx](address)
 	const (
 		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
 		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
@@ -197,8 +198,8 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 }
 
 func cqOf(address uint64) *cq {
-	c := all.cqs.get(at[cqRecord](address).index)
-	if c == nil || addressOf(c.record) != address {
+	c := all.cqs.get(mem.At[cqRecord](address).index)
+	if c == nil || mem.AddressOf(c.record) != address {
 		return nil
 	}
 	return c

@@ -27,7 +27,7 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	mask := uint32(0)
-	if !mem.Try(func() { mask = at[ibv.PollCQAttr](attr).CompMask }) {
+	if !mem.Try(func() { mask = mem.At[ibv.PollCQAttr](attr).CompMask }) {
 		return uint64(syscall.EFAULT), 0
 	}
 	if mask != 0 {
@@ -115,7 +115,7 @@ func stampReader(f func(s *Stamp) int64) runtime.SlotFunc {
 // readTMInfo is the slot read_tm_info. The caller holds cq.mu, since ibv_start_poll.
 func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
-		mem.Try(func() { *at[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.tag, Priv: c.current.priv} })
+		mem.Try(func() { *mem.At[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.tag, Priv: c.current.priv} })
 	}
 	return 0, 0
 }
@@ -126,7 +126,7 @@ func modifyCQ(address, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL
 	}
-	attr := *at[ibv.ModifyCQAttr](record)
+	attr := *mem.At[ibv.ModifyCQAttr](record)
 	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
 		return syscall.EINVAL
 	}

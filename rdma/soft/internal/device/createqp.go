@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,7 +30,7 @@ func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime
 		return 0, errno
 	}
 	attr.Cap = q.cap
-	return addressOf(q.record), 0
+	return mem.AddressOf(q.record), 0
 }
 
 // createQPEx is the operation create_qp_ex.
@@ -37,7 +38,7 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttrEx](address)
+	attr := mem.At[ibv.QPInitAttrEx](address)
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
 		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 {
@@ -52,7 +53,7 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	attr.Cap = q.cap
-	return addressOf(q.record), 0
+	return mem.AddressOf(q.record), 0
 }
 
 // createFlags are those of the attributes, which may be without any.

@@ -6,27 +6,25 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // Capabilities of a device.
 const (
-	maxSGE      = 32
-	maxInline   = 1024
-	maxQPWR     = 1 << 15
-	maxCQE      = 1 << 22
-	maxSRQWR    = 1 << 15
-	maxReads    = 128
-	maxMessage  = 1 << 31
-	maxMRSize   = 1 << 47
-	portNum     = 1
-	maxGroupQPs = 240
-	maxTags     = 1 << 14
-	maxTagOps   = 1 << 12
-	ackDelay    = 15        // code of the time within which an acknowledgement comes
-	clockKHz    = 1_000_000 // cycles are nanoseconds
-	maxSRQs     = 1 << 14
-	gidEntries  = 256 // the range of an index
+	maxInline  = 1024
+	maxQPWR    = 1 << 15
+	maxCQE     = 1 << 22
+	maxSRQWR   = 1 << 15
+	maxReads   = 128
+	maxMRSize  = 1 << 47
+	portNum    = 1
+	maxTags    = 1 << 14
+	maxTagOps  = 1 << 12
+	ackDelay   = 15        // code of the time within which an acknowledgement comes
+	clockKHz   = 1_000_000 // cycles are nanoseconds
+	maxSRQs    = 1 << 14
+	gidEntries = 256 // the range of an index
 )
 
 type deviceList struct {
@@ -71,7 +69,7 @@ func (d *device) tell(event ibv.EventType) {
 // HWCounters returns the counters of a context's device, or nil if the context has no device. Package rdma calls it:
 // for a device that another library has opened, it has the context but not the fabric.
 func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
-	of := locked[context](addressOf(c))
+	of := locked[context](mem.AddressOf(c))
 	if of == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -57,15 +56,6 @@ func CreateQPEx(c *Context, attr uint64) (uint64, runtime.Errno)  { return creat
 func CreateSRQEx(c *Context, attr uint64) (uint64, runtime.Errno) { return createSRQEx(c, attr) }
 func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openXRCD(c, attr) }
 
-// Named is a device by its name, or nil. The caller holds Fabric.mu.
-func (f *Fabric) Named(name string) *Device { return f.device(name) }
-
-// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
-func (d *device) Open() (c *Context, errno runtime.Errno) {
-	made.Shared(func() { c, errno = d.open() })
-	return c, errno
-}
-
 func (d *device) GUID() uint64 { return d.guid }
 func (d *device) MTU() ibv.MTU { return d.mtu }
 func (d *device) IsDown() bool { return d.down }
@@ -74,12 +64,6 @@ func (c *context) Address() ibv.Ptr[ibv.Context] { return c.address() }
 
 // Close closes it, unless it has objects. The caller holds Fabric.mu.
 func (c *context) Close() runtime.Errno { return c.close() }
-
-// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
-func (c *context) NewPD() (p *PD, errno runtime.Errno) {
-	made.Shared(func() { p, errno = c.newPD() })
-	return p, errno
-}
 
 // Dealloc frees the domain, unless it has objects. The caller holds Fabric.mu.
 func (p *pd) Dealloc() runtime.Errno { return p.dealloc() }

@@ -24,10 +24,6 @@ const (
 	// bytes of a datagram's packet besides the IP header: UDP, BTH, DETH and ICRC, and of immediate data
 	datagramHeaders = 8 + 12 + 8 + 4
 	immediateSize   = 4
-
-	// hopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To
-	// groups, it is the program's.
-	hopLimit = 64
 )
 
 // grhOf is the header of a datagram, as it was in its packet. Packets of IPv4 have the Identification 0.
@@ -88,3 +84,6 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 	route.FlowLabel, route.TrafficClass, route.HopLimit = flow&ibv.IB_GRH_FLOWLABEL_MASK, uint8(flow>>20), 0xff
 	return route, [16]byte(h[24:]), 0
 }
+
+// isIPv4 reports whether a GID is an address of IPv4.
+func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }

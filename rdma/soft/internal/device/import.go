@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -42,7 +43,7 @@ func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	p.record.Handle = number
 	p.of = from
 	from.handles = append(from.handles, p)
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
 }
 
 // unimportPD is ibv_unimport_pd. Objects created in the domain stay.
@@ -86,7 +87,7 @@ func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	from.handles = append(from.handles, i)
 	p.context.uses++
 	enter(record, i)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // unimportMR is ibv_unimport_mr.
@@ -132,7 +133,7 @@ func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	from.handles = append(from.handles, m)
 	c.uses++
 	enter(record, m)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // unimportDM is ibv_unimport_dm.

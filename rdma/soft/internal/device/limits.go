@@ -79,49 +79,39 @@ func count(record, object any, change int) {
 // owned returns the device that owns the context's objects.
 func (c *context) owned() *device { return c.device }
 
+// Resource is an object that programs hold, for Fabric.Resources. Without a fabric it does not count.
+type Resource interface {
+	Resource() (kind string, of *Engine)
+}
+
+func (c *context) Resource() (string, *Engine) {
+	if c.kept.Load() {
+		return "", nil
+	}
+	return "ctx", c.fabric()
+}
+
+func (c *closedContext) Resource() (string, *Engine) { return "ctx", c.fabric() }
+func (s *stale) Resource() (string, *Engine)         { return s.kind, s.fabric() }
+func (o *pd) Resource() (string, *Engine) { return "pd", o.fabric() }
+func (o *region) Resource() (string, *Engine) { return "mr", o.fabric() }
+func (o *importedMR) Resource() (string, *Engine) { return "mr", o.fabric() }
+func (o *mw) Resource() (string, *Engine) { return "mw", o.fabric() }
+func (o *cq) Resource() (string, *Engine) { return "cq", o.fabric() }
+func (o *qp) Resource() (string, *Engine) { return "qp", o.fabric() }
+func (o *openedQP) Resource() (string, *Engine) { return "qp", o.fabric() }
+func (o *srq) Resource() (string, *Engine) { return "srq", o.fabric() }
+func (o *ah) Resource() (string, *Engine) { return "ah", o.fabric() }
+func (o *dm) Resource() (string, *Engine) { return "dm", o.fabric() }
+func (o *buf) Resource() (string, *Engine) { return "buf", o.fabric() }
+func (o *xrcd) Resource() (string, *Engine) { return "xrcd", o.fabric() }
+func (o *td) Resource() (string, *Engine) { return "td", o.fabric() }
+func (o *dmah) Resource() (string, *Engine) { return "dmah", o.fabric() }
+func (o *channel) Resource() (string, *Engine) { return "channel", o.fabric() }
+
 func kindOf(object any) (kind string, of *Engine) {
-	switch o := object.(type) {
-	case *context:
-		if o.kept.Load() {
-			return "", nil
-		}
-		return "ctx", o.fabric()
-	case *closedContext:
-		return "ctx", o.fabric()
-	case *pd:
-		return "pd", o.fabric()
-	case *region:
-		return "mr", o.fabric()
-	case *importedMR:
-		return "mr", o.fabric()
-	case *stale:
-		return o.kind, o.fabric()
-	case *mw:
-		return "mw", o.fabric()
-	case *cq:
-		return "cq", o.fabric()
-	case *qp:
-		return "qp", o.fabric()
-	case *openedQP:
-		return "qp", o.fabric()
-	case *srq:
-		return "srq", o.fabric()
-	case *ah:
-		return "ah", o.fabric()
-	case *dm:
-		return "dm", o.fabric()
-	case *buf:
-		return "buf", o.fabric()
-	case *xrcd:
-		return "xrcd", o.fabric()
-	case *td:
-		return "td", o.fabric()
-	case *dmah:
-		return "dmah", o.fabric()
-	case *channel:
-		return "channel", o.fabric()
-	case Managed:
-		return o.Resource()
+	if r, ok := object.(Resource); ok {
+		return r.Resource()
 	}
 	return "", nil
 }

@@ -3,7 +3,9 @@
 package device
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -36,11 +38,6 @@ type Manager interface {
 	// Ends are those of connections that the connection manager has, by the numbers of their queue pairs. The caller
 	// holds Fabric.mu.
 	Ends() map[uint32]ManagedEnd
-}
-
-// Managed is an object of the connection manager's, for Resources.
-type Managed interface {
-	Resource() (kind string, of *Engine)
 }
 
 // Manage sets the fabric's connection manager. It needs no lock: nothing uses the fabric yet.
@@ -181,3 +178,28 @@ func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
 // Device methods for the connection manager, other than opening it and sending messages.
 
 // Queue pair methods for the connection manager, other than creation, destruction and group membership.
+
+// Connections are the connected queue pairs, by device and number.
+func (f *Fabric) Connections() (all []Connection) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ends := f.manager.Ends()
+	names := map[*Port]string{}
+	for _, d := range slices.Concat(f.devices, f.gone) {
+		names[&d.Port] = d.Name()
+	}
+	for _, object := range f.numbers.All() {
+		if q := object.qp; q != nil && q.kind != ibv.QPT_UD && q.state >= ibv.QPS_RTR && q.out.To.Link != 0 {
+			c := q.connection(ends[q.number])
+			c.Device = names[q.port]
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b Connection) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN))
+	})
+	return all
+}
+
+// Named is a device by its name, or nil. The caller holds Fabric.mu.
+func (f *Fabric) Named(name string) *device { return f.device(name) }

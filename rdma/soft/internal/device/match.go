@@ -29,7 +29,7 @@ func (q *QP) tagged(m *message.Request) message.Syndrome {
 func (q *QP) matched(m *message.Request) message.Syndrome {
 	s, h := q.srq, &q.on.headers
 	*h = tagHeaders{}
-	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
+	peek(mem.AddressOf(h), tmhSize+rvhSize, m.Payload)
 	op := h.tmh.Opcode
 	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
 		op = ibv.TMH_NO_TAG
@@ -54,8 +54,8 @@ func (q *QP) matched(m *message.Request) message.Syndrome {
 	}
 	n := h.rvh.Len.Host()
 	if uint64(n) > resource.Room(e.SGEs) { // the program has to go on: it finds both headers in the buffer
-		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.Domain, e.SGEs, []segment{headers}, headers.Length)
+		headers := mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
+		status := q.place(s.recvs.Domain, e.SGEs, []mem.Segment{headers}, headers.Length)
 		s.tags.Take(i)
 		if status != ibv.WC_SUCCESS {
 			q.told(&r, status, ibv.WC_TM_MATCH, 0)
@@ -112,27 +112,10 @@ func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 }
 
 // peek copies the first bytes of a message, as many as it has.
-func peek(to uint64, n uint64, from []segment) {
+func peek(to uint64, n uint64, from []mem.Segment) {
 	for _, s := range from {
 		k := min(n, s.Length)
 		mem.Move(to, s.Base, k)
 		to, n = to+k, n-k
 	}
-}
-
-// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a
-// message, the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it
-// describes the completion.
-type rendezvous struct {
-	tag       *resource.Tag
-	headers   tagHeaders
-	source    uint32 // number of the sender
-	solicited bool
-	isRead    bool
-}
-
-// tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
-type tagHeaders struct {
-	tmh ibv.TMH
-	rvh ibv.RVH
 }

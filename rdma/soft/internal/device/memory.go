@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -61,7 +62,7 @@ func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint6
 	p.hold(1)
 	p.context.uses++
 	enter(record, b)
-	*handle.Deref() = uintptr(addressOf(record))
+	*handle.Deref() = uintptr(mem.AddressOf(record))
 	return b.base(), 0
 }
 
@@ -221,7 +222,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.AllocDMAttr](address)
+	attr := mem.At[ibv.AllocDMAttr](address)
 	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > maxDM || attr.LogAlignReq > maxDMAlign {
 		return 0, syscall.EINVAL
 	}
@@ -244,7 +245,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	c.device.dmUsed += attr.Length
 	c.uses++
 	enter(record, &dm{context: c, record: record, memory: memory, length: attr.Length})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // freeDM is the operation free_dm.
@@ -297,16 +298,16 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	}
 	r.dm = m.made()
 	r.dm.uses++
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
 func memcpyToDM(address, offset, host, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(device, host, length) })), 0
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(device, host, length) })), 0
 }
 
 func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(host, device, length) })), 0
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(host, device, length) })), 0
 }
 
 // Offsets and lengths of a copy to or from device memory must be multiples of copyWords bytes: libmlx5 requires it, and
@@ -349,7 +350,7 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	}
 	defer p.fabric().Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
-	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
+	for _, s := range mem.List[ibv.SGE](sges, int(uint32(n))) {
 		if errno := p.prefetch(s, writes,
 			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
 			return uint64(errno), 0

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -24,7 +25,7 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.Unlock()
-	if findQP(addressOf(record)) != q { // another goroutine destroyed it
+	if findQP(mem.AddressOf(record)) != q { // another goroutine destroyed it
 		return syscall.EINVAL
 	}
 	if q.device.gone {

@@ -63,7 +63,7 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 	if access&ibv.ACCESS_ON_DEMAND == 0 || iova != 0 || of != (backing{}) {
 		return 0, syscall.EINVAL
 	}
-	if p = locked[pd](addressOf(p.record)); p == nil {
+	if p = locked[pd](mem.AddressOf(p.record)); p == nil {
 		return 0, syscall.EINVAL
 	}
 	defer p.fabric().Unlock()
@@ -74,7 +74,7 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, errno
 	}
 	r.record.Length = ^uint64(0)
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // register makes a region of memory at an address, which peers know by iova.
@@ -103,11 +103,11 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	} else if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
-	if p = locked[pd](addressOf(p.record)); p == nil {
+	if p = locked[pd](mem.AddressOf(p.record)); p == nil {
 		return 0, syscall.EINVAL
 	}
 	defer p.fabric().Unlock()
-	if of.buf != nil && of.buf.freed || of.hints != nil && !still(addressOf(of.hints.record), of.hints) {
+	if of.buf != nil && of.buf.freed || of.hints != nil && !still(mem.AddressOf(of.hints.record), of.hints) {
 		return 0, syscall.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
@@ -123,7 +123,7 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	if of.hints != nil {
 		of.hints.uses++
 	}
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // inAddressSpace reports whether a range lies where processes of this machine can have memory.
@@ -171,7 +171,7 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	r.record.RKey = 0
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {

@@ -86,15 +86,15 @@ func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
 func enter[C any](record *C, object any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.objects[addressOf(record)] = object
+	all.objects[mem.AddressOf(record)] = object
 	count(record, object, 1)
 }
 
 // forget frees a record. It takes host.mu.
 func forget[C any](record *C) {
 	all.mu.Lock()
-	count(record, all.objects[addressOf(record)], -1)
-	delete(all.objects, addressOf(record))
+	count(record, all.objects[mem.AddressOf(record)], -1)
+	delete(all.objects, mem.AddressOf(record))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(record))
 }
@@ -206,11 +206,3 @@ func (t *table[T]) remove(i uint32) {
 	(*t.entries.Load())[i].Store(nil)
 	t.free = append(t.free, i)
 }
-
-type segment = mem.Segment
-
-func pointer(address uint64) unsafe.Pointer { return mem.Pointer(address) }
-func at[T any](address uint64) *T           { return mem.At[T](address) }
-func list[T any](address uint64, n int) []T { return mem.List[T](address, n) }
-func addressOf[T any](v *T) uint64          { return mem.AddressOf(v) }
-func move(to, from, n uint64)               { mem.Move(to, from, n) }

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -43,7 +45,7 @@ func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
 }
 
 func (c *context) newPD() (*pd, runtime.Errno) {
@@ -70,7 +72,7 @@ func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 // dealloc is deallocPD with the fabric's lock.
 func (p *pd) dealloc() runtime.Errno {
 	of := p.made()
-	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return of.uses > 0 }); errno != 0 {
+	if errno := mayGo(p.fabric(), mem.AddressOf(p.record), p, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	if p.parent != nil {
@@ -101,7 +103,7 @@ type td struct {
 }
 
 func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
-	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
+	if init == 0 || mem.At[ibv.TDInitAttr](init).CompMask != 0 {
 		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
@@ -113,7 +115,7 @@ func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 	c.uses++
 	record.Context = c.address()
 	enter(record, &td{context: c, record: record})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 func deallocTD(address uint64) runtime.Errno {
@@ -171,7 +173,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	c.uses++
 	record.Context = c.address()
 	enter(record, &dmah{context: c, record: record})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // deallocDMAH is ibv_dealloc_dmah.
@@ -193,7 +195,7 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.ParentDomainInitAttr](init)
+	attr := mem.At[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
 	defer c.fabric().Unlock()
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
@@ -215,5 +217,11 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 		p.td = with
 		with.uses++
 	}
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
+}
+
+// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
+func (c *context) NewPD() (p *pd, errno runtime.Errno) {
+	made.Shared(func() { p, errno = c.newPD() })
+	return p, errno
 }

@@ -11,30 +11,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
-	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 )
-
-// Port is a device on the wire: its addresses, its keys, and what arrives. The fabric's lock guards it.
-type Port struct {
-	on         *Engine
-	link       uint64     // address on the wire: the Ethernet address that the GUID is made of
-	guid       uint64     // of the device
-	gids       [][16]byte // zeros where an address was taken away
-	pkeys      []uint16
-	mtu        ibv.MTU
-	down       bool                    // its link
-	gone       bool                    // the device was taken away
-	links      []*roce.Link            // to other fabrics: one for each address, if it speaks to them
-	wired      bool                    // it does
-	joined     map[[16]byte]*roce.Link // groups of multicast that its queue pairs are in, then
-	groups     int                     // of multicast that its queue pairs are in
-	mostGroups int
-	keys       resource.Keys
-	counts     counters.Counts
-	mads       func(*message.MAD) // takes messages of the connection manager
-}
 
 func (p *Port) count(c counters.Counter) { p.counts[c]++ }
 

@@ -43,7 +43,7 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 		}
 	}()
 	for ; wr != 0; n++ {
-		w := at[ibv.SendWR](wr)
+		w := mem.At[ibv.SendWR](wr)
 		if filled := q.fill(q.posted+n, w); filled != 0 {
 			done = true
 			return n, wr, filled
@@ -71,7 +71,7 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r.start(w.WRID, w.Opcode, w.SendFlags)
 	r.imm = uint32(*w.ImmData())
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
-		if errno := q.fillInline(position, r, list[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
+		if errno := q.fillInline(position, r, mem.List[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
 			return errno
 		}
 	} else if w.NumSGE > 0 {
@@ -116,7 +116,7 @@ func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.E
 // address sets the destination of a datagram.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	h := q.latestAH // most datagrams go where the one before went: found without a lock
-	if h == nil || addressOf(h.record) != handle || h.gone.Load() {
+	if h == nil || mem.AddressOf(h.record) != handle || h.gone.Load() {
 		if h = find[ah](handle); h == nil || h.owner.protects() != q.protects {
 			return syscall.EINVAL
 		}
@@ -152,7 +152,7 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind
-	if !mem.Try(func() { b = *at[ibv.MWBind](bind) }) {
+	if !mem.Try(func() { b = *mem.At[ibv.MWBind](bind) }) {
 		return uint64(syscall.EFAULT), 0
 	}
 	q.post.Lock()
@@ -172,7 +172,7 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
-	r.binds(w, m, &b.BindInfo, key)
+	binds(r, w, m, &b.BindInfo, key)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
 		return uint64(syscall.EINVAL), 0

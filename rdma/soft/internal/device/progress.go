@@ -63,3 +63,19 @@ func (e *Engine) Sent() {
 
 // Filled records that the outer wire has packets to send. The caller holds Fabric.mu.
 func (e *Engine) Filled() { e.outgoing = true }
+
+// start makes the engine ready, without a wire. It needs no lock: the engine is not shared yet.
+func (e *Engine) start(virtual bool) {
+	e.gids, e.moves, e.groups = map[[16]byte]*Port{}, 1, map[[16]byte][]*QP{}
+	e.acked.L, e.overran, e.send = &e.mu, e.overrun, e.sendAndUnlock
+	e.clock.Init(virtual, e.due)
+}
+
+// idle is called by a goroutine without work: it reads the sockets, or advances a virtual clock to the next timer, and
+// reports whether there was anything. It needs no lock: it takes it for the rest.
+func (e *Engine) idle() bool {
+	if w := e.polled.Load(); w != nil && w.Poll() {
+		return true
+	}
+	return e.step()
+}

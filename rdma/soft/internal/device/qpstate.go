@@ -145,3 +145,13 @@ func (q *QP) completesIn(c *CQ) bool {
 		return s != nil && s.cq == c && s.domain == q.domain
 	})
 }
+
+// overrun breaks the queue pairs whose completions have no place any more.
+func (e *Engine) overrun(c *CQ) {
+	for _, object := range e.numbers.All() {
+		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+			q.report(ibv.EVENT_QP_FATAL)
+			q.setState(ibv.QPS_ERR)
+		}
+	}
+}

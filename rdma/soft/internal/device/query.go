@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,7 +20,7 @@ func deviceName(of ibv.Ptr[ibv.Device]) (uint64, runtime.Errno) {
 	if d == nil {
 		return 0, syscall.EINVAL
 	}
-	return addressOf(&d.record.Name[0]), 0
+	return mem.AddressOf(&d.record.Name[0]), 0
 }
 
 func deviceIndex(of ibv.Ptr[ibv.Device]) (int32, runtime.Errno) {
@@ -95,7 +96,7 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
 	v.XRCODPCaps = everyODP
 	n := min(size, uint64(unsafe.Sizeof(v)))
-	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
 	return 0
 }
 
@@ -115,7 +116,7 @@ func queryRTValues(c *context, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL
 	}
-	v := at[ibv.ValuesEx](record)
+	v := mem.At[ibv.ValuesEx](record)
 	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {
 		v.CompMask = 0
 		return 0
@@ -158,8 +159,8 @@ func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 	v := c.device.port()
 	c.device.on.mu.Unlock()
 	n := min(size, uint64(unsafe.Sizeof(v)))
-	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
-	clear(list[byte](record+n, int(size-n)))
+	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
+	clear(mem.List[byte](record+n, int(size-n)))
 	return 0
 }
 
@@ -224,7 +225,7 @@ func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags
 	}
 	e := c.device.gidEntry(int(index))
 	n := min(size, uint64(unsafe.Sizeof(e)))
-	copy(list[byte](entry, int(n)), list[byte](addressOf(&e), int(n)))
+	copy(mem.List[byte](entry, int(n)), mem.List[byte](mem.AddressOf(&e), int(n)))
 	return 0
 }
 
@@ -244,7 +245,7 @@ func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, 
 		if n == most {
 			return -int64(syscall.EINVAL)
 		}
-		*at[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
+		*mem.At[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
 		n++
 	}
 	return int64(n)

@@ -5,6 +5,7 @@ package device
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -28,10 +29,10 @@ type qp struct {
 // tell queues an event for every context with a handle.
 func (q *qp) tell(kind ibv.EventType) {
 	if !q.closed {
-		q.context.tell(kind, addressOf(q.record), &q.asyncs)
+		q.context.tell(kind, mem.AddressOf(q.record), &q.asyncs)
 	}
 	for _, o := range q.handles {
-		o.context.tell(kind, addressOf(o.record), &o.asyncs)
+		o.context.tell(kind, mem.AddressOf(o.record), &o.asyncs)
 	}
 }
 
@@ -80,8 +81,8 @@ func lockedQP[A abi.Address](address A) *qp {
 
 // qpOf returns the queue pair that a slot is called with, or nil if it was destroyed.
 func qpOf(address uint64) *qp {
-	q := all.qps.get(at[qpRecord](address).index)
-	if q == nil || addressOf(q.record) != address {
+	q := all.qps.get(mem.At[qpRecord](address).index)
+	if q == nil || mem.AddressOf(q.record) != address {
 		return nil
 	}
 	return q

@@ -89,7 +89,7 @@ func (q *QP) breakBy(status ibv.WCStatus) message.Syndrome {
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
 // anything is changed that the message changes: if the memory is gone, the message arrives once more.
-func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
+func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are
 		to, ok := q.port.keys.Local(d, sges[0], ibv.ACCESS_LOCAL_WRITE)
@@ -108,7 +108,7 @@ func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []segment, length ui
 }
 
 // placeAt is place, and leaves out the first bytes of the entries.
-func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []segment, length uint64) ibv.WCStatus {
+func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.on
 	n, rest := 0, length
 	for _, s := range sges {
@@ -138,10 +138,10 @@ func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []seg
 }
 
 // remote is where a range is that a message is about, by a key.
-func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
+func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
 	k := q.port.keys.Get(m.RKey)
 	if k == nil || !q.takesKeysOf(k.Domain) || !k.IsFor(&q.user) {
-		return segment{}, false
+		return mem.Segment{}, false
 	}
 	s, ok := k.Locate(m.Remote, length, access)
 	if q.on.careful && ok {
@@ -183,10 +183,10 @@ func (q *QP) carry(m *message.Request) *message.Answer {
 	q.receiver.Expects = (m.PSN + 1) & psnMask
 	id, sges := recvs.First()
 	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Length+grhSize <= total(sges) {
+	if m.Length+grhSize <= resource.Room(sges) {
 		f.header = grhOf(m)
 		copy(f.framed[1:], m.Payload)
-		f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+		f.framed[0] = mem.Segment{Base: mem.AddressOf(&f.header[0]), Length: grhSize}
 		status = q.place(recvs.Domain, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
 	} else if q.count(counters.TooLong); s == nil {
 		return nil

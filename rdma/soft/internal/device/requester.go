@@ -190,7 +190,7 @@ func (q *QP) send(b pending, p *transport.Part, again bool) bool {
 		n, status = q.describe(b.step)
 	} else {
 		if r.opcode < ibv.WR_FLUSH { // others have no memory of the sender
-			var local []segment
+			var local []mem.Segment
 			local, length, status = q.gather(b.position)
 			n = len(local)
 		}
@@ -320,7 +320,7 @@ func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
 	if s == finStep {
 		h.tmh.Opcode = ibv.TMH_FIN
-		q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
+		q.on.from[0] = mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
 		m.Opcode, m.Length = ibv.WR_SEND, tmhSize+rvhSize
 		return 1, ibv.WC_SUCCESS
 	}
@@ -367,7 +367,7 @@ func (q *QP) partSent(p *transport.Part) {
 }
 
 // cut leaves the first n bytes of a list, which it changes.
-func cut(from []segment, n uint64) []segment {
+func cut(from []mem.Segment, n uint64) []mem.Segment {
 	for i := range from {
 		if n <= from[i].Length {
 			from[i].Length = n

@@ -306,7 +306,7 @@ func (q *QP) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	var to segment
+	var to mem.Segment
 	if m.Length > 0 {
 		var ok bool
 		if to, ok = q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
@@ -334,7 +334,7 @@ func (q *QP) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	return message.Ack
 }
 
-func scatterTo(to segment, from []segment) {
+func scatterTo(to mem.Segment, from []mem.Segment) {
 	for _, s := range from {
 		mem.Move(to.Base, s.Base, s.Length)
 		to.Base += s.Length
@@ -494,13 +494,13 @@ func (q *QP) collect(m *message.Request) message.Syndrome {
 	grows := at+n > cap(p.whole)
 	p.whole = append(p.whole, make([]byte, n)...)
 	if n > 0 {
-		mem.Scatter([]segment{{Base: addressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
+		mem.Scatter([]mem.Segment{{Base: mem.AddressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
 	}
 	if m.More && !(grows && uint64(at+n) > q.srq.greatest()) {
 		return message.Ack
 	}
 	all, length := *m, uint64(len(p.whole))
-	all.Length, all.Payload = length, []segment{{Base: addressOf(&p.whole[0]), Length: length}}
+	all.Length, all.Payload = length, []mem.Segment{{Base: mem.AddressOf(&p.whole[0]), Length: length}}
 	s := q.tagged(&all)
 	if s != message.NotReady {
 		p.whole = nil

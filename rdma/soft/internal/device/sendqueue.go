@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,7 +46,7 @@ func (q *QP) addInline(position uint32, r *request, address uint64, length uint6
 		return syscall.EINVAL
 	}
 	if length > 0 {
-		move(q.inlineAt(position)+uint64(r.inline), address, length)
+		mem.Move(q.inlineAt(position)+uint64(r.inline), address, length)
 		r.inline += int32(length)
 	}
 	return 0
@@ -57,27 +57,7 @@ func (q *QP) inlineAt(position uint32) uint64 {
 	if q.cap.MaxInlineData == 0 {
 		return 0
 	}
-	return addressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
-}
-
-// request is a send work request that was posted. Fields that its opcode does not use may be left over from an earlier
-// request.
-type request struct {
-	id      uint64
-	opcode  ibv.WROpcode
-	flags   ibv.SendFlags
-	imm     uint32 // immediate data in network byte order, or the key that is to be invalidated
-	rkey    uint32
-	remote  uint64
-	operand uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
-	swap    uint64 // of a flush, placement and level
-	sges    int32
-	inline  int32 // bytes; -1 for none
-	ah      *AH
-	number  uint32 // of the datagram's queue pair, or of the shared receive queue
-	qkey    uint32
-	window  *resource.Window
-	bind    resource.Binding
+	return mem.AddressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
 }
 
 // start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal

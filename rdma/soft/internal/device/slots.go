@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -64,7 +65,7 @@ func (h *host) fillSlots() (err error) {
 	})
 	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
-		if c == nil || input != 0 && at[ibv.QueryDeviceExInput](input).CompMask != 0 {
+		if c == nil || input != 0 && mem.At[ibv.QueryDeviceExInput](input).CompMask != 0 {
 			return uint64(syscall.EINVAL), 0
 		}
 		return uint64(queryDeviceEx(c, record, size)), 0

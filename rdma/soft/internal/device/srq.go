@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -41,7 +42,7 @@ func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runti
 		return 0, errno
 	}
 	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
-	return addressOf(s.record), 0
+	return mem.AddressOf(s.record), 0
 }
 
 // createSRQEx is the operation create_srq_ex.
@@ -49,7 +50,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.SRQInitAttrEx](address)
+	attr := mem.At[ibv.SRQInitAttrEx](address)
 	of := *attr
 	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
 		return 0, syscall.EOPNOTSUPP
@@ -99,7 +100,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
-	return addressOf(s.record), 0
+	return mem.AddressOf(s.record), 0
 }
 
 func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *XRCDomain, q *CQ) (*srq, runtime.Errno) {
@@ -113,7 +114,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *XRCDomain, q *CQ) (*
 	}
 	s := &srq{context: c, record: record, owner: p}
 	s.kind, s.domain, s.cq = attr.SRQType, d, q
-	s.low = func() { s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, addressOf(record), &s.asyncs) }
+	s.low = func() { s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, mem.AddressOf(record), &s.asyncs) }
 	low, values := c.device.tops()
 	number, ok := f.numbers.Add(numbered{srq: &s.SRQ}, low, values)
 	if !ok {
@@ -220,7 +221,7 @@ func srqNumber(address, number uint64) runtime.Errno {
 	case refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)):
 		return syscall.EOPNOTSUPP
 	}
-	*at[uint32](number) = s.number
+	*mem.At[uint32](number) = s.number
 	return 0
 }
 
@@ -228,8 +229,8 @@ func (s *srq) reported() *Reports { return &s.asyncs }
 
 // postSRQRecv is the slot post_srq_recv.
 func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-	s := all.srqs.get(at[srqRecord](address).index)
-	if s == nil || addressOf(s.record) != address {
+	s := all.srqs.get(mem.At[srqRecord](address).index)
+	if s == nil || mem.AddressOf(s.record) != address {
 		return uint64(syscall.EINVAL), 0
 	}
 	f := s.fabric()

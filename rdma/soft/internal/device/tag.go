@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -30,13 +31,13 @@ func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	n := uint32(0)
 	for op := first; op != 0; n++ {
-		w, errno := at[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
+		w, errno := mem.At[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
 		if s.tags == nil || n < s.tags.Ops.Capacity {
 			errno = s.operate(w)
 		}
 		if errno != 0 {
 			if bad != 0 {
-				*at[uintptr](bad) = uintptr(op)
+				*mem.At[uintptr](bad) = uintptr(op)
 			}
 			return uint64(errno), 0
 		}
@@ -77,7 +78,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		add := &w.TM.Add
 		var sges []ibv.SGE
 		if add.NumSGE > 0 {
-			sges = list[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
+			sges = mem.List[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
 		}
 		e := t.Add(sges)
 		e.ID, e.Tag, e.Mask, e.Held = add.RecvWRID, add.Tag, add.Mask, !t.InStep()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -22,7 +23,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.XRCDInitAttr](address)
+	attr := mem.At[ibv.XRCDInitAttr](address)
 	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
 	if attr.CompMask != needs {
 		return 0, syscall.EINVAL
@@ -57,7 +58,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	c.uses++
 	record.Context = c.address()
 	enter(record, &xrcd{context: c, record: record, domain: d})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // Flags of open(2) with their Linux values, as in the attribute.
@@ -79,7 +80,7 @@ func closeXRCD(address uint64) runtime.Errno {
 func (x *xrcd) close() runtime.Errno {
 	f := x.fabric()
 	last := func() bool { return x.domain.handles == 1 }
-	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
+	if errno := mayGo(f, mem.AddressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
 		return errno
 	}
 	if last() {
@@ -96,7 +97,7 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPOpenAttr](address)
+	attr := mem.At[ibv.QPOpenAttr](address)
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
 	f := c.fabric()
 	f.mu.Lock()
@@ -126,7 +127,7 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	o := &openedQP{context: c, record: record, of: of}
 	of.handles = append(of.handles, o)
 	enter(record, o)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // openedQP is a handle that ibv_open_qp gave.

@@ -3,9 +3,7 @@
 package device
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -32,28 +30,6 @@ type Connection struct {
 	SentAgain       uint64
 	CMID            uint32
 	CMLocal, CMPeer netip.AddrPort
-}
-
-// Connections are the connected queue pairs, by device and number.
-func (f *Fabric) Connections() (all []Connection) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ends := f.manager.Ends()
-	names := map[*Port]string{}
-	for _, d := range slices.Concat(f.devices, f.gone) {
-		names[&d.Port] = d.Name()
-	}
-	for _, object := range f.numbers.All() {
-		if q := object.qp; q != nil && q.kind != ibv.QPT_UD && q.state >= ibv.QPS_RTR && q.out.To.Link != 0 {
-			c := q.connection(ends[q.number])
-			c.Device = names[q.port]
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b Connection) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN))
-	})
-	return all
 }
 
 func (q *QP) connection(end ManagedEnd) Connection {
