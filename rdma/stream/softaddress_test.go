@@ -87,7 +87,7 @@ func TestSoftDialNobody(t *testing.T) {
 	start := time.Now()
 	_, err := dialer(Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
+	assert.ErrorContains(t, err, "no answer from the address: check that its host and link are up")
 	assert.Less(t, time.Since(start), 3*time.Second)
 }
 
@@ -100,7 +100,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	owner, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, owner, err)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: an ID that is bound to 127.0.0.1:7000, on soft0, has it"
+	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: source}).Dial(soon(t), "127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
