@@ -214,8 +214,8 @@ func (ch *EventChannel) stop() {
 	ch.ready.Poke()
 }
 
-// goOn undoes stop.
-func (ch *EventChannel) goOn() {
+// resume undoes stop.
+func (ch *EventChannel) resume() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.over = false

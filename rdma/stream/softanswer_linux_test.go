@@ -13,8 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftUnusedAddress: over a wire, an address without a process is silent. Every error about it mentions that, with
-// a hint.
+// TestSoftUnusedAddress: over a wire, an address without a process does not answer. Every error about it contains a hint.
 func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})
@@ -23,5 +22,5 @@ func TestSoftUnusedAddress(t *testing.T) {
 	config := Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}
 	_, err := dialer(config).Dial(soon(t), "127.0.32.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	assert.ErrorContains(t, err, "the listener does not answer: "+hint)
+	assert.ErrorContains(t, err, "no answer from the listener: "+hint)
 }

@@ -44,7 +44,7 @@ func (k *socket) listen(backlog int) error {
 	if err != nil {
 		return err
 	}
-	if err := k.letGo(); err != nil {
+	if err := k.releasePort(); err != nil {
 		return err
 	}
 	config.Maps = mostMaps // programs set this option after they listen
@@ -82,7 +82,7 @@ func (q *queue) serve(k *socket) {
 			q.ready = append(q.ready, c)
 		}
 		q.mu.Unlock()
-		k.waiters.rouse(unix.POLLIN)
+		k.waiters.wake(unix.POLLIN)
 		if err != nil {
 			return
 		}

@@ -55,7 +55,7 @@ func begin(c *call) (uint64, runtime.Errno) {
 		a.socket.waiters.add(&c.waiter, a.events)
 	}
 	c.rest()
-	return c.goOn(nil)
+	return c.resume(nil)
 }
 
 // Awake goes on with the call, whose thread has slept.
@@ -69,13 +69,13 @@ func (c *call) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	case c.others[len(c.others)-1].Revents != 0:
 		c.waiter.Polled()
 	}
-	return c.goOn(interrupted)
+	return c.resume(interrupted)
 }
 
 // Cancel releases the call's resources, because its thread ends.
 func (c *call) Cancel() { c.waiter.Cancel() }
 
-func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
+func (c *call) resume(interrupted error) (uint64, runtime.Errno) {
 	n, err := c.try(interrupted)
 	if err == errWait {
 		c.rest()

@@ -66,7 +66,7 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	if err := k.letGo(); err != nil {
+	if err := k.releasePort(); err != nil {
 		return err
 	}
 	dialer := stream.Dialer{Config: config, LocalAddr: k.local}
@@ -94,12 +94,12 @@ func (k *socket) dialled(c *stream.Conn, err error) {
 		defer c.Close()
 	}
 	k.mu.Unlock()
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 }
 
 // takeConn makes the socket one that is connected. The caller holds mu, or has it alone.
 func (k *socket) takeConn(c *stream.Conn) {
-	c.Watch(func(r stream.Readiness) { k.waiters.rouse(eventsOf(r)) })
+	c.Watch(func(r stream.Readiness) { k.waiters.wake(eventsOf(r)) })
 	k.conn.Store(c)
 	k.state = connected
 }

@@ -124,8 +124,8 @@ func (k *socket) bind(address []byte) error {
 	return nil
 }
 
-// letGo releases the port of a bound socket, so that a stream can bind it. The caller holds mu.
-func (k *socket) letGo() error {
+// releasePort releases the port of a bound socket, so that a stream can bind it. The caller holds mu.
+func (k *socket) releasePort() error {
 	if k.held == nil {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (k *socket) shutdown(how int) error {
 			return err
 		}
 	}
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (s *Sockets) close(fd int32) *call {
 	go func() {
 		k.end()
 		over.Store(true)
-		k.waiters.rouse(^0)
+		k.waiters.wake(^0)
 	}()
 	return &call{plain: true, waits: []awaited{{k, 0}}, try: func(error) (int, error) {
 		if !over.Load() {
@@ -187,7 +187,7 @@ func (k *socket) end() {
 	k.mu.Lock()
 	k.state = closed
 	cancel, queue, c := k.cancel, k.queue, k.conn.Load()
-	_ = k.letGo()
+	_ = k.releasePort()
 	k.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -198,7 +198,7 @@ func (k *socket) end() {
 	if c != nil {
 		_ = c.Close() // a program cannot act on a failed notification of the peer
 	}
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 	unix.Close(k.fd)
 }
 

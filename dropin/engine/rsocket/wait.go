@@ -33,8 +33,8 @@ func (s *waiters) remove(w *nap.Waiter) {
 	delete(s.all, w)
 }
 
-// rouse rouses those that wait for some of the events.
-func (s *waiters) rouse(events int16) {
+// wake wakes the callers that wait for one of these events.
+func (s *waiters) wake(events int16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w, wanted := range s.all {
