@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/internal/nap"
 )
 
-// waiters are those of a socket, with the events that each waits for.
+// waiters are the waiters of a socket, with the events that each waits for.
 type waiters struct {
 	mu  sync.Mutex
 	all map[*nap.Waiter]int16
