@@ -16,7 +16,7 @@ import (
 // TestSmallAndQuick checks that the stripped command has at most 25 MiB and starts within 50 ms.
 func TestSmallAndQuick(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("GOVERBS_EVERYTHING is not set: it links the command once more")
+		t.Skip("GOVERBS_EVERYTHING is not set: the test links the command")
 	}
 	file := filepath.Join(t.TempDir(), "goverbs")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, ".")

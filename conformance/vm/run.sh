@@ -84,7 +84,7 @@ doctor) # faults on a host and between two hosts; writes results/doctor-*; 9 min
 	nft=(-env GOVERBS_NFT=/nft -root "bookworm:nftables,$needs,libreadline8=/nft")
 	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m "${nft[@]}" -with ./cmd/goverbs \
 		-out conformance/vm/results -- ./conformance/vm/interop ./cmd/goverbs/internal/doctor \
-		-run 'TestDoctor$|TestGuest$|TestLeaving$|TestCopy$' -v
+		-run 'TestDoctor$|TestGuest$|TestInterrupt$|TestCopy$' -v
 	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m -pair -cpus 1 "${nft[@]}" -with ./cmd/goverbs \
 		-out conformance/vm/results -- ./conformance/vm/interop -run 'TestDoctorGuests$' -v
 	;;
