@@ -93,21 +93,21 @@ func (c *context) Resource() (string, *Engine) {
 
 func (c *closedContext) Resource() (string, *Engine) { return "ctx", c.fabric() }
 func (s *stale) Resource() (string, *Engine)         { return s.kind, s.fabric() }
-func (o *pd) Resource() (string, *Engine) { return "pd", o.fabric() }
-func (o *region) Resource() (string, *Engine) { return "mr", o.fabric() }
-func (o *importedMR) Resource() (string, *Engine) { return "mr", o.fabric() }
-func (o *mw) Resource() (string, *Engine) { return "mw", o.fabric() }
-func (o *cq) Resource() (string, *Engine) { return "cq", o.fabric() }
-func (o *qp) Resource() (string, *Engine) { return "qp", o.fabric() }
-func (o *openedQP) Resource() (string, *Engine) { return "qp", o.fabric() }
-func (o *srq) Resource() (string, *Engine) { return "srq", o.fabric() }
-func (o *ah) Resource() (string, *Engine) { return "ah", o.fabric() }
-func (o *dm) Resource() (string, *Engine) { return "dm", o.fabric() }
-func (o *buf) Resource() (string, *Engine) { return "buf", o.fabric() }
-func (o *xrcd) Resource() (string, *Engine) { return "xrcd", o.fabric() }
-func (o *td) Resource() (string, *Engine) { return "td", o.fabric() }
-func (o *dmah) Resource() (string, *Engine) { return "dmah", o.fabric() }
-func (o *channel) Resource() (string, *Engine) { return "channel", o.fabric() }
+func (o *pd) Resource() (string, *Engine)            { return "pd", o.fabric() }
+func (o *region) Resource() (string, *Engine)        { return "mr", o.fabric() }
+func (o *importedMR) Resource() (string, *Engine)    { return "mr", o.fabric() }
+func (o *mw) Resource() (string, *Engine)            { return "mw", o.fabric() }
+func (o *cq) Resource() (string, *Engine)            { return "cq", o.fabric() }
+func (o *qp) Resource() (string, *Engine)            { return "qp", o.fabric() }
+func (o *openedQP) Resource() (string, *Engine)      { return "qp", o.fabric() }
+func (o *srq) Resource() (string, *Engine)           { return "srq", o.fabric() }
+func (o *ah) Resource() (string, *Engine)            { return "ah", o.fabric() }
+func (o *dm) Resource() (string, *Engine)            { return "dm", o.fabric() }
+func (o *buf) Resource() (string, *Engine)           { return "buf", o.fabric() }
+func (o *xrcd) Resource() (string, *Engine)          { return "xrcd", o.fabric() }
+func (o *td) Resource() (string, *Engine)            { return "td", o.fabric() }
+func (o *dmah) Resource() (string, *Engine)          { return "dmah", o.fabric() }
+func (o *channel) Resource() (string, *Engine)       { return "channel", o.fabric() }
 
 func kindOf(object any) (kind string, of *Engine) {
 	if r, ok := object.(Resource); ok {
