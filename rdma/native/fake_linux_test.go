@@ -20,6 +20,7 @@ import (
 // fake is a Kernel with one Soft-RoCE device. It creates and destroys objects as the kernel does, executes no requests,
 // and completes sends successfully when the doorbell rings.
 type fake struct {
+	Kernel   // nil: other calls panic
 	mu       sync.Mutex
 	files    map[int32]*fakeFile
 	objects  map[string]map[uint32]*fakeObject // by kind and handle
