@@ -5,6 +5,7 @@
 package native
 
 import (
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -22,7 +24,7 @@ type Backend struct {
 	space    *runtime.Space
 	commands driver.Commands
 	slots    slots
-	funcs    map[string]runtime.Func
+	funcs    map[string]map[string]runtime.Func // by library and name
 
 	mu      sync.RWMutex
 	objects map[uint64]any // by the address of the record that programs see
@@ -49,16 +51,14 @@ func New(k Kernel) (*Backend, error) {
 		return nil, err
 	}
 	b.commands.Space = b.space
-	b.funcs = b.functions()
+	b.funcs = map[string]map[string]runtime.Func{"libibverbs": b.functions()}
+	maps.Copy(b.funcs, b.vendorFunctions())
 	return b, b.fillSlots()
 }
 
 // Function implements [runtime.Backend].
 func (b *Backend) Function(library, name string) runtime.Func {
-	if library != "libibverbs" {
-		return nil
-	}
-	return b.funcs[name]
+	return b.funcs[library][name]
 }
 
 // String names the backend in messages.
@@ -111,18 +111,30 @@ func find[T any](b *Backend, address uint64) *T {
 	return object
 }
 
-// named implements [driver.Objects].
-type named struct{ *Backend }
-
-func (b named) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
-	if h := find[handle](b.Backend, uint64(p)); h != nil {
+// AH implements [driver.Core].
+func (c *context) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](c.backend, uint64(p)); h != nil {
 		return h.part()
 	}
 	return nil
 }
 
-func (b named) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](b.Backend, uint64(p)) != nil }
-func (b named) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](b.Backend, uint64(p)) != nil }
+// MW implements [driver.Core].
+func (c *context) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](c.backend, uint64(p)) != nil }
+
+// MR implements [driver.Core].
+func (c *context) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](c.backend, uint64(p)) != nil }
+
+// Port implements [driver.Core].
+func (c *context) Port(number uint8) (p ibv.PortAttr, errno syscall.Errno) {
+	errno = c.readPort(number, &p)
+	return p, errno
+}
+
+// GID implements [driver.Core].
+func (c *context) GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno) {
+	return c.gidEntry(port, index)
+}
 
 // table finds the objects of the data path by the number in their records, without a lock.
 type table[T any] struct {

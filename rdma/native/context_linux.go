@@ -16,8 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
-	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
-	"github.com/goverbs/goverbs/rdma/native/internal/siw"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -121,12 +119,6 @@ func wireGUID(v uint64) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// drivers are the supported drivers of the kernel.
-var drivers = map[uapi.RDMADriverID]driver.Driver{
-	uapi.RDMA_DRIVER_RXE: rxe.Open,
-	uapi.RDMA_DRIVER_SIW: siw.Open,
-}
-
 // context is an open device.
 type context struct {
 	driver.File
@@ -152,7 +144,8 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	c := &context{backend: b, device: d, File: driver.File{Kernel: b.kernel, Commands: &b.commands, FD: fd,
-		Driver: d.Driver, Objects: named{b}}}
+		Driver: d.Driver}}
+	c.File.Core = c
 	var sent bool
 	var out uapi.IBUverbsGetContextResp
 	c.own, errno = open(&c.File, command(c, uapi.IB_USER_VERBS_CMD_GET_CONTEXT, &uapi.IBUverbsGetContext{}, &out, &sent))
@@ -324,7 +317,8 @@ func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
 	if errno := c.Send(&r); errno != 0 {
 		return nil, errno
 	}
-	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(binary.NativeEndian.Uint64(got), uint64(n))]), 0
+	entries := min(binary.NativeEndian.Uint64(got), uint64(n))
+	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:entries]), 0
 }
 
 // gidEntry reads one entry of the GID table. An empty one is ENODATA.

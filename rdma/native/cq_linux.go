@@ -190,7 +190,8 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	q.record = record
-	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]), CompChannel: fd}
+	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]),
+		CompChannel: fd}
 	var out uapi.IBUverbsCreateCQResp
 	var sent bool
 	fail := func() {
@@ -202,7 +203,8 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		}
 		free(b, record)
 	}
-	if q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent)); errno != 0 {
+	q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent))
+	if errno != 0 {
 		fail()
 		return 0, errno
 	}

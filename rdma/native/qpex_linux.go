@@ -185,12 +185,12 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 		w.Bind(x, of.record, uint32(rkey), bind)
 	}))
 	set(&f.WRSetUDAddr, b.builder(func(_ *ibv.QPEx, w driver.Builder, ah, qpn, qkey, _, _ uint64) {
-		part := named{b}.AH(ibv.Ptr[ibv.AH](ah))
-		if part == nil {
+		h := find[handle](b, ah)
+		if h == nil {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.Datagram(part, uint32(qpn), uint32(qkey))
+		w.Datagram(h.part(), uint32(qpn), uint32(qkey))
 	}))
 	set(&f.WRSetSGE, b.builder(func(_ *ibv.QPEx, w driver.Builder, lkey, address, length, _, _ uint64) {
 		w.SGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
