@@ -231,8 +231,8 @@ func (c *context) deviceEx() (uapi.IBUverbsExQueryDeviceResp, syscall.Errno) {
 		&uapi.IBUverbsExQueryDevice{})
 }
 
-// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that the
-// kernel does not have are 0.
+// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that
+// the kernel does not have are 0.
 func (c *context) queryDeviceEx(input *ibv.QueryDeviceExInput, attr uint64, size uintptr) syscall.Errno {
 	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) || input != nil && input.CompMask != 0 {
 		return syscall.EINVAL

@@ -265,7 +265,8 @@ func (s *session) queuePair(c *ibv.Context, pd *ibv.PD, cq *ibv.CQ, channel *ibv
 	if err := verbs.PostSend(qp, send, &badSend); err != nil {
 		return err
 	}
-	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
+	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED,
+		BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
 	if err := verbs.BindMW(qp, mw, bind); err != nil {
 		return err
 	}
