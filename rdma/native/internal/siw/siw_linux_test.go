@@ -183,7 +183,7 @@ func TestCompletions(t *testing.T) {
 	require.EqualValues(t, 1, q.Poll(nil, wcs[:1]))
 	assert.Equal(t, ibv.WC_GENERAL_ERR, wcs[0].Status)
 
-	control := (*uapi.SIWCQCtrl)(unsafe.Pointer(at[uapi.SIWCQE](k, cqKey, 2)))
+	control := (*uapi.SIWCQCtrl)(unsafe.Add(unsafe.Pointer(at[uapi.SIWCQE](k, cqKey, 1)), unsafe.Sizeof(uapi.SIWCQE{})))
 	assert.Zero(t, q.Arm(nil, true))
 	assert.Equal(t, uapi.SIW_NOTIFY_SOLICITED, control.Flags)
 	assert.Zero(t, q.Arm(nil, false))
