@@ -255,11 +255,15 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_reg_mr": func(a []uint64) (uint64, runtime.Errno) {
 			return b.regMR(a[0], a[1], a[2], a[1], ibv.AccessFlags(a[3]))
 		},
-		"ibv_reg_mr_iova":  b.regMRIOVA,
-		"ibv_reg_mr_iova2": b.regMRIOVA,
-		"ibv_reg_mr_ex":    b.regMREx,
-		"ibv_rereg_mr":     b.reregMR,
-		"ibv_dereg_mr":     errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
+		"ibv_reg_mr_iova":          b.regMRIOVA,
+		"ibv_reg_mr_iova2":         b.regMRIOVA,
+		"ibv_reg_mr_ex":            b.regMREx,
+		"ibv_rereg_mr":             b.reregMR,
+		"ibv_alloc_buf":            b.allocBuf,
+		"ibv_free_buf":             void(b.freeBuf),
+		"ibv_reg_buf_mr":           b.regBufMR,
+		"ibv_export_buf_dmabuf_fd": status(b.exportBuf),
+		"ibv_dereg_mr":             errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
 
 		"ibv_create_comp_channel":  b.createChannel,
 		"ibv_destroy_comp_channel": errnoResult(func(a []uint64) syscall.Errno { return b.destroyChannel(a[0]) }),

@@ -115,8 +115,8 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 	})
 }
 
-// subject reports whether there is an object at an address of the kind that events of a type have, and whether they have
-// one at all.
+// subject reports whether there is an object at an address of the kind that events of a type have, and whether they
+// have one at all.
 func (b *Backend) subject(kind ibv.EventType, address uint64) (known, isObject bool) {
 	switch kind {
 	case ibv.EVENT_CQ_ERR:

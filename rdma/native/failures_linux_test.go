@@ -265,7 +265,8 @@ func (s *session) queuePair(c *ibv.Context, pd *ibv.PD, cq *ibv.CQ, channel *ibv
 	if err := verbs.PostSend(qp, send, &badSend); err != nil {
 		return err
 	}
-	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
+	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED,
+		BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
 	if err := verbs.BindMW(qp, mw, bind); err != nil {
 		return err
 	}
@@ -509,6 +510,38 @@ func TestEventsOutOfRange(t *testing.T) {
 	k.asyncEvent(ibv.EVENT_CQ_ERR, addressOf(cq), nil)
 	require.NoError(t, verbs.GetAsyncEvent(c, &event))
 	assert.Equal(t, ibv.PtrTo(cq), *event.Element.CQ())
+}
+
+// TestBuffers: buffers are registered in their domain, within their bounds.
+func TestBuffers(t *testing.T) {
+	_, _, c, pd := opened(t)
+	other, err := verbs.AllocPD(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(other)) })
+	var buf ibv.Ptr[ibv.Buf]
+	at, err := verbs.AllocBuf(pd, 5000, &buf)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.FreeBuf(buf.Deref())) })
+	for name, c := range map[string]struct {
+		pd      *ibv.PD
+		address uintptr
+		length  uint64
+		errno   error
+	}{
+		"all": {pd, at, 5000, nil}, "the end": {pd, at + 4999, 1, nil}, "too long": {pd, at, 5001, syscall.EINVAL},
+		"behind it": {pd, at + 5001, 0, syscall.EINVAL}, "before it": {pd, at - 1, 2, syscall.EINVAL},
+		"wraps around": {pd, at + 1, ^uint64(0), syscall.EINVAL}, "another domain": {other, at, 1, syscall.EINVAL},
+	} {
+		mr, err := verbs.RegBufMR(c.pd, buf.Deref(), c.address, c.length, ibv.ACCESS_LOCAL_WRITE)
+		assert.ErrorIs(t, err, c.errno, name)
+		if err == nil {
+			require.NoError(t, verbs.DeregMR(mr))
+		}
+	}
+	_, err = verbs.ExportBufDMABufFD(buf.Deref())
+	assert.ErrorIs(t, err, syscall.ENODATA)
+	_, err = verbs.AllocBuf(pd, 1<<63, &buf)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
 }
 
 // TestFork: where the kernel copies registered memory at a fork, nothing else is needed. Elsewhere ibv_fork_init fails,

@@ -165,8 +165,8 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children; that
-// would have to begin before the first registration, and this package does not do it.
+// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children.
+// That has to begin before the first registration, and this package does not do it.
 func (b *Backend) forkInit([]uint64) syscall.Errno {
 	switch {
 	case b.kernel.CopyOnFork():

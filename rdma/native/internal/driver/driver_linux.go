@@ -115,8 +115,8 @@ type ExtendedPath interface {
 	Builder() Builder
 }
 
-// Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first error,
-// which Complete returns, requests are ignored.
+// Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first
+// error, which Complete returns, requests are ignored.
 type Builder interface {
 	Start(qp *ibv.QP)
 	// Started reports whether the builder is locked.
