@@ -57,7 +57,9 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
 	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'
 	;;
-native) # requests and control calls without rdma-core, compared with the results of libibverbs; 2 min a kernel
+native) # requests and control calls without rdma-core, compared with the results of libibverbs; 3 min a kernel
+	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
+		-test.run TestConfined
 	vm -kernel "$kernel" -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe -test.run 'TestPostSend$|TestModifyQP|TestState'
 	;;
 race) # objects with the race detector; 3 min a kernel
