@@ -12,20 +12,28 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Backend has the functions of libibverbs for the devices of a [Kernel]. Any number of goroutines may use it.
+// Backend has the functions of libibverbs and librdmacm for the devices of a [Kernel]. Any number of goroutines may use
+// it.
 type Backend struct {
 	kernel   Kernel
 	space    *runtime.Space
-	commands commandPool
+	commands driver.Commands
 	slots    slots
 	funcs    map[string]runtime.Func
+	manager  map[string]runtime.Func
+	managed  cmDevices
 
 	mu      sync.RWMutex
 	objects map[uint64]any // by the address of the record that programs see
 	settled *sync.Cond     // broadcast after events were acknowledged
+
+	registered atomic.Bool                   // a memory region was requested
+	eventNames map[rdmacm.CMEventType]uint64 // C strings; mu guards it
 
 	qps  table[queuePair]
 	cqs  table[completionQueue]
@@ -39,23 +47,26 @@ var ofSystem = sync.OnceValues(func() (*Backend, error) { return New(System{}) }
 
 // New returns a Backend for the devices of k. A process can have few Backends, and none is ever released.
 func New(k Kernel) (*Backend, error) {
-	b := &Backend{kernel: k, objects: map[uint64]any{}}
+	b := &Backend{kernel: k, objects: map[uint64]any{}, eventNames: map[rdmacm.CMEventType]uint64{}}
 	b.settled = sync.NewCond(&b.mu)
 	var err error
 	if b.space, err = runtime.NewSpace(b); err != nil {
 		return nil, err
 	}
-	b.commands.space = b.space
-	b.funcs = b.functions()
+	b.commands.Space = b.space
+	b.funcs, b.manager = b.functions(), b.managerFunctions()
 	return b, b.fillSlots()
 }
 
 // Function implements [runtime.Backend].
 func (b *Backend) Function(library, name string) runtime.Func {
-	if library != "libibverbs" {
-		return nil
+	switch library {
+	case "libibverbs":
+		return b.funcs[name]
+	case "librdmacm":
+		return b.manager[name]
 	}
-	return b.funcs[name]
+	return nil
 }
 
 // String names the backend in messages.
@@ -80,6 +91,14 @@ func at[T any](address uint64) *T { return (*T)(*(*unsafe.Pointer)(unsafe.Pointe
 
 func listAt[T any](address uint64, n int) []T { return unsafe.Slice(at[T](address), n) }
 
+// badAt is where a post stores the request that it could not post. C lets callers omit no place, but bindMW does.
+func badAt[W any](address uint64) *ibv.Ptr[W] {
+	if address == 0 {
+		return new(ibv.Ptr[W])
+	}
+	return at[ibv.Ptr[W]](address)
+}
+
 func (b *Backend) enter(address uint64, object any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,6 +118,19 @@ func find[T any](b *Backend, address uint64) *T {
 	object, _ := b.objects[address].(*T)
 	return object
 }
+
+// named implements [driver.Objects].
+type named struct{ *Backend }
+
+func (b named) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](b.Backend, uint64(p)); h != nil {
+		return h.part()
+	}
+	return nil
+}
+
+func (b named) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](b.Backend, uint64(p)) != nil }
+func (b named) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](b.Backend, uint64(p)) != nil }
 
 // table finds the objects of the data path by the number in their records, without a lock.
 type table[T any] struct {
@@ -217,6 +249,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		},
 		"ibv_reg_mr_iova":  b.regMRIOVA,
 		"ibv_reg_mr_iova2": b.regMRIOVA,
+		"ibv_reg_mr_ex":    b.regMREx,
 		"ibv_rereg_mr":     b.reregMR,
 		"ibv_dereg_mr":     errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
 
@@ -233,19 +266,23 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_query_srq":   errnoResult(b.querySRQ),
 		"ibv_destroy_srq": errnoResult(func(a []uint64) syscall.Errno { return b.destroySRQ(a[0]) }),
 
-		"ibv_create_qp":    b.createQP,
-		"ibv_modify_qp":    errnoResult(b.modifyQP),
-		"ibv_query_qp":     errnoResult(b.queryQP),
-		"ibv_destroy_qp":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
-		"ibv_create_ah":    b.createAH,
-		"ibv_destroy_ah":   errnoResult(func(a []uint64) syscall.Errno { return b.destroyAH(a[0]) }),
-		"ibv_attach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, true) }),
-		"ibv_detach_mcast": errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
+		"ibv_create_qp":         b.createQP,
+		"ibv_qp_to_qp_ex":       b.qpToQPEx,
+		"ibv_modify_qp":         errnoResult(b.modifyQP),
+		"ibv_query_qp":          errnoResult(b.queryQP),
+		"ibv_destroy_qp":        errnoResult(func(a []uint64) syscall.Errno { return b.destroyQP(a[0]) }),
+		"ibv_create_ah":         b.createAH,
+		"ibv_init_ah_from_wc":   status(b.initAHFromWC),
+		"ibv_create_ah_from_wc": b.createAHFromWC,
+		"ibv_destroy_ah":        errnoResult(func(a []uint64) syscall.Errno { return b.destroyAH(a[0]) }),
+		"ibv_attach_mcast":      errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, true) }),
+		"ibv_detach_mcast":      errnoResult(func(a []uint64) syscall.Errno { return b.mcast(a, false) }),
 
 		"ibv_query_qp_data_in_order": constant(0),
-		"ibv_fork_init":              constant(0),
-		"ibv_is_fork_initialized":    constant(uint64(ibv.FORK_UNNEEDED)),
+		"ibv_fork_init":              errnoResult(b.forkInit),
+		"ibv_is_fork_initialized":    b.forkStatus,
 	}
+	addMissing(all)
 	for name, f := range all {
 		all[name] = guarded(f)
 	}
@@ -256,6 +293,8 @@ func (b *Backend) functions() map[string]runtime.Func {
 type slots struct {
 	ops      ibv.ContextOps
 	extended ibv.VerbsContext
+	builder  ibv.QPEx
+	reader   ibv.CQEx
 }
 
 func (b *Backend) fillSlots() (err error) {
@@ -282,8 +321,17 @@ func (b *Backend) fillSlots() (err error) {
 		})), 0
 	})
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
-		return uint64(b.ofContext(c, func(c *context) syscall.Errno { return c.queryDeviceEx(attr, uintptr(size)) })), 0
+		return uint64(b.ofContext(c, func(c *context) syscall.Errno {
+			return c.queryDeviceEx(at[ibv.QueryDeviceExInput](input), attr, uintptr(size))
+		})), 0
 	})
+	set(&x.CreateCQEx, b.createCQEx)
+	set(&x.CreateQPEx, b.createQPEx)
+	set(&x.CreateSRQEx, b.createSRQEx)
+	set(&x.AdviseMR, b.adviseMR)
+	b.fillReaders(set)
+	b.fillBuilders(set)
+	b.fillMissing(set)
 	return err
 }
 

@@ -15,6 +15,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
+	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/rdma/native/internal/siw"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -118,10 +121,17 @@ func wireGUID(v uint64) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
+// drivers are the supported drivers of the kernel.
+var drivers = map[uapi.RDMADriverID]driver.Driver{
+	uapi.RDMA_DRIVER_RXE: rxe.Open,
+	uapi.RDMA_DRIVER_SIW: siw.Open,
+}
+
 // context is an open device.
 type context struct {
-	file
+	driver.File
 	backend *Backend
+	own     driver.Context
 	device  *device
 	record  *ibv.VerbsContext
 	asyncFD int32
@@ -133,23 +143,30 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	if d == nil {
 		return 0, syscall.EINVAL
 	}
-	if uapi.RDMADriverID(d.Driver) != uapi.RDMA_DRIVER_RXE {
+	open := drivers[uapi.RDMADriverID(d.Driver)]
+	if open == nil {
 		return 0, syscall.EOPNOTSUPP
 	}
 	fd, errno := b.kernel.Open(d.Path)
 	if errno != 0 {
 		return 0, errno
 	}
-	c := &context{file: file{kernel: b.kernel, commands: &b.commands, fd: fd, driver: d.Driver}, backend: b, device: d}
-	out, _, errno := write[uapi.IBUverbsGetContextResp, none](&c.file, uapi.IB_USER_VERBS_CMD_GET_CONTEXT,
-		&uapi.IBUverbsGetContext{}, &none{})
+	c := &context{backend: b, device: d, File: driver.File{Kernel: b.kernel, Commands: &b.commands, FD: fd,
+		Driver: d.Driver, Objects: named{b}}}
+	var sent bool
+	var out uapi.IBUverbsGetContextResp
+	c.own, errno = open(&c.File, command(c, uapi.IB_USER_VERBS_CMD_GET_CONTEXT, &uapi.IBUverbsGetContext{}, &out, &sent))
 	if errno != 0 {
+		if sent {
+			b.kernel.Close(int32(out.AsyncFD))
+		}
 		b.kernel.Close(fd)
 		return 0, errno
 	}
 	c.asyncFD = int32(out.AsyncFD)
 	c.record, errno = allocate[ibv.VerbsContext](b)
 	if errno != 0 {
+		c.own.Close()
 		b.kernel.Close(c.asyncFD)
 		b.kernel.Close(fd)
 		return 0, errno
@@ -170,8 +187,9 @@ func (b *Backend) closeDevice(address uint64) syscall.Errno {
 		return syscall.EINVAL
 	}
 	b.forget(address)
+	c.own.Close()
 	b.kernel.Close(c.asyncFD)
-	b.kernel.Close(c.fd)
+	b.kernel.Close(c.FD)
 	if c.uses.Load() == 0 { // records of objects that are left keep pointing to it
 		free(b, c.record)
 	}
@@ -185,12 +203,15 @@ func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
 	if attr == nil {
 		return syscall.EINVAL
 	}
-	r, _, errno := write[uapi.IBUverbsQueryDeviceResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_DEVICE,
-		&uapi.IBUverbsQueryDevice{}, &none{})
-	if errno != 0 {
-		return errno
+	r, errno := write[uapi.IBUverbsQueryDeviceResp](c, uapi.IB_USER_VERBS_CMD_QUERY_DEVICE, &uapi.IBUverbsQueryDevice{})
+	if errno == 0 {
+		*attr = deviceAttr(&r)
 	}
-	*attr = ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
+	return errno
+}
+
+func deviceAttr(r *uapi.IBUverbsQueryDeviceResp) ibv.DeviceAttr {
+	attr := ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
 		MaxMRSize: r.MaxMRSize, PageSizeCap: r.PageSizeCap, VendorID: r.VendorID, VendorPartID: r.VendorPartID,
 		HWVer: r.HWVer, MaxQP: int32(r.MaxQP), MaxQPWR: int32(r.MaxQPWR),
 		DeviceCapFlags: ibv.DeviceCapFlags(r.DeviceCapFlags), MaxSGE: int32(r.MaxSGE), MaxSGERd: int32(r.MaxSGERd),
@@ -204,16 +225,47 @@ func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
 		MaxPKeys: r.MaxPKeys, LocalCAAckDelay: r.LocalCAAckDelay, PhysPortCnt: r.PhysPortCnt}
 	v := r.FWVer
 	copy(attr.FWVer[:], fmt.Sprintf("%d.%d.%d", v>>32, v>>16&0xffff, v&0xffff))
-	return 0
+	return attr
 }
 
-// queryDeviceEx fills in what ibv_query_device has; the rest is 0, as for a device without these features.
-func (c *context) queryDeviceEx(attr uint64, size uintptr) syscall.Errno {
-	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) {
+// extended returns the number of a command whose answer grows with the kernel.
+func extended(number uapi.IBUverbsWriteCmds) uapi.IBUverbsWriteCmds {
+	return number | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED
+}
+
+func (c *context) deviceEx() (uapi.IBUverbsExQueryDeviceResp, syscall.Errno) {
+	return write[uapi.IBUverbsExQueryDeviceResp](c, extended(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE),
+		&uapi.IBUverbsExQueryDevice{})
+}
+
+// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that the
+// kernel does not have are 0.
+func (c *context) queryDeviceEx(input *ibv.QueryDeviceExInput, attr uint64, size uintptr) syscall.Errno {
+	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) || input != nil && input.CompMask != 0 {
 		return syscall.EINVAL
 	}
-	clear(listAt[byte](attr, int(size)))
-	return c.queryDevice(at[ibv.DeviceAttr](attr))
+	r, errno := c.deviceEx()
+	if errno != 0 {
+		return errno
+	}
+	odp, rss, tm := &r.ODPCaps, &r.RSSCaps, &r.TMCaps
+	x := ibv.DeviceAttrEx{OrigAttr: deviceAttr(&r.Base), CompletionTimestampMask: r.TimestampMask,
+		HCACoreClock: r.HCACoreClock, DeviceCapFlagsEx: ibv.DeviceCapFlags64(r.DeviceCapFlagsEx),
+		MaxWQTypeRQ: r.MaxWQTypeRQ, RawPacketCaps: ibv.RawPacketCaps(r.RawPacketCaps), MaxDMSize: r.MaxDMSize,
+		XRCODPCaps: ibv.ODPTransportCapBits(r.XRCODPCaps), PhysPortCntEx: uint32(r.Base.PhysPortCnt)}
+	x.ODPCaps.GeneralCaps = ibv.ODPGeneralCaps(odp.GeneralCaps)
+	x.ODPCaps.PerTransportCaps.RCODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.RCODPCaps)
+	x.ODPCaps.PerTransportCaps.UCODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.UCODPCaps)
+	x.ODPCaps.PerTransportCaps.UDODPCaps = ibv.ODPTransportCapBits(odp.PerTransportCaps.UDODPCaps)
+	x.RSSCaps.SupportedQPTs, x.RSSCaps.MaxRWQIndirectionTables = rss.SupportedQPTs, rss.MaxRWQIndirectionTables
+	x.RSSCaps.MaxRWQIndirectionTableSize = rss.MaxRWQIndirectionTableSize
+	x.TMCaps = ibv.TMCaps{MaxRndvHdrSize: tm.MaxRndvHdrSize, MaxNumTags: tm.MaxNumTags, Flags: ibv.TMCapFlags(tm.Flags),
+		MaxOps: tm.MaxOps, MaxSGE: tm.MaxSGE}
+	x.CQModCaps.MaxCQCount = r.CQModerationCaps.MaxCQModerationCount
+	x.CQModCaps.MaxCQPeriod = r.CQModerationCaps.MaxCQModerationPeriod
+	to := listAt[byte](attr, int(size))
+	clear(to[copy(to, driver.Bytes(&x)):])
+	return 0
 }
 
 // queryPort fills in as many bytes of an ibv.PortAttr as the caller's release of libibverbs has.
@@ -232,8 +284,8 @@ func (c *context) queryPort(port uint8, attr uint64, size uintptr) syscall.Errno
 }
 
 func (c *context) readPort(port uint8, p *ibv.PortAttr) syscall.Errno {
-	r, _, errno := write[uapi.IBUverbsQueryPortResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_PORT,
-		&uapi.IBUverbsQueryPort{PortNum: port}, &none{})
+	r, errno := write[uapi.IBUverbsQueryPortResp](c, uapi.IB_USER_VERBS_CMD_QUERY_PORT,
+		&uapi.IBUverbsQueryPort{PortNum: port})
 	if errno != 0 {
 		return errno
 	}
@@ -259,26 +311,32 @@ func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
 		return nil, syscall.ENOMEM
 	}
 	defer c.backend.space.Free(table)
-	cmd, errno := c.commands.get(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_GID_TABLE), c.driver)
+	r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_QUERY_GID_TABLE))
 	if errno != 0 {
 		return nil, errno
 	}
-	defer c.commands.put(cmd)
+	defer c.Put(r)
 	entrySize := uint64(size)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), &entrySize)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS), new(uint32))
-	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), uint16(n*int(size)), uint64(uintptr(table)))
-	got := output[uint64](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES))
-	if errno := cmd.run(c.kernel, c.fd); errno != 0 {
+	r.Input(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), driver.Bytes(&entrySize))
+	r.Input(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS), driver.Bytes(new(uint32)))
+	r.Attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), uint16(n*int(size)), uint64(uintptr(table)))
+	got := r.Output(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), 8)
+	if errno := c.Send(&r); errno != 0 {
 		return nil, errno
 	}
-	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(*got, uint64(n))]), 0
+	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(binary.NativeEndian.Uint64(got), uint64(n))]), 0
 }
 
 // gidEntry reads one entry of the GID table. An empty one is ENODATA.
 func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
 	var attr ibv.PortAttr
-	if port > math.MaxUint8 || c.readPort(uint8(port), &attr) != 0 || int64(index) >= int64(attr.GIDTblLen) {
+	if port > math.MaxUint8 {
+		return e, syscall.EINVAL
+	}
+	if errno := c.readPort(uint8(port), &attr); errno != 0 {
+		return e, errno
+	}
+	if int64(index) >= int64(attr.GIDTblLen) {
 		return e, syscall.EINVAL
 	}
 	all, errno := c.gidTable(maxGIDs)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
-	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -27,8 +27,8 @@ func (b *Backend) createChannel(a []uint64) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	out, _, errno := write[uapi.IBUverbsCreateCompChannelResp, none](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
-		&uapi.IBUverbsCreateCompChannel{}, &none{})
+	out, errno := write[uapi.IBUverbsCreateCompChannelResp](c, uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
+		&uapi.IBUverbsCreateCompChannel{})
 	if errno != 0 {
 		return 0, errno
 	}
@@ -55,10 +55,10 @@ func (b *Backend) destroyChannel(address uint64) syscall.Errno {
 	}
 	delete(b.objects, address)
 	b.mu.Unlock()
-	errno := b.kernel.Close(ch.record.FD)
+	b.kernel.Close(ch.record.FD)
 	ch.context.uses.Add(-1)
 	free(b, ch.record)
-	return errno
+	return 0
 }
 
 // reports counts events that a program has acknowledged. Backend.mu guards it.
@@ -103,16 +103,31 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 		to := at[ibv.AsyncEvent](a[1])
 		*to = ibv.AsyncEvent{EventType: ibv.EventType(binary.NativeEndian.Uint32(event[8:]))}
 		element := binary.NativeEndian.Uint64(event[:])
-		b.mu.RLock()
-		known := acked(b.objects[element]) != nil
-		b.mu.RUnlock()
-		if known {
+		switch known, isObject := b.subject(to.EventType, element); {
+		case known:
 			*to.Element.QP() = ibv.Ptr[ibv.QP](element)
-		} else {
+		case isObject:
+			return syscall.EIO
+		default:
 			*to.Element.PortNum() = int32(element)
 		}
 		return 0
 	})
+}
+
+// subject reports whether there is an object at an address of the kind that events of a type have, and whether they have
+// one at all.
+func (b *Backend) subject(kind ibv.EventType, address uint64) (known, isObject bool) {
+	switch kind {
+	case ibv.EVENT_CQ_ERR:
+		return find[completionQueue](b, address) != nil, true
+	case ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED,
+		ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
+		return find[queuePair](b, address) != nil, true
+	case ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED:
+		return find[sharedQueue](b, address) != nil, true
+	}
+	return false, false
 }
 
 func (b *Backend) ackAsyncEvent(a []uint64) {
@@ -133,15 +148,20 @@ type completionQueue struct {
 	record  *cqRecord
 	channel *channel // or nil
 	acked   reports
-	mu      sync.Mutex // guards the following fields
-	queue   rxe.Queue
-	mapping []byte
+	own     driver.CQ
+	path    driver.CQPath
+
+	reads   sync.Mutex // from start_poll to end_poll; guards the following fields
+	reading bool
+	current [1]ibv.WC
 }
 
 type cqRecord struct {
-	ibv.CQ
-	index uint32
+	ibv.CQEx // begins with an ibv.CQ
+	index    uint32
 }
+
+func (r *cqRecord) cq() *ibv.CQ { return (*ibv.CQ)(unsafe.Pointer(r)) }
 
 // cqAt returns the queue whose record is at an address that a slot was called with, or nil after its destruction.
 func (b *Backend) cqAt(address uint64) *completionQueue {
@@ -170,21 +190,31 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	q.record = record
-	out, driver, errno := write[uapi.IBUverbsCreateCQResp, uapi.RXECreateCQResp](&c.file,
-		uapi.IB_USER_VERBS_CMD_CREATE_CQ, &uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]),
-			CompVector: uint32(a[4]), CompChannel: fd}, &none{})
-	if errno != 0 {
+	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]), CompChannel: fd}
+	var out uapi.IBUverbsCreateCQResp
+	var sent bool
+	fail := func() {
+		if sent {
+			c.destroyCQ(out.CQHandle)
+		}
+		if q.own != nil {
+			q.own.Free()
+		}
 		free(b, record)
+	}
+	if q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent)); errno != 0 {
+		fail()
 		return 0, errno
 	}
-	if q.queue, q.mapping, errno = c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{})); errno != 0 {
-		c.destroyCQ(out.CQHandle)
-		free(b, record)
-		return 0, errno
-	}
-	record.CQ = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
+	*record.cq() = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
 	if q.channel != nil {
 		record.Channel = ibv.PtrTo(q.channel.record)
+	}
+	if q.path, errno = q.own.Path(record.cq()); errno != 0 {
+		fail()
+		return 0, errno
+	}
+	if q.channel != nil {
 		b.mu.Lock()
 		q.channel.record.Refcnt++
 		b.mu.Unlock()
@@ -195,24 +225,9 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 	return addressOf(record), 0
 }
 
-// mapQueue maps a queue that the driver has created.
-func (c *context) mapQueue(m uapi.Mminfo, size uintptr) (rxe.Queue, []byte, syscall.Errno) {
-	mapping, errno := c.kernel.Mmap(c.fd, int64(m.Offset), int(m.Size))
-	if errno != 0 {
-		return rxe.Queue{}, nil, errno
-	}
-	q, err := rxe.Of(mapping, size)
-	if err != nil {
-		c.kernel.Munmap(mapping)
-		return rxe.Queue{}, nil, syscall.EIO
-	}
-	return q, mapping, 0
-}
-
 func (c *context) destroyCQ(handle uint32) (uapi.IBUverbsDestroyCQResp, syscall.Errno) {
-	out, _, errno := write[uapi.IBUverbsDestroyCQResp, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_CQ,
-		&uapi.IBUverbsDestroyCQ{CQHandle: handle}, &none{})
-	return out, errno
+	return write[uapi.IBUverbsDestroyCQResp](c, uapi.IB_USER_VERBS_CMD_DESTROY_CQ,
+		&uapi.IBUverbsDestroyCQ{CQHandle: handle})
 }
 
 func (b *Backend) destroyCQ(address uint64) syscall.Errno {
@@ -221,17 +236,16 @@ func (b *Backend) destroyCQ(address uint64) syscall.Errno {
 		return syscall.EINVAL
 	}
 	c := q.context
-	out, errno := c.destroyCQ(q.record.Handle)
-	if errno != 0 {
+	var out uapi.IBUverbsDestroyCQResp
+	if errno := q.own.End(func() (errno syscall.Errno) {
+		out, errno = c.destroyCQ(q.record.Handle)
+		return errno
+	}); errno != 0 {
 		return errno
 	}
 	b.settle(address, &q.acked, out.CompEventsReported, out.AsyncEventsReported)
 	b.cqs.remove(q.record.index)
-	q.mu.Lock() // a poll may be in progress
-	q.queue = rxe.Queue{}
-	b.kernel.Munmap(q.mapping)
-	q.mapping = nil
-	q.mu.Unlock()
+	q.own.Free()
 	if q.channel != nil {
 		b.mu.Lock()
 		q.channel.record.Refcnt--
@@ -248,21 +262,14 @@ func (b *Backend) resizeCQ(a []uint64) syscall.Errno {
 		return syscall.EINVAL
 	}
 	c := q.context
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	out, driver, errno := write[uapi.IBUverbsResizeCQResp, uapi.RXEResizeCQResp](&c.file,
-		uapi.IB_USER_VERBS_CMD_RESIZE_CQ, &uapi.IBUverbsResizeCQ{CQHandle: q.record.Handle, CQE: uint32(a[1])}, &none{})
-	if errno != 0 {
-		return errno
+	in := uapi.IBUverbsResizeCQ{CQHandle: q.record.Handle, CQE: uint32(a[1])}
+	var out uapi.IBUverbsResizeCQResp
+	var sent bool
+	errno := q.own.Resize(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_RESIZE_CQ, &in, &out, &sent))
+	if errno == 0 {
+		q.record.CQE = int32(out.CQE)
 	}
-	queue, mapping, errno := c.mapQueue(driver.Mi, unsafe.Sizeof(ibv.WC{}))
-	if errno != 0 {
-		return errno
-	}
-	b.kernel.Munmap(q.mapping)
-	q.queue, q.mapping = queue, mapping
-	q.record.CQE = int32(out.CQE)
-	return 0
+	return errno
 }
 
 func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -270,12 +277,7 @@ func (b *Backend) pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno
 	if q == nil || int32(n) < 0 {
 		return ^uint64(0), syscall.EINVAL
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mapping == nil {
-		return ^uint64(0), syscall.EINVAL
-	}
-	return uint64(q.queue.Poll(listAt[ibv.WC](wcs, int(int32(n))))), 0
+	return uint64(int64(q.path.Poll(q.record.cq(), listAt[ibv.WC](wcs, int(int32(n)))))), 0
 }
 
 func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -283,13 +285,7 @@ func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, ru
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	only := uint32(0)
-	if uint32(solicited) != 0 {
-		only = 1
-	}
-	_, _, errno := write[none, none](&q.context.file, uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ,
-		&uapi.IBUverbsReqNotifyCQ{CQHandle: q.record.Handle, SolicitedOnly: only}, &none{})
-	return uint64(errno), 0
+	return uint64(q.path.Arm(q.record.cq(), uint32(solicited) != 0)), 0
 }
 
 func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
@@ -307,6 +303,7 @@ func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
 	if n != len(event) || q == nil {
 		return syscall.EIO
 	}
+	q.path.Event()
 	*at[uint64](a[1]), *at[uintptr](a[2]) = address, q.record.CQContext
 	return 0
 }

@@ -66,6 +66,17 @@ func (System) Devices() ([]DeviceInfo, error) {
 	return all, nil
 }
 
+// CopyOnFork implements Kernel.
+func (System) CopyOnFork() bool {
+	s, err := dialNetlink()
+	if err != nil {
+		return false
+	}
+	defer s.close()
+	messages, err := s.ask(uapi.RDMA_NLDEV_CMD_SYS_GET, 0, nil)
+	return err == nil && len(messages) > 0 && number(messages[0][uapi.RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK]) != 0
+}
+
 // netlink is a socket to RDMA netlink.
 type netlink struct {
 	fd  int

@@ -7,14 +7,17 @@
 // the process. [Open] returns a Backend for [rdma.OpenOn]; programs need no C library and can be linked statically.
 //
 // Data flows in three steps: a function of the Backend checks C's structures of generated/ibv and translates them to a
-// command; command sends it through a [Kernel], the seam to system calls; a driver package below rdma/native/internal
-// writes and reads the queues of one kernel driver.
+// command; a driver package below rdma/native/internal adds its private part and sends it through a [Kernel], the seam
+// to system calls; afterwards, the driver's queues post, poll and arm.
 //
 // Drivers: rxe (Soft-RoCE). Devices of other drivers are listed, but opening one fails with an error that names
 // rdma-core as the alternative.
 //
+// It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
+// /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
+//
 // Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, device memory, flow
-// rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported. Posts of FLUSH and
+// rules, counters, dma-bufs, and routes of ibacm. Functions for these return ErrNotSupported. Posts of FLUSH and
 // ATOMIC_WRITE fail with EINVAL.
 //
 // The package has been tested on Linux 6.1.

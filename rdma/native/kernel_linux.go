@@ -17,6 +17,8 @@ import (
 type Kernel interface {
 	// Devices returns the uverbs devices of this network namespace.
 	Devices() ([]DeviceInfo, error)
+	// CopyOnFork reports whether a fork copies the pages of registered memory, which Linux does since 5.12.
+	CopyOnFork() bool
 	// Open opens a device file for reading and writing, close-on-exec.
 	Open(path string) (fd int32, errno syscall.Errno)
 	// Ioctl passes the address of a command, which is not in Go's heap.
@@ -25,6 +27,9 @@ type Kernel interface {
 	Mmap(fd int32, offset int64, length int) ([]byte, syscall.Errno)
 	Munmap(b []byte) syscall.Errno
 	Read(fd int32, b []byte) (n int, errno syscall.Errno)
+	// Write passes a command of the connection manager. One that gets an event waits for it, unless the file is
+	// nonblocking.
+	Write(fd int32, b []byte) (n int, errno syscall.Errno)
 	Close(fd int32) syscall.Errno
 }
 
@@ -88,6 +93,16 @@ func (System) Munmap(b []byte) syscall.Errno { return errnoOf(unix.Munmap(b)) }
 func (System) Read(fd int32, b []byte) (int, syscall.Errno) {
 	n, err := unix.Read(int(fd), b)
 	return max(n, 0), errnoOf(err)
+}
+
+// Write implements Kernel.
+func (System) Write(fd int32, b []byte) (int, syscall.Errno) {
+	for {
+		n, err := unix.Write(int(fd), b)
+		if err != unix.EINTR {
+			return max(n, 0), errnoOf(err)
+		}
+	}
 }
 
 // Close implements Kernel.

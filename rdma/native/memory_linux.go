@@ -5,8 +5,10 @@
 package native
 
 import (
+	"math"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
@@ -17,6 +19,7 @@ import (
 type domain struct {
 	context *context
 	record  *ibv.PD
+	number  uint32 // of the driver
 	uses    atomic.Int32
 }
 
@@ -25,9 +28,13 @@ func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	out, _, errno := write[uapi.IBUverbsAllocPDResp, none](&c.file, uapi.IB_USER_VERBS_CMD_ALLOC_PD,
-		&uapi.IBUverbsAllocPD{}, &none{})
+	var out uapi.IBUverbsAllocPDResp
+	var sent bool
+	number, errno := c.own.AllocPD(command(c, uapi.IB_USER_VERBS_CMD_ALLOC_PD, &uapi.IBUverbsAllocPD{}, &out, &sent))
 	if errno != 0 {
+		if sent {
+			c.deallocPD(out.PDHandle)
+		}
 		return 0, errno
 	}
 	record, errno := allocate[ibv.PD](b)
@@ -37,13 +44,12 @@ func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
 	}
 	record.Context, record.Handle = c.pointer(), out.PDHandle
 	c.uses.Add(1)
-	b.enter(addressOf(record), &domain{context: c, record: record})
+	b.enter(addressOf(record), &domain{context: c, record: record, number: number})
 	return addressOf(record), 0
 }
 
 func (c *context) deallocPD(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_PD, &uapi.IBUverbsDeallocPD{PDHandle: handle},
-		&none{})
+	_, errno := write[none](c, uapi.IB_USER_VERBS_CMD_DEALLOC_PD, &uapi.IBUverbsDeallocPD{PDHandle: handle})
 	return errno
 }
 
@@ -77,10 +83,15 @@ func (b *Backend) regMR(pd, address, length, iova uint64, access ibv.AccessFlags
 		return 0, syscall.EINVAL
 	}
 	c := p.context
-	out, _, errno := write[uapi.IBUverbsRegMRResp, none](&c.file, uapi.IB_USER_VERBS_CMD_REG_MR,
-		&uapi.IBUverbsRegMR{Start: address, Length: length, HCAVA: iova, PDHandle: p.record.Handle,
-			AccessFlags: uapi.IBUverbsAccessFlags(access)}, &none{})
-	if errno != 0 {
+	b.registered.Store(true)
+	in := uapi.IBUverbsRegMR{Start: address, Length: length, HCAVA: iova, PDHandle: p.record.Handle,
+		AccessFlags: uapi.IBUverbsAccessFlags(access)}
+	var out uapi.IBUverbsRegMRResp
+	var sent bool
+	if errno := c.own.RegMR(&in, command(c, uapi.IB_USER_VERBS_CMD_REG_MR, &in, &out, &sent)); errno != 0 {
+		if sent {
+			c.deregMR(out.MRHandle)
+		}
 		return 0, errno
 	}
 	record, errno := allocate[ibv.MR](b)
@@ -96,8 +107,7 @@ func (b *Backend) regMR(pd, address, length, iova uint64, access ibv.AccessFlags
 }
 
 func (c *context) deregMR(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEREG_MR, &uapi.IBUverbsDeregMR{MRHandle: handle},
-		&none{})
+	_, errno := write[none](c, uapi.IB_USER_VERBS_CMD_DEREG_MR, &uapi.IBUverbsDeregMR{MRHandle: handle})
 	return errno
 }
 
@@ -141,8 +151,7 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 	if changes(ibv.REREG_MR_CHANGE_ACCESS) {
 		in.AccessFlags = uapi.IBUverbsAccessFlags(a[5])
 	}
-	out, _, errno := write[uapi.IBUverbsReregMRResp, none](&r.domain.context.file, uapi.IB_USER_VERBS_CMD_REREG_MR, &in,
-		&none{})
+	out, errno := write[uapi.IBUverbsReregMRResp](r.domain.context, uapi.IB_USER_VERBS_CMD_REREG_MR, &in)
 	if errno != 0 {
 		return fail(ibv.REREG_MR_ERR_CMD, errno)
 	}
@@ -154,6 +163,77 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 		r.record.Addr, r.record.Length = uintptr(a[3]), a[4]
 	}
 	return 0, 0
+}
+
+// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children; that
+// would have to begin before the first registration, and this package does not do it.
+func (b *Backend) forkInit([]uint64) syscall.Errno {
+	switch {
+	case b.kernel.CopyOnFork():
+		return 0
+	case b.registered.Load():
+		return syscall.EINVAL
+	}
+	return syscall.ENOSYS
+}
+
+func (b *Backend) forkStatus([]uint64) (uint64, runtime.Errno) {
+	if b.kernel.CopyOnFork() {
+		return uint64(ibv.FORK_UNNEEDED), 0
+	}
+	return uint64(ibv.FORK_DISABLED), 0
+}
+
+// regMREx is ibv_reg_mr_ex, without dma-bufs and other sources of memory.
+func (b *Backend) regMREx(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := at[ibv.MRInitAttr](a[1])
+	const sources = ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_BUF
+	switch of := attr.CompMask & sources; {
+	case attr.CompMask&^(sources|ibv.REG_MR_MASK_IOVA|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_DMAH) != 0:
+		return 0, syscall.EOPNOTSUPP
+	case of == 0 || of&(of-1) != 0:
+		return 0, syscall.EINVAL
+	case attr.CompMask&^(ibv.REG_MR_MASK_ADDR|ibv.REG_MR_MASK_IOVA) != 0:
+		return 0, syscall.EOPNOTSUPP
+	}
+	iova := uint64(attr.Addr)
+	if attr.CompMask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	return b.regMR(a[0], uint64(attr.Addr), attr.Length, iova, attr.Access)
+}
+
+// adviseMR is the operation advise_mr.
+func (b *Backend) adviseMR(pd, advice, flags, list, n, _ uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, pd)
+	size := unsafe.Sizeof(ibv.SGE{}) // and of uapi.IBUverbsSGE
+	if p == nil || list == 0 || uint32(n) == 0 || uint64(uint32(n)) > math.MaxUint16/uint64(size) {
+		return uint64(syscall.EINVAL), 0
+	}
+	c := p.context
+	r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_MR), uint16(uapi.UVERBS_METHOD_ADVISE_MR))
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	defer c.Put(r)
+	length := int(uint32(n)) * int(size)
+	memory, err := b.space.Alloc(length) // the list may be in Go's heap
+	if err != nil {
+		return uint64(syscall.ENOMEM), 0
+	}
+	defer b.space.Free(memory)
+	copy(unsafe.Slice((*byte)(memory), length), listAt[byte](list, length))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_PD_HANDLE), 0, uint64(p.record.Handle))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_ADVICE), 8, uint64(uint32(advice)))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_FLAGS), 4, uint64(uint32(flags)))
+	r.Attr(uint16(uapi.UVERBS_ATTR_ADVISE_MR_SGE_LIST), uint16(length), uint64(uintptr(memory)))
+	if errno = c.Send(&r); errno == syscall.EPROTONOSUPPORT { // the kernel has no such method for the device
+		errno = syscall.EOPNOTSUPP
+	}
+	return uint64(errno), 0
 }
 
 // window is a memory window.
@@ -168,8 +248,8 @@ func (b *Backend) allocMW(pd, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	c := p.context
-	out, _, errno := write[uapi.IBUverbsAllocMWResp, none](&c.file, uapi.IB_USER_VERBS_CMD_ALLOC_MW,
-		&uapi.IBUverbsAllocMW{PDHandle: p.record.Handle, MWType: uint8(kind)}, &none{})
+	out, errno := write[uapi.IBUverbsAllocMWResp](c, uapi.IB_USER_VERBS_CMD_ALLOC_MW,
+		&uapi.IBUverbsAllocMW{PDHandle: p.record.Handle, MWType: uint8(kind)})
 	if errno != 0 {
 		return 0, errno
 	}
@@ -186,8 +266,7 @@ func (b *Backend) allocMW(pd, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 }
 
 func (c *context) deallocMW(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_MW, &uapi.IBUverbsDeallocMW{MWHandle: handle},
-		&none{})
+	_, errno := write[none](c, uapi.IB_USER_VERBS_CMD_DEALLOC_MW, &uapi.IBUverbsDeallocMW{MWHandle: handle})
 	return errno
 }
 
@@ -232,11 +311,14 @@ func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	return result, 0
 }
 
-// handle is an address handle.
+// handle is an address handle. The driver's part follows the record.
 type handle struct {
 	domain *domain
 	record *ibv.AH
-	number uint32 // by which the driver knows it
+}
+
+func (h *handle) part() unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(h.record), unsafe.Sizeof(*h.record))
 }
 
 func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
@@ -244,26 +326,35 @@ func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	c := p.context
-	out, driver, errno := write[uapi.IBUverbsCreateAHResp, uapi.RXECreateAHResp](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_AH,
-		&uapi.IBUverbsCreateAH{PDHandle: p.record.Handle, Attr: ahAttr(at[ibv.AHAttr](a[1]))}, &none{})
+	return b.newAH(p, at[ibv.AHAttr](a[1]))
+}
+
+func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
+	c, h := p.context, &handle{domain: p}
+	memory, err := b.space.Alloc(int(unsafe.Sizeof(*h.record) + c.own.AHSize()))
+	if err != nil {
+		return 0, syscall.ENOMEM
+	}
+	h.record = (*ibv.AH)(memory)
+	var out uapi.IBUverbsCreateAHResp
+	var sent bool
+	errno := c.own.CreateAH(attr, h.part(), command(c, uapi.IB_USER_VERBS_CMD_CREATE_AH,
+		&uapi.IBUverbsCreateAH{PDHandle: p.record.Handle, Attr: ahAttr(attr)}, &out, &sent))
 	if errno != 0 {
+		if sent {
+			c.destroyAH(out.AHHandle)
+		}
+		b.space.Free(memory)
 		return 0, errno
 	}
-	record, errno := allocate[ibv.AH](b)
-	if errno != 0 {
-		c.destroyAH(out.AHHandle)
-		return 0, errno
-	}
-	record.Context, record.PD, record.Handle = c.pointer(), ibv.PtrTo(p.record), out.AHHandle
+	*h.record = ibv.AH{Context: c.pointer(), PD: ibv.PtrTo(p.record), Handle: out.AHHandle}
 	c.uses.Add(1)
-	b.enter(addressOf(record), &handle{domain: p, record: record, number: driver.AHNum})
-	return addressOf(record), 0
+	b.enter(addressOf(h.record), h)
+	return addressOf(h.record), 0
 }
 
 func (c *context) destroyAH(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_AH, &uapi.IBUverbsDestroyAH{AHHandle: handle},
-		&none{})
+	_, errno := write[none](c, uapi.IB_USER_VERBS_CMD_DESTROY_AH, &uapi.IBUverbsDestroyAH{AHHandle: handle})
 	return errno
 }
 

@@ -5,12 +5,11 @@
 package native
 
 import (
-	"sync"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
-	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -18,11 +17,9 @@ import (
 type sharedQueue struct {
 	context *context
 	record  *srqRecord
-	sges    uint32
 	acked   reports
-	mu      sync.Mutex // guards the following fields
-	queue   rxe.Queue
-	mapping []byte
+	own     driver.SRQ
+	path    driver.SRQPath
 }
 
 type srqRecord struct {
@@ -41,32 +38,52 @@ func (b *Backend) createSRQ(a []uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	out, driver, errno := write[uapi.IBUverbsCreateSRQResp, uapi.RXECreateSRQResp](&c.file,
-		uapi.IB_USER_VERBS_CMD_CREATE_SRQ, &uapi.IBUverbsCreateSRQ{UserHandle: addressOf(record),
-			PDHandle: p.record.Handle, MaxWR: attr.Attr.MaxWR, MaxSGE: attr.Attr.MaxSGE, SRQLimit: attr.Attr.SRQLimit},
-		&none{})
-	if errno != 0 {
+	s := &sharedQueue{context: c, record: record}
+	in := uapi.IBUverbsCreateSRQ{UserHandle: addressOf(record), PDHandle: p.record.Handle, MaxWR: attr.Attr.MaxWR,
+		MaxSGE: attr.Attr.MaxSGE, SRQLimit: attr.Attr.SRQLimit}
+	var out uapi.IBUverbsCreateSRQResp
+	var sent bool
+	fail := func() {
+		if sent {
+			c.destroySRQ(out.SRQHandle)
+		}
+		if s.own != nil {
+			s.own.Free()
+		}
 		free(b, record)
-		return 0, errno
 	}
-	s := &sharedQueue{context: c, record: record, sges: out.MaxSGE}
-	if s.queue, s.mapping, errno = c.mapQueue(driver.Mi, rxe.RecvSize(s.sges)); errno != 0 {
-		c.destroySRQ(out.SRQHandle)
-		free(b, record)
+	s.own, errno = c.own.CreateSRQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_SRQ, &in, &out, &sent))
+	if errno != 0 {
+		fail()
 		return 0, errno
 	}
 	record.SRQ = ibv.SRQ{Context: c.pointer(), SRQContext: attr.SRQContext, PD: ibv.PtrTo(p.record), Handle: out.SRQHandle}
-	attr.Attr.MaxWR, attr.Attr.MaxSGE = out.MaxWR, out.MaxSGE
+	cap := s.own.Cap(ibv.SRQAttr{MaxWR: out.MaxWR, MaxSGE: out.MaxSGE, SRQLimit: attr.Attr.SRQLimit})
+	if s.path, errno = s.own.Path(&record.SRQ, cap); errno != 0 {
+		fail()
+		return 0, errno
+	}
+	attr.Attr = cap
 	record.index = b.srqs.add(s)
 	c.uses.Add(1)
 	b.enter(addressOf(record), s)
 	return addressOf(record), 0
 }
 
+// createSRQEx is the operation create_srq_ex, which is called for what ibv_create_srq does not create: nothing else is
+// supported.
+func (b *Backend) createSRQEx(_, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	const known = ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ |
+		ibv.SRQ_INIT_ATTR_TM
+	if address != 0 && at[ibv.SRQInitAttrEx](address).CompMask&^known != 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
+	return 0, syscall.EINVAL
+}
+
 func (c *context) destroySRQ(handle uint32) (uapi.IBUverbsDestroySRQResp, syscall.Errno) {
-	out, _, errno := write[uapi.IBUverbsDestroySRQResp, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_SRQ,
-		&uapi.IBUverbsDestroySRQ{SRQHandle: handle}, &none{})
-	return out, errno
+	return write[uapi.IBUverbsDestroySRQResp](c, uapi.IB_USER_VERBS_CMD_DESTROY_SRQ,
+		&uapi.IBUverbsDestroySRQ{SRQHandle: handle})
 }
 
 func (b *Backend) destroySRQ(address uint64) syscall.Errno {
@@ -74,50 +91,31 @@ func (b *Backend) destroySRQ(address uint64) syscall.Errno {
 	if s == nil {
 		return syscall.EINVAL
 	}
-	out, errno := s.context.destroySRQ(s.record.Handle)
-	if errno != 0 {
+	var out uapi.IBUverbsDestroySRQResp
+	if errno := s.own.End(func() (errno syscall.Errno) {
+		out, errno = s.context.destroySRQ(s.record.Handle)
+		return errno
+	}); errno != 0 {
 		return errno
 	}
 	b.settle(address, &s.acked, 0, out.EventsReported)
 	b.srqs.remove(s.record.index)
-	s.mu.Lock()
-	b.kernel.Munmap(s.mapping)
-	s.mapping = nil
-	s.mu.Unlock()
+	s.own.Free()
 	s.context.uses.Add(-1)
 	free(b, s.record)
 	return 0
 }
 
-// modifySRQ arms the limit or resizes the queue. The driver writes the mapping of a resized queue to the address that
-// its part of the command has.
 func (b *Backend) modifySRQ(a []uint64) syscall.Errno {
 	s := find[sharedQueue](b, a[0])
 	if s == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(uint32(a[2]))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	info, errno := allocate[uapi.Mminfo](b)
-	if errno != 0 {
-		return errno
-	}
-	defer free(b, info)
-	in := uapi.IBUverbsModifySRQ{SRQHandle: s.record.Handle, AttrMask: uint32(mask), MaxWR: attr.MaxWR,
+	attr := at[ibv.SRQAttr](a[1])
+	in := uapi.IBUverbsModifySRQ{SRQHandle: s.record.Handle, AttrMask: uint32(a[2]), MaxWR: attr.MaxWR,
 		SRQLimit: attr.SRQLimit}
-	_, _, errno = write[none, none](&s.context.file, uapi.IB_USER_VERBS_CMD_MODIFY_SRQ, &in,
-		&uapi.RXEModifySRQCmd{MmapInfoAddr: addressOf(info)})
-	if errno != 0 || mask&ibv.SRQ_MAX_WR == 0 {
-		return errno
-	}
-	queue, mapping, errno := s.context.mapQueue(*info, rxe.RecvSize(s.sges))
-	if errno != 0 {
-		return errno
-	}
-	b.kernel.Munmap(s.mapping)
-	s.queue, s.mapping = queue, mapping
-	return 0
+	var sent bool
+	return s.own.Modify(&in, command(s.context, uapi.IB_USER_VERBS_CMD_MODIFY_SRQ, &in, &none{}, &sent))
 }
 
 func (b *Backend) querySRQ(a []uint64) syscall.Errno {
@@ -125,8 +123,8 @@ func (b *Backend) querySRQ(a []uint64) syscall.Errno {
 	if s == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	r, _, errno := write[uapi.IBUverbsQuerySRQResp, none](&s.context.file, uapi.IB_USER_VERBS_CMD_QUERY_SRQ,
-		&uapi.IBUverbsQuerySRQ{SRQHandle: s.record.Handle}, &none{})
+	r, errno := write[uapi.IBUverbsQuerySRQResp](s.context, uapi.IB_USER_VERBS_CMD_QUERY_SRQ,
+		&uapi.IBUverbsQuerySRQ{SRQHandle: s.record.Handle})
 	if errno == 0 {
 		*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: r.MaxWR, MaxSGE: r.MaxSGE, SRQLimit: r.SRQLimit}
 	}
@@ -138,11 +136,5 @@ func (b *Backend) postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime
 	if s == nil || addressOf(s.record) != address {
 		return uint64(syscall.EINVAL), 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mapping == nil {
-		return setBad(syscall.EINVAL, bad, wr), 0
-	}
-	errno, wr := postReceives(&s.queue, s.sges, wr)
-	return setBad(errno, bad, wr), 0
+	return uint64(s.path.PostSRQRecv(&s.record.SRQ, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
 }

@@ -151,6 +151,9 @@ func (r *resolver) serve(c net.Conn) {
 // reply is parsed: native addresses, the path, and the header before private data.
 func TestRouteOfHints(t *testing.T) {
 	inGuest(t, "librdmacm asks for routes at a socket of the system's")
+	if rig.Native() {
+		t.Skip("package native asks for no routes")
+	}
 	if !alone(t) { // librdmacm looks for the socket only once
 		return
 	}

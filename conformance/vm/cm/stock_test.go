@@ -68,14 +68,14 @@ type ends struct {
 	theirs  netip.Addr
 }
 
-// onEnds runs a test with a number of connections against C programs: with Go over the C library on the same device,
+// onEnds runs a test with a number of connections against C programs: with Go over the backend on the same device,
 // and with Go on the software device, connected to Soft-RoCE over IPv4 and IPv6.
 func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	t.Helper()
 	inGuest(t, "the other end is a program of rdmacm-utils")
 	t.Run("libraries", func(t *testing.T) {
 		ip := address(t, 0).Addr()
-		test(t, ends{own: ip, theirs: ip})
+		test(t, ends{backend: backend(), own: ip, theirs: ip})
 	})
 	t.Run("packets", func(t *testing.T) {
 		a := rig.OpenAcross(t)

@@ -22,6 +22,7 @@
 //	explained-KERNEL.csv   the cause that goverbs trace explain reports for each fault, and its input
 //	soft.txt               answers of the software device that differ, with reasons; its other answers are not recorded
 //	                       but measured in each test run
+//	native.txt             the same for package native, which uses Soft-RoCE without rdma-core
 //	source-KERNEL.txt      versions of the measured kernel and library
 //
 // Names are those of C without the common prefix; flags are joined by | or none; post is 0 or the errno's name; bad_wr

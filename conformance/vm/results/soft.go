@@ -13,24 +13,37 @@ import (
 //go:embed soft.txt
 var softRows string
 
-// deviation is a row of soft.txt: cells in which the software device differs from Soft-RoCE, and the reason.
+//go:embed native.txt
+var nativeRows string
+
+// deviation is a row of soft.txt or native.txt: cells in which a device differs from libibverbs on Soft-RoCE, and the
+// reason.
 type deviation struct {
 	table   string
 	kernels []string
 	keys    [][]string  // names that the row covers, for each key column
-	cells   [][2]string // column, and the answer of the software device
+	cells   [][2]string // column, and the answer of the device
 	at      string
 }
 
 // Unexplained compares the software device's answers to a suite with those of Soft-RoCE on each kernel. It lists
 // differing cells without a row in soft.txt, and rows about the suite whose cells do not differ or differ otherwise.
 func Unexplained(table string, now Table) ([]string, error) {
-	rows, err := parseDeviations("soft.txt", softRows)
+	return compare("soft.txt", softRows, table, now, Kernels)
+}
+
+// UnexplainedNative is Unexplained for Soft-RoCE without rdma-core, on one kernel, and for native.txt.
+func UnexplainedNative(table, kernel string, now Table) ([]string, error) {
+	return compare("native.txt", nativeRows, table, now, []string{kernel})
+}
+
+func compare(file, text, table string, now Table, kernels []string) ([]string, error) {
+	rows, err := parseDeviations(file, text)
 	if err != nil {
 		return nil, err
 	}
 	recorded := map[string]Table{}
-	for _, kernel := range Kernels {
+	for _, kernel := range kernels {
 		name := table + "-" + kernel + ".csv"
 		t, ok, err := Read(name, now.Keys)
 		if err != nil {
@@ -41,13 +54,13 @@ func Unexplained(table string, now Table) ([]string, error) {
 		}
 		recorded[kernel] = t
 	}
-	return unexplained(table, now, recorded, rows), nil
+	return unexplained(file, table, now, recorded, rows), nil
 }
 
-func unexplained(table string, now Table, recorded map[string]Table, rows []deviation) (all []string) {
-	differs := map[string]string{} // answers of the software device, by cell
-	for _, kernel := range Kernels {
-		for _, d := range deviations(recorded[kernel], now) {
+func unexplained(file, table string, now Table, recorded map[string]Table, rows []deviation) (all []string) {
+	differs := map[string]string{} // answers of the device, by cell
+	for kernel, was := range recorded {
+		for _, d := range deviations(was, now) {
 			if d.at == "" {
 				all = append(all, fmt.Sprintf("%s: %s: %s", table, kernel, d.answer))
 				continue
@@ -64,13 +77,14 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 			all = append(all, fmt.Sprintf("%s: a row of %s has %d keys", row.at, table, now.Keys))
 			continue
 		}
+		row.kernels = slices.DeleteFunc(slices.Clone(row.kernels), func(k string) bool { _, ok := recorded[k]; return !ok })
 		for _, cell := range row.all() {
 			what, ok := differs[cell.at]
 			switch {
 			case !ok:
 				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
 			case what != cell.answer:
-				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, the row has %s", row.at,
+				all = append(all, fmt.Sprintf("%s: %s: %s: the device answers %s, the row has %s", row.at,
 					table, cell.at, what, cell.answer))
 			case explained[cell.at]:
 				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
@@ -81,15 +95,15 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 	for cell, what := range differs {
 		if !explained[cell] {
 			all = append(all,
-				fmt.Sprintf("%s: %s: the software device answers %s, unlike Soft-RoCE; soft.txt has no row for it",
-					table, cell, what))
+				fmt.Sprintf("%s: %s: the device answers %s, unlike libibverbs on Soft-RoCE; %s has no row for it",
+					table, cell, what, file))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// place is a cell of a table, by keys and column, with the software device's answer. A difference of tables as a whole
+// place is a cell of a table, by keys and column, with the device's answer. A difference of tables as a whole
 // has no cell.
 type place struct{ at, answer string }
 
@@ -117,7 +131,7 @@ func deviations(recorded, now Table) (all []place) {
 		}
 	}
 	for missing := range byKey {
-		all = append(all, place{"", missing + ": the software device was not asked"})
+		all = append(all, place{"", missing + ": the device was not asked"})
 	}
 	return all
 }
@@ -168,7 +182,8 @@ func parseDeviations(name, text string) (rows []deviation, err error) {
 		case isLabel:
 			if len(fields) != 3 || slices.Contains(fields, "") {
 				problem("want = label | kind | reason")
-			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft"},
+			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft",
+				"library version", "limit of native"},
 				fields[1]) {
 				problem("unknown kind of reason %q", fields[1])
 			} else if _, twice := used[fields[0]]; twice {

@@ -28,23 +28,23 @@ func TestUnexplained(t *testing.T) {
 	for _, kernel := range Kernels {
 		recorded[kernel] = table("0", "0", "0")
 	}
-	assert.Empty(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows))
-	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "EINVAL"), recorded, rows), len(Kernels),
+	assert.Empty(t, unexplained("rows", "post_send", table("EINVAL", "EINVAL", "0"), recorded, rows))
+	assert.Len(t, unexplained("rows", "post_send", table("EINVAL", "EINVAL", "EINVAL"), recorded, rows), len(Kernels),
 		"differences without a row")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "0", "0"), recorded, rows), len(Kernels),
+	assert.Len(t, unexplained("rows", "post_send", table("EINVAL", "0", "0"), recorded, rows), len(Kernels),
 		"rows about what does not differ")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "ENOMEM", "0"), recorded, rows), len(Kernels),
+	assert.Len(t, unexplained("rows", "post_send", table("EINVAL", "ENOMEM", "0"), recorded, rows), len(Kernels),
 		"another answer than the row's")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, append(rows, rows[0])),
+	assert.Len(t, unexplained("rows", "post_send", table("EINVAL", "EINVAL", "0"), recorded, append(rows, rows[0])),
 		2*len(Kernels), "two rows about a cell")
 
 	recorded["7"] = table("0", "EINVAL", "0")
 	assert.Equal(t, []string{"rows:3: post_send: 7: RC, TSO, none: post does not differ; delete it"},
-		unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows), "one kernel of three")
+		unexplained("rows", "post_send", table("EINVAL", "EINVAL", "0"), recorded, rows), "one kernel of three")
 	short := table("0", "0", "0")
 	short.Rows = short.Rows[:2]
 	recorded["7"] = short
-	assert.Contains(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows),
+	assert.Contains(t, unexplained("rows", "post_send", table("EINVAL", "EINVAL", "0"), recorded, rows),
 		"post_send: 7: UC, SEND, none: it was not measured on Soft-RoCE")
 }
 
@@ -74,5 +74,7 @@ func TestDeviationRows(t *testing.T) {
 		assert.ErrorContains(t, err, c.want, c.text)
 	}
 	_, err := parseDeviations("soft.txt", softRows)
+	assert.NoError(t, err)
+	_, err = parseDeviations("native.txt", nativeRows)
 	assert.NoError(t, err)
 }

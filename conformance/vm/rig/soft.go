@@ -36,10 +36,22 @@ func Backend() (runtime.Backend, error) {
 	switch {
 	case os.Getenv(wire.EnvGuest) == Soft:
 		return soft.Default()
-	case os.Getenv("GOVERBS_NATIVE") == "1":
+	case Native():
 		return native.Open()
 	}
 	return nil, nil
+}
+
+// Native reports whether tests use the guest's device without rdma-core.
+func Native() bool { return os.Getenv("GOVERBS_NATIVE") == "1" }
+
+// DeviceName returns the name of the device for rdma.Open.
+func DeviceName() string {
+	name := os.Getenv(wire.EnvDevice)
+	if Native() {
+		return native.Prefix + name
+	}
+	return name
 }
 
 // Lossy reports whether the software device loses packets and has a virtual clock; see conformance/vm/soft.sh.

@@ -205,7 +205,9 @@ func isAlone(t *testing.T) {
 // TestForkInit runs alone in a process that TestControl starts.
 func TestForkInit(t *testing.T) {
 	isAlone(t)
-	require.NoError(t, verbs.ForkInit())
+	backend, err := rig.Backend()
+	require.NoError(t, err)
+	require.NoError(t, verbs.From{Backend: backend}.ForkInit())
 }
 
 // TestCloseWithObjects checks that a device can be closed while its objects exist. They keep the kernel's context until

@@ -37,20 +37,27 @@ var (
 	}
 )
 
-// check compares a measured table with the recorded one and writes it for the host. On the software device, it compares
-// with Soft-RoCE on every kernel, and each difference needs a reason.
+// check compares a measured table with the recorded one and writes it for the host. On the software device and without
+// rdma-core, each difference needs a reason; the former is compared with every kernel.
 func check(t *testing.T, table string, now results.Table) {
 	t.Helper()
 	name := table + "-" + rig.Kernel(t) + ".csv"
 	if out := os.Getenv(wire.EnvOut); out != "" {
 		require.NoError(t, os.WriteFile(filepath.Join(out, name), now.Encode(), 0o644))
 	}
-	if rig.Kernel(t) == rig.Soft {
-		wrong, err := results.Unexplained(table, now)
-		require.NoError(t, err)
-		for _, what := range wrong {
-			t.Error(what)
-		}
+	var wrong []string
+	var err error
+	switch {
+	case rig.Kernel(t) == rig.Soft:
+		wrong, err = results.Unexplained(table, now)
+	case rig.Native():
+		wrong, err = results.UnexplainedNative(table, rig.Kernel(t), now)
+	}
+	require.NoError(t, err)
+	for _, what := range wrong {
+		t.Error(what)
+	}
+	if rig.Kernel(t) == rig.Soft || rig.Native() {
 		return
 	}
 	if os.Getenv("GOVERBS_MEASURE") != "" {

@@ -3,7 +3,6 @@
 package rxe
 
 import (
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
 	"github.com/goverbs/goverbs/conformance/vm/rig"
-	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -22,7 +20,7 @@ import (
 // Soft-RoCE accepts, and that it rejects a transition without a required attribute with an error that names it.
 func TestQPModify(t *testing.T) {
 	r := rig.Open(t)
-	device, err := rdma.Open(os.Getenv(wire.EnvDevice))
+	device, err := rdma.Open(rig.DeviceName())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, device.Close()) })
 	pd, err := device.AllocPD()

@@ -30,7 +30,7 @@ func TestQueues(t *testing.T) {
 				o := rdma.QueueOptions{Cap: rig.Caps, Unchecked: unchecked, Way: way}
 				q := queues(t, pair, o)
 				asItIs := runtime.System // rxe posts through the kernel, which does not sleep
-				if rig.Kernel(t) == rig.Soft {
+				if rig.Kernel(t) == rig.Soft || rig.Native() {
 					assert.Equal(t, "software", q.send.Provider())
 					asItIs = runtime.Blocking
 				} else {

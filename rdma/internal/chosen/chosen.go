@@ -49,21 +49,25 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, or the backend for devices of the kernel if there is none. It
-// creates a fabric, and opens a device with an address, only if that device is named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
+// the backend of Kernel. It creates a fabric, and opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
 	case name == "":
 		return Kernel()
-	case strings.HasPrefix(name, native.Prefix):
-		return native.Open()
 	case IsWired(name):
 		fabric, _, err := soft.Named(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Variable, err)
 		}
 		return fabric, nil
+	case strings.HasPrefix(name, native.Prefix):
+		backend, err := native.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Variable, err)
+		}
+		return backend, nil
 	}
 	fabric, err := shared(name)
 	switch {

@@ -9,6 +9,7 @@ package rxe
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -47,17 +48,22 @@ func (q *Queue) at(index uint32) unsafe.Pointer {
 }
 
 // Free returns the next element to fill in, or nil if the queue is full. Push hands it to the kernel.
-func (q *Queue) Free() unsafe.Pointer {
-	next := q.buf.ProducerIndex + 1
-	if (next-atomic.LoadUint32(&q.buf.ConsumerIndex))&q.mask == 0 {
+func (q *Queue) Free() unsafe.Pointer { return q.free(0) }
+
+// free returns the element behind n others that have not been pushed yet.
+func (q *Queue) free(n uint32) unsafe.Pointer {
+	at := q.buf.ProducerIndex + n
+	if n >= q.mask || (at+1-atomic.LoadUint32(&q.buf.ConsumerIndex))&q.mask == 0 {
 		return nil
 	}
-	return q.at(q.buf.ProducerIndex)
+	return q.at(at)
 }
 
 // Push moves the producer index behind the element of Free.
-func (q *Queue) Push() {
-	atomic.StoreUint32(&q.buf.ProducerIndex, (q.buf.ProducerIndex+1)&q.mask)
+func (q *Queue) Push() { q.push(1) }
+
+func (q *Queue) push(n uint32) {
+	atomic.StoreUint32(&q.buf.ProducerIndex, (q.buf.ProducerIndex+n)&q.mask)
 }
 
 // Poll copies up to len(dst) completions and returns their number.
@@ -89,19 +95,23 @@ func RecvSize(sges uint32) uintptr {
 }
 
 // FillSend translates a work request to an element. It reports false if the request does not fit in limits. ah is the
-// number of the address handle of a datagram; ssn counts requests.
+// number of the address handle of a datagram; ssn counts requests. The kernel checks opcodes and flags: a request that
+// it cannot execute completes with an error.
 func FillSend(element unsafe.Pointer, wr *ibv.SendWR, l SendLimits, kind ibv.QPType, ah, ssn uint32) bool {
+	if wr.NumSGE < 0 || uint32(wr.NumSGE) > l.SGEs {
+		return false
+	}
 	w := (*uapi.RXESendWQE)(element)
 	*w = uapi.RXESendWQE{Ssn: ssn}
 	w.WR.WRID, w.WR.Opcode, w.WR.SendFlags = wr.WRID, uapi.IBUverbsWROpcode(wr.Opcode), uint32(wr.SendFlags)
 	*w.WR.Ex.InvalidateRKey() = *wr.InvalidateRKey()
 	length := uint64(0)
-	if wr.NumSGE < 0 || uint32(wr.NumSGE) > l.SGEs {
-		return false
-	}
 	sges := unsafe.Slice(wr.SGList.Deref(), wr.NumSGE)
 	for i := range sges {
 		length += uint64(sges[i].Length)
+	}
+	if length > math.MaxUint32 || wr.SendFlags&ibv.SEND_INLINE != 0 && length > uint64(l.Inline) {
+		return false
 	}
 	switch wr.Opcode {
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -121,39 +131,40 @@ func FillSend(element unsafe.Pointer, wr *ibv.SendWR, l SendLimits, kind ibv.QPT
 			to.RemoteQPN, to.RemoteQKey, to.AHNum = from.RemoteQPN, from.RemoteQKey, ah
 		}
 	case ibv.WR_BIND_MW:
-		from, to := wr.BindMW(), w.WR.WR.MW()
-		to.Addr, to.Length = from.BindInfo.Addr, from.BindInfo.Length
-		to.MWRKey, to.RKey = from.MW.Deref().RKey, from.RKey
-		to.Access = uapi.IBUverbsAccessFlags(from.BindInfo.MWAccessFlags)
-		if mr := from.BindInfo.MR.Deref(); mr != nil {
-			to.MRLKey = mr.LKey
+		from := wr.BindMW()
+		if kind == ibv.QPT_UD {
+			return false
 		}
-	case ibv.WR_LOCAL_INV:
-	default:
-		return false
-	}
-	if length > 1<<31 {
-		return false
+		fillBind(w, from.MW.Deref(), from.RKey, &from.BindInfo)
 	}
 	d := &w.DMA
 	d.Length, d.Resid, d.NumSGE = uint32(length), uint32(length), uint32(wr.NumSGE)
-	if wr.SendFlags&ibv.SEND_INLINE != 0 {
-		if length > uint64(l.Inline) || wr.Opcode == ibv.WR_RDMA_READ || wr.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP ||
-			wr.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
-			return false
-		}
-		d.NumSGE = 0
-		to := d.InlineData(int(length))
-		for i := range sges {
-			if n := sges[i].Length; n > 0 {
-				address := sges[i].Addr
-				to = to[copy(to, unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&address))), n)):]
-			}
-		}
+	if wr.SendFlags&ibv.SEND_INLINE == 0 {
+		copySGEs(d, sges)
 		return true
 	}
-	copySGEs(d, sges)
+	to := d.InlineData(int(length))
+	for i := range sges {
+		to = to[copy(to, memory(sges[i].Addr, int(sges[i].Length))):]
+	}
 	return true
+}
+
+func fillBind(w *uapi.RXESendWQE, mw *ibv.MW, rkey uint32, info *ibv.MWBindInfo) {
+	to := w.WR.WR.MW()
+	to.Addr, to.Length, to.MWRKey, to.RKey = info.Addr, info.Length, mw.RKey, rkey
+	to.Access = uapi.IBUverbsAccessFlags(info.MWAccessFlags)
+	if mr := info.MR.Deref(); mr != nil {
+		to.MRLKey = mr.LKey
+	}
+}
+
+// memory returns n bytes of the process at an address.
+func memory(address uint64, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&address))), n)
 }
 
 // FillRecv translates a receive to an element.

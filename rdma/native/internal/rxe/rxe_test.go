@@ -91,21 +91,25 @@ func TestFillSend(t *testing.T) {
 	assert.EqualValues(t, 7, w.WR.WRID)
 	assert.EqualValues(t, 3, w.Ssn)
 	assert.EqualValues(t, len(data), w.DMA.Length)
-	assert.Zero(t, w.DMA.NumSGE)
 	assert.Equal(t, data, w.DMA.InlineData(len(data)))
 
 	two := request(ibv.WR_SEND, 0)
 	two.NumSGE = 2
 	negative := request(ibv.WR_SEND, 0)
 	negative.NumSGE = -1
+	long := request(ibv.WR_SEND, 0)
+	long.SGList, long.NumSGE = ibv.PtrTo(&[]ibv.SGE{{Length: 1 << 31}, {Length: 1 << 31}}[0]), 2
 	for name, wr := range map[string]*ibv.SendWR{
 		"two entries": two, "a negative number of entries": negative,
-		"an inline read": request(ibv.WR_RDMA_READ, ibv.SEND_INLINE), "an unknown opcode": request(99, 0),
 	} {
 		assert.False(t, FillSend(element, wr, limits, ibv.QPT_RC, 0, 0), name)
 	}
 	assert.False(t, FillSend(element, request(ibv.WR_SEND, ibv.SEND_INLINE), SendLimits{SGEs: 1, Inline: 4}, ibv.QPT_RC, 0,
 		0), "more inline data than the queue takes")
+	assert.False(t, FillSend(element, long, SendLimits{SGEs: 2}, ibv.QPT_RC, 0, 0), "more bytes than a length can count")
+	assert.False(t, FillSend(element, request(ibv.WR_BIND_MW, 0), limits, ibv.QPT_UD, 0, 0), "a bind on UD")
+	require.True(t, FillSend(element, request(99, 0), limits, ibv.QPT_RC, 0, 0), "the kernel rejects unknown opcodes")
+	assert.EqualValues(t, 99, w.WR.Opcode)
 	unaligned := request(ibv.WR_ATOMIC_FETCH_AND_ADD, 0)
 	unaligned.WR.Atomic().RemoteAddr = 4
 	assert.False(t, FillSend(element, unaligned, limits, ibv.QPT_RC, 0, 0))
