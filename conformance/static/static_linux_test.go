@@ -93,10 +93,10 @@ func TestConfined(t *testing.T) {
 		t.Skip("only root can confine a program to a directory (chroot)")
 	}
 	const nobody = 65534
-	program, device, by := built(t, "confined"), "soft0", "software"
+	program, device, by, address := built(t, "confined"), "soft0", "software", "127.0.0.1"
 	guest := os.Getenv("GOVERBS_GUEST") != ""
 	if guest {
-		device, by = "native:"+os.Getenv("GOVERBS_DEVICE"), "native"
+		device, by, address = "native:"+os.Getenv("GOVERBS_DEVICE"), "native", os.Getenv("GOVERBS_ADDRESS")
 	}
 	root := t.TempDir()
 	require.NoError(t, os.Chmod(root, 0o755))
@@ -127,6 +127,6 @@ func TestConfined(t *testing.T) {
 		assert.Equal(t, "sent and received by "+by+"\n", string(out))
 	}
 	run("/confined", &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
-		device)
-	run(copied, nil, "-root", empty, device)
+		"-stream", address, device)
+	run(copied, nil, "-root", empty, strings.TrimPrefix(device, "native:"))
 }

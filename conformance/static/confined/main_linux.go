@@ -2,10 +2,10 @@
 
 // Command confined sends a message between two queue pairs of a device and polls for both completions:
 //
-//	confined [-root DIR] DEVICE
+//	confined [-root DIR] [-stream ADDRESS] DEVICE
 //
 // With -root, it opens the device as root, and gives up its rights and its view of the file system before it does the
-// rest.
+// rest. With -stream, it also sends a message over a stream to itself, at an address of the device.
 package main
 
 import (
@@ -13,26 +13,30 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 const nobody = 65534
 
 func main() {
 	root := flag.String("root", "", "confine the program to `DIR`, as user 65534, after the device is open")
+	address := flag.String("stream", "", "send over a stream to `ADDRESS`, too")
 	flag.Parse()
-	if err := run(flag.Arg(0), *root); err != nil {
+	if err := run(flag.Arg(0), *root, *address); err != nil {
 		fmt.Fprintln(os.Stderr, "confined:", err)
 		os.Exit(1)
 	}
 }
 
-func run(name, root string) error {
+func run(name, root, address string) error {
 	device, err := rdma.Open(name)
 	if err != nil {
 		return err
@@ -52,7 +56,49 @@ func run(name, root string) error {
 	if err := exchange(device); err != nil {
 		return err
 	}
+	if address != "" {
+		if err := talk(device, address); err != nil {
+			return fmt.Errorf("stream: %w", err)
+		}
+	}
 	fmt.Printf("sent and received by %s\n", rdma.BackendName(device.Info().Backend))
+	return nil
+}
+
+// talk sends a message over a stream from the program to itself.
+func talk(device *rdma.Device, address string) error {
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	config := stream.Config{Backend: device.Info().Backend, Buffer: 1 << 16}
+	listener, err := (&stream.ListenConfig{Config: config}).Listen(ctx, net.JoinHostPort(address, "0"))
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	echoed := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_, err = io.Copy(conn, conn)
+			err = errors.Join(err, conn.Close())
+		}
+		echoed <- err
+	}()
+	conn, err := (&stream.Dialer{Config: config}).Dial(ctx, listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte("hello"))
+	if err == nil {
+		err = conn.CloseWrite()
+	}
+	got, failed := io.ReadAll(conn)
+	if err := errors.Join(err, failed, conn.Close(), <-echoed); err != nil {
+		return err
+	}
+	if string(got) != "hello" {
+		return fmt.Errorf("received %q", got)
+	}
 	return nil
 }
 
