@@ -58,6 +58,8 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'
 	;;
 native) # without rdma-core, compared with the results of libibverbs; connections; 9 min, 17 min on a busy machine
+	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
+		-test.run TestConfined
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
 	vm -kernel "$kernel" -timeout 14m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	;;

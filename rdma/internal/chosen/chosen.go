@@ -49,9 +49,8 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or the backend
-// for devices of the kernel otherwise. It creates a fabric, and opens a device with an address, only if that device is
-// named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
+// the backend of Kernel. It creates a fabric, and opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
