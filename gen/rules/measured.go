@@ -244,7 +244,7 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
 				of...), " | "), statement)
 	case disagree && row.Statement != statement:
-		x.errorf("%s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
+		x.errorf("%s: %s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
 	case disagree:
 		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
 	case row != nil:

@@ -86,7 +86,7 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
-// Ask compares the installation with the Go packages. It returns an error if there is no verdict; a missing part is an
+// Ask compares the installation with the Go packages. An error means that it reached no verdict; a missing part is an
 // error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
 	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
@@ -346,7 +346,7 @@ func (a *Answer) countDifferences(p *printer) {
 		count(l.Name, len(l.Problems)-l.Wrong())
 	}
 	if all > 0 {
-		p.line("-v lists what is fine")
+		p.line("-v lists compatible differences")
 	}
 }
 

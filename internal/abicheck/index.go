@@ -103,7 +103,7 @@ func newIndex(r *model.Release, target string) *index {
 // history holds the recorded releases, oldest first.
 type history []*index
 
-// since finds the first recorded release that has a key; i is -1 if none has. For the oldest release the name is "… or
+// since returns the first recorded release that has a key, or -1 if none has. The name of the oldest release is "… or
 // earlier".
 func (h history) since(key string) (name string, i int) {
 	for i, x := range h {

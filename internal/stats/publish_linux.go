@@ -59,7 +59,7 @@ func listen(dir string) (*net.UnixListener, error) {
 		err = fmt.Errorf("bind: %q: %w", name, errno)
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%w; names of sockets have at most 100 bytes or so", err)
+		return nil, fmt.Errorf("%w; names of sockets are limited to about 100 bytes", err)
 	} else if err != nil {
 		return nil, err
 	}
