@@ -127,7 +127,7 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		"a path on Ethernet must be global": func(a *ibv.QPAttr) {
 			a.AHAttr.IsGlobal = 0
 		},
-		"the GID of zeros, which nobody has": func(a *ibv.QPAttr) {
+		"the zero GID, which is invalid": func(a *ibv.QPAttr) {
 			a.AHAttr.GRH.DGID = ibv.GID{}
 		},
 	} {
@@ -249,7 +249,7 @@ func TestConnectToUnreachableGID(t *testing.T) {
 	require.NoError(t, err)
 	from := peer.GID.String()
 	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
-	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " +
+	want := "the GID ::ffff:10.9.9.9 (grh.dgid) may not exist, or may not be reachable from the GID " +
 		from
 	assert.ErrorContains(t, e.qp.Connect(peer), want)
 	path, err := e.qp.Path(peer)

@@ -18,8 +18,8 @@ type Library struct {
 	Project string // the library's project: "rdma-core"
 	// Check may reject an opened library; it may be nil. Its argument is open, so Check can look up symbols.
 	Check func(*Library) error
-	// Needs is a library that this one is linked with, or nil; it is opened first. So both use the same file of it,
-	// even if a path selects another file than the loader would find.
+	// Needs is a library that this one is linked with, or nil. It is opened first, so that both use the same file of
+	// it, even if a path selects another file than the loader would find.
 	Needs *Library
 
 	mu     sync.Mutex

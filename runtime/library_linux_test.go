@@ -31,7 +31,7 @@ func TestMissingLibrary(t *testing.T) {
 	}
 	assert.ErrorIs(t, gone.Open(), runtime.ErrNotSupported)
 	err := (&runtime.Function{Library: gone, Name: "ibv_reg_mr_ex", Since: "65.0"}).Available()
-	assert.ErrorContains(t, err, "(rdma-core has it since 65.0): ", "which release is to be installed")
+	assert.ErrorContains(t, err, "(rdma-core has it since 65.0): ", "the release to install")
 }
 
 func TestMissingSymbol(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTheDefaultVersionOfASymbol(t *testing.T) {
 	assert.EqualValues(t, 2, int32(got))
 }
 
-// A symbol is looked for in its library, whatever other libraries of the process have.
+// TestSymbolsOfOtherLibraries: a symbol is looked up only in its library.
 func TestSymbolsOfOtherLibraries(t *testing.T) {
 	require.NoError(t, calls.Open())
 	require.NoError(t, versions.Open())

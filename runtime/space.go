@@ -63,7 +63,7 @@ const (
 	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses, where a process has no memory
 	slotBits   = 4
 	slotStride = 1 << slotBits
-	slotBytes  = 1 << 20 // size of the part that stands for functions
+	slotBytes  = 1 << 20 // size of the part that represents functions
 	slotCode   = 1 << 16 // the used part, which may hold code; Callable needs the last place
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
@@ -106,7 +106,7 @@ func NewSpace(b Backend) (*Space, error) {
 	spaces.Lock()
 	defer spaces.Unlock()
 	if spaces.count == spaceMax {
-		return nil, fmt.Errorf("goverbs: there are %d software backends already, and no room for more", spaceMax)
+		return nil, fmt.Errorf("goverbs: the limit of %d software backends is reached", spaceMax)
 	}
 	base := atomic.LoadUintptr(&spaceBase)
 	if base == nowhere {

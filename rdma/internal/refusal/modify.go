@@ -113,7 +113,7 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// Path returns what is invalid in a path, or "".
+// Path returns the invalid part of a path, or "".
 func (d Device) Path(path *ibv.AHAttr) string {
 	port := new(ibv.PortAttr)
 	if libibverbs.QueryPort(d.C, path.PortNum, port) != nil {
@@ -129,10 +129,10 @@ func (d Device) Path(path *ibv.AHAttr) string {
 		return ""
 	}
 	if path.GRH.FlowLabel>>20 != 0 {
-		return fmt.Sprintf("grh.flow_label is %#x, and has 20 bits", path.GRH.FlowLabel)
+		return fmt.Sprintf("grh.flow_label is %#x; it has only 20 bits", path.GRH.FlowLabel)
 	}
 	if path.GRH.DGID == (ibv.GID{}) {
-		return "the path leads to the GID of zeros, which nobody has (grh.dgid)"
+		return "the path leads to the zero GID, which is invalid (grh.dgid)"
 	}
 	e := new(ibv.GIDEntry)
 	if libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
@@ -152,7 +152,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
 		return ""
 	}
-	return fmt.Sprintf("it may be that nobody has the GID %s (grh.dgid), or that it is not reached from the GID %s",
+	return fmt.Sprintf("the GID %s (grh.dgid) may not exist, or may not be reachable from the GID %s",
 		path.GRH.DGID, source.GID)
 }
 

@@ -68,7 +68,7 @@ func (s *Signal) SetNonblock() { s.nonblocks.Store(true) }
 // Nonblocks reports whether SetNonblock was called.
 func (s *Signal) Nonblocks() bool { return s.nonblocks.Load() }
 
-// Close removes the number. Goroutines that already have the Signal may go on using it.
+// Close removes the number. Goroutines that already have the Signal may continue to use it.
 func (s *Signal) Close() {
 	signals.Lock()
 	defer signals.Unlock()
