@@ -118,7 +118,7 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		"dest_qp_num is 16777216; it must be from 0 to 16777215": func(a *ibv.QPAttr) {
 			a.DestQPNum = 1 << 24
 		},
-		"this flag belongs to memory": func(a *ibv.QPAttr) {
+		"this flag applies to memory": func(a *ibv.QPAttr) {
 			a.QPAccessFlags = ibv.ACCESS_ZERO_BASED
 		},
 		"no entry 200 (sgid_index)": func(a *ibv.QPAttr) {
@@ -170,7 +170,7 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 	assert.Empty(t, reason(good))
 	for want, change := range map[string]func(*ibv.QPAttr){
 		"sl is 16; it must be from 0 to 15": func(a *ibv.QPAttr) { a.AHAttr.SL = 16 },
-		"grh.flow_label is 0x100000, and has 20 bits": func(a *ibv.QPAttr) {
+		"grh.flow_label is 0x100000; it has only 20 bits": func(a *ibv.QPAttr) {
 			a.AHAttr.GRH.FlowLabel = 1 << 20
 		},
 		"path_mtu is 4096 bytes, and the port carries 1024 (active": func(a *ibv.QPAttr) { a.PathMTU = ibv.MTU_4096 },
