@@ -39,14 +39,14 @@ type Func func(args []uint64) (result uint64, errno Errno)
 type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 
 // Space is a range of addresses that belongs to a Backend. All Spaces lie in one larger range, so [Way.Call3] and
-// similar functions need only one comparison, whatever the number of backends.
+// similar functions need only one comparison for any number of backends.
 //
 // The first part of a Space holds inaccessible addresses that represent Go functions. The rest is memory of the
 // backend, for C structures that contain addresses: the garbage collector ignores it, and it never moves.
 type Space struct {
 	backend Backend
 	base    uintptr
-	limit   uintptr // bytes that it may have
+	limit   uintptr // maximum size in bytes
 	mu      sync.Mutex
 	slots   atomic.Pointer[[]SlotFunc]
 	used    uintptr // offset of the first byte that was never allocated

@@ -170,7 +170,7 @@ func (x *measuredResolver) errorf(format string, args ...any) {
 	x.errs = append(x.errs, fmt.Errorf(format, args...))
 }
 
-// take assigns a row to its cells.
+// take applies a row to its cells.
 func (x *measuredResolver) take(row *Disagreement) {
 	if len(row.Cells) != len(x.g.Dims) {
 		x.errorf("%s: %s: %d columns of names, want %d", row.At, row.Table, len(row.Cells), len(x.g.Dims))

@@ -76,7 +76,7 @@ type Include struct {
 	Dir         string       `json:"include"`     // their include directory
 	Release     string       `json:"release"`     // of the headers: "44.0", or its order among the recorded ones
 	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
-	Report      *Report      `json:"report"`      // of the C compiler about our parsing of the headers
+	Report      *Report      `json:"report"`      // of the C compiler about the parsed headers
 	Differences []Difference `json:"differences"` // between the headers and the Go packages
 }
 
@@ -235,7 +235,7 @@ func (h *Include) verdict() Verdict {
 	return Identical
 }
 
-// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with our
+// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with the
 // parser, and of the headers with the Go packages.
 func (h *Include) Mismatches() int {
 	n := len(h.Report.Mismatches)

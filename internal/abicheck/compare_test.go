@@ -21,7 +21,7 @@ func recordedModel(t *testing.T, name string) *model.Release {
 	require.NoError(t, err)
 	for _, r := range all {
 		if r.Name == name {
-			return r // every call of Recorded decodes anew
+			return r // every call of Recorded decodes again
 		}
 	}
 	t.Fatalf("no recorded model of %s", name)

@@ -79,7 +79,7 @@ func TestCompareRecord(t *testing.T) {
 				"field t.b: only in these headers: of another release than the Go package; since 2.0",
 			}, true,
 		},
-		"reserved bytes that came and went": {
+		"reserved bytes that were added and removed": {
 			small("2.0", 16, member8("a", 0), member8("reserved", 8)),
 			small("3.0", 16, member8("a", 0), member8("b", 8)),
 			[]*model.Release{small("1.0", 8, member8("a", 0)),

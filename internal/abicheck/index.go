@@ -14,7 +14,7 @@ type index struct {
 	order   []string // every key below, each once, in the order of the headers
 	records map[string]*layout
 	enums   map[string]*model.Enum
-	values  map[string]value // enumerators, and macros that have a value or stand for an enumerator
+	values  map[string]value // enumerators, and macros that have a value or are aliases of an enumerator
 	macros  map[string]*model.Macro
 	funcs   map[string]*model.Func
 	known   map[string]bool // all keys, and "ibv_wc.status" for members

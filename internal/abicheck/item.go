@@ -58,7 +58,7 @@ type Counts struct {
 	Structs     int `json:"structs"` // structures, unions and opaque types, named nested ones too
 	Fields      int `json:"fields"`
 	Enumerators int `json:"enumerators"`
-	Constants   int `json:"constants"` // macros: those with a value and those that stand for another name
+	Constants   int `json:"constants"` // macros with a value, and aliases
 	Prototypes  int `json:"prototypes"`
 }
 

@@ -239,7 +239,7 @@ func TestKernelMutations(t *testing.T) {
 		want   string
 	}{
 		{"nothing", func(*model.Release) {}, ""},
-		{"member behind a nested answer", func(r *model.Release) {
+		{"member after a nested answer", func(r *model.Release) {
 			findField(t, findRecord(t, r, "ib_uverbs_ex_create_cq_resp"), "comp_mask").Offset = model.Same(12)
 		}, "ib_uverbs_ex_create_cq_resp,comp_mask,offset: want 12, found 8"},
 		{"size with a union of flexible arrays", func(r *model.Release) {

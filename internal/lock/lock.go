@@ -18,7 +18,7 @@ import (
 // and executes a memory barrier in every thread, which takes microseconds. To keep these rare, each new owner needs
 // more turns in a row than the previous one, and after eight owners the lock stays a mutex.
 //
-// It is a mutex from the start under the race detector, and where the assembly or membarrier(2) is missing. The zero
+// It is a mutex from the start under the race detector, and if the assembly or membarrier(2) is missing. The zero
 // value is ready for use. A Lock must not be copied.
 type Lock struct {
 	owner uintptr // the owning goroutine, and in the low bits the number of its term; 0 for none

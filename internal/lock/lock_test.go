@@ -27,7 +27,7 @@ func awaitBarriers(t testing.TB) bool {
 // TestLockExcludes: only one goroutine has the lock at a time, however often its owner changes.
 func TestLockExcludes(t *testing.T) {
 	awaitBarriers(t)
-	const owns, turns = 2000, 100 // an owner's turns: enough for a term of its own
+	const owns, turns = 2000, 100 // an owner's turns: enough for its own term
 	for range 30 {
 		var l Lock
 		var inside atomic.Int32

@@ -55,7 +55,7 @@ func listen(dir string) (*net.UnixListener, error) {
 		return errors.Join(err, failed)
 	}}
 	listener, err := config.Listen(context.Background(), "unix", name)
-	if errno := unix.Errno(0); errors.As(err, &errno) { // err has the name as it is
+	if errno := unix.Errno(0); errors.As(err, &errno) { // err does not quote the name
 		err = fmt.Errorf("bind: %q: %w", name, errno)
 	}
 	if errors.Is(err, unix.EINVAL) {

@@ -46,7 +46,7 @@ func (l *Life) Close() error { return Close(nil, l) }
 
 // Close closes objects that may need one another, or none while others need one. Children are closed before their
 // parents, otherwise in the given order. ready, which may be nil, is called when no call is in progress and none can
-// begin; its error leaves all open. If one object is not destroyed, those before it are gone, which the error reports,
+// begin; its error leaves all open. If one object is not destroyed, those before it are gone and named by the error,
 // and the others stay open. The error of a destroyed object does not stop the others.
 func Close(ready func() error, all ...*Life) error {
 	if err := Needed(all...); err != nil { // before waits are ended

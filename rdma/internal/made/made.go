@@ -40,7 +40,7 @@ var wanted atomic.Bool
 // Want enables recording.
 func Want() { wanted.Store(true) }
 
-// most is the maximum number of recorded calls. The program's own come after those of this module.
+// most is the maximum number of recorded calls. The program's own follow those of this module.
 const most = 48
 
 // Here returns the calls that lead to the caller, if recording is enabled.

@@ -35,7 +35,7 @@ func (r *FD) thread() (*kept, error) {
 	if err := r.setNonblock(); err != nil {
 		return nil, err
 	}
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller leaves it alone
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller ignores it
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type FD struct {
 	read    func(fd uintptr) bool
 
 	signal *wakeup.Signal // replaces the file, or nil
-	poked  chan struct{}  // holds a token if stop has to be called
+	poked  chan struct{}  // holds a token if stop must be called
 	closed chan struct{}
 
 	mu sync.Mutex // guards what follows

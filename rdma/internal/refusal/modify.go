@@ -141,8 +141,8 @@ func (d Device) Path(path *ibv.AHAttr) string {
 	return ""
 }
 
-// Unreached returns that the end of a path may be unreachable, if the error can mean that and the path is otherwise
-// valid.
+// Unreached returns the reason that the end of a path may be unreachable, if the error can mean that and the path is
+// otherwise valid.
 func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {

@@ -70,7 +70,7 @@ var errnoReasons = []errnoRow{
 		"the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
 			"room for more regions",
 		umem + ", ib_umem_get"},
-	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable where the access wants it to be",
+	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable although the access requires it",
 		umem + ", ib_umem_get"},
 	{"ibv_dereg_mr", syscall.EINVAL, "a memory window may be bound to the region: unbind or close it first",
 		"drivers/infiniband/sw/rxe/rxe_mr.c, rxe_dereg_mr"},
@@ -88,13 +88,13 @@ var errnoReasons = []errnoRow{
 		"a key belongs to another protection domain, or writing is advised of a region that cannot be written",
 		"ibv_advise_mr(3)"},
 	{"ibv_advise_mr", syscall.ENOENT, "a key is not of the region that the address is in", "ibv_advise_mr(3)"},
-	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not take this advice", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not support this advice", "ibv_advise_mr(3)"},
 	{"ibv_export_buf_dmabuf_fd", syscall.ENODATA, "the buffer is ordinary memory, not a dma-buf", "ibv_alloc_buf(3)"},
 
-	{"ibv_create_cq", syscall.EINVAL, "the device does not take the number of completions, or the completion vector",
+	{"ibv_create_cq", syscall.EINVAL, "the device does not accept the number of completions, or the completion vector",
 		uverbsCmd + ", create_cq"},
 	{"ibv_create_cq_ex", syscall.EINVAL,
-		"the device does not take the number of completions or the completion vector, or does not support " +
+		"the device does not accept the number of completions or the completion vector, or does not support " +
 			"comp_mask",
 		uverbsCmd + ", create_cq; libibverbs/verbs.h, ibv_create_cq_ex"},
 	{"ibv_create_cq_ex", syscall.EOPNOTSUPP,
@@ -144,7 +144,7 @@ var errnoReasons = []errnoRow{
 		coreVerbs + ", ib_attach_mcast, ib_detach_mcast"},
 
 	{"ibv_create_flow", syscall.EINVAL,
-		"the device does not take these specs, this priority or this queue pair for a rule", "ibv_create_flow(3)"},
+		"the device does not accept these specs, this priority or this queue pair for a rule", "ibv_create_flow(3)"},
 	{"ibv_create_flow", syscall.EPERM, "steering flows requires CAP_NET_RAW",
 		"ibv_create_flow(3); " + uverbsCmd + ", ib_uverbs_ex_create_flow"},
 	{"ibv_create_flow", syscall.ENXIO, "the device currently does not steer flows", "ibv_create_flow(3)"},

@@ -9,7 +9,7 @@ import (
 )
 
 // Signal replaces a file descriptor in a software backend on systems that have no such files. Its number is less than
-// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine has to look for the event.
+// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine must look for the event.
 // Any number of goroutines may call its methods.
 type Signal struct {
 	number    int32
