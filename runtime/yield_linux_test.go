@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sleeps is how often threads of this process have gone to sleep.
+// sleeps returns how often threads of this process have gone to sleep.
 func sleeps(t *testing.T) (all int) {
 	files, err := filepath.Glob("/proc/self/task/*/status")
 	require.NoError(t, err)
@@ -31,12 +31,12 @@ func sleeps(t *testing.T) (all int) {
 	return all
 }
 
-// TestManyCallsInARow: Go's scheduler does not stay awake to take the processor of a goroutine away in each of its
-// calls, as it does after 10 ms in which the goroutine was not scheduled anew. Without that, no other thread has work.
+// TestManyCallsInARow: Go's scheduler does not stay awake to retake the processor of a goroutine in each of its calls,
+// as it does after 10 ms without rescheduling. Apart from that, no other thread has work.
 func TestManyCallsInARow(t *testing.T) {
-	sleep := function("usleep") // of the C library, which the tests' own one needs
+	sleep := function("usleep") // in the C library, which the test library is linked with
 	var each float64
-	for range 5 { // one shows it, whatever else the machine does
+	for range 5 { // one suffices, on a busy machine
 		n, before, began := 0, sleeps(t), time.Now()
 		for ; time.Since(began) < 300*time.Millisecond; n++ {
 			_, err := sleep.Exported().Value(50)
@@ -46,5 +46,5 @@ func TestManyCallsInARow(t *testing.T) {
 			return
 		}
 	}
-	assert.Failf(t, "the scheduler is awake", "%.2f other sleeps a call", each)
+	assert.Failf(t, "the scheduler is awake", "%.2f other sleeps per call", each)
 }
