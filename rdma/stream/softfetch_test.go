@@ -104,8 +104,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended its
-// writes long before.
+// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended
+// its writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
 	require.NoError(t, server.CloseWrite())
