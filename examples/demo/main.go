@@ -33,7 +33,8 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.device, "device", "soft0", "the RDMA `device` of the peer that posts")
-	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 if the device is soft0, otherwise the same device")
+	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 if the device is soft0, "+
+		"otherwise the same device")
 	flag.DurationVar(&o.time, "time", 300*time.Millisecond, "time for each operation")
 	flag.StringVar(&o.only, "only", "", "comma-separated operations; by default all")
 	flag.StringVar(&o.write, "write", "", "new `file` for the operations per second")

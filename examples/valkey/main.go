@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "", "serve TCP at this `address`, and forward each connection to the server over RDMA")
+	listen := flag.String("listen", "", "serve TCP at this `address`, forwarding connections to the server over RDMA")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: valkey HOST:PORT COMMAND [ARGUMENT...]\n"+
 			"       valkey -listen ADDRESS HOST:PORT")

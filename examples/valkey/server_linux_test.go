@@ -69,7 +69,7 @@ type server struct {
 func startServer(t *testing.T, config *valkeyrdma.Config, own string, options ...string) *server {
 	t.Helper()
 	if config.Backend != nil && os.Getenv(programs) != "" {
-		t.Fatal("valkey-server runs in another process: set GOVERBS_DEVICE=soft@ADDRESS, as make suites SUITES=valkey does")
+		t.Fatal("valkey-server is another process: set GOVERBS_DEVICE=soft@ADDRESS, as make suites SUITES=valkey does")
 	}
 	port, tcp := 20000+rand.IntN(10000), freePort(t)
 	args := append([]string{"--port", strconv.Itoa(tcp), "--bind", "127.0.0.1", "--protected-mode", "no",

@@ -136,8 +136,8 @@ func run(local, peer string, out io.Writer) error {
 		return err
 	}
 	counters := fabric.HWCounters(device)
-	fmt.Fprintf(out, "  packets    %d sent, %d received, %d retransmitted\n", counters["sent_pkts"], counters["rcvd_pkts"],
-		counters["retrans_pkts"])
+	fmt.Fprintf(out, "  packets    %d sent, %d received, %d retransmitted\n", counters["sent_pkts"],
+		counters["rcvd_pkts"], counters["retrans_pkts"])
 	return killed(c, other.Process, out)
 }
 

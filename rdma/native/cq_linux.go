@@ -27,8 +27,8 @@ func (b *Backend) createChannel(a []uint64) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	out, _, errno := write[uapi.IBUverbsCreateCompChannelResp, none](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
-		&uapi.IBUverbsCreateCompChannel{}, &none{})
+	out, _, errno := write[uapi.IBUverbsCreateCompChannelResp, none](&c.file,
+		uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &uapi.IBUverbsCreateCompChannel{}, &none{})
 	if errno != 0 {
 		return 0, errno
 	}

@@ -42,8 +42,8 @@ func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
 }
 
 func (c *context) deallocPD(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_PD, &uapi.IBUverbsDeallocPD{PDHandle: handle},
-		&none{})
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_PD,
+		&uapi.IBUverbsDeallocPD{PDHandle: handle}, &none{})
 	return errno
 }
 
@@ -186,8 +186,8 @@ func (b *Backend) allocMW(pd, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 }
 
 func (c *context) deallocMW(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_MW, &uapi.IBUverbsDeallocMW{MWHandle: handle},
-		&none{})
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_MW,
+		&uapi.IBUverbsDeallocMW{MWHandle: handle}, &none{})
 	return errno
 }
 
@@ -245,8 +245,9 @@ func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	c := p.context
-	out, driver, errno := write[uapi.IBUverbsCreateAHResp, uapi.RXECreateAHResp](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_AH,
-		&uapi.IBUverbsCreateAH{PDHandle: p.record.Handle, Attr: ahAttr(at[ibv.AHAttr](a[1]))}, &none{})
+	out, driver, errno := write[uapi.IBUverbsCreateAHResp, uapi.RXECreateAHResp](&c.file,
+		uapi.IB_USER_VERBS_CMD_CREATE_AH, &uapi.IBUverbsCreateAH{PDHandle: p.record.Handle,
+			Attr: ahAttr(at[ibv.AHAttr](a[1]))}, &none{})
 	if errno != 0 {
 		return 0, errno
 	}
@@ -262,8 +263,8 @@ func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
 }
 
 func (c *context) destroyAH(handle uint32) syscall.Errno {
-	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_AH, &uapi.IBUverbsDestroyAH{AHHandle: handle},
-		&none{})
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DESTROY_AH,
+		&uapi.IBUverbsDestroyAH{AHHandle: handle}, &none{})
 	return errno
 }
 

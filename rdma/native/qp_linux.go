@@ -81,8 +81,8 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	in.UserHandle = addressOf(record)
-	out, driver, errno := write[uapi.IBUverbsCreateQPResp, uapi.RXECreateQPResp](&c.file, uapi.IB_USER_VERBS_CMD_CREATE_QP,
-		&in, &none{})
+	out, driver, errno := write[uapi.IBUverbsCreateQPResp, uapi.RXECreateQPResp](&c.file,
+		uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &none{})
 	if errno != 0 {
 		free(b, record)
 		return 0, errno

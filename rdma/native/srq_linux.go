@@ -55,7 +55,8 @@ func (b *Backend) createSRQ(a []uint64) (uint64, runtime.Errno) {
 		free(b, record)
 		return 0, errno
 	}
-	record.SRQ = ibv.SRQ{Context: c.pointer(), SRQContext: attr.SRQContext, PD: ibv.PtrTo(p.record), Handle: out.SRQHandle}
+	record.SRQ = ibv.SRQ{Context: c.pointer(), SRQContext: attr.SRQContext, PD: ibv.PtrTo(p.record),
+		Handle: out.SRQHandle}
 	attr.Attr.MaxWR, attr.Attr.MaxSGE = out.MaxWR, out.MaxSGE
 	record.index = b.srqs.add(s)
 	c.uses.Add(1)

@@ -95,7 +95,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 				assert.Equal(t, ours > 0, client.fetched() > 0)
 				assert.Equal(t, theirs > 0, server.fetched() > 0)
 				assert.Equal(t, ours > 0,
-					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "announces that it reads")
+					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)),
+					"announces that it reads")
 				attr, _, err := client.link.QP.Query(ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC)
 				require.NoError(t, err)
 				assert.Equal(t, [2]uint8{ours, theirs}, [2]uint8{attr.MaxRdAtomic, attr.MaxDestRdAtomic})

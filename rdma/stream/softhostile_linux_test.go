@@ -55,7 +55,8 @@ func TestSoftHostileHost(t *testing.T) {
 	dialed := make(chan error, peers)
 	for range peers {
 		go func() {
-			c, err := dialer(Config{Backend: honest, Buffer: protocol.MinBuffer, HandshakeTimeout: 30 * time.Second}).Dial(
+			c, err := dialer(Config{Backend: honest, Buffer: protocol.MinBuffer,
+				HandshakeTimeout: 30 * time.Second}).Dial(
 				soon(t), l.Addr().String())
 			if err == nil {
 				err = c.Close()

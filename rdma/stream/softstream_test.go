@@ -240,7 +240,8 @@ func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
-	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
+	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t),
+		l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))

@@ -98,7 +98,8 @@ func vanish(t *testing.T) {
 // while has not vanished.
 func TestTwoHostsPart(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18, Linger: time.Second}
+		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18,
+			Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))

@@ -100,8 +100,8 @@ func one(p []byte) [][]byte { return [][]byte{p} }
 // Its thread waits outside Go, as package nap describes.
 func Waits(name string) bool { return slices.Contains(waits, name) }
 
-var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg " +
-	"rsendto rwrite rwritev")
+var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend " +
+	"rsendmsg rsendto rwrite rwritev")
 
 // Function returns an rsocket function of librdmacm, or nil.
 func (s *Sockets) Function(name string) runtime.Func {

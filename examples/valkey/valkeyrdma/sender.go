@@ -175,10 +175,12 @@ func (c *Conn) handleCommand(cmd command) error {
 
 // notify sends the commands that the peer waits for, as far as there are slots. The caller holds mu.
 func (c *Conn) notify() {
-	if c.mayLend(uint64(c.ring.Len())) && c.trySendCommand(c.canSendCommand(), command{opcode: registerXferMemory, place: c.next()}) {
+	if c.mayLend(uint64(c.ring.Len())) && c.trySendCommand(c.canSendCommand(),
+		command{opcode: registerXferMemory, place: c.next()}) {
 		c.lent++
 	}
-	for c.questions > 0 && c.trySendCommand(c.canSendCommand(), command{opcode: getServerFeature, selected: c.selected}) {
+	for c.questions > 0 && c.trySendCommand(c.canSendCommand(),
+		command{opcode: getServerFeature, selected: c.selected}) {
 		c.questions--
 	}
 	c.askServer()

@@ -104,8 +104,8 @@ func TestFillSend(t *testing.T) {
 	} {
 		assert.False(t, FillSend(element, wr, limits, ibv.QPT_RC, 0, 0), name)
 	}
-	assert.False(t, FillSend(element, request(ibv.WR_SEND, ibv.SEND_INLINE), SendLimits{SGEs: 1, Inline: 4}, ibv.QPT_RC, 0,
-		0), "more inline data than the queue takes")
+	assert.False(t, FillSend(element, request(ibv.WR_SEND, ibv.SEND_INLINE), SendLimits{SGEs: 1, Inline: 4}, ibv.QPT_RC,
+		0, 0), "more inline data than the queue takes")
 	unaligned := request(ibv.WR_ATOMIC_FETCH_AND_ADD, 0)
 	unaligned.WR.Atomic().RemoteAddr = 4
 	assert.False(t, FillSend(element, unaligned, limits, ibv.QPT_RC, 0, 0))

@@ -46,7 +46,8 @@ var (
 	ErrFull = errors.New("udp: no room to send: try later")
 	// ErrSealAgain means that Identification has changed for this destination, because the device does not support
 	// segmentation offload. Nothing was sent. Seal the datagrams with Identification 0, and write them again.
-	ErrSealAgain = errors.New("udp: the device does not support segmentation offload: seal each datagram with Identification 0")
+	ErrSealAgain = errors.New("udp: the device does not support segmentation offload: seal each datagram with " +
+		"Identification 0")
 )
 
 // Options configure a socket. The zero value is for RoCE.
