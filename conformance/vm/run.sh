@@ -135,7 +135,7 @@ bench-soft) # operations between two software devices on one core, against Soft-
 	GOOS=linux GOARCH=amd64 "$go" build -o "$dir/demo" ./examples/demo
 	vm -kernel "$(if_all 6.12)" -out "$dir" -- "$dir/demo" -- -device rxe0 -time 200ms \
 		-write /out/rxe-6.12-emulated.csv >"$dir/log" || { cat "$dir/log"; exit 1; }
-	GOMAXPROCS=1 "$go" run ./examples/demo -time 500ms -beside "$dir/rxe-6.12-emulated.csv"
+	GOMAXPROCS=1 "$go" run ./examples/demo -time 500ms -baseline "$dir/rxe-6.12-emulated.csv"
 	;;
 valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 	conformance/suites/build/all-valkey
