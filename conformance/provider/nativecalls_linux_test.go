@@ -21,8 +21,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/native"
 )
 
-// pathNative is package native, without libibverbs.
-const pathNative = "native"
+// pathNative is package native, without libibverbs; pathNativeGo is mlx5.NewPath on its devices.
+const (
+	pathNative   = "native"
+	pathNativeGo = "native, Go"
+)
 
 const envNative = "GOVERBS_CALLS_NATIVE"
 

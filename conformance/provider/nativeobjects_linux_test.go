@@ -5,9 +5,12 @@
 package provider
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,4 +141,59 @@ func TestNativeAddresses(t *testing.T) {
 		}
 	}
 	assert.Greater(t, some, 100)
+}
+
+// TestNativeRegisters creates more queue pairs than a process has doorbell registers, and compares which of them share
+// one.
+func TestNativeRegisters(t *testing.T) {
+	if !insideReleases(t, pathNative) {
+		return
+	}
+	const many = 40
+	var places [2][]place
+	for i, u := range [2]*user{newUser(t, nil), newUser(t, backend(t))} {
+		seen := map[uintptr]int{}
+		for range many {
+			a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: ibv.QPT_RC,
+				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
+			qp, err := verbs.CreateQP(u.pd, &a)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, verbs.DestroyQP(qp)) })
+			var out mlx5dv.QP
+			u.init(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_QP)
+			if _, ok := seen[out.BF.Reg]; !ok {
+				seen[out.BF.Reg] = len(seen)
+			}
+			places[i] = append(places[i], place{seen[out.BF.Reg], out.BF.Reg % 4096, out.BF.Size})
+		}
+	}
+	assert.Equal(t, places[0], places[1])
+}
+
+// place is a doorbell register: its number in order of use, its offset in its page, and its size.
+type place struct {
+	number int
+	offset uintptr
+	size   uint32
+}
+
+// nativeTests are tests of objects that also run over package native.
+var nativeTests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResetUnderway",
+	"TestSRQLimit", "TestDrainBeforeRTS"}
+
+// TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath.
+func TestNativeObjects(t *testing.T) {
+	e := emulated(t)
+	program := testProgram(t, e, ".")
+	for _, path := range []string{pathNative, pathNativeGo} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s", "-test.run=^("+strings.Join(nativeTests, "|")+")$")
+		cmd.Env = append(cmd.Env, envInside+"="+path)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		require.NoError(t, err, "%s: %s", path, out)
+		for _, test := range nativeTests {
+			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
+		}
+	}
 }
