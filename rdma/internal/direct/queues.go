@@ -126,7 +126,8 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 }
 
 // NewQP is NewCQ for queue pairs. address is the offset of the address in handles for datagrams.
-func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue, error) {
+func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue,
+	error) {
 	if !supported {
 		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
 	}
