@@ -170,6 +170,9 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	r.CmdFD, r.AsyncFD, r.NumCompVectors = fd, c.asyncFD, int32(vectors)
 	d.uses.Add(1)
 	b.enter(addressOf(r), c)
+	if own, ok := c.own.(interface{ Opened(*ibv.Context) }); ok {
+		own.Opened(r)
+	}
 	return addressOf(r), 0
 }
 
