@@ -13,24 +13,28 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Backend has the functions of libibverbs for the devices of a [Kernel]. Any number of goroutines may use it.
+// Backend has the functions of libibverbs and librdmacm for the devices of a [Kernel]. Any number of goroutines may use
+// it.
 type Backend struct {
 	kernel   Kernel
 	space    *runtime.Space
 	commands driver.Commands
 	slots    slots
 	funcs    map[string]map[string]runtime.Func // by library and name
+	managed  cmDevices
 
 	mu      sync.RWMutex
 	objects map[uint64]any // by the address of the record that programs see
 	settled *sync.Cond     // broadcast after events were acknowledged
 
-	registered atomic.Bool // a memory region was requested
+	registered atomic.Bool                   // a memory region was requested
+	eventNames map[rdmacm.CMEventType]uint64 // C strings; mu guards it
 
 	qps  table[queuePair]
 	cqs  table[completionQueue]
@@ -44,14 +48,14 @@ var ofSystem = sync.OnceValues(func() (*Backend, error) { return New(System{}) }
 
 // New returns a Backend for the devices of k. A process can have few Backends, and none is ever released.
 func New(k Kernel) (*Backend, error) {
-	b := &Backend{kernel: k, objects: map[uint64]any{}}
+	b := &Backend{kernel: k, objects: map[uint64]any{}, eventNames: map[rdmacm.CMEventType]uint64{}}
 	b.settled = sync.NewCond(&b.mu)
 	var err error
 	if b.space, err = runtime.NewSpace(b); err != nil {
 		return nil, err
 	}
 	b.commands.Space = b.space
-	b.funcs = map[string]map[string]runtime.Func{"libibverbs": b.functions()}
+	b.funcs = map[string]map[string]runtime.Func{"libibverbs": b.functions(), "librdmacm": b.managerFunctions()}
 	maps.Copy(b.funcs, b.vendorFunctions())
 	return b, b.fillSlots()
 }

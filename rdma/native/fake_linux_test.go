@@ -124,6 +124,9 @@ func (k *fake) Close(fd int32) syscall.Errno {
 	return 0
 }
 
+// Write fails: this kernel has no connection manager.
+func (k *fake) Write(int32, []byte) (int, syscall.Errno) { return 0, syscall.EBADF }
+
 func (k *fake) Read(fd int32, b []byte) (int, syscall.Errno) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

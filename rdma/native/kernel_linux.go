@@ -27,6 +27,9 @@ type Kernel interface {
 	Mmap(fd int32, offset int64, length int) ([]byte, syscall.Errno)
 	Munmap(b []byte) syscall.Errno
 	Read(fd int32, b []byte) (n int, errno syscall.Errno)
+	// Write passes a command of the connection manager. One that gets an event waits for it, unless the file is
+	// nonblocking.
+	Write(fd int32, b []byte) (n int, errno syscall.Errno)
 	Close(fd int32) syscall.Errno
 }
 
@@ -90,6 +93,16 @@ func (System) Munmap(b []byte) syscall.Errno { return errnoOf(unix.Munmap(b)) }
 func (System) Read(fd int32, b []byte) (int, syscall.Errno) {
 	n, err := unix.Read(int(fd), b)
 	return max(n, 0), errnoOf(err)
+}
+
+// Write implements Kernel.
+func (System) Write(fd int32, b []byte) (int, syscall.Errno) {
+	for {
+		n, err := unix.Write(int(fd), b)
+		if err != unix.EINTR {
+			return max(n, 0), errnoOf(err)
+		}
+	}
 }
 
 // Close implements Kernel.

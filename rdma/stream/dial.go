@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -115,7 +116,7 @@ func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.Ad
 		return []netip.AddrPort{netip.AddrPortFrom(all, uint16(port))}, nil
 	}
 	ips := make([]netip.Addr, 1)
-	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != runtime.Native {
+	if ips[0], err = netip.ParseAddr(host); err != nil && chosen.IsSoftware(c.Backend) {
 		if ips[0], err = softHost(ctx, c.Backend, host); err != nil {
 			return nil, err
 		}
@@ -231,12 +232,12 @@ func (c *Conn) open(reads protocol.Reads) error {
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
 		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
-		// A software device copies, and pins nothing. Adapters pin memory, and are slow where it is on demand.
-		OnDemand: c.config.Backend != runtime.Native})
+		// A software device copies and pins nothing. Adapters pin memory, and are slow with on-demand paging.
+		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }
 
-// streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.
-// Soft-RoCE takes 7 retries as retries without end.
+// streamParam returns the connection parameters of streams. A device allocates memory for each read that may be
+// outstanding. Soft-RoCE treats 7 retries as infinite.
 func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.InitiatorDepth, p.ResponderResources = reads.Ours, reads.Theirs
@@ -248,7 +249,7 @@ func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 type noAnswer struct{ hint string }
 
 func (e noAnswer) Error() string {
-	return "rdma_connect: the listener does not answer: " + e.hint + ": " + syscall.ETIMEDOUT.Error()
+	return "rdma_connect: no answer from the listener: " + e.hint + ": " + syscall.ETIMEDOUT.Error()
 }
 func (noAnswer) Unwrap() error { return syscall.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
@@ -266,5 +267,5 @@ func (c *Conn) explainRejection(err error) error {
 	if len(why) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: the listener says %q", err, why)
+	return fmt.Errorf("%w: reason of the listener: %q", err, why)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 	"unsafe"
@@ -138,7 +139,7 @@ func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort)
 	t.Helper()
 	ch, err := cm.CreateEventChannelOn(e.backend)
 	keep(t, ch, err)
-	patiently(t, func() (*cm.ID, error) {
+	retry(t, func() (*cm.ID, error) {
 		id, err := ch.CreateID(space)
 		keep(t, id, err)
 		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
@@ -199,4 +200,45 @@ func udaddyServer(t *testing.T, e ends) {
 	x.sends(t, x.toUD(t, answer.UD.AHAttr, answer.UD.QPNum))
 	x.receives(t, 40)
 	assert.Contains(t, s.ended(t), "return status 0")
+}
+
+// TestMCKeyOfC sends datagrams to a multicast group, one of whose members is C's mckey, and receives what it sends.
+func TestMCKeyOfC(t *testing.T) {
+	inGuest(t, "the other end is a program of rdmacm-utils")
+	at := address(t, 0)
+	for _, sends := range []bool{true, false} {
+		t.Run(map[bool]string{true: "sends", false: "receives"}[sends], func(t *testing.T) {
+			const group = "239.7.7.10"
+			ch, err := createEventChannel()
+			keep(t, ch, err)
+			id, err := ch.CreateID(rdmacm.PS_UDP)
+			keep(t, id, err)
+			require.NoError(t, id.Bind(at))
+			x := newExchanger(t, id)
+			_, _, err = id.Join(soon(t), netip.MustParseAddrPort(group+":0"))
+			require.NoError(t, err)
+			e := expect(t, ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
+			defer func() { assert.NoError(t, id.Leave(netip.MustParseAddrPort(group+":0"))) }()
+			args := []string{"-m", group, "-b", at.Addr().String(), "-C", strconv.Itoa(messages), "-S",
+				strconv.Itoa(messageSize)}
+			if !sends {
+				c := run(t, "mckey", append(args, "-s")...)
+				x.receives(t, 40)
+				assert.Contains(t, c.ended(t), "return status 0")
+				return
+			}
+			c := run(t, "mckey", args...)
+			to := x.toUD(t, e.UD.AHAttr, e.UD.QPNum)
+			for { // it does not report when it has joined
+				select {
+				case err := <-c.done:
+					require.NoError(t, err, "%s", &c.out)
+					assert.Contains(t, c.out.String(), "return status 0")
+					return
+				case <-time.After(50 * time.Millisecond):
+					x.sends(t, to)
+				}
+			}
+		})
+	}
 }

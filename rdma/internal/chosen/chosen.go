@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package chosen returns the device that the environment selects for programs that name none.
+// Package chosen returns the device that the environment selects for programs that name none, and selects rdma-core or
+// package native for devices of the kernel.
 package chosen
 
 import (
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -25,7 +27,7 @@ func Hint() string {
 	name := Device()
 	switch of, err := shared(name); {
 	case IsWired(name), err == nil && of != nil:
-		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is the native library",
+		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is rdma-core",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
 		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is "+
@@ -47,26 +49,33 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, or runtime.Native if there is none. It creates a fabric, and
-// opens a device with an address, only if that device is named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or the backend
+// for devices of the kernel otherwise. It creates a fabric, and opens a device with an address, only if that device is
+// named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
 	case name == "":
-		return runtime.Native, nil
+		return Kernel()
 	case IsWired(name):
 		fabric, _, err := soft.Named(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Variable, err)
 		}
 		return fabric, nil
+	case strings.HasPrefix(name, native.Prefix):
+		backend, err := native.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Variable, err)
+		}
+		return backend, nil
 	}
 	fabric, err := shared(name)
 	switch {
 	case err != nil:
 		return nil, err
 	case fabric == nil:
-		return runtime.Native, nil
+		return Kernel()
 	}
 	return fabric, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/internal/stats"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -59,7 +60,7 @@ func Open(device any, name string, backend runtime.Backend, objects func(*stats.
 	published.mu.Lock()
 	c := published.byName[name]
 	if c == nil {
-		c = &Device{name: name, software: backend != runtime.Native, open: map[any]*opened{},
+		c = &Device{name: name, software: chosen.IsSoftware(backend), open: map[any]*opened{},
 			queues: map[any][]*queue{}, past: map[string]stats.Queue{}}
 		if published.byName == nil {
 			published.byName = map[string]*Device{}

@@ -41,7 +41,7 @@ func TestECE(t *testing.T) {
 	assert.Equal(t, 35, e.Status)
 	assert.Equal(t, "no such options", string(e.PrivateData[:15]))
 	err = &cm.EventError{Event: e}
-	assert.ErrorContains(t, err, "does not take the ECE options")
+	assert.ErrorContains(t, err, "does not accept the ECE options")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
@@ -84,14 +84,17 @@ func TestSetIBPath(t *testing.T) {
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has one")
 }
 
-// since65 reports whether the guest's librdmacm is at least 65, and otherwise checks the error.
+// since65 reports whether the guest's librdmacm is at least 65, or without it the kernel at least 7.2, and otherwise
+// checks the error.
 func since65(t *testing.T, err error) bool {
 	t.Helper()
 	if !errors.Is(err, runtime.ErrNotSupported) {
 		return true
 	}
 	assert.NotEqual(t, "7", rig.Kernel(t), "rdma-core 65")
-	assert.ErrorContains(t, err, "librdmacm.so.1 does not export it (rdma-core has it since 65.0)")
+	if !rig.Native() {
+		assert.ErrorContains(t, err, "librdmacm.so.1 does not export it (rdma-core has it since 65.0)")
+	}
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 	return false
 }
@@ -143,7 +146,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 	_, err = id.QueryAddrInfo()
 	assert.ErrorIs(t, err, syscall.ENOENT, "it was taken")
 	err = id.ResolveAddrInfo(soon(t), "300.1.1.1", "7464", hints)
-	assert.ErrorContains(t, err, `node "300.1.1.1" or service "7464" is not known`)
+	assert.ErrorContains(t, err, `unknown node "300.1.1.1" or service "7464"`)
 	require.NoError(t, id.Bind(address(t, 0)))
 	err = id.ResolveAddrInfo(soon(t), "", "7464", cm.Hints{Flags: rdmacm.RAI_SA})
 	assert.ErrorContains(t, err, "InfiniBand's subnet administration", "RoCE has none")
