@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/direct"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 	"github.com/goverbs/goverbs/runtime"
 )
 

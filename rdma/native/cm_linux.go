@@ -161,11 +161,11 @@ func (id *identifier) channelNow() *eventChannel {
 }
 
 // verbs calls a function of libibverbs.
-func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) { return b.funcs[name](a) }
+func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) { return b.funcs["libibverbs"][name](a) }
 
 // verbsErrno is verbs for functions that return an error number.
 func (b *Backend) verbsErrno(name string, a ...uint64) syscall.Errno {
-	result, errno := b.funcs[name](a)
+	result, errno := b.funcs["libibverbs"][name](a)
 	if errno == 0 {
 		errno = syscall.Errno(result)
 	}

@@ -31,7 +31,7 @@ const rigPlaces, rigNumber = 4, 5
 
 func newRig(t *testing.T, kind ibv.QPType) *rig {
 	t.Helper()
-	d := New(unset, true)
+	d := New(nil, unset, true)
 	r := &rig{sends: memory(t, 2*rigPlaces*block)}
 	word := func() uintptr { return addressOf(memory(t, 64)) }
 	cqes := memory(t, rigPlaces*int(cqe))

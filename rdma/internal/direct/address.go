@@ -7,14 +7,13 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
 // addressIn returns the offset of the address that requests carry in libmlx5's address handles. It is the same for all
 // handles. libmlx5 reports it for any handle from which it can read only the device. A program's handle may be closed,
 // which libmlx5 does not notice when it posts.
-func addressIn(c *ibv.Context) (uintptr, error) {
+func (d *Queues) addressIn(c *ibv.Context) (uintptr, error) {
 	var any struct {
 		ibv.AH
 		_ [4 * unsafe.Sizeof(mlx5dv.MLX5WQEAV{})]byte
@@ -22,7 +21,7 @@ func addressIn(c *ibv.Context) (uintptr, error) {
 	any.Context = ibv.PtrTo(c)
 	out := new(mlx5dv.AH)
 	obj := &mlx5dv.Obj{AH: mlx5dv.ObjAH{In: ibv.PtrTo(&any.AH), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_AH); err != nil {
+	if err := d.initObj(obj, mlx5dv.OBJ_AH); err != nil {
 		return 0, err
 	}
 	runtime.KeepAlive(&any)

@@ -3,7 +3,7 @@
 // Package direct is the data path of mlx5 in Go: it writes work requests to the queues that the device reads, and reads
 // completions where the device writes them, without calling C. libmlx5 creates the queues, and mlx5dv_init_obj returns
 // their addresses. From then on libmlx5 must neither post nor poll: two writers of a queue would overwrite each other's
-// requests.
+// requests. Package native creates queues without libmlx5.
 //
 // Numbers in queues are in network order. Formats are those of mlx5dv.h, in generated/mlx5dv.
 package direct
@@ -15,7 +15,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
@@ -25,6 +24,7 @@ import (
 // Queues is the data path of a device. It creates the paths of its queues.
 type Queues struct {
 	refusing
+	initObj   InitObj
 	blueFlame blueFlame
 	atomics   bool // the device has them
 	// mu is held while a queue pair is created or destroyed: a new one may get the number of a destroyed one.
@@ -36,10 +36,13 @@ type Queues struct {
 
 var _ datapath.Maker = (*Queues)(nil)
 
+// InitObj is mlx5dv_init_obj.
+type InitObj func(*mlx5dv.Obj, mlx5dv.ObjType) error
+
 // New returns the data path of an mlx5 device, which may have atomic operations; env looks up the environment variables
-// that libmlx5 read when it opened the device.
-func New(env func(string) (value string, set bool), atomics bool) *Queues {
-	return &Queues{blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
+// that libmlx5 read when it opened the device. A nil init is for callers of NewCQ, NewSRQ and NewQP.
+func New(init InitObj, env func(string) (value string, set bool), atomics bool) *Queues {
+	return &Queues{initObj: init, blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
 		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
 }
 
@@ -47,14 +50,19 @@ func New(env func(string) (value string, set bool), atomics bool) *Queues {
 func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
 	out := new(mlx5dv.CQ)
 	obj := &mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_CQ); err != nil {
+	if err := d.initObj(obj, mlx5dv.OBJ_CQ); err != nil {
 		return nil, err
 	}
+	return d.NewCQ(c, out), nil
+}
+
+// NewCQ returns the path of a completion queue, of which mlx5dv_init_obj has returned out.
+func (d *Queues) NewCQ(c *ibv.CQ, out *mlx5dv.CQ) datapath.Queue {
 	q := newCompletionQueue(d, c, out)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cqs[c] = q
-	return q, nil
+	return q
 }
 
 // SRQ returns the path of a shared receive queue. XRC and tag matching are rejected: mlx5dv_init_obj does not return
@@ -65,14 +73,19 @@ func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Qu
 	}
 	out := new(mlx5dv.SRQ)
 	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err != nil {
+	if err := d.initObj(obj, mlx5dv.OBJ_SRQ); err != nil {
 		return nil, err
 	}
+	return d.NewSRQ(c, out, cap), nil
+}
+
+// NewSRQ is NewCQ for shared receive queues.
+func (d *Queues) NewSRQ(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr) datapath.Queue {
 	q := newSharedQueue(d, c, out, cap.MaxSGE)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.srqs[c] = q
-	return q, nil
+	return q
 }
 
 // QP returns the path of a queue pair. cap is the result of ibv_create_qp.
@@ -84,13 +97,25 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 		return nil, unable("ibv_create_qp_ex", "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN: "+
 			"their requests have headers")
 	}
-	if !supported {
-		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
-	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_QP); err != nil {
+	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {
 		return nil, err
+	}
+	address := uintptr(0)
+	if c.QPType == ibv.QPT_UD {
+		var err error
+		if address, err = d.addressIn(c.Context.Deref()); err != nil {
+			return nil, err
+		}
+	}
+	return d.NewQP(c, out, cap, everyOne, address)
+}
+
+// NewQP is NewCQ for queue pairs. address is the offset of the address in handles for datagrams.
+func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue, error) {
+	if !supported {
+		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,12 +124,7 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
 		return nil, unable("ibv_create_qp", "a queue that it completes in, or receives from, has another data path")
 	}
-	if c.QPType == ibv.QPT_UD {
-		var err error
-		if q.send.address, err = addressIn(c.Context.Deref()); err != nil {
-			return nil, err
-		}
-	}
+	q.send.address = address
 	q.send.init(q, out, cap, everyOne, d.use(q, out))
 	q.recv.init(q, out, cap)
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {

@@ -18,7 +18,7 @@ func unset(string) (string, bool) { return "", false }
 // TestEndOfAQueueWhoseAddressIsUsedAgain: C frees a queue's memory when it destroys it, and another goroutine may get
 // a new queue there before the path of the old one is forgotten.
 func TestEndOfAQueueWhoseAddressIsUsedAgain(t *testing.T) {
-	d := New(unset, true)
+	d := New(nil, unset, true)
 	cq, srq := new(ibv.CQ), new(ibv.SRQ)
 	oldCQ, newCQ := &completionQueue{device: d, c: cq}, &completionQueue{device: d, c: cq}
 	oldSRQ, newSRQ := &sharedQueue{device: d, c: srq}, &sharedQueue{device: d, c: srq}
@@ -38,7 +38,7 @@ func TestEndOfAQueueWhoseAddressIsUsedAgain(t *testing.T) {
 // TestRegisterOfTwoPaths: queue pairs that have the same doorbell register take turns, also those of two paths.
 func TestRegisterOfTwoPaths(t *testing.T) {
 	out := &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: 0x1000, Size: 256}}
-	one, other := &queuePair{device: New(unset, true)}, &queuePair{device: New(unset, true)}
+	one, other := &queuePair{device: New(nil, unset, true)}, &queuePair{device: New(nil, unset, true)}
 	r := one.device.use(one, out)
 	assert.False(t, r.shared.Load())
 	assert.Same(t, r, other.device.use(other, out))

@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
@@ -81,7 +80,7 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 func (d *Queues) Beside(c *ibv.QP) {
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_QP); err != nil {
+	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {
 		return // it is not of mlx5
 	}
 	registers.mu.Lock()

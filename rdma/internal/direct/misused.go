@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
@@ -125,7 +124,7 @@ func (q *sharedQueue) Inspect() string {
 	defer q.mu.Unlock()
 	out := new(mlx5dv.SRQ)
 	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(q.c), Out: ibv.PtrTo(out)}}
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC {
+	if err := q.device.initObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC {
 		return q.misused(uint32(q.posted))
 	}
 	return ""

@@ -211,7 +211,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(w.qp), Out: ibv.PtrTo(out)},
 		CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(w.cq), Out: ibv.PtrTo(in)}}
 	require.NoError(t, libmlx5.InitObj(obj, mlx5dv.OBJ_QP|mlx5dv.OBJ_CQ))
-	d := New(os.LookupEnv, true)
+	d := New(libmlx5.InitObj, os.LookupEnv, true)
 	w.cqes[0] = unsafe.Slice((*byte)(pointer(in.Buf)), int(in.CQECnt*in.CQESize))
 	in.Buf = w.shadow(t, "completions", in.Buf, len(w.cqes[0]))
 	w.cqes[1] = w.areas[0].shadows
@@ -230,7 +230,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	t.Cleanup(func() { register.leave(w.of) }) // the address is used again
 	w.of.send.init(w.of, out, w.cap, everyOne, register)
 	var err error
-	w.of.send.address, err = addressIn(w.qp.Context.Deref())
+	w.of.send.address, err = d.addressIn(w.qp.Context.Deref())
 	require.NoError(t, err)
 	w.of.recv.init(w.of, out, w.cap)
 	w.in.add(w.of)

@@ -54,7 +54,7 @@ func pageFault(t *testing.T, w *twin, native bool) {
 	require.NoError(t, libmlx5.InitObj(&mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(cq), Out: ibv.PtrTo(toCQ)},
 		SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(srq), Out: ibv.PtrTo(toSRQ)}}, mlx5dv.OBJ_CQ|mlx5dv.OBJ_SRQ))
 
-	d := New(unset, true)
+	d := New(nil, unset, true)
 	of, in := newSharedQueue(d, srq, toSRQ, made.Attr.MaxSGE), newCompletionQueue(d, cq, toCQ)
 	in.add(&queuePair{device: d, c: qp, srq: of, recvCQ: in, send: sendQueue{number: qp.QPNum << 8}})
 	post := func(id uint64, e ...ibv.SGE) {
