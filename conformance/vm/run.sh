@@ -61,7 +61,7 @@ native) # without rdma-core, compared with the results of libibverbs; connection
 	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
 		-test.run TestConfined
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
-	vm -kernel "$kernel" -timeout 14m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
+	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
