@@ -95,13 +95,13 @@ func (m manager) find(ctx context.Context, side Side, host string) (*Device, err
 
 const defaultTimeout = defaultTimeoutMS * time.Millisecond
 
-func (d *Device) made() bool { return d != nil && d.Device != nil && d.id != nil }
+func (d *Device) created() bool { return d != nil && d.Device != nil && d.id != nil }
 
 // Close closes the device. Close its peers first.
 func (d *Device) Close() error {
 	const op = "Device.Close"
-	if !d.made() {
-		return neverMade(op)
+	if !d.created() {
+		return notCreated(op)
 	}
 	return failed(op, d.id.Close())
 }

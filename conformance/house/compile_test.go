@@ -30,7 +30,7 @@ func TestEveryTarget(t *testing.T) {
 	require.Greater(t, len(all), 40)
 	var packages []string
 	for _, p := range list(t, "./generated/...", "./runtime", "./rdma/...") {
-		name, ours := room(p.ImportPath)
+		name, ours := folderOf(p.ImportPath)
 		require.True(t, ours)
 		packages = append(packages, name)
 	}
@@ -74,7 +74,7 @@ func TestEveryTarget(t *testing.T) {
 // a separate module. make test-all checks both such examples for 32 bits.
 func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
 	}
 	t.Parallel()
 	modules := map[string][]string{"../..": {"386"}, "../../examples/grpc": {"amd64"}}
@@ -93,7 +93,7 @@ func TestRemainingCodeCompiles(t *testing.T) {
 				return string(text), stderr.String(), err
 			}
 			if _, why, err := run("mod", "download"); err != nil {
-				t.Skipf("the modules that %s needs can't be had here (make deps brings them): %s", dir, why)
+				t.Skipf("modules of %s are missing (make deps downloads them): %s", dir, why)
 			}
 			checker, err := targets.New(dir)
 			require.NoError(t, err)

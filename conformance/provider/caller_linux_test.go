@@ -67,7 +67,7 @@ func (c *caller) open() {
 	c.recvs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(at, callsSize+1024)), 3)
 	c.sges = unsafe.Slice((*[callsSGEs]ibv.SGE)(unsafe.Add(at, callsSize+2048)), 3)
 	var n int32
-	list, err := verbs.GetDeviceList(&n)
+	list, err := from(c.t).GetDeviceList(&n)
 	c.check(err)
 	c.context, err = verbs.OpenDevice(list.Deref())
 	c.check(err)

@@ -41,6 +41,8 @@
 // mana, irdma, bnxt_re and hns are idle: their providers open them, create objects of a reliable connection and fill
 // its queues, but nothing processes them, and no completion is ever written.
 //
+// Package native runs over the same kernel, called in its process (package kernel), and is compared with libmlx5.
+//
 // testdata/posting.csv has the stack usage and the number of system calls of each call. Package table generates the
 // table of rdma/internal/provider from it.
 package provider

@@ -75,7 +75,7 @@ func identity(t *testing.T, e *Emulated, lists int) {
 		lists, err = strconv.Atoi(n)
 		require.NoError(t, err)
 	}
-	program := testProgram(t, e, "../../rdma/mlx5/internal/direct")
+	program := testProgram(t, e, "../../rdma/internal/direct")
 	for _, size := range []string{"64", "128"} { // size of a completion
 		seed := rand.Uint64()
 		cmd := e.Command(t.Context(), program, "-test.v", "-test.run=^TestIdentity", "-test.timeout=2h")
@@ -113,13 +113,13 @@ func TestObjectSuite(t *testing.T) {
 
 // TestObjectSuiteMLX4 is the same over libmlx4.
 func TestObjectSuiteMLX4(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	objectSuite(t, emulated(t).As(MLX4), pathMLX4)
 }
 
 // TestObjectSuiteERDMA is the same over liberdma.
 func TestObjectSuiteERDMA(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	objectSuite(t, emulated(t).As(ERDMA), pathERDMA)
 }
 

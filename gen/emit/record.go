@@ -161,10 +161,10 @@ func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, sta
 	f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(set...)
 }
 
-// aliases prints the second names that macros give types.
+// aliases prints the aliases of types that macros define.
 func (e *emitter) aliases(f *jen.File) {
 	for _, a := range e.plan.Aliases {
-		comment(f, docLines(a.Go, "is another name of "+a.Of, a.Doc))
+		comment(f, docLines(a.Go, "is another name for "+a.Of, a.Doc))
 		f.Type().Id(a.Go).Op("=").Id(a.Of)
 	}
 }

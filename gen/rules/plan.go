@@ -18,7 +18,7 @@ type Plan struct {
 	Package Package
 	Import  string // import path
 	Shared  string // import path of the package whose byte-order and address types it uses; "" when it has its own
-	Project string // "librpma", whose headers it is of
+	Project string // project of the headers: "librpma"
 	Release string // "1.3.0"
 	Model   *model.Release
 	Targets []string
@@ -29,8 +29,8 @@ type Plan struct {
 	Funcs   []Func
 	// FuncTypes are the function types that parameters point to; Go has types for their addresses.
 	FuncTypes []FuncType
-	Grids     []*Grid           // the tables, and those of what was measured behind them
-	Parts     []*Grid           // the tables that are printed as parts of others alone
+	Grids     []*Grid           // the documented tables, followed by the measured ones
+	Parts     []*Grid           // the tables that are only printed as parts of others
 	Verbs     *VerbsPlan        // the package of functions; nil for none
 	Skipped   []Exception       // declarations that are not emitted, with the reason
 	types     map[string]string // C type → Go name, for the packages that import this one
@@ -81,7 +81,7 @@ type Const struct {
 	AliasOf string // Go name of the constant that it repeats
 }
 
-// Alias is an alias that a macro gives a type.
+// Alias is an alias of a type that a macro defines.
 type Alias struct {
 	Doc Doc
 	C   string
@@ -199,7 +199,7 @@ type resolver struct {
 	in         Input
 	exceptions *Exceptions
 	since      history
-	headers    []*model.Header // of the package; of support headers, what it needs and does not import
+	headers    []*model.Header // of the package, and the needed parts of support headers that it does not import
 	plan       *Plan
 	earlier    []*Plan
 	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
@@ -250,7 +250,7 @@ func (r *resolver) own(c, name string) {
 	r.plan.types[c] = name
 }
 
-// nameTypes gives every type its Go name before anything refers to it.
+// nameTypes sets the Go name of every type before anything refers to it.
 func (r *resolver) nameTypes() {
 	for _, h := range r.headers {
 		for i := range h.Records {

@@ -14,7 +14,7 @@ var Markdown = []string{"ibv_wr_post.3"}
 
 const markdownSuffix = ".md"
 
-// toPipes goes to the first table of a page in Markdown.
+// toPipes moves to the first table of a page in Markdown.
 func (p *pageReader) toPipes() error {
 	for p.more() && !strings.HasPrefix(p.lines[p.next], "|") {
 		p.read()
@@ -25,8 +25,8 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells parses one table row, | a | b |; nil at the end of the table. A line that looks like a row but is indented
-// or follows an empty line is rejected up to the next heading: it may be a lost row.
+// pipeCells parses one table row, | a | b |. It returns nil at the end of the table. A line that looks like a row but
+// is indented or follows an empty line is rejected up to the next heading: it may be a lost row.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
@@ -36,7 +36,7 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 		inside, closed := strings.CutSuffix(line[1:], "|")
 		row := strings.Split(inside, "|")
 		if !closed || len(row) != n {
-			return nil, p.errorf("a row of %d cells, not %d with | on both sides: %.100q", len(row), n, line)
+			return nil, p.errorf("row of %d cells, want %d with | on both sides: %.100q", len(row), n, line)
 		}
 		for i := range row {
 			row[i] = strings.TrimSpace(row[i])
@@ -46,7 +46,7 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for ; p.more() && !strings.HasPrefix(p.lines[p.next], "#"); p.next++ {
 		if line := p.lines[p.next]; strings.HasPrefix(strings.TrimSpace(line), "|") {
 			p.next++
-			return nil, p.errorf("%.100q stands apart from the rows of the table, which begin with | and follow one "+
+			return nil, p.errorf("%.100q is separated from the rows of the table, which begin with | and follow one "+
 				"another", line)
 		}
 	}

@@ -18,7 +18,7 @@ type Defect struct {
 	Name    string   // unique in the library
 	Since   string   // first release with the defect
 	Fixed   []string // first release without it, and then those of older stable branches; empty: no release
-	Effect  string   // on a program that does what the man pages ask for
+	Effect  string   // on a program that follows the man pages
 	Remedy  string   // what this module does
 	Test    string   // or "documented"
 }

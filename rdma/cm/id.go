@@ -90,7 +90,7 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	id.created("ID", id.wake, func() (gone bool, err error) {
 		gone, err = id.destroy()
 		if !gone {
-			id.channel.goOn()
+			id.channel.resume()
 		}
 		return gone, err
 	})

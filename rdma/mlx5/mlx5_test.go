@@ -14,10 +14,10 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/direct"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/goverbs/goverbs/rdma/internal/vendorrig"
 	"github.com/goverbs/goverbs/rdma/mlx5"
-	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
 
 // TestDynamicConnections: an initiator's request names its destination, and a target has its number when it can
@@ -100,7 +100,7 @@ func TestDynamicConnections(t *testing.T) {
 	dv = &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
 	const reason = "the data path in Go counts on receives that complete in their order"
-	native := direct.New(os.LookupEnv, true)
+	native := direct.New(nil, os.LookupEnv, true)
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{Path: native})
 	assert.ErrorContains(t, err, reason)
 	d.UsePath(native)
@@ -137,7 +137,7 @@ func TestRefusedFlags(t *testing.T) {
 		}
 		return err
 	}
-	native := rdma.QueueOptions{Path: withoutCQs{direct.New(os.LookupEnv, true)}}
+	native := rdma.QueueOptions{Path: withoutCQs{direct.New(nil, os.LookupEnv, true)}}
 	cq, err := d.CreateCQ(16, nil, 0, native)
 	cq = vendorrig.Keep(t, cq, err)
 	err = create(cq, ibv.QP_CREATE_SOURCE_QPN, native)

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/direct"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
 
 // NewPath returns a data path in Go for an mlx5 device: posts write work requests to the queues that the device reads,
@@ -48,7 +48,7 @@ import (
 func NewPath(d *rdma.Device) (rdma.Path, error) {
 	const verb = "mlx5dv_init_obj"
 	refused := func(format string, args ...any) error {
-		return &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
+		return &rdma.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
 			Reason: "no data path in Go: " + fmt.Sprintf(format, args...)}
 	}
 	if d == nil {
@@ -56,7 +56,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	}
 	c := d.C()
 	if c == nil {
-		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
+		return nil, &rdma.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
 	}
 	if name, _, err := provider.WayOf(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
 		return nil, err
@@ -83,5 +83,5 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	return direct.New(os.LookupEnv, has.AtomicCap != ibv.ATOMIC_NONE), nil
+	return direct.New(libmlx5.InitObj, os.LookupEnv, has.AtomicCap != ibv.ATOMIC_NONE), nil
 }

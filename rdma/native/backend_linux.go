@@ -5,6 +5,7 @@
 package native
 
 import (
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -24,8 +26,7 @@ type Backend struct {
 	space    *runtime.Space
 	commands driver.Commands
 	slots    slots
-	funcs    map[string]runtime.Func
-	manager  map[string]runtime.Func
+	funcs    map[string]map[string]runtime.Func // by library and name
 	managed  cmDevices
 
 	mu      sync.RWMutex
@@ -54,19 +55,14 @@ func New(k Kernel) (*Backend, error) {
 		return nil, err
 	}
 	b.commands.Space = b.space
-	b.funcs, b.manager = b.functions(), b.managerFunctions()
+	b.funcs = map[string]map[string]runtime.Func{"libibverbs": b.functions(), "librdmacm": b.managerFunctions()}
+	maps.Copy(b.funcs, b.vendorFunctions())
 	return b, b.fillSlots()
 }
 
 // Function implements [runtime.Backend].
 func (b *Backend) Function(library, name string) runtime.Func {
-	switch library {
-	case "libibverbs":
-		return b.funcs[name]
-	case "librdmacm":
-		return b.manager[name]
-	}
-	return nil
+	return b.funcs[library][name]
 }
 
 // String names the backend in messages.
@@ -119,18 +115,30 @@ func find[T any](b *Backend, address uint64) *T {
 	return object
 }
 
-// named implements [driver.Objects].
-type named struct{ *Backend }
-
-func (b named) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
-	if h := find[handle](b.Backend, uint64(p)); h != nil {
+// AH implements [driver.Core].
+func (c *context) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](c.backend, uint64(p)); h != nil {
 		return h.part()
 	}
 	return nil
 }
 
-func (b named) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](b.Backend, uint64(p)) != nil }
-func (b named) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](b.Backend, uint64(p)) != nil }
+// MW implements [driver.Core].
+func (c *context) MW(p ibv.Ptr[ibv.MW]) bool { return find[window](c.backend, uint64(p)) != nil }
+
+// MR implements [driver.Core].
+func (c *context) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](c.backend, uint64(p)) != nil }
+
+// Port implements [driver.Core].
+func (c *context) Port(number uint8) (p ibv.PortAttr, errno syscall.Errno) {
+	errno = c.readPort(number, &p)
+	return p, errno
+}
+
+// GID implements [driver.Core].
+func (c *context) GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno) {
+	return c.gidEntry(port, index)
+}
 
 // table finds the objects of the data path by the number in their records, without a lock.
 type table[T any] struct {
@@ -247,11 +255,15 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_reg_mr": func(a []uint64) (uint64, runtime.Errno) {
 			return b.regMR(a[0], a[1], a[2], a[1], ibv.AccessFlags(a[3]))
 		},
-		"ibv_reg_mr_iova":  b.regMRIOVA,
-		"ibv_reg_mr_iova2": b.regMRIOVA,
-		"ibv_reg_mr_ex":    b.regMREx,
-		"ibv_rereg_mr":     b.reregMR,
-		"ibv_dereg_mr":     errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
+		"ibv_reg_mr_iova":          b.regMRIOVA,
+		"ibv_reg_mr_iova2":         b.regMRIOVA,
+		"ibv_reg_mr_ex":            b.regMREx,
+		"ibv_rereg_mr":             b.reregMR,
+		"ibv_alloc_buf":            b.allocBuf,
+		"ibv_free_buf":             void(b.freeBuf),
+		"ibv_reg_buf_mr":           b.regBufMR,
+		"ibv_export_buf_dmabuf_fd": status(b.exportBuf),
+		"ibv_dereg_mr":             errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
 
 		"ibv_create_comp_channel":  b.createChannel,
 		"ibv_destroy_comp_channel": errnoResult(func(a []uint64) syscall.Errno { return b.destroyChannel(a[0]) }),

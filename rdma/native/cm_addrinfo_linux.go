@@ -35,18 +35,37 @@ const (
 	noService = -8
 )
 
-// getAddrInfo is rdma_getaddrinfo. Go's resolver answers names and services; ibacm(8) is not asked for routes.
+// getAddrInfo is rdma_getaddrinfo.
 func (b *Backend) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
-	node, service, to := a[0], a[1], a[3]
-	if node == 0 && service == 0 && a[2] == 0 || to == 0 {
+	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
 		return ^uint64(0), syscall.EINVAL
 	}
+	record, code, errno := b.resolve(a[0], a[1], a[2])
+	switch {
+	case errno != 0:
+		return ^uint64(0), errno
+	case code != 0:
+		return uint64(code), 0
+	}
+	b.give(record, a[3])
+	return 0, 0
+}
+
+// give gives a result to the program, which frees it.
+func (b *Backend) give(record *addrInfoRecord, to uint64) {
+	b.enter(addressOf(&record.AddrInfo), &addrInfo{record})
+	*at[uint64](to) = addressOf(&record.AddrInfo)
+}
+
+// resolve returns an error number of getaddrinfo, or errno. Go's resolver answers names and services; ibacm(8) is not
+// asked for routes.
+func (b *Backend) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno syscall.Errno) {
 	var hints rdmacm.AddrInfo
-	if a[2] != 0 {
-		hints = *at[rdmacm.AddrInfo](a[2])
+	if hinted != 0 {
+		hints = *at[rdmacm.AddrInfo](hinted)
 	}
 	if hints.AiFlags&rdmacm.RAI_SA != 0 { // subnet administration of InfiniBand
-		return ^uint64(0), syscall.EOPNOTSUPP
+		return nil, 0, syscall.EOPNOTSUPP
 	}
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
 	const gid = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
@@ -58,14 +77,12 @@ func (b *Backend) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	}
 	var own netip.AddrPort
 	if node != 0 || service != 0 {
-		var code int
 		if own, code = lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
-			return uint64(code), 0
+			return nil, code, 0
 		}
 	}
-	record, errno := allocate[addrInfoRecord](b)
-	if errno != 0 {
-		return ^uint64(0), errno
+	if record, errno = allocate[addrInfoRecord](b); errno != 0 {
+		return nil, 0, errno
 	}
 	i := &record.AddrInfo
 	i.AiFlags, i.AiFamily, i.AiQPType, i.AiPortSpace = hints.AiFlags&rdmacm.RAI_PASSIVE, hints.AiFamily, hints.AiQPType,
@@ -104,9 +121,52 @@ func (b *Backend) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if i.AiDstLen > 0 {
 		i.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.to))
 	}
-	b.enter(addressOf(i), &addrInfo{record})
-	*at[uint64](to) = addressOf(i)
-	return 0, 0
+	return record, 0, 0
+}
+
+// resolveAddrInfo is rdma_resolve_addrinfo. The answer is available at once, but an event still announces it.
+func (id *identifier) resolveAddrInfo(a []uint64) syscall.Errno {
+	b := id.backend
+	id.mu.Lock()
+	busy := id.addresses != nil
+	id.mu.Unlock()
+	if busy {
+		return syscall.EBUSY
+	}
+	record, code, errno := b.resolve(a[0], a[1], a[2])
+	if code != 0 { // as in librdmacm
+		errno = syscall.Errno(-code)
+	}
+	if errno != 0 {
+		return errno
+	}
+	id.mu.Lock()
+	id.addresses = record
+	id.mu.Unlock()
+	if errno := id.writeAny(rdmacm.CM_EVENT_INTERNAL, 0, 0); errno != 0 {
+		id.mu.Lock()
+		id.addresses = nil
+		id.mu.Unlock()
+		free(b, record)
+		return errno
+	}
+	return id.complete()
+}
+
+// queryAddrInfo is rdma_query_addrinfo.
+func (id *identifier) queryAddrInfo(a []uint64) syscall.Errno {
+	if a[0] == 0 {
+		return syscall.EINVAL
+	}
+	id.mu.Lock()
+	record := id.addresses
+	id.addresses = nil
+	id.mu.Unlock()
+	if record == nil {
+		return syscall.ENOENT
+	}
+	id.backend.give(record, a[0])
+	return 0
 }
 
 func (b *Backend) freeAddrInfo(address uint64) {

@@ -101,6 +101,9 @@ func (b *Backend) take(record *eventRecord, e *uapi.RDMAUCMEventResp) *report {
 	case rdmacm.CM_EVENT_ROUTE_RESOLVED:
 		fail(id.queryPaths(), rdmacm.CM_EVENT_ROUTE_ERROR)
 		return r
+	case rdmacm.CM_EVENT_INTERNAL:
+		record.Event = rdmacm.CM_EVENT_ADDRINFO_RESOLVED
+		return r
 	case rdmacm.CM_EVENT_USER:
 		*record.Param.Arg() = *(*uint64)(unsafe.Pointer(e.Param.Arg32()))
 		return r
@@ -317,8 +320,12 @@ func (id *identifier) writeEvent(a []uint64) syscall.Errno {
 	if rdmacm.CMEventType(uint32(a[0])) != rdmacm.CM_EVENT_USER {
 		return syscall.EINVAL
 	}
-	in := uapi.RDMAUCMWriteCMEvent{ID: id.number, Event: uint32(rdmacm.CM_EVENT_USER), Status: uint32(a[1])}
-	*in.Param.Arg() = a[2]
+	return id.writeAny(rdmacm.CM_EVENT_USER, uint32(a[1]), a[2])
+}
+
+func (id *identifier) writeAny(kind rdmacm.CMEventType, status uint32, arg uint64) syscall.Errno {
+	in := uapi.RDMAUCMWriteCMEvent{ID: id.number, Event: uint32(kind), Status: status}
+	*in.Param.Arg() = arg
 	errno := order(id, uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, &in)
 	if errno == syscall.EINVAL { // before Linux 7.2 there was no such command
 		errno = syscall.EOPNOTSUPP

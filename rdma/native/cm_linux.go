@@ -42,6 +42,7 @@ type identifier struct {
 	ece, peerECE         uapi.RDMAUCMECE
 	groups               []*group
 	passive              *ibv.QPInitAttr // of rdma_create_ep: for the queue pairs of requests
+	addresses            *addrInfoRecord // of rdma_resolve_addrinfo, until the program takes them
 }
 
 // managerFunctions returns the exported functions of librdmacm by name, except rsockets.
@@ -94,6 +95,9 @@ func (b *Backend) managerFunctions() map[string]runtime.Func {
 		"rdma_getaddrinfo":  b.getAddrInfo,
 		"rdma_freeaddrinfo": void(func(a []uint64) { b.freeAddrInfo(a[0]) }),
 		"rdma_event_str":    b.eventName,
+
+		"rdma_resolve_addrinfo": b.ofID((*identifier).resolveAddrInfo),
+		"rdma_query_addrinfo":   b.ofID((*identifier).queryAddrInfo),
 	}
 	for name, f := range all {
 		all[name] = guarded(f)
@@ -157,11 +161,13 @@ func (id *identifier) channelNow() *eventChannel {
 }
 
 // verbs calls a function of libibverbs.
-func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) { return b.funcs[name](a) }
+func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) {
+	return b.funcs["libibverbs"][name](a)
+}
 
 // verbsErrno is verbs for functions that return an error number.
 func (b *Backend) verbsErrno(name string, a ...uint64) syscall.Errno {
-	result, errno := b.funcs[name](a)
+	result, errno := b.funcs["libibverbs"][name](a)
 	if errno == 0 {
 		errno = syscall.Errno(result)
 	}
@@ -276,7 +282,10 @@ func (id *identifier) destroy() syscall.Errno {
 	b.settle(addressOf(id.record), &id.acked, 0, out.EventsReported)
 	for _, g := range id.groups {
 		b.forget(addressOf(g.record))
-		free(b, g.record)
+		g.free()
+	}
+	if id.addresses != nil {
+		free(b, id.addresses)
 	}
 	id.release()
 	return 0

@@ -17,18 +17,27 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// hostileKernel answers the connection manager's commands with what answer fills in. It has no devices.
+// hostileKernel answers the connection manager's commands with what answer fills in.
 type hostileKernel struct {
-	System
+	*fake
 	answer func(number uint32, out []byte) (short int, errno syscall.Errno)
 }
 
-func (hostileKernel) Devices() ([]DeviceInfo, error)          { return nil, nil }
-func (hostileKernel) Open(string) (int32, syscall.Errno)      { return 1000, 0 }
-func (hostileKernel) Close(int32) syscall.Errno               { return 0 }
-func (hostileKernel) Read(int32, []byte) (int, syscall.Errno) { return 0, syscall.EIO }
-func (hostileKernel) Ioctl(int32, uintptr, unsafe.Pointer) syscall.Errno {
-	return syscall.EIO
+// managerFD is a file of the connection manager; fake knows device files only.
+const managerFD = 1 << 20
+
+func (k *hostileKernel) Open(path string) (int32, syscall.Errno) {
+	if path == managerPath {
+		return managerFD, 0
+	}
+	return k.fake.Open(path)
+}
+
+func (k *hostileKernel) Close(fd int32) syscall.Errno {
+	if fd == managerFD {
+		return 0
+	}
+	return k.fake.Close(fd)
 }
 
 func (k *hostileKernel) Write(_ int32, b []byte) (int, syscall.Errno) {
@@ -58,7 +67,7 @@ func managed(t *testing.T, k *hostileKernel) (*Backend, *identifier) {
 func nothing(uint32, []byte) (int, syscall.Errno) { return 0, 0 }
 
 func TestShortAnswersOfTheConnectionManager(t *testing.T) {
-	k := &hostileKernel{answer: nothing}
+	k := &hostileKernel{fake: newFake(), answer: nothing}
 	b, id := managed(t, k)
 	k.answer = func(uint32, []byte) (int, syscall.Errno) { return 1, 0 }
 	to := uint64(uintptr(must(b.space.Alloc(8))))
@@ -78,7 +87,7 @@ func TestShortAnswersOfTheConnectionManager(t *testing.T) {
 // TestRandomAnswersOfTheConnectionManager calls everything with a kernel whose answers are random, apart from the
 // number of events, for which destroying waits.
 func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
-	k := &hostileKernel{answer: nothing}
+	k := &hostileKernel{fake: newFake(), answer: nothing}
 	b, id := managed(t, k)
 	source := rand.NewChaCha8([32]byte{7})
 	random := rand.New(source)
@@ -96,6 +105,11 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 			if random.IntN(4) > 0 {
 				e.Uid = addressOf(id.record)
 			}
+		case uapi.RDMA_USER_CM_CMD_QUERY:
+			source.Read(out)
+			if r := (*uapi.RDMAUCMQueryAddrResp)(unsafe.Pointer(&out[0])); len(out) == int(unsafe.Sizeof(*r)) {
+				r.NodeGUID, r.IBDevIndex = wireGUID(1), 0
+			}
 		default:
 			source.Read(out)
 		}
@@ -103,7 +117,7 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 	}
 	memory := uint64(uintptr(must(b.space.Alloc(512))))
 	address := at[rdmacm.SockaddrIn](memory)
-	events := 0
+	events, requests := 0, 0
 	for range 20_000 {
 		address.SinFamily = []uint16{syscall.AF_INET, syscall.AF_INET6, rdmacm.AF_IB, 99}[random.IntN(4)]
 		id.bind([]uint64{memory})
@@ -114,14 +128,22 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 		if e, errno := id.channel.next(); errno == 0 {
 			events++
 			if e.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {
+				requests++
 				require.Zero(t, find[identifier](b, uint64(e.ID)).destroy())
 			}
 			require.Zero(t, b.ackEvent(addressOf(e)))
 		}
 	}
 	assert.Greater(t, events, 1000)
+	assert.Greater(t, requests, 100)
 	assert.Zero(t, id.destroy())
-	assert.Empty(t, b.objects)
+	for address, object := range b.objects { // the device stays open
+		switch object.(type) {
+		case *device, *context:
+		default:
+			assert.Fail(t, "an object is left", "%#x: %T", address, object)
+		}
+	}
 }
 
 func must[T any](v T, err error) T {

@@ -16,8 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
-	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
-	"github.com/goverbs/goverbs/rdma/native/internal/siw"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -121,12 +119,6 @@ func wireGUID(v uint64) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// drivers are the supported drivers of the kernel.
-var drivers = map[uapi.RDMADriverID]driver.Driver{
-	uapi.RDMA_DRIVER_RXE: rxe.Open,
-	uapi.RDMA_DRIVER_SIW: siw.Open,
-}
-
 // context is an open device.
 type context struct {
 	driver.File
@@ -152,18 +144,18 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	c := &context{backend: b, device: d, File: driver.File{Kernel: b.kernel, Commands: &b.commands, FD: fd,
-		Driver: d.Driver, Objects: named{b}}}
-	var sent bool
-	var out uapi.IBUverbsGetContextResp
-	c.own, errno = open(&c.File, command(c, uapi.IB_USER_VERBS_CMD_GET_CONTEXT, &uapi.IBUverbsGetContext{}, &out, &sent))
-	if errno != 0 {
-		if sent {
-			b.kernel.Close(int32(out.AsyncFD))
-		}
+		Driver: d.Driver}}
+	c.File.Core = c
+	var vectors uint32
+	if c.own, errno = open(&c.File, c.getContext(&vectors)); errno != 0 {
 		b.kernel.Close(fd)
 		return 0, errno
 	}
-	c.asyncFD = int32(out.AsyncFD)
+	if c.asyncFD, errno = c.allocAsyncFile(); errno != 0 {
+		c.own.Close()
+		b.kernel.Close(fd)
+		return 0, errno
+	}
 	c.record, errno = allocate[ibv.VerbsContext](b)
 	if errno != 0 {
 		c.own.Close()
@@ -175,10 +167,49 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	c.record.Sz = uint64(unsafe.Sizeof(*c.record))
 	r := &c.record.Context
 	r.Ops, r.ABICompat, r.Device = b.slots.ops, ibv.VERBS_ABI_IS_EXTENDED, ibv.PtrTo(d.record)
-	r.CmdFD, r.AsyncFD, r.NumCompVectors = fd, c.asyncFD, int32(out.NumCompVectors)
+	r.CmdFD, r.AsyncFD, r.NumCompVectors = fd, c.asyncFD, int32(vectors)
 	d.uses.Add(1)
 	b.enter(addressOf(r), c)
 	return addressOf(r), 0
+}
+
+// getContext returns the command GET_CONTEXT. The one of the write interface fails with EBADF on Linux 7.2 if it is sent
+// by INVOKE_WRITE.
+func (c *context) getContext(vectors *uint32) driver.Command {
+	return func(driverIn, driverOut []byte) syscall.Errno {
+		r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_GET_CONTEXT))
+		if errno != 0 {
+			return errno
+		}
+		defer c.Put(r)
+		number := r.Output(uint16(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS), int(unsafe.Sizeof(*vectors)))
+		r.Output(uint16(uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), 8)
+		var own []byte
+		if len(driverIn) > 0 {
+			r.Input(uapi.UVERBS_ATTR_UHW_IN, driverIn)
+		}
+		if len(driverOut) > 0 {
+			own = r.Output(uapi.UVERBS_ATTR_UHW_OUT, len(driverOut))
+		}
+		if errno := c.Send(&r); errno != 0 {
+			return errno
+		}
+		*vectors = binary.NativeEndian.Uint32(number)
+		copy(driverOut, own)
+		return 0
+	}
+}
+
+// allocAsyncFile returns a file of asynchronous events.
+func (c *context) allocAsyncFile() (int32, syscall.Errno) {
+	r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_ASYNC_EVENT), uint16(uapi.UVERBS_METHOD_ASYNC_EVENT_ALLOC))
+	if errno != 0 {
+		return -1, errno
+	}
+	defer c.Put(r)
+	fd := r.Attr(uint16(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, 0)
+	errno = c.Send(&r)
+	return int32(*fd.Data()), errno
 }
 
 func (b *Backend) closeDevice(address uint64) syscall.Errno {
@@ -238,8 +269,8 @@ func (c *context) deviceEx() (uapi.IBUverbsExQueryDeviceResp, syscall.Errno) {
 		&uapi.IBUverbsExQueryDevice{})
 }
 
-// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that the
-// kernel does not have are 0.
+// queryDeviceEx fills in as many bytes of an ibv.DeviceAttrEx as the caller's release of libibverbs has. Fields that
+// the kernel does not have are 0.
 func (c *context) queryDeviceEx(input *ibv.QueryDeviceExInput, attr uint64, size uintptr) syscall.Errno {
 	if attr == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) || input != nil && input.CompMask != 0 {
 		return syscall.EINVAL
@@ -324,7 +355,8 @@ func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
 	if errno := c.Send(&r); errno != 0 {
 		return nil, errno
 	}
-	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(binary.NativeEndian.Uint64(got), uint64(n))]), 0
+	entries := min(binary.NativeEndian.Uint64(got), uint64(n))
+	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:entries]), 0
 }
 
 // gidEntry reads one entry of the GID table. An empty one is ENODATA.

@@ -115,8 +115,8 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 	})
 }
 
-// subject reports whether there is an object at an address of the kind that events of a type have, and whether they have
-// one at all.
+// subject reports whether there is an object at an address of the kind that events of a type have, and whether they
+// have one at all.
 func (b *Backend) subject(kind ibv.EventType, address uint64) (known, isObject bool) {
 	switch kind {
 	case ibv.EVENT_CQ_ERR:
@@ -190,7 +190,8 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	q.record = record
-	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]), CompChannel: fd}
+	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]),
+		CompChannel: fd}
 	var out uapi.IBUverbsCreateCQResp
 	var sent bool
 	fail := func() {
@@ -202,7 +203,8 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		}
 		free(b, record)
 	}
-	if q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent)); errno != 0 {
+	q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent))
+	if errno != 0 {
 		fail()
 		return 0, errno
 	}

@@ -41,7 +41,8 @@ func (r *cqRecord) fill(slots *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 		slot ibv.FuncPtr
 		flag ibv.CreateCQWCFlags
 	}{
-		{&r.ReadByteLen, slots.ReadByteLen, ibv.WC_EX_WITH_BYTE_LEN}, {&r.ReadImmData, slots.ReadImmData, ibv.WC_EX_WITH_IMM},
+		{&r.ReadByteLen, slots.ReadByteLen, ibv.WC_EX_WITH_BYTE_LEN},
+		{&r.ReadImmData, slots.ReadImmData, ibv.WC_EX_WITH_IMM},
 		{&r.ReadQPNum, slots.ReadQPNum, ibv.WC_EX_WITH_QP_NUM}, {&r.ReadSrcQP, slots.ReadSrcQP, ibv.WC_EX_WITH_SRC_QP},
 		{&r.ReadSLID, slots.ReadSLID, ibv.WC_EX_WITH_SLID}, {&r.ReadSL, slots.ReadSL, ibv.WC_EX_WITH_SL},
 		{&r.ReadDLIDPathBits, slots.ReadDLIDPathBits, ibv.WC_EX_WITH_DLID_PATH_BITS},

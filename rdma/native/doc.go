@@ -4,23 +4,26 @@
 //
 // A [Backend] takes the place of libibverbs: it opens /dev/infiniband/uverbsN and sends the commands that libibverbs
 // would send, with the structures and numbers of generated/uapi. Work requests go into queues that the kernel maps into
-// the process. [Open] returns a Backend for [rdma.OpenOn]; programs need no C library and can be linked statically.
+// the process, or that the process shares with the device. [Open] returns a Backend for [rdma.OpenOn]; programs need no
+// C library and can be linked statically.
 //
 // Data flows in three steps: a function of the Backend checks C's structures of generated/ibv and translates them to a
 // command; a driver package below rdma/native/internal adds its private part and sends it through a [Kernel], the seam
 // to system calls; afterwards, the driver's queues post, poll and arm.
 //
-// Drivers: rxe (Soft-RoCE). Devices of other drivers are listed, but opening one fails with an error that names
-// rdma-core as the alternative.
+// Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), and mlx5 on amd64 and arm64. No kernel has run siw's, and no adapter
+// mlx5's: the former was tested on memory like that of its queues, the latter over an emulated kernel and compared with
+// libmlx5. For rdma/mlx5, it has mlx5dv_init_obj and mlx5dv_query_device. Devices of other drivers are listed, but
+// opening one fails with an error that names rdma-core as the alternative.
 //
 // It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
 //
-// Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, device memory, flow
-// rules, counters, dma-bufs, and routes of ibacm. Functions for these return ErrNotSupported. Posts of FLUSH and
-// ATOMIC_WRITE fail with EINVAL.
+// Not supported yet: thread and parent domains, XRC, device memory, flow rules, counters, dma-bufs, and routes of ibacm.
+// Functions for these return ErrNotSupported. Only rxe has extended queue pairs, which build FLUSH and ATOMIC_WRITE if
+// the kernel executes them.
 //
-// The package has been tested on Linux 6.1.
+// rxe has been tested on Linux 6.1, 6.12 and 7.
 package native
 
 // Prefix begins the names by which rdma.Open opens devices of this package: "native:rxe0".

@@ -191,7 +191,38 @@ func (s *session) run(b *Backend) (err error) {
 			return err
 		}
 	}
-	return nil
+	return s.extended(c, pd)
+}
+
+// extended creates an extended queue pair and completion queue, posts, and polls.
+func (s *session) extended(c *ibv.Context, pd *ibv.PD) error {
+	cq, err := verbs.CreateCQEx(c, &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_STANDARD_FLAGS})
+	if cq, err = made(s, cq, err, func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) }); err != nil {
+		return err
+	}
+	of := ibv.PtrTo(verbs.CQExToCQ(cq))
+	qp, err := verbs.CreateQPEx(c, &ibv.QPInitAttrEx{SendCQ: of, RecvCQ: of, QPType: ibv.QPT_RC, PD: ibv.PtrTo(pd),
+		Cap:          ibv.QPCap{MaxSendWR: 3, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 1},
+		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_FLUSH})
+	if qp, err = made(s, qp, err, verbs.DestroyQP); err != nil {
+		return err
+	}
+	if err := verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE); err != nil {
+		return err
+	}
+	x, err := verbs.QPToQPEx(qp)
+	if err != nil {
+		return err
+	}
+	x.WRFlags = ibv.SEND_SIGNALED
+	assert.NoError(s.t, verbs.WRStart(x))
+	assert.NoError(s.t, verbs.WRFlush(x, 1, 2, 3, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE)))
+	if err := verbs.WRComplete(x); err != nil {
+		return err
+	}
+	assert.NoError(s.t, verbs.StartPoll(cq, new(ibv.PollCQAttr)))
+	return verbs.EndPoll(cq)
 }
 
 // queuePair creates a queue pair, posts to it, and waits for events.
@@ -234,7 +265,8 @@ func (s *session) queuePair(c *ibv.Context, pd *ibv.PD, cq *ibv.CQ, channel *ibv
 	if err := verbs.PostSend(qp, send, &badSend); err != nil {
 		return err
 	}
-	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
+	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED,
+		BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(mr), Addr: uint64(mr.Addr), Length: 8}}
 	if err := verbs.BindMW(qp, mw, bind); err != nil {
 		return err
 	}
@@ -292,6 +324,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	b := newBackend(t, kernel)
 	run := func(at int) (*fake, error) {
 		device := newFake()
+		device.caps = uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL
 		kernel.Kernel, kernel.at, kernel.calls, kernel.failed = device, at, 0, ""
 		return device, (&session{t: t}).run(b)
 	}
@@ -477,6 +510,38 @@ func TestEventsOutOfRange(t *testing.T) {
 	k.asyncEvent(ibv.EVENT_CQ_ERR, addressOf(cq), nil)
 	require.NoError(t, verbs.GetAsyncEvent(c, &event))
 	assert.Equal(t, ibv.PtrTo(cq), *event.Element.CQ())
+}
+
+// TestBuffers: buffers are registered in their domain, within their bounds.
+func TestBuffers(t *testing.T) {
+	_, _, c, pd := opened(t)
+	other, err := verbs.AllocPD(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(other)) })
+	var buf ibv.Ptr[ibv.Buf]
+	at, err := verbs.AllocBuf(pd, 5000, &buf)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.FreeBuf(buf.Deref())) })
+	for name, c := range map[string]struct {
+		pd      *ibv.PD
+		address uintptr
+		length  uint64
+		errno   error
+	}{
+		"all": {pd, at, 5000, nil}, "the end": {pd, at + 4999, 1, nil}, "too long": {pd, at, 5001, syscall.EINVAL},
+		"behind it": {pd, at + 5001, 0, syscall.EINVAL}, "before it": {pd, at - 1, 2, syscall.EINVAL},
+		"wraps around": {pd, at + 1, ^uint64(0), syscall.EINVAL}, "another domain": {other, at, 1, syscall.EINVAL},
+	} {
+		mr, err := verbs.RegBufMR(c.pd, buf.Deref(), c.address, c.length, ibv.ACCESS_LOCAL_WRITE)
+		assert.ErrorIs(t, err, c.errno, name)
+		if err == nil {
+			require.NoError(t, verbs.DeregMR(mr))
+		}
+	}
+	_, err = verbs.ExportBufDMABufFD(buf.Deref())
+	assert.ErrorIs(t, err, syscall.ENODATA)
+	_, err = verbs.AllocBuf(pd, 1<<63, &buf)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
 }
 
 // TestFork: where the kernel copies registered memory at a fork, nothing else is needed. Elsewhere ibv_fork_init fails,

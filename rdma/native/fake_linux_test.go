@@ -20,6 +20,7 @@ import (
 // fake is a Kernel with one Soft-RoCE device. It creates and destroys objects as the kernel does, executes no requests,
 // and completes sends successfully when the doorbell rings.
 type fake struct {
+	Kernel   // nil: other calls panic
 	mu       sync.Mutex
 	files    map[int32]*fakeFile
 	objects  map[string]map[uint32]*fakeObject // by kind and handle
@@ -216,11 +217,23 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 	}
 	c := &fakeCommand{header: (*uapi.IBUverbsIoctlHdr)(command)}
 	c.attrs = unsafe.Slice((*uapi.IBUverbsAttr)(unsafe.Add(command, unsafe.Sizeof(*c.header))), c.header.NumAttrs)
-	if c.header.DriverID != uint32(uapi.RDMA_DRIVER_RXE) ||
-		uapi.UverbsDefaultObjects(c.header.ObjectID) != uapi.UVERBS_OBJECT_DEVICE {
+	object := uapi.UverbsDefaultObjects(c.header.ObjectID)
+	if c.header.DriverID != uint32(uapi.RDMA_DRIVER_RXE) {
+		return syscall.EPROTONOSUPPORT
+	}
+	if object == uapi.UVERBS_OBJECT_ASYNC_EVENT {
+		f.async = int32(k.number())
+		k.files[f.async] = &fakeFile{}
+		*c.find(uint16(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)).Data() = uint64(f.async)
+		return 0
+	}
+	if object != uapi.UVERBS_OBJECT_DEVICE {
 		return syscall.EPROTONOSUPPORT
 	}
 	switch uapi.UverbsMethodsDevice(c.header.MethodID) {
+	case uapi.UVERBS_METHOD_GET_CONTEXT:
+		*(*uint32)(c.pointer(uint16(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS), false)) = 1
+		return 0
 	case uapi.UVERBS_METHOD_QUERY_GID_TABLE:
 		e := (*uapi.IBUverbsGIDEntry)(c.pointer(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), false))
 		*e = uapi.IBUverbsGIDEntry{PortNum: fakePort, GIDType: uapi.IB_UVERBS_GID_TYPE_ROCE_V2, GID: [2]uint64{1, 2}}
@@ -235,7 +248,7 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 		return syscall.EPROTONOSUPPORT
 	}
 	number := uapi.IBUverbsWriteCmds(*c.find(uint16(uapi.UVERBS_ATTR_WRITE_CMD)).Data())
-	errno := k.write(f, number, c)
+	errno := k.write(number, c)
 	if errno == 0 && k.tamper != nil {
 		k.tamper(number, c.pointer(uint16(uapi.UVERBS_ATTR_CORE_OUT), false), c.pointer(uapi.UVERBS_ATTR_UHW_OUT, false))
 	}
@@ -304,13 +317,8 @@ func (k *fake) asyncEvent(kind ibv.EventType, user uint64, count *uint32) {
 	}
 }
 
-func (k *fake) write(f *fakeFile, number uapi.IBUverbsWriteCmds, c *fakeCommand) syscall.Errno {
+func (k *fake) write(number uapi.IBUverbsWriteCmds, c *fakeCommand) syscall.Errno {
 	switch number {
-	case uapi.IB_USER_VERBS_CMD_GET_CONTEXT:
-		f.async = int32(k.number())
-		k.files[f.async] = &fakeFile{}
-		*coreOut[uapi.IBUverbsGetContextResp](c) = uapi.IBUverbsGetContextResp{AsyncFD: uint32(f.async),
-			NumCompVectors: 1}
 	case uapi.IB_USER_VERBS_CMD_QUERY_DEVICE:
 		*coreOut[uapi.IBUverbsQueryDeviceResp](c) = uapi.IBUverbsQueryDeviceResp{MaxQP: 100, MaxSGE: 32, PhysPortCnt: 1}
 	case extended(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE):

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -109,6 +112,43 @@ func TestGuestOperations(t *testing.T) {
 	assert.Equal(t, append([]byte{40}, make([]byte, 7)...), a[512:520])
 	assert.EqualValues(t, 42, b[512])
 	assert.False(t, bytes.Equal(a, b))
+}
+
+// TestGuestForkAndExec: files of a device are closed in other programs, and children do not inherit its queues.
+func TestGuestForkAndExec(t *testing.T) {
+	connected(t, open(t))
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	seen := 0
+	for _, f := range files {
+		target, err := os.Readlink("/proc/self/fd/" + f.Name())
+		if err != nil || !strings.Contains(target, "infiniband") {
+			continue
+		}
+		fd, err := strconv.Atoi(f.Name())
+		require.NoError(t, err)
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		require.NoError(t, err)
+		assert.NotZero(t, flags&unix.FD_CLOEXEC, target)
+		seen++
+	}
+	assert.GreaterOrEqual(t, seen, 2, "the device and its asynchronous events")
+	text, err := os.ReadFile("/proc/self/smaps")
+	require.NoError(t, err)
+	seen = 0
+	queue := false
+	for line := range strings.Lines(string(text)) {
+		name, flags, ok := strings.Cut(line, ":")
+		switch {
+		case strings.Contains(line, "/dev/infiniband/"):
+			queue = true
+		case ok && name == "VmFlags" && queue:
+			assert.Contains(t, strings.Fields(flags), "dc", "the flag of MADV_DONTFORK")
+			queue = false
+			seen++
+		}
+	}
+	assert.GreaterOrEqual(t, seen, 6, "send, receive and completion queues of two queue pairs")
 }
 
 func must[T any](v T, err error) T {

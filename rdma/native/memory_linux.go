@@ -165,8 +165,8 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children; that
-// would have to begin before the first registration, and this package does not do it.
+// forkInit is ibv_fork_init. Where the kernel does not copy registered memory, libibverbs excludes it from children.
+// That has to begin before the first registration, and this package does not do it.
 func (b *Backend) forkInit([]uint64) syscall.Errno {
 	switch {
 	case b.kernel.CopyOnFork():
@@ -315,6 +315,7 @@ func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 type handle struct {
 	domain *domain
 	record *ibv.AH
+	known  bool // to the kernel
 }
 
 func (h *handle) part() unsafe.Pointer {
@@ -337,11 +338,11 @@ func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	}
 	h.record = (*ibv.AH)(memory)
 	var out uapi.IBUverbsCreateAHResp
-	var sent bool
 	errno := c.own.CreateAH(attr, h.part(), command(c, uapi.IB_USER_VERBS_CMD_CREATE_AH,
-		&uapi.IBUverbsCreateAH{PDHandle: p.record.Handle, Attr: ahAttr(attr)}, &out, &sent))
+		&uapi.IBUverbsCreateAH{UserHandle: addressOf(h.record), PDHandle: p.record.Handle, Attr: ahAttr(attr)}, &out,
+		&h.known))
 	if errno != 0 {
-		if sent {
+		if h.known {
 			c.destroyAH(out.AHHandle)
 		}
 		b.space.Free(memory)
@@ -364,8 +365,10 @@ func (b *Backend) destroyAH(address uint64) syscall.Errno {
 		return syscall.EINVAL
 	}
 	c := h.domain.context
-	if errno := c.destroyAH(h.record.Handle); errno != 0 {
-		return errno
+	if h.known {
+		if errno := c.destroyAH(h.record.Handle); errno != 0 {
+			return errno
+		}
 	}
 	b.forget(address)
 	c.uses.Add(-1)

@@ -139,6 +139,44 @@ func fromQPDest(d *uapi.IBUverbsQPDest) ibv.AHAttr {
 	return a
 }
 
+// modification has the attributes of a mask. The others may not be initialized.
+func modification(attr *ibv.QPAttr, mask ibv.QPAttrMask) uapi.IBUverbsModifyQP {
+	in := uapi.IBUverbsModifyQP{AttrMask: uint32(mask)}
+	for _, set := range []struct {
+		of   ibv.QPAttrMask
+		copy func()
+	}{
+		{ibv.QP_STATE, func() { in.QPState = uint8(attr.QPState) }},
+		{ibv.QP_CUR_STATE, func() { in.CurQPState = uint8(attr.CurQPState) }},
+		{ibv.QP_EN_SQD_ASYNC_NOTIFY, func() { in.EnSQDAsyncNotify = attr.EnSQDAsyncNotify }},
+		{ibv.QP_ACCESS_FLAGS, func() { in.QPAccessFlags = uapi.IBUverbsAccessFlags(attr.QPAccessFlags) }},
+		{ibv.QP_PKEY_INDEX, func() { in.PKeyIndex = attr.PKeyIndex }},
+		{ibv.QP_PORT, func() { in.PortNum = attr.PortNum }},
+		{ibv.QP_QKEY, func() { in.QKey = attr.QKey }},
+		{ibv.QP_AV, func() { in.Dest = qpDest(&attr.AHAttr) }},
+		{ibv.QP_PATH_MTU, func() { in.PathMTU = uint8(attr.PathMTU) }},
+		{ibv.QP_TIMEOUT, func() { in.Timeout = attr.Timeout }},
+		{ibv.QP_RETRY_CNT, func() { in.RetryCnt = attr.RetryCnt }},
+		{ibv.QP_RNR_RETRY, func() { in.RNRRetry = attr.RNRRetry }},
+		{ibv.QP_RQ_PSN, func() { in.RQPSN = attr.RQPSN }},
+		{ibv.QP_MAX_QP_RD_ATOMIC, func() { in.MaxRdAtomic = attr.MaxRdAtomic }},
+		{ibv.QP_ALT_PATH, func() {
+			in.AltPKeyIndex, in.AltPortNum, in.AltTimeout = attr.AltPKeyIndex, attr.AltPortNum, attr.AltTimeout
+			in.AltDest = qpDest(&attr.AltAHAttr)
+		}},
+		{ibv.QP_MIN_RNR_TIMER, func() { in.MinRNRTimer = attr.MinRNRTimer }},
+		{ibv.QP_SQ_PSN, func() { in.SQPSN = attr.SQPSN }},
+		{ibv.QP_MAX_DEST_RD_ATOMIC, func() { in.MaxDestRdAtomic = attr.MaxDestRdAtomic }},
+		{ibv.QP_PATH_MIG_STATE, func() { in.PathMigState = uint8(attr.PathMigState) }},
+		{ibv.QP_DEST_QPN, func() { in.DestQPNum = attr.DestQPNum }},
+	} {
+		if mask&set.of != 0 {
+			set.copy()
+		}
+	}
+	return in
+}
+
 func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	q := find[queuePair](b, a[0])
 	if q == nil || a[1] == 0 {
@@ -148,19 +186,8 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	if mask&ibv.QP_RATE_LIMIT != 0 {
 		return syscall.EOPNOTSUPP
 	}
-	in := uapi.IBUverbsModifyQP{QPHandle: q.record.QPBase.Handle, AttrMask: uint32(mask), QKey: attr.QKey, RQPSN: attr.RQPSN,
-		SQPSN: attr.SQPSN, DestQPNum: attr.DestQPNum, QPAccessFlags: uapi.IBUverbsAccessFlags(attr.QPAccessFlags),
-		PKeyIndex: attr.PKeyIndex, AltPKeyIndex: attr.AltPKeyIndex, QPState: uint8(attr.QPState),
-		CurQPState: uint8(attr.CurQPState), PathMTU: uint8(attr.PathMTU), PathMigState: uint8(attr.PathMigState),
-		EnSQDAsyncNotify: attr.EnSQDAsyncNotify, MaxRdAtomic: attr.MaxRdAtomic, MaxDestRdAtomic: attr.MaxDestRdAtomic,
-		MinRNRTimer: attr.MinRNRTimer, PortNum: attr.PortNum, Timeout: attr.Timeout, RetryCnt: attr.RetryCnt,
-		RNRRetry: attr.RNRRetry, AltPortNum: attr.AltPortNum, AltTimeout: attr.AltTimeout}
-	if mask&ibv.QP_AV != 0 {
-		in.Dest = qpDest(&attr.AHAttr)
-	}
-	if mask&ibv.QP_ALT_PATH != 0 {
-		in.AltDest = qpDest(&attr.AltAHAttr)
-	}
+	in := modification(attr, mask)
+	in.QPHandle = q.record.QPBase.Handle
 	_, errno := write[none](q.context, uapi.IB_USER_VERBS_CMD_MODIFY_QP, &in)
 	if errno == 0 && mask&ibv.QP_STATE != 0 {
 		q.record.QPBase.State = attr.QPState

@@ -57,7 +57,8 @@ func (c *context) executes(ops ibv.QPCreateSendOpsFlags) syscall.Errno {
 		return errno
 	}
 	has := func(caps uapi.IBUverbsDeviceCapFlags) bool { return r.DeviceCapFlagsEx&caps != 0 }
-	if ops&ibv.QP_EX_WITH_FLUSH != 0 && !has(uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL|uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT) ||
+	const flush = uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL | uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT
+	if ops&ibv.QP_EX_WITH_FLUSH != 0 && !has(flush) ||
 		ops&ibv.QP_EX_WITH_ATOMIC_WRITE != 0 && !has(uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE) {
 		return syscall.EOPNOTSUPP
 	}
@@ -185,12 +186,12 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 		w.Bind(x, of.record, uint32(rkey), bind)
 	}))
 	set(&f.WRSetUDAddr, b.builder(func(_ *ibv.QPEx, w driver.Builder, ah, qpn, qkey, _, _ uint64) {
-		part := named{b}.AH(ibv.Ptr[ibv.AH](ah))
-		if part == nil {
+		h := find[handle](b, ah)
+		if h == nil {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.Datagram(part, uint32(qpn), uint32(qkey))
+		w.Datagram(h.part(), uint32(qpn), uint32(qkey))
 	}))
 	set(&f.WRSetSGE, b.builder(func(_ *ibv.QPEx, w driver.Builder, lkey, address, length, _, _ uint64) {
 		w.SGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})

@@ -77,7 +77,10 @@ func unexplained(file, table string, now Table, recorded map[string]Table, rows 
 			all = append(all, fmt.Sprintf("%s: a row of %s has %d keys", row.at, table, now.Keys))
 			continue
 		}
-		row.kernels = slices.DeleteFunc(slices.Clone(row.kernels), func(k string) bool { _, ok := recorded[k]; return !ok })
+		row.kernels = slices.DeleteFunc(slices.Clone(row.kernels), func(kernel string) bool {
+			_, ok := recorded[kernel]
+			return !ok
+		})
 		for _, cell := range row.all() {
 			what, ok := differs[cell.at]
 			switch {

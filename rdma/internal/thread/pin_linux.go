@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package thread ties goroutines to threads, and those to processors.
+// Package thread binds goroutines to threads, and threads to processors.
 package thread
 
 import (
@@ -27,10 +27,10 @@ func Pin(cpu int) (unpin func(), err error) {
 	if err != nil {
 		goruntime.UnlockOSThread()
 		const reason = "the processor does not exist, or this process may not use it"
-		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: reason}
+		return nil, verberr.New(verberr.Error{Verb: verb, Errno: errnoFrom(err), Reason: reason})
 	}
 	return func() {
-		// else the thread ends with the goroutine, as it is no use to others
+		// otherwise the thread ends with the goroutine, since no other can use it
 		if unix.SchedSetaffinity(0, &before) == nil {
 			goruntime.UnlockOSThread()
 		}

@@ -98,8 +98,8 @@ func (h *Host) all() []*sysfs.Device {
 	return h.devices
 }
 
-// Knows reports whether a kernel or software device has the name.
-func (h *Host) Knows(name string) bool {
+// HasDevice reports whether a kernel or software device has the name.
+func (h *Host) HasDevice(name string) bool {
 	name = strings.TrimPrefix(name, native.Prefix)
 	return h.Software(name) || slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name })
 }

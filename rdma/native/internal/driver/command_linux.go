@@ -27,7 +27,7 @@ type File struct {
 	Commands *Commands
 	FD       int32
 	Driver   uint32 // uapi.RDMADriverID
-	Objects  Objects
+	Core     Core
 }
 
 // Request is a buffer of an ioctl on a uverbs file: a header with attributes, and room for the data they point to.

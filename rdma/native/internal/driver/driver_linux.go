@@ -12,15 +12,18 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// Objects finds the objects that work requests name. A closed object is not found.
-type Objects interface {
-	// AH returns the driver's part of an address handle, or nil.
+// Core is an open device of package native.
+type Core interface {
+	// AH returns the driver's part of an address handle, or nil. A closed object is not found.
 	AH(ibv.Ptr[ibv.AH]) unsafe.Pointer
 	MW(ibv.Ptr[ibv.MW]) bool
 	MR(ibv.Ptr[ibv.MR]) bool
+	Port(number uint8) (ibv.PortAttr, syscall.Errno)
+	GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno)
 }
 
-// Command sends a command of the core with the driver's parts: in, and out, which it fills in. Empty parts are not sent.
+// Command sends a command of the core with the driver's parts: in, and out, which it fills in. Empty parts are not
+// sent.
 type Command func(in, out []byte) syscall.Errno
 
 // Driver opens a device, whose file is open: it sends GET_CONTEXT by get.
@@ -36,7 +39,7 @@ type Context interface {
 	RegMR(in *uapi.IBUverbsRegMR, send Command) syscall.Errno
 	// AHSize returns the number of bytes of the driver's part of an address handle.
 	AHSize() uintptr
-	// CreateAH fills in the driver's part.
+	// CreateAH fills in the driver's part. Without a call of send, the kernel does not know the handle.
 	CreateAH(attr *ibv.AHAttr, part unsafe.Pointer, send Command) syscall.Errno
 	CreateCQ(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send Command) (CQ, syscall.Errno)
 	CreateSRQ(in *uapi.IBUverbsCreateSRQ, out *uapi.IBUverbsCreateSRQResp, send Command) (SRQ, syscall.Errno)
@@ -112,8 +115,8 @@ type ExtendedPath interface {
 	Builder() Builder
 }
 
-// Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first error,
-// which Complete returns, requests are ignored.
+// Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first
+// error, which Complete returns, requests are ignored.
 type Builder interface {
 	Start(qp *ibv.QP)
 	// Started reports whether the builder is locked.

@@ -99,7 +99,8 @@ func (d *device) CreateCQ(_ *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQRe
 
 func (q *completionQueue) Path(*ibv.CQ) (driver.CQPath, syscall.Errno) { return q, 0 }
 
-func (q *completionQueue) Resize(_ *uapi.IBUverbsResizeCQ, _ *uapi.IBUverbsResizeCQResp, send driver.Command) syscall.Errno {
+func (q *completionQueue) Resize(_ *uapi.IBUverbsResizeCQ, _ *uapi.IBUverbsResizeCQResp,
+	send driver.Command) syscall.Errno {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var own uapi.RXEResizeCQResp
@@ -295,7 +296,7 @@ func (q *queuePair) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.Send
 // named checks the objects that a request names. It returns the number of a datagram's address handle.
 func (q *queuePair) named(qp *ibv.QP, wr *ibv.SendWR) (number uint32, ok bool) {
 	if qp.QPType == ibv.QPT_UD {
-		h := q.file.Objects.AH(wr.WR.UD().AH)
+		h := q.file.Core.AH(wr.WR.UD().AH)
 		if h == nil {
 			return 0, false
 		}
@@ -304,7 +305,7 @@ func (q *queuePair) named(qp *ibv.QP, wr *ibv.SendWR) (number uint32, ok bool) {
 	if wr.Opcode == ibv.WR_BIND_MW {
 		bind := wr.BindMW()
 		mr := bind.BindInfo.MR
-		return 0, q.file.Objects.MW(bind.MW) && (mr == 0 || q.file.Objects.MR(mr))
+		return 0, q.file.Core.MW(bind.MW) && (mr == 0 || q.file.Core.MR(mr))
 	}
 	return 0, true
 }

@@ -2,9 +2,9 @@
 
 // Package siw is the driver for Soft-iWARP.
 //
-// Its queues are rings without indexes: the flag SIW_WQE_VALID of an element is set by the side that fills it in, and
-// cleared by the side that has read it. Both sides count elements. A doorbell, which is a post of no requests, wakes the
-// kernel; events are requested by a store in the memory of the completion queue.
+// Its queues are rings without indexes: the side that fills in an element sets its flag SIW_WQE_VALID, and the side
+// that has read it clears the flag. Both sides count elements. A doorbell, which is a post of no requests, wakes the kernel.
+// A store in the memory of the completion queue requests an event.
 //
 // Queue pairs are of type RC. The connection manager connects them.
 package siw

@@ -228,7 +228,8 @@ func (r *receives) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int32
 		}
 		e.ID = list.WRID
 		copySGEs(&e.SGE, unsafe.Slice(list.SGList.Deref(), list.NumSGE))
-		store(unsafe.Pointer(e), state{flags: uapi.SIW_WQE_VALID, numSGE: uint8(list.NumSGE), opcode: uapi.SIW_OP_RECEIVE})
+		store(unsafe.Pointer(e), state{flags: uapi.SIW_WQE_VALID, numSGE: uint8(list.NumSGE),
+			opcode: uapi.SIW_OP_RECEIVE})
 		r.next++
 	}
 	if errno != 0 {

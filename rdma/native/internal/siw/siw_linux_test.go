@@ -22,6 +22,7 @@ import (
 type kernel struct {
 	memory map[int64][]uint64
 	mapped int
+	fails  int // the call of mmap that fails, from 1
 	rings  int // of doorbells
 	errno  syscall.Errno
 }
@@ -32,6 +33,9 @@ func (k *kernel) Ioctl(int32, uintptr, unsafe.Pointer) syscall.Errno {
 }
 
 func (k *kernel) Mmap(_ int32, offset int64, length int) ([]byte, syscall.Errno) {
+	if k.fails--; k.fails == 0 {
+		return nil, syscall.EAGAIN
+	}
 	words := make([]uint64, (length+7)/8)
 	k.memory[offset] = words
 	k.mapped++
@@ -183,7 +187,7 @@ func TestCompletions(t *testing.T) {
 	require.EqualValues(t, 1, q.Poll(nil, wcs[:1]))
 	assert.Equal(t, ibv.WC_GENERAL_ERR, wcs[0].Status)
 
-	control := (*uapi.SIWCQCtrl)(unsafe.Pointer(at[uapi.SIWCQE](k, cqKey, 2)))
+	control := (*uapi.SIWCQCtrl)(unsafe.Add(unsafe.Pointer(at[uapi.SIWCQE](k, cqKey, 1)), unsafe.Sizeof(uapi.SIWCQE{})))
 	assert.Zero(t, q.Arm(nil, true))
 	assert.Equal(t, uapi.SIW_NOTIFY_SOLICITED, control.Flags)
 	assert.Zero(t, q.Arm(nil, false))
@@ -202,4 +206,17 @@ func TestQueuesOutOfRange(t *testing.T) {
 		assert.Equal(t, syscall.EIO, errno)
 	}
 	assert.Zero(t, k.mapped)
+}
+
+// TestMappingsThatFail: a queue pair of which one queue cannot be mapped leaves none.
+func TestMappingsThatFail(t *testing.T) {
+	k, d := newDevice(t)
+	for n := 1; n <= 2; n++ {
+		k.fails = n
+		q, errno := d.CreateQP(&uapi.IBUverbsCreateQP{}, &uapi.IBUverbsCreateQPResp{MaxRecvWR: 2},
+			answers(uapi.SIWUrespCreateQP{NumSQE: 2, NumRQE: 2, SQKey: sqKey, RQKey: rqKey}))
+		assert.Equal(t, syscall.EAGAIN, errno)
+		q.Free()
+		assert.Zero(t, k.mapped)
+	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed
@@ -38,7 +40,7 @@ func TestBuffers(t *testing.T) {
 	at, err := verbs.AllocBuf(s.pd[1], size, handle)
 	require.NoError(t, err)
 	b := handle.Deref()
-	assert.Zero(t, at%pageSize)
+	assert.Zero(t, at%own.PageSize)
 	assert.Equal(t, 1, s.fabric.Resources()["buf"])
 
 	register := func(pd *ibv.PD, offset, length uint64) (*ibv.MR, error) {
@@ -62,7 +64,7 @@ func TestBuffers(t *testing.T) {
 		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: ibv.REG_MR_MASK_BUF})
 	assert.ErrorIs(t, err, syscall.EINVAL, "without an address")
 
-	memory := find[buf](uint64(*handle)).memory
+	memory := own.Find[own.Buf](uint64(*handle)).Memory
 	require.NoError(t, verbs.FreeBuf(b))
 	assert.NoError(t, verbs.FreeBuf(b), "it is gone")
 	_, err = register(s.pd[1], 0, 64)
@@ -72,7 +74,7 @@ func TestBuffers(t *testing.T) {
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(at) + 4096, RKey: mr.RKey}
 	require.NoError(t, s.post(s.p.a, wr))
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
-	assert.Equal(t, "into a buffer", string(list[byte](uint64(at)+4096, 13)), "a region keeps it")
+	assert.Equal(t, "into a buffer", string(mem.List[byte](uint64(at)+4096, 13)), "a region keeps it")
 	require.NoError(t, verbs.DeregMR(mr))
 	assert.NotZero(t, memory.Address(), "one more region has it")
 	require.NoError(t, verbs.DeregMR(extended))

@@ -12,6 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestFlushes: a flush requires that the queue pair and the region allow the placement, and a range within the region;
@@ -51,7 +53,7 @@ func TestFlushes(t *testing.T) {
 			there := r.buffer(1, 4096, c.region)
 			require.NoError(t, verbs.WRStart(x))
 			x.WRFlags = ibv.SEND_SIGNALED
-			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(addressOf(&there.bytes[0]))+uint64(c.offset),
+			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(mem.AddressOf(&there.bytes[0]))+uint64(c.offset),
 				c.length, c.placement, c.level))
 			require.NoError(t, verbs.WRComplete(x))
 			assert.Equal(t, c.want, r.poll(send).Status)
@@ -65,7 +67,7 @@ func TestFlushes(t *testing.T) {
 // TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared
 // compiling all of it for three numbers.
 func TestCapabilityBits(t *testing.T) {
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(flushGlobal))
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(flushPersistent))
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(atomicWrite))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(own.FlushGlobal))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(own.FlushPersistent))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(own.AtomicWrite))
 }

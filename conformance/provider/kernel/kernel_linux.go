@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+// Package kernel is the emulated kernel of conformance/provider for package native: it calls the functions of the
+// preloaded library in the process.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/native"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Kernel is the emulated kernel. Its other system calls are the system's: the device file is a file in memory, and
+// events arrive on sockets.
+type Kernel struct {
+	native.System
+	device             native.DeviceInfo
+	open, ioctl, close *runtime.Function
+}
+
+var _ native.Kernel = &Kernel{}
+
+// Adapters whose driver native has.
+var drivers = map[string]uapi.RDMADriverID{"mlx5": uapi.RDMA_DRIVER_MLX5, "efa": uapi.RDMA_DRIVER_EFA}
+
+// Open returns the kernel of a process that runs with the preloaded library.
+func Open() (*Kernel, error) {
+	adapter := os.Getenv("GOVERBS_EMULATED")
+	driver, ok := drivers[adapter]
+	if !ok {
+		return nil, fmt.Errorf("emulated kernel: no driver for adapter %q", adapter)
+	}
+	path, err := library()
+	if err != nil {
+		return nil, err
+	}
+	l := &runtime.Library{Name: "emulatedkernel", SOName: path}
+	function := func(name string) *runtime.Function { return &runtime.Function{Library: l, Name: name} }
+	return &Kernel{open: function("open"), ioctl: function("ioctl"), close: function("close"),
+		device: native.DeviceInfo{Name: adapter + "_0", Path: "/dev/infiniband/uverbs0", Driver: uint32(driver),
+			NodeType: 1, NodeGUID: 1}}, nil
+}
+
+// library returns the file of the preloaded library.
+func library() (string, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(maps)) {
+		if line = strings.TrimSpace(line); strings.HasSuffix(line, "/emulated.so") {
+			return line[strings.IndexByte(line, '/'):], nil
+		}
+	}
+	return "", errors.New("emulated kernel: its library is not preloaded")
+}
+
+// Devices implements native.Kernel.
+func (k *Kernel) Devices() ([]native.DeviceInfo, error) { return []native.DeviceInfo{k.device}, nil }
+
+// errno returns the error number of a C function.
+func errno(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var number syscall.Errno
+	if !errors.As(err, &number) {
+		panic(err.Error())
+	}
+	return number
+}
+
+// Open implements native.Kernel.
+func (k *Kernel) Open(path string) (int32, syscall.Errno) {
+	name, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return -1, syscall.EINVAL
+	}
+	fd, err := k.open.Exported().MinusOne(uintptr(unsafe.Pointer(name)), syscall.O_RDWR|syscall.O_CLOEXEC)
+	return int32(fd), errno(err)
+}
+
+// Ioctl implements native.Kernel.
+func (k *Kernel) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.Errno {
+	_, err := k.ioctl.Exported().MinusOne(uintptr(fd), request, uintptr(command))
+	return errno(err)
+}
+
+// Close implements native.Kernel.
+func (k *Kernel) Close(fd int32) syscall.Errno {
+	_, err := k.close.Exported().MinusOne(uintptr(fd))
+	return errno(err)
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package direct
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
+)
+
+// These tests cover cases that libmlx5 lacks or handles wrongly: their queues are created without it, and the tests
+// write the completions into memory.
+
+// rig is a queue pair without a device, whose queues have some places each.
+type rig struct {
+	qp    *queuePair
+	cq    *completionQueue
+	sends []byte // memory behind the ring as well
+	next  uint32 // completion
+}
+
+const rigPlaces, rigNumber = 4, 5
+
+func newRig(t *testing.T, kind ibv.QPType) *rig {
+	t.Helper()
+	d := New(nil, unset, true)
+	r := &rig{sends: memory(t, 2*rigPlaces*block)}
+	word := func() uintptr { return addressOf(memory(t, 64)) }
+	cqes := memory(t, rigPlaces*int(cqe))
+	for i := range cqes {
+		cqes[i] = mlx5dv.MLX5_CQE_INVALID << 4
+	}
+	c := &ibv.QP{QPType: kind, State: ibv.QPS_RTS, QPNum: rigNumber}
+	r.cq = newCompletionQueue(d, &ibv.CQ{}, &mlx5dv.CQ{Buf: addressOf(cqes), CQECnt: rigPlaces, CQESize: uint32(cqe),
+		DBRec: ibv.Ptr[ibv.BE32](word()), CQUAR: word()})
+	r.qp = &queuePair{device: d, c: c, sendCQ: r.cq, recvCQ: r.cq}
+	out := &mlx5dv.QP{DBRec: ibv.Ptr[ibv.BE32](word()), SQ: mlx5dv.QPSQ{Buf: addressOf(r.sends), WQECnt: rigPlaces},
+		RQ: mlx5dv.QPRQ{Buf: addressOf(memory(t, rigPlaces*block)), WQECnt: rigPlaces, Stride: block},
+		BF: mlx5dv.QPBF{Reg: addressOf(memory(t, 1024)), Size: 256}}
+	cap := ibv.QPCap{MaxSendWR: rigPlaces, MaxRecvWR: rigPlaces, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}
+	register := d.use(r.qp, out)
+	t.Cleanup(func() { register.leave(r.qp) })
+	r.qp.send.init(r.qp, out, cap, false, register)
+	r.qp.recv.init(r.qp, out, cap)
+	r.cq.add(r.qp)
+	return r
+}
+
+// complete has the device write a completion of the request in a block of a queue pair.
+func (r *rig) complete(qp uint32, at uint16) {
+	*r.cq.at(r.next) = mlx5dv.MLX5CQE64{SOPDropQPN: be32(mlx5dv.MLX5_OPCODE_SEND<<24 | qp), WQECounter: be16(at),
+		OpOwn: mlx5dv.MLX5_CQE_REQ<<4 | uint8(r.next>>r.cq.round&1)}
+	r.next++
+}
+
+func (r *rig) poll(n int) (ids []uint64, result int32) {
+	wcs := make([]ibv.WC, n)
+	result = r.cq.Poll(nil, wcs)
+	for _, wc := range wcs[:max(0, result)] {
+		ids = append(ids, wc.WRID)
+	}
+	return ids, result
+}
+
+// TestUnreadableCompletion: completions read before an invalid one are returned, and the next poll reports the invalid
+// one. libmlx5 loses it.
+func TestUnreadableCompletion(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	bad := new(ibv.Ptr[ibv.SendWR])
+	for i := range 3 {
+		require.Zero(t, r.qp.PostSend(nil, &ibv.SendWR{WRID: 10 + uint64(i), Opcode: ibv.WR_SEND}, bad))
+	}
+	r.complete(rigNumber, 0)
+	r.complete(rigNumber, 1)
+	r.complete(rigNumber+1, 0)
+	r.complete(rigNumber, 2)
+	ids, n := r.poll(8)
+	assert.EqualValues(t, 2, n)
+	assert.Equal(t, []uint64{10, 11}, ids)
+	_, n = r.poll(8)
+	assert.EqualValues(t, -1, n)
+	assert.Contains(t, r.cq.Inspect(), "C has made queue pair 0x6")
+	ids, _ = r.poll(8)
+	assert.Equal(t, []uint64{12}, ids)
+	assert.EqualValues(t, 4, host32(ibv.BE32(r.cq.record.consumed.Load())))
+	_, n = r.poll(8)
+	assert.Zero(t, n)
+}
+
+// TestInlineAtTheEndOfTheRing: data inside a request whose other parts end with the ring go on at its beginning, also
+// where no valid request has them. libmlx5 writes behind the ring.
+func TestInlineAtTheEndOfTheRing(t *testing.T) {
+	r := newRig(t, ibv.QPT_XRC_SEND)
+	bad, text := new(ibv.Ptr[ibv.SendWR]), memory(t, 64)
+	copy(text, "inside the request")
+	for range rigPlaces - 1 {
+		require.Zero(t, r.qp.PostSend(nil, &ibv.SendWR{Opcode: ibv.WR_SEND}, bad))
+	}
+	for i := range rigPlaces - 1 {
+		r.complete(rigNumber, uint16(i))
+	}
+	r.poll(rigPlaces)
+	list := &ibv.SGE{Addr: uint64(addressOf(text)), Length: 18}
+	require.Zero(t, r.qp.PostSend(nil, &ibv.SendWR{Opcode: ibv.WR_ATOMIC_FETCH_AND_ADD, SendFlags: ibv.SEND_INLINE,
+		SGList: ibv.PtrTo(list), NumSGE: 1}, bad))
+	assert.Equal(t, make([]byte, rigPlaces*block), r.sends[rigPlaces*block:], "behind the ring")
+	assert.Equal(t, "inside the request", string(r.sends[4:22]))
+	assert.EqualValues(t, rigPlaces+1, r.qp.send.next, "blocks")
+}
+
+// TestCompletedAgain: where a completion comes twice, a post of one request finds the queue full all the same.
+func TestCompletedAgain(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	text := memory(t, 64)
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+	for range rigPlaces {
+		require.True(t, r.qp.PostOne(w))
+	}
+	for i := range rigPlaces {
+		r.complete(rigNumber, uint16(i))
+	}
+	r.poll(rigPlaces)
+	for range rigPlaces {
+		require.True(t, r.qp.PostOne(w))
+	}
+	r.complete(rigNumber, 0) // the first one of the second round
+	r.poll(rigPlaces)
+	require.True(t, r.qp.PostOne(w), "there is room for one")
+	r.qp.send.done.Store(1) // as C's posts, which begin anew, have it
+	for range 2 {
+		assert.False(t, r.qp.PostOne(w))
+	}
+}
+
+// TestReceiveOfNegativeEntries: a receive of fewer entries than none has none, as with libmlx5.
+func TestReceiveOfNegativeEntries(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	assert.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{NumSGE: -1}, new(ibv.Ptr[ibv.RecvWR])))
+	assert.EqualValues(t, mlx5dv.MLX5_INVALID_LKEY, host32(entry(r.qp.recv.at(0), 0).LKey))
+}
+
+// TestCountersWrap: queues go on beyond 2³² requests, receives and completions, which take some minutes.
+func TestCountersWrap(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	begin := uint32(1<<32 - 2*rigPlaces)
+	s, q, cq := &r.qp.send, &r.qp.recv, r.cq
+	s.next, s.posted, s.limit, q.posted, cq.consumed, r.next = begin, begin, begin+rigPlaces, begin, begin, begin
+	s.done.Store(begin)
+	q.done.Store(begin)
+	cq.tell()
+	for i := range rigPlaces { // completions of the round before
+		cq.at(uint32(i)).OpOwn = mlx5dv.MLX5_CQE_REQ<<4 | uint8((begin>>cq.round+1)&1)
+	}
+	text := memory(t, 64)
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	for round := range 4 {
+		for i := range rigPlaces {
+			id := uint64(10*round + i)
+			w := &ibv.SendWR{WRID: id, Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+			if i%2 == 0 {
+				require.True(t, r.qp.PostOne(w))
+			} else {
+				require.Zero(t, r.qp.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])))
+			}
+			require.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{WRID: id}, new(ibv.Ptr[ibv.RecvWR])))
+		}
+		w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+		require.False(t, r.qp.PostOne(w), "there is no room")
+		require.EqualValues(t, enomem, r.qp.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])))
+		require.EqualValues(t, enomem, r.qp.PostRecv(nil, &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
+		require.Empty(t, r.qp.Inspect())
+		_, n := r.poll(8)
+		require.Zero(t, n)
+		first := uint16(s.next - rigPlaces)
+		for i := range uint16(rigPlaces) {
+			r.complete(rigNumber, first+i)
+		}
+		ids, _ := r.poll(8)
+		b := uint64(10 * round)
+		require.Equal(t, []uint64{b, b + 1, b + 2, b + 3}, ids)
+		q.done.Add(rigPlaces)
+		require.Empty(t, r.qp.Inspect())
+	}
+}
+
+// TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being created. The race detector
+// checks that the other one notices.
+func TestRegisterSharedMeanwhile(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	d, out := r.qp.device, &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: uintptr(r.qp.send.register.at), Size: 256}}
+	second := &queuePair{device: d}
+	text := memory(t, 64)
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+	var both sync.WaitGroup
+	both.Go(func() {
+		held := new(lock.Lock)
+		r.qp.Held(held)
+		held.Lock()
+		defer held.Unlock()
+		assert.True(t, r.qp.PostOne(w))
+	})
+	both.Go(func() { d.use(second, out) })
+	both.Wait()
+	assert.True(t, r.qp.send.register.shared.Load())
+	r.qp.send.register.leave(second)
+}

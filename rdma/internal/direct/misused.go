@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"cmp"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+// Two writers must not use one queue. C has its own counters of posts and polls: if it posts here, it starts at 0,
+// overwrites requests, and moves the doorbell record back. Slow paths and failures check for that. It is detected while
+// the record or the request remains as C has left it.
+
+const ebusy = int32(syscall.EBUSY)
+
+// remedy is the hint of each error.
+const remedy = ": use it by package rdma alone, or create it without a Path"
+
+func (refusing) Misused(bool) string { return "" }
+func (refusing) Inspect() string     { return "" }
+
+// Misused checks the doorbell records of one of the two queues, and of its completion queue.
+func (q *queuePair) Misused(sends bool) string { return q.look(sends, false) }
+
+// Inspect also checks the requests.
+func (q *queuePair) Inspect() string { return cmp.Or(q.look(true, true), q.look(false, true)) }
+
+func (q *queuePair) look(sends, requests bool) (found string) {
+	cq := q.recvCQ
+	if sends {
+		cq = q.sendCQ
+	}
+	switch {
+	case q.c.State == ibv.QPS_RESET: // C has set the records to 0, or is about to
+	case sends:
+		found = q.send.misused(requests)
+	default:
+		found = q.recv.misused()
+	}
+	if found == "" && cq != nil {
+		found = cq.Inspect()
+	}
+	return found
+}
+
+func (q *sendQueue) misused(requests bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	record, own := host32(ibv.BE32(atomic.LoadUint32(q.record))), q.next&0xffff
+	switch {
+	case record != own:
+		return fmt.Sprintf("C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record "+
+			"says that block %d is the next one, and it is %d", record, own) + remedy
+	case q.posted-q.done.Load() > q.most:
+		return "C has posted sends to the queue pair as well: a request has completed again" + remedy
+	}
+	if !requests {
+		return ""
+	}
+	if at, is := q.overwritten(); is {
+		return fmt.Sprintf("C has posted sends to the queue pair as well: another request stands in block %d",
+			at&0xffff) + remedy
+	}
+	return ""
+}
+
+// overwritten reports whether a request in the ring does not have its number, and which one. The caller holds
+// sendQueue.mu.
+func (q *sendQueue) overwritten() (at uint32, is bool) {
+	want := q.posted
+	for i := range min(q.next, q.mask+1) {
+		at = q.next - 1 - i
+		if want == 0 || q.requests[at&q.mask].number != want {
+			continue // it is not the request's first block
+		}
+		want--
+		c := (*mlx5dv.MLX5WQECtrlSeg)(q.block(at))
+		if host32(c.OpmodIdxOpcode)>>8&0xffff != at&0xffff {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+func (q *recvQueue) misused() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.record == nil {
+		return ""
+	}
+	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {
+		return fmt.Sprintf("C has posted receives to the queue pair as well, or moved it to RESET: its doorbell "+
+			"record counts %d, and there are %d", record, q.posted&0xffff) + remedy
+	}
+	return ""
+}
+
+// Misused checks the doorbell record.
+func (q *sharedQueue) Misused(bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != uint32(q.posted) {
+		return q.misused(record)
+	}
+	return ""
+}
+
+func (q *sharedQueue) misused(record uint32) string {
+	return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are %d",
+		record, q.posted) + remedy
+}
+
+// Inspect asks libmlx5 for its counters of a shared receive queue.
+func (q *sharedQueue) Inspect() string {
+	if found := q.Misused(false); found != "" {
+		return found
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := new(mlx5dv.SRQ)
+	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(q.c), Out: ibv.PtrTo(out)}}
+	if err := q.device.initObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC {
+		return q.misused(uint32(q.posted))
+	}
+	return ""
+}
+
+// Misused checks for polls, and for queue pairs of C that complete here.
+func (q *completionQueue) Misused(bool) string { return q.Inspect() }
+
+// Inspect is Misused.
+func (q *completionQueue) Inspect() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.misused()
+}
+
+// misused is Inspect. The caller holds completionQueue.mu.
+func (q *completionQueue) misused() string {
+	record, own := host32(ibv.BE32(q.record.consumed.Load())), q.consumed&0xffffff
+	switch {
+	case record != own:
+		return fmt.Sprintf("C has polled the completion queue as well: its doorbell record counts %d completions that "+
+			"were taken, and there were %d", record, own) + remedy
+	case q.stranger != 0:
+		return fmt.Sprintf("C has made queue pair %#x, which completes in the completion queue", q.stranger) + remedy
+	}
+	return ""
+}

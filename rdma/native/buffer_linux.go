@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || mips64 || mips64le || ppc64 || ppc64le || riscv64 || s390x
+
+package native
+
+import (
+	"math"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// bufRecord stands for a buffer, which programs know by its address only.
+type bufRecord struct{ _ uint64 }
+
+// buffer is memory of ibv_alloc_buf.
+type buffer struct {
+	domain *domain
+	record *bufRecord
+	memory []byte
+	length uint64
+}
+
+// allocBuf is ibv_alloc_buf. A buffer may have no bytes.
+func (b *Backend) allocBuf(a []uint64) (uint64, runtime.Errno) {
+	p, length := find[domain](b, a[0]), a[1]
+	if p == nil || a[2] == 0 {
+		return 0, syscall.EINVAL
+	}
+	if length > math.MaxInt {
+		return 0, syscall.ENOMEM
+	}
+	record, errno := allocate[bufRecord](b)
+	if errno != 0 {
+		return 0, errno
+	}
+	memory, err := unix.Mmap(-1, 0, int(max(length, 1)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		free(b, record)
+		return 0, errnoOf(err)
+	}
+	p.context.uses.Add(1)
+	b.enter(addressOf(record), &buffer{domain: p, record: record, memory: memory, length: length})
+	*at[uint64](a[2]) = addressOf(record)
+	return addressOf(unsafe.SliceData(memory)), 0
+}
+
+// freeBuf is ibv_free_buf. The kernel keeps the pages of memory that is registered.
+func (b *Backend) freeBuf(a []uint64) {
+	f := find[buffer](b, a[0])
+	if f == nil {
+		return
+	}
+	b.forget(a[0])
+	unix.Munmap(f.memory)
+	f.domain.context.uses.Add(-1)
+	free(b, f.record)
+}
+
+// regBufMR is ibv_reg_buf_mr, which registers a part of a buffer of the same domain.
+func (b *Backend) regBufMR(a []uint64) (uint64, runtime.Errno) {
+	p, f := find[domain](b, a[0]), find[buffer](b, a[1])
+	if p == nil || f == nil || f.domain != p {
+		return 0, syscall.EINVAL
+	}
+	address, length := a[2], a[3]
+	offset := address - addressOf(unsafe.SliceData(f.memory))
+	if offset > f.length || length > f.length-offset {
+		return 0, syscall.EINVAL
+	}
+	return b.regMR(a[0], address, length, address, ibv.AccessFlags(a[4]))
+}
+
+// exportBuf is ibv_export_buf_dmabuf_fd. No buffer is a dma-buf.
+func (b *Backend) exportBuf(a []uint64) syscall.Errno {
+	if find[buffer](b, a[0]) == nil {
+		return syscall.EINVAL
+	}
+	return syscall.ENODATA
+}

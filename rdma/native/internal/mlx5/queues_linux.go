@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"errors"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
+	"github.com/goverbs/goverbs/runtime/offheap"
+)
+
+// memory is the memory of a queue that the device reads and writes: its buffer, and its doorbell record.
+type memory struct {
+	file   *driver.File
+	buffer *offheap.Mapping // or nil
+	record unsafe.Pointer
+}
+
+func (d *device) memory(size uint32) (m memory, errno syscall.Errno) {
+	m.file = d.file
+	if size > 0 {
+		var err error
+		if m.buffer, err = offheap.Map(int(size), offheap.Options{}); err != nil {
+			return m, syscall.ENOMEM
+		}
+	}
+	record, err := d.file.Commands.Space.Alloc(recordSize)
+	if err != nil {
+		m.buffer.Close()
+		return m, syscall.ENOMEM
+	}
+	m.record = record
+	return m, 0
+}
+
+const recordSize = 8
+
+func (m *memory) address() uint64 {
+	if m.buffer == nil {
+		return 0
+	}
+	return uint64(m.buffer.Address())
+}
+
+func (m *memory) Free() {
+	m.buffer.Close()
+	m.file.Commands.Space.Free(m.record)
+}
+
+// end has a path destroy its queue.
+func end(path datapath.Queue, destroy func() syscall.Errno) syscall.Errno {
+	if path == nil {
+		return destroy()
+	}
+	err := path.End(func() error {
+		if errno := destroy(); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	return errno
+}
+
+// completionQueue is a completion queue.
+type completionQueue struct {
+	memory
+	device *device
+	out    mlx5dv.CQ
+	path   datapath.Queue
+}
+
+const cqeSize = uint32(unsafe.Sizeof(mlx5dv.MLX5CQE64{}))
+
+// CreateCQ implements [driver.Context].
+func (d *device) CreateCQ(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send driver.Command) (driver.CQ,
+	syscall.Errno) {
+	const most = 1<<22 - 1
+	if in.CQE > most {
+		return nil, syscall.EINVAL
+	}
+	count := power(in.CQE + 1)
+	m, errno := d.memory(count * cqeSize)
+	if errno != 0 {
+		return nil, errno
+	}
+	b := m.buffer.Bytes()
+	for i := cqeSize - 1; i < count*cqeSize; i += cqeSize {
+		b[i] = mlx5dv.MLX5_CQE_INVALID << 4
+	}
+	q := &completionQueue{memory: m, device: d}
+	in.CQE = count - 1
+	own := uapi.MLX5IBCreateCQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), CQESize: cqeSize,
+		Flags: uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, UARPageIndex: uint16(d.completes.id)}
+	var answer uapi.MLX5IBCreateCQResp
+	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
+		return q, errno
+	}
+	q.out = mlx5dv.CQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), CQECnt: count, CQESize: cqeSize,
+		CQUAR: uintptr(unsafe.Pointer(unsafe.SliceData(d.completes.mapping))), CQN: answer.CQN}
+	return q, 0
+}
+
+// Path implements [driver.CQ].
+func (q *completionQueue) Path(record *ibv.CQ) (driver.CQPath, syscall.Errno) {
+	path := q.device.queues.NewCQ(record, &q.out)
+	q.path = path
+	return path, 0
+}
+
+// Resize implements [driver.CQ].
+func (*completionQueue) Resize(*uapi.IBUverbsResizeCQ, *uapi.IBUverbsResizeCQResp, driver.Command) syscall.Errno {
+	return syscall.EOPNOTSUPP
+}
+
+// End implements [driver.Queue].
+func (q *completionQueue) End(destroy func() syscall.Errno) syscall.Errno {
+	return end(q.path, destroy)
+}
+
+// sharedQueue is a shared receive queue.
+type sharedQueue struct {
+	memory
+	device *device
+	out    mlx5dv.SRQ
+	cap    ibv.SRQAttr
+	path   datapath.Queue
+}
+
+// noIndex is the user index of queues that completions do not name.
+const noIndex = 0xffffff
+
+// CreateSRQ implements [driver.Context].
+func (d *device) CreateSRQ(in *uapi.IBUverbsCreateSRQ, _ *uapi.IBUverbsCreateSRQResp, send driver.Command) (driver.SRQ,
+	syscall.Errno) {
+	const link = uint32(unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
+	stride := power(link + in.MaxSGE*entry)
+	if in.MaxWR > d.own.MaxSRQRecvWR || in.MaxSGE > 1<<16 || stride > uint32(d.own.MaxRQDescSz) {
+		return nil, syscall.EINVAL
+	}
+	count := power(in.MaxWR + 1)
+	m, errno := d.memory(count * stride)
+	if errno != 0 {
+		return nil, errno
+	}
+	b := m.buffer.Bytes()
+	for i := range count { // a ring of free places
+		next := (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Pointer(&b[i*stride]))
+		next.NextWQEIndex = ibv.ToBE16(uint16((i + 1) & (count - 1)))
+	}
+	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: count - 1, MaxSGE: in.MaxSGE}}
+	in.MaxWR = count - 1
+	own := uapi.MLX5IBCreateSRQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), UIdx: noIndex}
+	var answer uapi.MLX5IBCreateSRQResp
+	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
+		return q, errno
+	}
+	q.out = mlx5dv.SRQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), Stride: stride, Tail: count - 1,
+		SRQN: answer.SRQN}
+	return q, 0
+}
+
+// Path implements [driver.SRQ].
+func (q *sharedQueue) Path(record *ibv.SRQ, cap ibv.SRQAttr) (driver.SRQPath, syscall.Errno) {
+	q.path = q.device.queues.NewSRQ(record, &q.out, cap)
+	return q.path, 0
+}
+
+// Cap implements [driver.SRQ].
+func (q *sharedQueue) Cap(cap ibv.SRQAttr) ibv.SRQAttr {
+	cap.MaxWR, cap.MaxSGE = q.cap.MaxWR, q.cap.MaxSGE
+	return cap
+}
+
+// Modify implements [driver.SRQ].
+func (*sharedQueue) Modify(_ *uapi.IBUverbsModifySRQ, send driver.Command) syscall.Errno {
+	return send(nil, nil)
+}
+
+// End implements [driver.Queue].
+func (q *sharedQueue) End(destroy func() syscall.Errno) syscall.Errno { return end(q.path, destroy) }
+
+// queuePair is a queue pair.
+type queuePair struct {
+	memory
+	device   *device
+	sizes    queues
+	register *register
+	index    uint32
+	out      mlx5dv.QP
+	path     datapath.Queue
+}
+
+// CreateQP implements [driver.Context].
+func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send driver.Command) (driver.QP,
+	syscall.Errno) {
+	kind := ibv.QPType(in.QPType)
+	cap := ibv.QPCap{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
+		MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
+	if _, ok := heads[kind]; !ok {
+		return nil, syscall.EOPNOTSUPP
+	}
+	sizes, ok := sizesOf(kind, cap, in.IsSRQ == 0, limits{sendBytes: uint32(d.own.MaxSQDescSz),
+		recvBytes: uint32(d.own.MaxRQDescSz), blocks: d.own.MaxSendWqebb, recvs: d.own.MaxRecvWR})
+	if !ok {
+		return nil, syscall.EINVAL
+	}
+	m, errno := d.memory(sizes.places*sizes.stride + sizes.blocks*block)
+	if errno != 0 {
+		return nil, errno
+	}
+	q := &queuePair{memory: m, device: d, sizes: sizes}
+	if q.register, errno = d.registers.get(); errno != 0 {
+		return q, errno
+	}
+	q.index = d.indexes.get()
+	in.MaxInlineData = sizes.inline
+	own := uapi.MLX5IBCreateQP{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), SQWQECount: sizes.blocks,
+		RQWQECount: sizes.places, RQWQEShift: log(sizes.stride), Flags: uapi.MLX5_QP_FLAG_SCATTER_CQE |
+			uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX, UIdx: q.index, BfregIndex: q.register.page.id}
+	var answer uapi.MLX5IBCreateQPResp
+	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
+		return q, errno
+	}
+	base := uintptr(m.address())
+	q.out = mlx5dv.QP{DBRec: ibv.PtrTo((*ibv.BE32)(m.record)),
+		RQ: mlx5dv.QPRQ{Buf: base, WQECnt: sizes.places, Stride: sizes.stride},
+		SQ: mlx5dv.QPSQ{Buf: base + uintptr(sizes.places*sizes.stride), WQECnt: sizes.blocks, Stride: block},
+		BF: mlx5dv.QPBF{Reg: q.register.address(), Size: q.register.size}}
+	return q, 0
+}
+
+// Path implements [driver.QP].
+func (q *queuePair) Path(record *ibv.QP, cap ibv.QPCap, everyOne bool) (driver.QPPath, syscall.Errno) {
+	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(ibv.AH{}))
+	if err != nil {
+		return nil, syscall.EOPNOTSUPP
+	}
+	q.path = path
+	return path, 0
+}
+
+// Cap implements [driver.QP].
+func (q *queuePair) Cap(cap ibv.QPCap) ibv.QPCap {
+	cap.MaxSendWR, cap.MaxInlineData = q.sizes.mostSends, q.sizes.inline
+	cap.MaxRecvWR, cap.MaxRecvSGE = q.sizes.mostRecvs, q.sizes.entries
+	return cap
+}
+
+// Reset implements [driver.QP].
+func (q *queuePair) Reset() {
+	*(*[2]uint32)(q.record) = [2]uint32{}
+	q.path.Reset()
+}
+
+// End implements [driver.Queue].
+func (q *queuePair) End(destroy func() syscall.Errno) syscall.Errno { return end(q.path, destroy) }
+
+// Free implements [driver.Queue].
+func (q *queuePair) Free() {
+	if q.register != nil {
+		q.device.registers.put(q.register)
+		q.device.indexes.put(q.index)
+	}
+	q.memory.Free()
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"math/bits"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+// register is a doorbell register, which queue pairs may share.
+type register struct {
+	page   *page
+	offset uintptr
+	size   uint32 // bytes of a request that it takes; 0: doorbells alone
+	users  int
+}
+
+func (r *register) address() uintptr {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(r.page.mapping))) + r.offset
+}
+
+// registers are those of a device's queue pairs.
+type registers struct {
+	device *device
+	mu     sync.Mutex
+	pages  []*page
+	all    []*register
+}
+
+const (
+	firstRegister = 0x800 // offset in its page
+	perPage       = 2
+)
+
+// get returns the register for a queue pair.
+func (s *registers) get() (*register, syscall.Errno) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 || s.all[len(s.all)-1].users > 0 && len(s.all) < defaultRegisters {
+		p, errno := s.device.newPage(mlx5dv.UAR_ALLOC_TYPE_BF)
+		if errno != 0 {
+			return nil, errno
+		}
+		s.pages = append(s.pages, p)
+		size := s.device.own.BFRegSize / 2
+		for i := range uintptr(perPage) {
+			s.all = append(s.all, &register{page: p, offset: firstRegister + i*uintptr(s.device.own.BFRegSize), size: size})
+		}
+	}
+	least := s.all[0]
+	for _, r := range s.all {
+		if r.users < least.users {
+			least = r
+		}
+	}
+	least.users++
+	return least, 0
+}
+
+// put undoes get.
+func (s *registers) put(r *register) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.users--
+}
+
+// indexes hands out the numbers by which completions name queues: the lowest unused one.
+type indexes struct {
+	mu   sync.Mutex
+	used []uint64 // bits
+}
+
+func (x *indexes) get() uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, word := range x.used {
+		if n := bits.TrailingZeros64(^word); n < 64 {
+			x.used[i] |= 1 << n
+			return uint32(64*i + n)
+		}
+	}
+	x.used = append(x.used, 1)
+	return uint32(64 * (len(x.used) - 1))
+}
+
+func (x *indexes) put(n uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.used[n/64] &^= 1 << (n % 64)
+}
+
+// log returns the logarithm of a power of two, or 0.
+func log(n uint32) uint32 { return uint32(bits.Len32(n|1)) - 1 }
