@@ -7,6 +7,7 @@ package rdma_test
 import (
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -88,4 +90,28 @@ func TestMissingLibibverbs(t *testing.T) {
 	if _, err := cm.CreateID(rdmacm.PS_TCP); err != nil {
 		assert.NotContains(t, err.Error(), "librdmacm.so.1", "rdma-core's connection manager is not used either")
 	}
+}
+
+// listing is a kernel with devices that cannot be opened.
+type listing struct {
+	native.System
+	devices []native.DeviceInfo
+}
+
+func (l listing) Devices() ([]native.DeviceInfo, error) { return l.devices, nil }
+
+// TestErrorsNameTheLibrary: errors of package native's devices name it, and the way to rdma-core.
+func TestErrorsNameTheLibrary(t *testing.T) {
+	backend, err := native.New(listing{devices: []native.DeviceInfo{{Name: "hns_0", Path: "/dev/infiniband/uverbs99",
+		Driver: uint32(uapi.RDMA_DRIVER_HNS)}, {Name: "rxe0", Path: "/dev/infiniband/uverbs98",
+		Driver: uint32(uapi.RDMA_DRIVER_RXE)}}})
+	require.NoError(t, err)
+	_, err = rdma.OpenOn(backend, "hns_0")
+	assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	assert.ErrorContains(t, err, "ibv_open_device: hns_0 (native): its driver needs rdma-core: ")
+	_, err = rdma.OpenOn(backend, "rxe0")
+	assert.ErrorIs(t, err, syscall.ENOENT)
+	assert.ErrorContains(t, err, "ibv_open_device: rxe0 (native): the device has no file in /dev/infiniband")
+	_, err = rdma.OpenOn(backend, "mlx5_0")
+	assert.EqualError(t, err, `rdma: no device "mlx5_0"; there are hns_0, rxe0 (kernel devices: native)`)
 }

@@ -12,16 +12,15 @@ import (
 )
 
 func TestReleaseIn(t *testing.T) {
-	const anonymous = "7f10-7f20 rw-p 00000000 00:00 0\n"
 	for name, want := range map[string]string{
-		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0": "44.0",
-		"/opt/libibverbs.so.1.15.61.2":                      "61.2",
-		"/opt/libibverbs.so.1":                              "",
-		"/opt/librdmacm.so.1.3.44.0":                        "",
+		"libibverbs.so.1.14.44.0": "44.0",
+		"libibverbs.so.1.15.61.2": "61.2",
+		"libibverbs.so.1":         "",
+		"librdmacm.so.1.3.44.0":   "",
+		"":                        "",
 	} {
-		assert.Equal(t, want, releaseIn(anonymous+"7f30-7f40 r-xp 00001000 fe:00 1234   "+name+"\n"), name)
+		assert.Equal(t, want, releaseIn(name), name)
 	}
-	assert.Empty(t, releaseIn(anonymous))
 }
 
 func TestKindsOfBackends(t *testing.T) {

@@ -3,37 +3,28 @@
 package chosen
 
 import (
-	"os"
-	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
 // release returns the release of rdma-core whose libibverbs this process has open, or "" if it is unknown.
 func release() string {
-	if libibverbs.Library.Open() != nil {
+	address, err := libibverbs.Library.Symbol("ibv_get_device_list")
+	if err != nil || address == 0 {
 		return ""
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return ""
-	}
-	return releaseIn(string(maps))
+	file, _ := provider.File(address)
+	return releaseIn(filepath.Base(file))
 }
 
-// releaseIn finds libibverbs among the mapped files of a process. The name of the file ends with the release:
-// libibverbs.so.1.14.44.0.
-func releaseIn(maps string) string {
-	for line := range strings.Lines(maps) {
-		if at := strings.IndexByte(line, '/'); at >= 0 {
-			name := strings.TrimSpace(path.Base(line[at:]))
-			if version, ok := strings.CutPrefix(name, "libibverbs.so."); ok {
-				if parts := strings.Split(version, "."); len(parts) == 4 {
-					return parts[2] + "." + parts[3]
-				}
-			}
-		}
+// releaseIn returns the release that the name of libibverbs' file ends with: libibverbs.so.1.14.44.0.
+func releaseIn(name string) string {
+	version, _ := strings.CutPrefix(name, "libibverbs.so.")
+	if parts := strings.Split(version, "."); len(parts) == 4 && version != name {
+		return parts[2] + "." + parts[3]
 	}
 	return ""
 }
