@@ -238,7 +238,7 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	local := f.from[:] // of a request that was sent just now
 	if q.sender != nil || !q.moving || f.Careful {
 		var status ibv.WCStatus
-		if local, _, status = q.gather(b.position); status != ibv.WC_SUCCESS {
+		if local, _, status = q.gather(&q.Ring[b.position&q.Mask], b.position); status != ibv.WC_SUCCESS {
 			return status
 		}
 		local = mem.Skip(local, skip)
@@ -247,9 +247,9 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	return ibv.WC_SUCCESS
 }
 
-// gather looks up the memory of the request at a position, on the sender's side.
-func (q *QP) gather(position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
-	f, r := q.On, &q.Ring[position&q.Mask]
+// gather looks up the memory of a request, which is at a position, on the sender's side.
+func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
+	f := q.On
 	if r.Inline >= 0 {
 		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.Inline)}
 		return f.from[:1], uint64(r.Inline), ibv.WC_SUCCESS
@@ -444,4 +444,25 @@ func sum(of []mem.Segment) (n uint64) {
 		n += of[i].Length
 	}
 	return n
+}
+
+// KnownOpcodes is more than the highest opcode of the tables.
+const KnownOpcodes = 16
+
+// sendOpcodes and recvOpcodes are those of completions, by opcode.
+var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
+	for op := range ibv.WROpcode(KnownOpcodes) {
+		send[op], recv[op] = ibv.SendCompletion(op).Opcode, ibv.RecvCompletion(op).Opcode
+	}
+	return send, recv
+}()
+
+// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and
+// unreliable connections, there is a way back.
+func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
+	if status == ibv.WC_SUCCESS {
+		return 0, false
+	}
+	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, kind)
+	return rule.State, rule.Answer == ibv.AnswerYes
 }

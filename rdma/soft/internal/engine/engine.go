@@ -276,3 +276,12 @@ type Request struct {
 	Window  *resource.Window
 	Bind    resource.Binding
 }
+
+// AH is the path that an address handle stands for.
+type AH struct {
+	GID    [16]byte // where to
+	Route  ibv.GlobalRoute
+	to     message.Address
+	moves  uint64 // Engine.moves when to was looked up
+	member int    // of the queue pair that it was looked up for
+}

@@ -52,7 +52,7 @@ func (q *QP) run() (done bool) {
 			q.flushSends()
 			return true
 		case q.pending.len() == 0:
-			if q.next == q.Posted && q.rendezvous.len() == 0 || q.Retry.paused || !q.beginNext() {
+			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.Retry.paused || !q.beginNext() {
 				if q.sent || q.Retry.timer != 0 || q.sender != nil {
 					q.setTimer()
 				}
@@ -82,7 +82,7 @@ func (q *QP) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.Attr.PathMTU)); ok {
 			b := q.pending.at(p.Message)
-			return b.status == ibv.WC_SUCCESS && q.send(*b, &p, true)
+			return b.status == ibv.WC_SUCCESS && q.send(*b, q.requestOf(b), &p, true)
 		}
 		return q.beginNext()
 	}
@@ -90,7 +90,16 @@ func (q *QP) sendPending() bool {
 		return false
 	}
 	// It was not answered in time, or, without a timer, another request comes.
-	return q.send(*q.pending.first(), nil, true)
+	b := q.pending.first()
+	return q.send(*b, q.requestOf(b), nil, true)
+}
+
+// requestOf is the request of a pending message, or nil in a rendezvous.
+func (q *QP) requestOf(b *pending) *Request {
+	if b.step != ownRequest {
+		return nil
+	}
+	return &q.Ring[b.position&q.Mask]
 }
 
 // beginNext begins the next message, and reports whether there is one that may begin.
@@ -118,7 +127,7 @@ func (q *QP) beginNext() bool {
 		}
 		return true
 	case q.sender == nil:
-		return q.send(b, nil, false)
+		return q.send(b, r, nil, false)
 	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:
 		return false
 	}
@@ -148,7 +157,7 @@ func (q *QP) beginStep() bool {
 		return true
 	}
 	if q.sender == nil {
-		return q.send(b, nil, false)
+		return q.send(b, nil, nil, false)
 	}
 	return q.addMessage(b)
 }
@@ -157,9 +166,9 @@ func (q *QP) beginStep() bool {
 func (q *QP) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
-		opcode := q.Ring[b.position&q.Mask].Opcode
-		if asks = asksFor(opcode); opcode < ibv.WR_FLUSH {
-			_, length, b.status = q.gather(b.position)
+		r := &q.Ring[b.position&q.Mask]
+		if asks = asksFor(r.Opcode); r.Opcode < ibv.WR_FLUSH {
+			_, length, b.status = q.gather(r, b.position)
 			q.On.calm()
 			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.Attr.MaxRdAtomic) {
 				return false
@@ -181,17 +190,17 @@ func (q *QP) addMessage(b pending) bool {
 }
 
 // send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
-// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
+// packets, with p. Its request r is nil in a rendezvous. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
 // sent.
-func (q *QP) send(b pending, p *transport.Part, again bool) bool {
-	m, f, r := &q.Out, q.On, &q.Ring[b.position&q.Mask]
+func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
+	m, f := &q.Out, q.On
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
 	if b.step != ownRequest {
 		n, status = q.describe(b.step)
 	} else {
 		if r.Opcode < ibv.WR_FLUSH { // others have no memory of the sender
 			var local []mem.Segment
-			local, length, status = q.gather(b.position)
+			local, length, status = q.gather(r, b.position)
 			n = len(local)
 		}
 		m.Opcode, m.Solicited, m.Imm, m.SRQ = r.Opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.Imm), r.Number
@@ -214,7 +223,7 @@ func (q *QP) send(b pending, p *transport.Part, again bool) bool {
 	if status != ibv.WC_SUCCESS {
 		return q.failed(b, p, again, status)
 	}
-	m.Payload = m.Payload[:n] // of Fabric.from, where gather has put it
+	m.Payload = m.Payload[:n] // of Engine.from, where gather has put it
 	if m.PSN, m.Packets = q.psn, 1; p != nil {
 		q.cut(p)
 	} else if m.Length > 256 {
@@ -314,7 +323,7 @@ func (q *QP) direct(r *Request) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// describe makes out a message of the first rendezvous, and returns how many segments of Fabric.from its payload has.
+// describe makes out a message of the first rendezvous, and returns how many segments of Engine.from its payload has.
 func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	m, h := &q.Out, &q.rendezvous.first().headers
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep

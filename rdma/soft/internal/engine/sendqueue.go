@@ -11,7 +11,7 @@ import (
 )
 
 // Publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
-// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
+// takes work in its state. The caller holds QP.Post, and has called SetPanicOnFault. It takes Fabric.mu.
 func (q *QP) Publish(n uint32) bool {
 	f := q.On
 	f.Mu.Lock()
@@ -28,7 +28,7 @@ func (q *QP) Publish(n uint32) bool {
 	return takes
 }
 
-// Claim is the request at a position, if there is a slot for it. The caller holds qp.post.
+// Claim is the request at a position, if there is a slot for it. The caller holds QP.Post.
 func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
 	if position-q.retired.Load() >= q.Cap.MaxSendWR {
 		return nil, syscall.ENOMEM

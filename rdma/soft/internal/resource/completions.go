@@ -131,7 +131,7 @@ func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 }
 
 // Free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
-// cq.mu.
+// CQ.Mu.
 func (c *CQ) Free(from, to uint32) {
 	for n := uint32(1); from != to; n++ {
 		e := &c.Entries[from&c.Mask]
