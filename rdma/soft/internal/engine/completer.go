@@ -74,13 +74,13 @@ func (q *QP) acknowledged(a *message.Answer) {
 		q.count(counters.ImpliedGaps)
 	}
 	if news {
-		q.Retry.lost, q.Retry.notReady, q.Retry.due = 0, 0, 0
+		q.retry.lost, q.retry.notReady, q.retry.due = 0, 0, 0
 	}
 }
 
 // refused takes a NAK, which is for the oldest message that was not acknowledged.
 func (q *QP) refused(a *message.Answer) {
-	b, t := q.pending.first(), &q.Retry
+	b, t := q.pending.first(), &q.retry
 	if q.sender != nil {
 		b = q.pending.at(q.sender.First())
 	}
@@ -118,7 +118,7 @@ func (q *QP) refused(a *message.Answer) {
 
 // answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
 func (q *QP) answerIsLate() {
-	t := &q.Retry
+	t := &q.retry
 	t.due = 0
 	q.count(counters.Timeouts)
 	if t.lost++; t.lost > int(q.Attr.RetryCnt) {
@@ -156,7 +156,7 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 
 // readLength is how many bytes the request at a position reads.
 func (q *QP) readLength(position uint32) uint64 {
-	r := &q.Ring[position&q.Mask]
+	r := &q.ring[position&q.mask]
 	if r.Opcode != ibv.WR_RDMA_READ {
 		return 0
 	}
@@ -171,7 +171,7 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
 			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
 		} else {
-			opcode, length = q.Ring[b.position&q.Mask].Opcode, q.readLength(b.position)
+			opcode, length = q.ring[b.position&q.mask].Opcode, q.readLength(b.position)
 		}
 		length = min(length-skip, 128<<q.Attr.PathMTU)
 	}
@@ -238,7 +238,7 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	local := f.from[:] // of a request that was sent just now
 	if q.sender != nil || !q.moving || f.Careful {
 		var status ibv.WCStatus
-		if local, _, status = q.gather(&q.Ring[b.position&q.Mask], b.position); status != ibv.WC_SUCCESS {
+		if local, _, status = q.gather(q.Place(b.position), b.position); status != ibv.WC_SUCCESS {
 			return status
 		}
 		local = mem.Skip(local, skip)
@@ -298,7 +298,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 	if q.sender != nil {
 		q.sender.Take()
 	} else {
-		q.sent, q.Retry.lost, q.Retry.notReady, q.Retry.due = false, 0, 0, 0
+		q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
 	}
 	q.endMessage(b, status)
 }
@@ -306,7 +306,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 // endMessage ends a message that is not pending any more.
 func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	if b.step == ownRequest {
-		q.finish(&q.Ring[b.position&q.Mask], status)
+		q.finish(q.Place(b.position), status)
 		return
 	}
 	r := q.rendezvous.first()
@@ -375,7 +375,7 @@ func (q *QP) waits() bool {
 // setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
 // looks at the time that counts by then.
 func (q *QP) setTimer() {
-	t := &q.Retry
+	t := &q.retry
 	if t.paused {
 		return
 	}
@@ -393,15 +393,15 @@ func (q *QP) setTimer() {
 		t.due = q.On.Clock.Now() + d
 	}
 	if t.timer == 0 {
-		t.timer = q.On.Clock.After(time.Duration(d), t.Fire)
+		t.timer = q.On.Clock.After(time.Duration(d), t.fire)
 	}
 }
 
 // pause stops sending for a time.
 func (q *QP) pause(d time.Duration) {
 	q.stopTimer()
-	q.Retry.paused = true
-	q.Retry.timer = q.On.Clock.After(d, q.Retry.Fire)
+	q.retry.paused = true
+	q.retry.timer = q.On.Clock.After(d, q.retry.fire)
 }
 
 // forEver is the rnr_retry that has no end.

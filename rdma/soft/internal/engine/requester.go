@@ -52,14 +52,14 @@ func (q *QP) run() (done bool) {
 			q.flushSends()
 			return true
 		case q.pending.len() == 0:
-			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.Retry.paused || !q.beginNext() {
-				if q.sent || q.Retry.timer != 0 || q.sender != nil {
+			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.retry.paused || !q.beginNext() {
+				if q.sent || q.retry.timer != 0 || q.sender != nil {
 					q.setTimer()
 				}
 				return true
 			}
 		case q.endFirst():
-		case q.Retry.paused || !q.sendPending():
+		case q.retry.paused || !q.sendPending():
 			q.setTimer()
 			return true
 		}
@@ -73,7 +73,7 @@ func (q *QP) flushSends() {
 		q.endRendezvous()
 	}
 	for q.next != q.Posted {
-		q.finish(&q.Ring[q.next&q.Mask], ibv.WC_WR_FLUSH_ERR)
+		q.finish(q.Place(q.next), ibv.WC_WR_FLUSH_ERR)
 	}
 }
 
@@ -86,7 +86,7 @@ func (q *QP) sendPending() bool {
 		}
 		return q.beginNext()
 	}
-	if q.sent && q.Retry.timer != 0 {
+	if q.sent && q.retry.timer != 0 {
 		return false
 	}
 	// It was not answered in time, or, without a timer, another request comes.
@@ -99,7 +99,7 @@ func (q *QP) requestOf(b *pending) *Request {
 	if b.step != ownRequest {
 		return nil
 	}
-	return &q.Ring[b.position&q.Mask]
+	return q.Place(b.position)
 }
 
 // beginNext begins the next message, and reports whether there is one that may begin.
@@ -114,7 +114,7 @@ func (q *QP) beginNext() bool {
 		return false
 	}
 	b := pending{position: q.next + waiting}
-	r := &q.Ring[b.position&q.Mask]
+	r := q.Place(b.position)
 	switch {
 	case r.Opcode == ibv.WR_LOCAL_INV || r.Opcode == ibv.WR_BIND_MW:
 		if waiting > 0 { // messages in flight may need the window
@@ -166,7 +166,7 @@ func (q *QP) beginStep() bool {
 func (q *QP) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
-		r := &q.Ring[b.position&q.Mask]
+		r := q.Place(b.position)
 		if asks = asksFor(r.Opcode); r.Opcode < ibv.WR_FLUSH {
 			_, length, b.status = q.gather(r, b.position)
 			q.On.calm()
@@ -243,7 +243,7 @@ func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
 		return true
 	}
 	if answer == nil {
-		if q.Reliable {
+		if q.reliable {
 			return q.unanswered(b, again)
 		}
 	} else if answer.Syndrome != message.Ack {
@@ -371,7 +371,7 @@ func (q *QP) partSent(p *transport.Part) {
 		q.resent += uint64(again)
 		q.Port.Counts[counters.SentAgain] += uint64(again)
 	}
-	if !q.Reliable {
+	if !q.reliable {
 		q.sender.Unreliable()
 	}
 }
@@ -397,7 +397,7 @@ func (q *QP) moreFollows(message int) bool {
 	if q.rendezvous.len() > 0 || begin == q.Posted || q.State != ibv.QPS_RTS {
 		return false
 	}
-	r := &q.Ring[begin&q.Mask]
+	r := q.Place(begin)
 	switch r.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		return r.flags&ibv.SEND_FENCE == 0
@@ -408,9 +408,9 @@ func (q *QP) moreFollows(message int) bool {
 // partPackets is how many packets a part of a message has at most.
 func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
-// Timeout handles the timer.
-func (q *QP) Timeout() {
-	t := &q.Retry
+// timeout handles the timer.
+func (q *QP) timeout() {
+	t := &q.retry
 	t.timer = 0
 	switch now := q.On.Clock.Now(); {
 	case t.paused:
@@ -418,7 +418,7 @@ func (q *QP) Timeout() {
 	case !q.waits() || t.due == 0: // all was answered
 		t.due = 0
 	case t.due > now:
-		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.Fire)
+		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.fire)
 		return
 	default:
 		q.answerIsLate()

@@ -49,7 +49,7 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 		}
 	case q.sender == nil:
 		r.Took(m.Packets, true)
-		if !q.Reliable {
+		if !q.reliable {
 			q.heard, q.peerLife = true, m.Life
 			return nil
 		}
@@ -83,12 +83,12 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
 	r := &q.Receiver
 	switch {
-	case q.sender != nil && !q.Reliable:
+	case q.sender != nil && !q.reliable:
 		q.arrivesUnreliably(m)
 		return nil, true
 	case m.PSN == r.Expects:
 		return nil, false
-	case q.Reliable:
+	case q.reliable:
 		return q.arrivesOutOfOrder(m), true
 	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // the wire brought it twice
 		q.count(counters.Repeats)

@@ -103,7 +103,7 @@ func (q *QP) started() bool {
 // addressed reports whether all datagrams that were built know where they go.
 func (q *QP) addressed() bool {
 	for i := range q.build.n {
-		if q.Ring[(q.Posted+i)&q.Mask].AH == nil {
+		if q.Place(q.Posted+i).AH == nil {
 			return false
 		}
 	}
@@ -122,7 +122,7 @@ func (q *QP) built() *engine.Request {
 	if q.build.n == 0 || q.build.errno != 0 {
 		return &q.build.spare
 	}
-	return &q.Ring[q.position()&q.Mask]
+	return q.Place(q.position())
 }
 
 // position is the place of the last request.

@@ -95,10 +95,9 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 	defer c.Mu.Unlock()
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Unlock()
-	if Find[cq](of) != c || c.Tail-c.Head.Load() > uint32(entries) {
+	if Find[cq](of) != c || !c.Resize(uint32(entries)) {
 		return syscall.EINVAL
 	}
-	c.Resize(uint32(entries))
 	c.record.CQE = entries
 	return 0
 }
@@ -120,9 +119,7 @@ func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
-	for i := c.Head.Load(); i != c.Tail; i++ { // they will not be polled, and shared receive queues live on
-		c.Entries[i&c.Mask].Retire(1)
-	}
+	c.Drain()
 	if c.parent != nil {
 		c.parent.hold(-1)
 	}
@@ -158,11 +155,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	}
 	f := c.Fabric()
 	f.Mu.Lock()
-	if int32(solicitedOnly) == 0 {
-		c.Armed = resource.ArmedNext
-	} else if c.Armed == resource.ArmedNot {
-		c.Armed = resource.ArmedSolicited
-	}
+	c.Arm(int32(solicitedOnly) != 0)
 	// the caller will wait for the file, without another call
 	if ch := c.channel; ch != nil && f.Clock.IsVirtual() && !ch.Events.Blocks() {
 		f.Clock.Await(&ch.Events)
@@ -247,17 +240,11 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 // step shows the next completion, as a copy: its place and its request's slot are free from now on, because programs
 // post between ibv_start_poll and ibv_end_poll. The caller holds CQ.Mu.
 func (c *cq) step() bool {
-	at := c.Head.Load()
-	if at == c.TailSeen.Load() {
+	if !c.Take(&c.shown, &c.shownStamp) {
 		return false
-	}
-	c.shown = c.Entries[at&c.Mask]
-	if c.Stamps {
-		c.shownStamp = c.Stamped[at&c.Mask]
 	}
 	c.current = &c.shown
 	c.record.WRID, c.record.Status = c.shown.WC.WRID, c.shown.WC.Status
-	c.Free(at, at+1)
 	return true
 }
 

@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"math/bits"
 	"slices"
 	"syscall"
 	"unsafe"
@@ -155,10 +154,6 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
 	if errno := q.parts(attr); errno != 0 {
 		return nil, errno
 	}
-	q.Reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind
-	if q.Kind == ibv.QPT_XRC_RECV {
-		q.ExpectsOf = ibv.QPT_XRC_SEND
-	}
 	ops := ibv.QPCreateSendOpsFlags(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
@@ -176,15 +171,8 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
 		Forget(record)
 		return nil, syscall.ENOMEM
 	}
-	q.record, q.Number = record, number
-	q.Renew()
-	size := uint32(1) << bits.Len32(max(q.Cap.MaxSendWR, 1)-1)
-	q.Ring, q.Mask = make([]engine.Request, size), size-1
-	q.SGEs, q.Inline = make([]ibv.SGE, size*q.Cap.MaxSendSGE), make([]byte, size*q.Cap.MaxInlineData)
-	if q.SRQ == nil && q.Kind != ibv.QPT_XRC_RECV && q.Kind != ibv.QPT_XRC_SEND {
-		q.Recvs = resource.NewRecvQueue(q.Protects, q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE, false)
-	}
-	q.Retry.Fire = q.Timeout
+	q.record = record
+	q.Start(number)
 	q.index = all.qps.add(q)
 	record.index = q.index
 	base := &record.QPBase
