@@ -197,8 +197,8 @@ func TestAsyncMessages(t *testing.T) {
 	}
 }
 
-// TestAsyncKeepsItsRoom: rejected operations do not use up room.
-func TestAsyncKeepsItsRoom(t *testing.T) {
+// TestAsyncRejectedOperations: rejected operations do not use up room.
+func TestAsyncRejectedOperations(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to := remote(t, there)

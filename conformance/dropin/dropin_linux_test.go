@@ -370,9 +370,9 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// TestElsewhere checks that a library found by a relative path opens its own engine after the program has changed its
+// TestRelativeLibraryPath checks that a library found by a relative path opens its own engine after the program has changed its
 // working directory, not a file there.
-func TestElsewhere(t *testing.T) {
+func TestRelativeLibraryPath(t *testing.T) {
 	dir, stranger := built(t), t.TempDir()
 	program := compile(t, "elsewhere", "-libverbs")
 	fake := filepath.Join(stranger, filepath.Base(dir))

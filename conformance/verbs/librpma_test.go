@@ -80,7 +80,7 @@ func TestRPMAPeerConfig(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	require.NoError(t, librpma.PeerCfgDelete(&cfg))
-	assert.Zero(t, cfg, "C forgets the address")
+	assert.Zero(t, cfg, "C sets the address to nil")
 	for _, desc := range [][]byte{nil, {}} {
 		_, err := peerConfig(desc)
 		assert.ErrorIs(t, err, rpma.E_INVAL)
@@ -125,7 +125,7 @@ func TestRPMARemoteRegion(t *testing.T) {
 		assert.ErrorIs(t, err, rpma.E_INVAL, "%d bytes", n)
 	}
 	mr, err := open(append(whole, 7))
-	require.NoError(t, err, "C reads the first 21 bytes of more")
+	require.NoError(t, err, "C ignores everything after the first 21 bytes")
 	require.NoError(t, librpma.MRRemoteDelete(&mr))
 	_, err = open(region(1<<63, 1, 1, 0))
 	assert.ErrorIs(t, err, rpma.E_INVAL, "no usage")

@@ -87,10 +87,10 @@ func TestUnreachable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	// The network device accepts packets to any neighbor, and this one does not exist.
-	nobody := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
+	unused := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
 	var all []*watcher
 	for _, language := range []string{inCAlone, inGo} {
-		all = append(all, startWatcher(ctx, t, language, watch, nobody))
+		all = append(all, startWatcher(ctx, t, language, watch, unused))
 	}
 	began := time.Now()
 	for _, w := range all {

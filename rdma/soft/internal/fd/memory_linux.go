@@ -20,7 +20,7 @@ type Memory struct {
 	own   int    // descriptor of a new file, or −1
 }
 
-// NewMemory returns zeroed memory that others can map by its descriptor. The size of its file is sealed, so that nobody
+// NewMemory returns zeroed memory that others can map by its descriptor. The size of its file is sealed, so that no process
 // can truncate memory in use.
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	page := os.Getpagesize()

@@ -78,7 +78,7 @@ func TestNoRoom(t *testing.T) {
 	assert.ErrorIs(t, err, ErrFull)
 	start := time.Now()
 	require.NoError(t, near.WaitWrite(limit))
-	assert.GreaterOrEqual(t, time.Since(start), moment, "nobody tells when a device's queue has room")
+	assert.GreaterOrEqual(t, time.Since(start), moment, "the kernel does not report when a device's queue has room")
 }
 
 // TestOverflowIsCounted: received datagrams and those that the kernel dropped from a full buffer add up to all sent.

@@ -26,8 +26,8 @@ func (s *Stream) controlOf(c control) *ibv.WC {
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
-// TestReceivedFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
-func TestReceivedFromAHostilePeer(t *testing.T) {
+// TestReceiveFromHostilePeer: an invalid message of the peer is an error, and changes nothing.
+func TestReceiveFromHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
 	flags, err := s.Received(imm(60), 0)
@@ -134,9 +134,9 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.ErrorContains(t, err, "which this side has not announced")
 }
 
-// TestOnlyThoseThatReadAreOffered: pieces are offered only if both ends allow reads and the peer announces that it
+// TestOffersOnlyToReaders: pieces are offered only if both ends allow reads and the peer announces that it
 // reads.
-func TestOnlyThoseThatReadAreOffered(t *testing.T) {
+func TestOffersOnlyToReaders(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
 			for _, fetches := range []bool{false, true} {
@@ -148,9 +148,9 @@ func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	}
 }
 
-// TestAPeerThatFetchesNothing: staging that the peer may still read is not reused, however much else it has received
+// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else it has received
 // and acknowledged.
-func TestAPeerThatFetchesNothing(t *testing.T) {
+func TestPeerWithoutFetches(t *testing.T) {
 	const part = 64 << 10
 	s := &Stream{Link: Link{staging: make([]byte, offeringParts*part), parts: offeringParts}}
 	s.peer = hello{size: 1 << 20, depth: StreamDepth, fetches: true}
