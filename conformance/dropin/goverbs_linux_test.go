@@ -69,8 +69,8 @@ func TestQuery(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(ours))
 	decoder.UseNumber()
 	require.NoError(t, decoder.Decode(&report))
-	said := map[string]any{}
-	flatten(said, report)
+	printed := map[string]any{}
+	flatten(printed, report)
 	compared := 0
 	for line := range strings.Lines(string(theirs)) {
 		name, value, ok := strings.Cut(line, ":")
@@ -81,7 +81,7 @@ func TestQuery(t *testing.T) {
 			compared++
 			continue
 		}
-		own, there := said[name]
+		own, there := printed[name]
 		if !ok || !there || value == "" {
 			continue
 		}
@@ -217,9 +217,9 @@ func TestPing(t *testing.T) {
 				cmd.Env = append(cmd.Env, "GOVERBS_DEVICE="+device)
 				return cmd
 			}
-			var said bytes.Buffer
+			var printed bytes.Buffer
 			server := at(serverDevice, p.server)
-			server.Stdout, server.Stderr = &said, &said
+			server.Stdout, server.Stderr = &printed, &printed
 			require.NoError(t, server.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- server.Wait() }()
@@ -227,7 +227,7 @@ func TestPing(t *testing.T) {
 				_ = server.Process.Kill()
 				<-ended
 				if t.Failed() {
-					t.Logf("server output: %s", &said)
+					t.Logf("server output: %s", &printed)
 				}
 			}()
 			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {

@@ -246,10 +246,10 @@ func TestRPMALog(t *testing.T) {
 	assert.ErrorIs(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_LEVEL_DEBUG+1), rpma.E_INVAL)
 
 	// C passes the arguments of its message in order to a variadic function.
-	var said []string
+	var output []string
 	log := purego.NewCallback(func(level rpma.LogLevel, file uintptr, line int32, function, format uintptr, have,
 		want int32) {
-		said = append(said, fmt.Sprintf("%v %s %t %s %t %d %d", level, cString(file), line > 0, cString(function),
+		output = append(output, fmt.Sprintf("%v %s %t %s %t %d %d", level, cString(file), line > 0, cString(function),
 			strings.Count(cString(format), "%") == 2, have, want))
 	})
 	require.NoError(t, librpma.LogSetFunction(rpma.LogFunction(log)))
@@ -259,11 +259,11 @@ func TestRPMALog(t *testing.T) {
 	desc := make([]byte, 21)
 	remote := new(ibv.Ptr[rpma.MRRemote])
 	require.ErrorIs(t, librpma.MRRemoteFromDescriptor(uintptr(unsafe.Pointer(&desc[0])), 20, remote), rpma.E_INVAL)
-	require.Len(t, said, 1)
-	assert.Regexp(t, `^RPMA_LOG_LEVEL_ERROR \S*mr\.c true rpma_mr_remote_from_descriptor true 20 21$`, said[0])
+	require.Len(t, output, 1)
+	assert.Regexp(t, `^RPMA_LOG_LEVEL_ERROR \S*mr\.c true rpma_mr_remote_from_descriptor true 20 21$`, output[0])
 	require.NoError(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_DISABLED))
 	require.ErrorIs(t, librpma.MRRemoteFromDescriptor(uintptr(unsafe.Pointer(&desc[0])), 20, remote), rpma.E_INVAL)
-	assert.Len(t, said, 1, "no messages below the threshold")
+	assert.Len(t, output, 1, "no messages below the threshold")
 }
 
 // cString copies a C string.

@@ -32,7 +32,7 @@ var provoked = map[rdmacm.CMEventType]struct {
 	rdmacm.CM_EVENT_MULTICAST_ERROR:   {by: TestMulticastEvents},
 	rdmacm.CM_EVENT_ADDR_CHANGE:       {by: TestEventAddressChange},
 	rdmacm.CM_EVENT_ADDRINFO_RESOLVED: {by: TestEventOfAddrInfo}, // with rdma-core 65
-	rdmacm.CM_EVENT_USER:              {by: TestUserEvent},  // with rdma-core 65
+	rdmacm.CM_EVENT_USER:              {by: TestUserEvent},       // with rdma-core 65
 	rdmacm.CM_EVENT_ROUTE_ERROR: {why: "on RoCE there is no route query: an invalid route is an error of " +
 		"rdma_resolve_route itself; " +
 		"the event is the answer of InfiniBand's subnet administration to a path query. The software device has a " +

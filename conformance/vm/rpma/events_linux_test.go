@@ -50,9 +50,9 @@ func TestLost(t *testing.T) {
 		removed := make(chan error, 1)
 		go func() { removed <- spare.Remove() }() // waits until both have closed it
 		const lost, closed = "event 2, result 0", "event 1, result 0"
-		said := []string{both[0].next(), both[1].next()}
-		assert.Contains(t, said, lost)
-		assert.Subset(t, []string{lost, closed}, said)
+		output := []string{both[0].next(), both[1].next()}
+		assert.Contains(t, output, lost)
+		assert.Subset(t, []string{lost, closed}, output)
 		for _, w := range both {
 			w.ends()
 		}
