@@ -40,8 +40,8 @@ func TestUnconfirmedRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestAcceptKeepsConnections: later calls of Accept return connections that are established while Accept returns another one or
-// times out. Close closes the rest.
+// TestAcceptKeepsConnections: later calls of Accept return connections that are established while Accept returns
+// another one or times out. Close closes the rest.
 func TestAcceptKeepsConnections(t *testing.T) {
 	r := newRig(t, options{})
 	var all sync.WaitGroup

@@ -370,8 +370,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// TestRelativeLibraryPath checks that a library found by a relative path opens its own engine after the program has changed its
-// working directory, not a file there.
+// TestRelativeLibraryPath checks that a library found by a relative path opens its own engine after the program has
+// changed its working directory, not a file there.
 func TestRelativeLibraryPath(t *testing.T) {
 	dir, stranger := built(t), t.TempDir()
 	program := compile(t, "elsewhere", "-libverbs")

@@ -55,8 +55,8 @@ func TestEFALimits(t *testing.T) {
 	success(t, a.SendCQ(), ibv.WC_SEND, 7)
 }
 
-// TestEFADestroyedQueuePair checks that a poll skips completions of a destroyed queue pair, at which libefa fails. Completions of
-// a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
+// TestEFADestroyedQueuePair checks that a poll skips completions of a destroyed queue pair, at which libefa fails.
+// Completions of a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
 func TestEFADestroyedQueuePair(t *testing.T) {
 	if !insideEFA(t) {
 		return

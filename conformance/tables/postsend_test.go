@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// TestPostSendMatchesPage compares the generated answers with the recorded page, cell by cell. Every answer is yes or no,
-// with a source and a reason.
+// TestPostSendMatchesPage compares the generated answers with the recorded page, cell by cell. Every answer is yes or
+// no, with a source and a reason.
 func TestPostSendMatchesPage(t *testing.T) {
 	text, err := headers.Model(headers.Primary("rdma-core"))
 	require.NoError(t, err)

@@ -201,7 +201,8 @@ func TestSoftRejections(t *testing.T) {
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	s.f.SetFaults(soft.Faults{})
 	require.NoError(t, request.Close())
-	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status, "the requester disconnected before the answer arrived")
+	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status,
+		"the requester disconnected before the answer arrived")
 	s.requested()
 	other = s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))

@@ -30,8 +30,8 @@ func TestFailedQueuePair(t *testing.T) {
 	assert.True(t, isDone(c.dead))
 }
 
-// TestReadableUntilLastByte: after a peer has disconnected, the connection stays readable until everything that the peer
-// sent was handled, up to its last message or an error.
+// TestReadableUntilLastByte: after a peer has disconnected, the connection stays readable until everything that the
+// peer sent was handled, up to its last message or an error.
 func TestReadableUntilLastByte(t *testing.T) {
 	for _, end := range []func(*Conn){
 		func(c *Conn) { c.peerFin = protocol.Fin },

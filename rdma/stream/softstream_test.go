@@ -107,7 +107,8 @@ func TestSoftConfigApplied(t *testing.T) {
 	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
 }
 
-// TestSoftListenerNotBlocked: a peer that never sends the RTU occupies a place of the backlog for HandshakeTimeout only.
+// TestSoftListenerNotBlocked: a peer that never sends the RTU occupies a place of the backlog for HandshakeTimeout
+// only.
 func TestSoftListenerNotBlocked(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 50 * time.Millisecond},
@@ -182,8 +183,8 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow peers are still connecting")
 }
 
-// TestSoftListenerReusesMemory: successive connections of a listener at all addresses share a queue and reuse memory, like
-// those of a listener at one address. Nothing is kept after Close, or of a removed device.
+// TestSoftListenerReusesMemory: successive connections of a listener at all addresses share a queue and reuse memory,
+// like those of a listener at one address. Nothing is kept after Close, or of a removed device.
 func TestSoftListenerReusesMemory(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})

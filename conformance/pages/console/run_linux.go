@@ -138,7 +138,7 @@ func listens(pid int) bool {
 
 // shared is the output of a process, which may be read while it runs.
 type shared struct {
-	mu   sync.Mutex // guards the following fields
+	mu     sync.Mutex // guards the following fields
 	output bytes.Buffer
 }
 

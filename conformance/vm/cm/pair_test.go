@@ -93,9 +93,9 @@ func vanish(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(wrong)) })
 }
 
-// TestTwoHostsSeparate checks that when one host vanishes from the network in the middle of a transfer, a writer notices
-// it, and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a
-// while has not vanished.
+// TestTwoHostsSeparate checks that when one host vanishes from the network in the middle of a transfer, a writer
+// notices it, and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run
+// for a while has not vanished.
 func TestTwoHostsSeparate(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18,

@@ -152,7 +152,8 @@ func TestBaselineForeignPeers(t *testing.T) {
 		_, err := there.rows()
 		assert.NoError(t, err)
 	})
-	for _, message := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 32), strings.Repeat("x", 4096)} {
+	for _, message := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 32),
+		strings.Repeat("x", 4096)} {
 		c, err := net.Dial("tcp", here.where)
 		require.NoError(t, err)
 		_, _ = c.Write([]byte(message))

@@ -144,7 +144,8 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 		}
 		if string(out) != p.Version {
 			return fmt.Errorf("%s %s is installed, but the expected results are of %s: install that version, or "+
-				"pin the installed one in conformance/suites/cases/%s.txt and run with -update", p.Name, out, p.Version, s.Name)
+				"pin the installed one in conformance/suites/cases/%s.txt and run with -update",
+				p.Name, out, p.Version, s.Name)
 		}
 	}
 	if s.Build == "" {

@@ -60,8 +60,8 @@ func (h Hold) Release() {
 	}
 }
 
-// leave closes everything but the memory that the peer writes into, which the last Release closes. It reports whether that
-// memory is held; otherwise it does nothing.
+// leave closes everything but the memory that the peer writes into, which the last Release closes. It reports whether
+// that memory is held; otherwise it does nothing.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
