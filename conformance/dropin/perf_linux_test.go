@@ -61,7 +61,7 @@ func TestPerfNewer(t *testing.T) {
 	dir := built(t)
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
 		t.Skip("TestPerf has an older perftest, and " +
-			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 has it here")
+			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 runs it here")
 	}
 	if runtime.GOARCH != "amd64" {
 		t.Skip("packages are fetched for amd64 only")
@@ -89,12 +89,12 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 		words := strings.Fields(test)
 		theirs := append(append(called("ib_"+words[0]+"_"+words[1]), "-F"), words[2:]...)
 		ours := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
-		t.Run(test+"/served by perftest", func(t *testing.T) {
+		t.Run(test+"/perftest server", func(t *testing.T) {
 			t.Parallel()
 			_, printed := measure(t, dir, theirs, ours)
 			results(t, test, printed, true)
 		})
-		t.Run(test+"/asked by perftest", func(t *testing.T) {
+		t.Run(test+"/perftest client", func(t *testing.T) {
 			t.Parallel()
 			printed, table := measure(t, dir, ours, theirs)
 			if strings.HasPrefix(test, "send") || strings.HasPrefix(test, "write lat") {

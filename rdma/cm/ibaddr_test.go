@@ -116,7 +116,7 @@ func TestHintsStayForC(t *testing.T) {
 	h := Hints{
 		Flags: rdmacm.RAI_NOROUTE, Family: rdmacm.AF_IB, QPType: ibv.QPT_UD, PortSpace: rdmacm.PS_IB, SourceIB: &from,
 		DestinationIB: &to, Route: route,
-		Connect: []byte("wins over hints"),
+		Connect: []byte("private data"),
 	}
 	hints := h.c()
 	copies := []IBAddr{from, to}
@@ -137,7 +137,7 @@ func TestHintsStayForC(t *testing.T) {
 	assert.Equal(t, []uint32{48, 48}, []uint32{c.AiSrcLen, c.AiDstLen})
 	assert.EqualValues(t, 2*72, c.AiRouteLen)
 	assert.Equal(t, wanted, unsafe.Slice(ibv.Ptr[rdmacm.IBVPathData](c.AiRoute).Deref(), 2))
-	assert.Equal(t, "wins over hints", string(copyBytes(c.AiConnect, uint8(c.AiConnectLen))))
+	assert.Equal(t, "private data", string(copyBytes(c.AiConnect, uint8(c.AiConnectLen))))
 	goruntime.KeepAlive(hints)
 }
 
@@ -156,7 +156,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 			nil, &peer},
 		"a GID to listen at": {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own,
 			nil},
-		"addresses alone": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
+		"addresses only": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
 		"a source and a GID": {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
 			&peer},
 		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
