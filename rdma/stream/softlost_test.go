@@ -118,7 +118,7 @@ func TestCloseOnLossyNetwork(t *testing.T) {
 			peer.Close()
 			require.NoError(t, l.Close())
 		}
-		t.Log(failed, "of 40 lost something")
+		t.Log(failed, "of 40 connections lost data")
 	})
 }
 
