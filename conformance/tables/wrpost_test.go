@@ -14,8 +14,8 @@ import (
 
 var allOpcodes = append([]ibv.WROpcode{ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE, ibv.WR_DRIVER1}, documentedOpcodes...)
 
-// TestWRPostIsThePage compares the answers with the page, apart from corrected errors.
-func TestWRPostIsThePage(t *testing.T) {
+// TestWRPostMatchesPage compares the answers with the page, apart from corrected errors.
+func TestWRPostMatchesPage(t *testing.T) {
 	page := table(t, "wr_post")
 	require.Len(t, page.Rows, 12)
 	opcodes := map[string]ibv.WROpcode{}

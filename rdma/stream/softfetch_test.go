@@ -133,9 +133,9 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	}
 }
 
-// TestSoftPeersThatFetchNothing: a Write waits until its deadline for peers that do not fetch, as for peers that do not
+// TestSoftPeersWithoutFetches: a Write waits until its deadline for peers that do not fetch, as for peers that do not
 // read. When they vanish, it fails, and everything is released, including memory that they may have been reading.
-func TestSoftPeersThatFetchNothing(t *testing.T) {
+func TestSoftPeersWithoutFetches(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	server.mu.Lock()
 	defer server.mu.Unlock()
@@ -158,9 +158,9 @@ func TestSoftPeersThatFetchNothing(t *testing.T) {
 	assert.NotZero(t, lost.Bytes)
 }
 
-// TestSoftPeersThatVanishWhileTheyAreRead: if the peer vanishes during a fetch, the reader gets the data that arrived
+// TestSoftPeersVanishDuringReads: if the peer vanishes during a fetch, the reader gets the data that arrived
 // before, and then an error.
-func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
+func TestSoftPeersVanishDuringReads(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	sent := randomBytes(200 << 10)
 	server.mu.Lock() // it handles no messages

@@ -83,8 +83,8 @@ func TestCloseReportsLostData(t *testing.T) {
 	})
 }
 
-// TestCloseOnALossyNetwork: whenever Close returns nil, the peer has read everything and io.EOF.
-func TestCloseOnALossyNetwork(t *testing.T) {
+// TestCloseOnLossyNetwork: whenever Close returns nil, the peer has read everything and io.EOF.
+func TestCloseOnLossyNetwork(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		failed := 0
 		for seed := range uint64(40) {
@@ -118,7 +118,7 @@ func TestCloseOnALossyNetwork(t *testing.T) {
 			peer.Close()
 			require.NoError(t, l.Close())
 		}
-		t.Log(failed, "of 40 lost something")
+		t.Log(failed, "of 40 connections lost data")
 	})
 }
 

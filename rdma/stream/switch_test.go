@@ -57,8 +57,8 @@ func TestNilBackendUsesEnvironment(t *testing.T) {
 	assert.Equal(t, runtime.Native, config.Backend)
 }
 
-// TestSwitchIsOff: a program gets a software device only on request.
-func TestSwitchIsOff(t *testing.T) {
+// TestSoftwareDeviceOnRequest: a program gets a software device only on request.
+func TestSoftwareDeviceOnRequest(t *testing.T) {
 	for _, name := range []string{"", "mlx5_0", "soft"} {
 		t.Setenv("GOVERBS_DEVICE", name)
 		config, err := Config{}.complete()

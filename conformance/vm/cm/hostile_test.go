@@ -87,9 +87,9 @@ func (h *hostile) write(at uint64, n int, claimed uint32) {
 	require.NoError(h.t, err)
 }
 
-// TestStreamOfAHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
+// TestStreamHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
 // writes.
-func TestStreamOfAHostilePeer(t *testing.T) {
+func TestStreamHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(*hostile)
 		err syscall.Errno
@@ -137,8 +137,8 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHandshakeOfAHostilePeer checks that an invalid hello is rejected with a reason, and that the listener continues.
-func TestHandshakeOfAHostilePeer(t *testing.T) {
+// TestHostileHandshake checks that an invalid hello is rejected with a reason, and that the listener continues.
+func TestHostileHandshake(t *testing.T) {
 	l, err := listenConfig(on(stream.Config{})).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	for name, bad := range map[string][]byte{
@@ -160,8 +160,8 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestDialOfAHostileListener dials listeners that reply with garbage, or never.
-func TestDialOfAHostileListener(t *testing.T) {
+// TestDialHostileListener dials listeners that reply with garbage, or never.
+func TestDialHostileListener(t *testing.T) {
 	unchanged(t)
 	l := listen(t, 7991)
 	served := make(chan error, 1)
@@ -259,9 +259,9 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	})
 }
 
-// TestCloseAmongReadersAndWriters closes a working or failed connection from several goroutines while others read and
+// TestCloseDuringReadsAndWrites closes a working or failed connection from several goroutines while others read and
 // write.
-func TestCloseAmongReadersAndWriters(t *testing.T) {
+func TestCloseDuringReadsAndWrites(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 40 {
@@ -334,8 +334,8 @@ func TestCloseWaitsForCopies(t *testing.T) {
 	t.Log(<-got, "bytes were read")
 }
 
-// TestDisconnectAfterThePeer checks that Disconnect does not wait for an event that was already delivered.
-func TestDisconnectAfterThePeer(t *testing.T) {
+// TestDisconnectAfterPeer checks that Disconnect does not wait for an event that was already delivered.
+func TestDisconnectAfterPeer(t *testing.T) {
 	l := listen(t, 7992)
 	serve := func() error {
 		id, _, err := l.GetRequest(soon(t))

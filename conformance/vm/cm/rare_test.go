@@ -99,8 +99,8 @@ func since65(t *testing.T, err error) bool {
 	return false
 }
 
-// TestEventOfTheUser checks that a user event wakes a waiting goroutine and is not taken for the result of a call.
-func TestEventOfTheUser(t *testing.T) {
+// TestUserEvent checks that a user event wakes a waiting goroutine and is not taken for the result of a call.
+func TestUserEvent(t *testing.T) {
 	s := newScene(t)
 	id, err := createID(rdmacm.PS_TCP)
 	keep(t, id, err)

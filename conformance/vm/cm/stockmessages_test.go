@@ -128,7 +128,7 @@ func ucmatoseServer(t *testing.T, e ends) {
 	x.sendsAllBut(t, 1, nil)
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, x.id.Disconnect(soon(t)))
-	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestAMessageEachWay
+	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestMessageBothWays
 	require.NoError(t, err)
 	assert.Contains(t, s.ended(t), "return status 0")
 }

@@ -96,9 +96,9 @@ func doctor(t *testing.T, device string, args ...string) []finding {
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
 	out, _ := cmd.Output() // it exits with 1 if there are problems
-	var said struct{ Findings []finding }
-	require.NoError(t, json.Unmarshal(out, &said), "%s%s", out, &wrong)
-	return said.Findings
+	var report struct{ Findings []finding }
+	require.NoError(t, json.Unmarshal(out, &report), "%s%s", out, &wrong)
+	return report.Findings
 }
 
 // causesOf returns the sorted, distinct causes of findings.

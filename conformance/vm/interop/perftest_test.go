@@ -138,12 +138,12 @@ func TestPerftest(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				port++
 				_, asked, err := e.run(e.theirs(root, test, port), e.ours(test, port))
-				if assert.NoError(t, err, "served by perftest") {
+				if assert.NoError(t, err, "perftest server") {
 					assert.Regexp(t, `"(mib_per_s|median_us)": *[0-9.]+`, asked)
 				}
 				port++
 				served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
-				if assert.NoError(t, err, "asked by perftest") {
+				if assert.NoError(t, err, "perftest client") {
 					// On a busy machine, perftest cannot determine the clock rate of an emulated processor.
 					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, asked)
 					assert.True(t, json.Valid([]byte(served)), served)

@@ -381,9 +381,9 @@ func (s *sender) finish(ctx context.Context) error {
 		return err
 	}
 	code, _ := rpma.Immediate(&wc)
-	said, known := answers[code]
+	text, known := answers[code]
 	if !known {
 		return fmt.Errorf("unknown answer %d from the receiver; use the same version on both ends", code)
 	}
-	return said
+	return text
 }

@@ -78,7 +78,7 @@ func TestNoRoom(t *testing.T) {
 	assert.ErrorIs(t, err, ErrFull)
 	start := time.Now()
 	require.NoError(t, near.WaitWrite(limit))
-	assert.GreaterOrEqual(t, time.Since(start), moment, "nobody tells when a device's queue has room")
+	assert.GreaterOrEqual(t, time.Since(start), moment, "the kernel does not report when a device's queue has room")
 }
 
 // TestOverflowIsCounted: received datagrams and those that the kernel dropped from a full buffer add up to all sent.
@@ -173,7 +173,8 @@ func TestUnknownHolder(t *testing.T) {
 		"rxe": {fstest.MapFS{"proc/thread-self/net/udp6": row(every), "sys/module/rdma_rxe/refcnt": {}},
 			"the kernel's Soft-RoCE uses the port in this network namespace: unload rdma_rxe"},
 		"rxe, built in": {fstest.MapFS{"sys/class/infiniband/rxe0": link("../x")}, "Soft-RoCE uses the port"},
-		"a stranger":    {fstest.MapFS{"proc/thread-self/net/udp6": row(every)}, "process of another user uses the port"},
+		"a stranger": {fstest.MapFS{"proc/thread-self/net/udp6": row(every)},
+			"process of another user uses the port"},
 		"a process, though rxe is loaded elsewhere": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B7"),
 			"sys/module/rdma_rxe/refcnt": {}, "proc/12/fd/3": link("socket:[77]"),
 			"proc/12/comm": {Data: []byte("x\n")}}, `process 12 ("x") uses the port`},

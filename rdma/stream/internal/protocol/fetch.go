@@ -99,7 +99,8 @@ func (s *Stream) recordOffer(o span) error {
 	size, n := uint64(len(s.ring)), uint64(o.n)
 	switch room := min(size-(s.landed-s.read), size-s.landed%size); {
 	case s.Reads.Ours == 0:
-		return fmt.Errorf("%w: it offers %d bytes for reading, which this side has not announced", errProtocol, n)
+		return fmt.Errorf("%w: it offers %d bytes for reading, although this side has not announced reads", errProtocol,
+			n)
 	case n == 0 || n > room:
 		return fmt.Errorf("%w: it offers %d bytes for reading, but there is room for %d", errProtocol, n, room)
 	case s.promised.n == mostOffers:
