@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +68,7 @@ type settings struct {
 	handler s3rdma.HandlerOptions
 	client  s3rdma.Options
 	plain   bool                                      // no middleware
+	wire    bool                                      // devices that speak RoCE v2 over UDP
 	around  func(http.Handler) http.Handler           // around the handler
 	between func(http.RoundTripper) http.RoundTripper // between the transport and HTTP
 	inner   func(http.Handler) http.Handler           // around the S3 server
@@ -74,15 +76,16 @@ type settings struct {
 
 func newRig(t *testing.T, s settings) *rig {
 	ignore := goleak.IgnoreCurrent()
-	fabric, err := soft.New(soft.Options{})
-	require.NoError(t, err)
-	r := &rig{t: t, fabric: fabric}
-	t.Cleanup(func() {
-		assert.Empty(t, fabric.Resources())
-		assert.NoError(t, fabric.Close())
-		goleak.VerifyNone(t, ignore)
-	})
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	r := &rig{t: t}
+	r.fabric = newFabric(t, soft.Options{})
 	open := func(name string) *rdma.Device {
+		fabric := r.fabric
+		if s.wire { // devices of one fabric exchange no packets
+			address := map[string]string{"soft0": "127.0.0.61", "soft1": "127.0.0.62"}[name]
+			fabric = newFabric(t, soft.Options{Devices: []soft.DeviceOptions{
+				{Name: name, Address: netip.MustParseAddr(address), Wire: true}}})
+		}
 		d, err := rdma.OpenOn(fabric, name)
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, d.Close()) })
@@ -97,7 +100,8 @@ func newRig(t *testing.T, s settings) *rig {
 	served := r.inner
 	if !s.plain {
 		s.handler.Device = open("soft1")
-		r.handler, err = s3rdma.NewHandler(r.inner, s.handler)
+		handler, err := s3rdma.NewHandler(r.inner, s.handler)
+		r.handler = handler
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, r.handler.Close()) })
 		served = r.handler
@@ -118,10 +122,22 @@ func newRig(t *testing.T, s settings) *rig {
 	if s.between != nil {
 		base = s.between(base)
 	}
+	var err error
 	r.transport, err = s3rdma.NewTransport(base, s.client)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, r.transport.Close()) })
 	return r
+}
+
+// newFabric creates software devices, and expects that nothing of them is left at the end of the test.
+func newFabric(t testing.TB, o soft.Options) *soft.Fabric {
+	f, err := soft.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.Empty(t, f.Resources())
+		assert.NoError(t, f.Close())
+	})
+	return f
 }
 
 // aws returns a client of aws-sdk-go-v2. Only the transport differs from the usual.
