@@ -212,7 +212,7 @@ check-grpc:
 	cd examples/grpc && $(GO) vet . && $(GO) test .
 
 check-s3rdma: # a module of its own, whose tests need SDKs
-	cd s3rdma && CGO_ENABLED=1 $(GO) vet . && CGO_ENABLED=1 $(GOTEST) -race .
+	cd s3rdma && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GOTEST) -race ./...
 
 check-bench: # modules of their own; without valkey-go, which takes a minute to compile
 	cd examples/valkey && $(GO) vet ./valkeyrdma && $(GOTEST) ./valkeyrdma
