@@ -178,7 +178,8 @@ func openNative(name string) (*Device, error) {
 	}
 	d, err := OpenOn(backend, name)
 	if errors.Is(err, syscall.EOPNOTSUPP) {
-		err = explain("", "", "its driver needs rdma-core: open it without "+kernel.Prefix, err)
+		err = explain("", "", "its driver needs rdma-core: open it without "+kernel.Prefix+
+			", or for mlx5, import rdma/native/mlx5", err)
 	}
 	return d, err
 }

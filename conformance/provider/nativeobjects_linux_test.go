@@ -19,6 +19,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -260,4 +261,30 @@ func TestNativeObjects(t *testing.T) {
 			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
 		}
 	}
+}
+
+// TestNativeAllocations: posting and polling on mlx5 allocate nothing.
+func TestNativeAllocations(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t), pathNative)
+		return
+	}
+	device := openDevice(t)
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+	b, err := rdma.NewSendBatch(1, 1, 0)
+	keep(t, b, err)
+	b.Write(1, mrs[1].Address(), mrs[1].RKey()).Add(mrs[0].SGE(0, 8)).Signaled()
+	cq, wcs := qps[0].SendCQ(), make([]ibv.WC, 1)
+	assert.Zero(t, testing.AllocsPerRun(200, func() {
+		if _, err := qps[0].PostSend(b); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if n, err := cq.Poll(wcs); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				break
+			}
+		}
+	}))
 }

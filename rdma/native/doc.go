@@ -11,9 +11,9 @@
 // command; a driver package below rdma/native/internal adds its private part and sends it through a [Kernel], the seam
 // to system calls; afterwards, the driver's queues post, poll and arm.
 //
-// Drivers: rxe (Soft-RoCE), and mlx5 on amd64 and arm64. No adapter has run mlx5's: it was tested over an emulated
-// kernel and compared with libmlx5. For rdma/mlx5, it has mlx5dv_init_obj and mlx5dv_query_device. Devices of other
-// drivers are listed, but opening one fails with an error that names rdma-core as the alternative.
+// Drivers: rxe (Soft-RoCE), and mlx5 in programs that import rdma/native/mlx5 or rdma/mlx5. No adapter has run mlx5's:
+// it was tested over an emulated kernel and compared with libmlx5. Devices of other drivers are listed, but opening one
+// fails with an error that names rdma-core as the alternative.
 //
 // Not supported yet: extended queue pairs and completion queues, thread and parent domains, XRC, device memory, flow
 // rules, counters, dma-bufs, and the connection manager. Functions for these return ErrNotSupported. Posts of FLUSH and
