@@ -217,7 +217,7 @@ func needsLibrary(backend runtime.Backend, err error) string {
 	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		return ""
 	}
-	const reason = "its driver needs rdma-core"
+	const reason = "its driver needs rdma-core, or for mlx5, the import of rdma/native/mlx5"
 	if missing := chosen.WithoutLibrary(); missing != "" {
 		return reason + ": " + missing
 	}

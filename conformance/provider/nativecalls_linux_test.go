@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/provider/kernel"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/native"
+	_ "github.com/goverbs/goverbs/rdma/native/mlx5"
 )
 
 // pathNative is package native, without libibverbs; pathNativeGo is mlx5.NewPath on its devices.

@@ -8,6 +8,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -245,19 +248,62 @@ func TestNativeResized(t *testing.T) {
 	TestResized(t)
 }
 
-// TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath.
+// TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath. The commands have the sizes of
+// libibverbs and libmlx5.
 func TestNativeObjects(t *testing.T) {
 	e := emulated(t)
 	program := testProgram(t, e, ".")
-	for _, path := range []string{pathNative, pathNativeGo} {
+	record := filepath.Join(dir, "record-objects")
+	var shapes []map[string]bool
+	for _, path := range []string{pathC, pathNative, pathNativeGo} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s", "-test.run=^("+strings.Join(nativeTests, "|")+")$")
-		cmd.Env = append(cmd.Env, envInside+"="+path)
+		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record)
 		out, err := cmd.CombinedOutput()
 		cancel()
 		require.NoError(t, err, "%s: %s", path, out)
 		for _, test := range nativeTests {
 			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
 		}
+		shapes = append(shapes, shapesOf(requests(MLX5, read(t, record), make([]int, len(differences)))))
 	}
+	assert.Greater(t, len(shapes[0]), 15)
+	assert.Equal(t, shapes[0], shapes[1])
+	assert.Equal(t, shapes[0], shapes[2])
+}
+
+// shapesOf returns the commands of a record with the sizes of their parts.
+func shapesOf(record string) map[string]bool {
+	shapes := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(command .*)\n(  core, \d+ bytes):.*\n(  driver, \d+ bytes):`).
+		FindAllStringSubmatch(record, -1) {
+		shapes[m[1]+m[2]+m[3]] = true
+	}
+	return shapes
+}
+
+// TestNativeAllocations: posting and polling on mlx5 allocate nothing.
+func TestNativeAllocations(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t), pathNative)
+		return
+	}
+	device := openDevice(t)
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+	b, err := rdma.NewSendBatch(1, 1, 0)
+	keep(t, b, err)
+	b.Write(1, mrs[1].Address(), mrs[1].RKey()).Add(mrs[0].SGE(0, 8)).Signaled()
+	cq, wcs := qps[0].SendCQ(), make([]ibv.WC, 1)
+	assert.Zero(t, testing.AllocsPerRun(200, func() {
+		if _, err := qps[0].PostSend(b); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if n, err := cq.Poll(wcs); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				break
+			}
+		}
+	}))
 }

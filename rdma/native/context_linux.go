@@ -135,7 +135,7 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	if d == nil {
 		return 0, syscall.EINVAL
 	}
-	open := drivers[uapi.RDMADriverID(d.Driver)]
+	open := driverOf(uapi.RDMADriverID(d.Driver))
 	if open == nil {
 		return 0, syscall.EOPNOTSUPP
 	}

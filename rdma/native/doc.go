@@ -11,10 +11,10 @@
 // command; a driver package below rdma/native/internal adds its private part and sends it through a [Kernel], the seam
 // to system calls; afterwards, the driver's queues post, poll and arm.
 //
-// Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), and mlx5 on amd64 and arm64. No kernel has run siw's, and no adapter
-// mlx5's: the former was tested on memory like that of its queues, the latter over an emulated kernel and compared with
-// libmlx5. For rdma/mlx5, it has mlx5dv_init_obj and mlx5dv_query_device. Devices of other drivers are listed, but
-// opening one fails with an error that names rdma-core as the alternative.
+// Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), and mlx5 in programs that import rdma/native/mlx5 or rdma/mlx5. No kernel
+// has run siw's, and no adapter mlx5's: the former was tested on memory like that of its queues, the latter over an
+// emulated kernel and compared with libmlx5. Devices of other drivers are listed, but opening one fails with an error
+// that names rdma-core as the alternative.
 //
 // It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.

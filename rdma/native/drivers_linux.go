@@ -1,20 +1,88 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build amd64 || arm64
+//go:build amd64 || arm64 || loong64 || mips64 || mips64le || ppc64 || ppc64le || riscv64 || s390x
 
 package native
 
 import (
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
-	"github.com/goverbs/goverbs/rdma/native/internal/mlx5"
 	"github.com/goverbs/goverbs/rdma/native/internal/rxe"
 	"github.com/goverbs/goverbs/rdma/native/internal/siw"
+	"github.com/goverbs/goverbs/runtime"
 )
 
-// drivers are the supported drivers of the kernel. mlx5 needs barriers, which its data path has for these processors.
-var drivers = map[uapi.RDMADriverID]driver.Driver{
-	uapi.RDMA_DRIVER_RXE:  rxe.Open,
-	uapi.RDMA_DRIVER_SIW:  siw.Open,
-	uapi.RDMA_DRIVER_MLX5: mlx5.Open,
+// driverOf returns a supported driver of the kernel, or nil.
+func driverOf(id uapi.RDMADriverID) driver.Driver {
+	switch id {
+	case uapi.RDMA_DRIVER_RXE:
+		return rxe.Open
+	case uapi.RDMA_DRIVER_SIW:
+		return siw.Open
+	}
+	for _, v := range driver.Vendors {
+		if v.ID == id {
+			return v.Open
+		}
+	}
+	return nil
+}
+
+// finder implements [driver.Finder].
+type finder struct{ *Backend }
+
+func (f finder) Device(p ibv.Ptr[ibv.Device]) (id uapi.RDMADriverID, ok bool) {
+	if d := find[device](f.Backend, uint64(p)); d != nil {
+		return uapi.RDMADriverID(d.Driver), true
+	}
+	return 0, false
+}
+
+func (f finder) Context(p ibv.Ptr[ibv.Context]) driver.Context {
+	if c := find[context](f.Backend, uint64(p)); c != nil {
+		return c.own
+	}
+	return nil
+}
+
+func (f finder) PD(p ibv.Ptr[ibv.PD]) (number uint32, ok bool) {
+	if d := find[domain](f.Backend, uint64(p)); d != nil {
+		return d.number, true
+	}
+	return 0, false
+}
+
+func (f finder) CQ(p ibv.Ptr[ibv.CQ]) driver.CQ {
+	if q := find[completionQueue](f.Backend, uint64(p)); q != nil {
+		return q.own
+	}
+	return nil
+}
+
+func (f finder) SRQ(p ibv.Ptr[ibv.SRQ]) driver.SRQ {
+	if q := find[sharedQueue](f.Backend, uint64(p)); q != nil {
+		return q.own
+	}
+	return nil
+}
+
+func (f finder) QP(p ibv.Ptr[ibv.QP]) driver.QP {
+	if q := find[queuePair](f.Backend, uint64(p)); q != nil {
+		return q.own
+	}
+	return nil
+}
+
+// vendorFunctions returns the functions of vendors' libraries by library and name.
+func (b *Backend) vendorFunctions() map[string]map[string]runtime.Func {
+	all := map[string]map[string]runtime.Func{}
+	for _, v := range driver.Vendors {
+		functions := v.Functions(finder{b})
+		for name, f := range functions {
+			functions[name] = guarded(f)
+		}
+		all[v.Library] = functions
+	}
+	return all
 }

@@ -10,20 +10,40 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
+	"github.com/goverbs/goverbs/runtime"
 )
 
-// Finder finds the objects of records. It returns nil for other objects.
-type Finder interface {
-	Context(ibv.Ptr[ibv.Context]) driver.Context
-	PD(ibv.Ptr[ibv.PD]) (number uint32, ok bool)
-	CQ(ibv.Ptr[ibv.CQ]) driver.CQ
-	SRQ(ibv.Ptr[ibv.SRQ]) driver.SRQ
-	QP(ibv.Ptr[ibv.QP]) driver.QP
+// Functions returns the functions of libmlx5 that there are.
+func Functions(f driver.Finder) map[string]runtime.Func {
+	result := func(errno syscall.Errno) (uint64, runtime.Errno) { return uint64(errno), 0 }
+	return map[string]runtime.Func{
+		"mlx5dv_init_obj": func(a []uint64) (uint64, runtime.Errno) {
+			obj := ibv.Ptr[mlx5dv.Obj](a[0]).Deref()
+			if obj == nil {
+				return result(syscall.EINVAL)
+			}
+			return result(InitObj(obj, mlx5dv.ObjType(a[1]), f))
+		},
+		"mlx5dv_query_device": func(a []uint64) (uint64, runtime.Errno) {
+			out := ibv.Ptr[mlx5dv.Context](a[1]).Deref()
+			if out == nil {
+				return result(syscall.EINVAL)
+			}
+			return result(QueryDevice(f.Context(ibv.Ptr[ibv.Context](a[0])), out))
+		},
+		"mlx5dv_is_supported": func(a []uint64) (uint64, runtime.Errno) {
+			if id, ok := f.Device(ibv.Ptr[ibv.Device](a[0])); ok && id == uapi.RDMA_DRIVER_MLX5 {
+				return 1, 0
+			}
+			return 0, 0
+		},
+	}
 }
 
 // InitObj is mlx5dv_init_obj for queues, protection domains and address handles. It returns no optional fields.
-func InitObj(obj *mlx5dv.Obj, kinds mlx5dv.ObjType, f Finder) syscall.Errno {
+func InitObj(obj *mlx5dv.Obj, kinds mlx5dv.ObjType, f driver.Finder) syscall.Errno {
 	const known = mlx5dv.OBJ_QP | mlx5dv.OBJ_CQ | mlx5dv.OBJ_SRQ | mlx5dv.OBJ_PD | mlx5dv.OBJ_AH
 	if kinds&^known != 0 {
 		return syscall.EOPNOTSUPP
