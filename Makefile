@@ -37,7 +37,8 @@ test test-all check-go: export GOVERBS_LONG = 1
 
 # The steps of make test, in the order in which they begin, JOBS of them at a time. What go test and vmtest have seen
 # pass is not run again before something of it has changed.
-STEPS := $(if $(NOINSTALL),generated vet go 32 encoded nofd,generated vm vet go race 32 witness bench encoded nofd)
+STEPS := $(if $(NOINSTALL),generated vet go 32 encoded nofd static,\
+	generated vm vet go race 32 witness bench encoded nofd static)
 JOBS ?= 2
 comma := ,
 TESTKERNEL ?= 6.1
@@ -155,7 +156,7 @@ TESTFLAGS := -vet=off -timeout 30m
 GOTEST := $(GO) test $(TESTFLAGS)
 
 .PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32
-.PHONY: check-bench check-grpc check-hostile
+.PHONY: check-static check-bench check-grpc check-hostile
 check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
@@ -203,6 +204,11 @@ check-encoded:
 DEVICES = ./rdma/soft ./rdma/soft/internal/device ./rdma/soft/internal/cm ./rdma/cm ./rdma/stream
 check-nofd: # as on systems without eventfd
 	$(FEWER) GOVERBS_ROUNDS=200 $(GOTEST) -tags goverbs_nofd $(ONCE) $(DEVICES) ./rdma ./rdma/registration ./rdma/rdmatest
+
+check-static: # without C, as in a static program; the devices are software
+	$(GO) vet -tags goverbs_static ./runtime/... ./rdma/... ./rpma ./cmd/goverbs/...
+	$(FEWER) GOVERBS_ROUNDS=200 $(GOTEST) -tags goverbs_static $(ONCE) ./runtime $(DEVICES) ./rdma/soft/internal/... \
+		./rdma ./rpma ./cmd/goverbs
 
 check-32: # an amd64 runs programs of a 386
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(FEWER) GOARCH=386 GOVERBS_ROUNDS=200 $(GOTEST) $(ONCE) \

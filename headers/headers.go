@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package headers embeds the inputs of the generator: the lock, the recorded models, the predefined macros of each
-// target, a small C library of our own, and the measured answers of providers. It contains no upstream header text.
+// target, our minimal C library headers, and the measured answers of providers. It contains no upstream header text.
 package headers
 
 import (
@@ -27,7 +27,7 @@ func Primary(project string) string {
 			return words[2]
 		}
 	}
-	panic("headers.lock names no primary release of " + project) // gen/fetch refuses such a lock
+	panic("headers.lock names no primary release of " + project) // gen/fetch rejects such a lock
 }
 
 // Shim returns the include directory of our C library headers.

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "compress the models again that have changed")
 
-// TestModels: programs embed the models as they are recorded.
+// TestModels: the embedded models equal the recorded ones.
 func TestModels(t *testing.T) {
 	recorded, err := filepath.Glob("models/*.json")
 	require.NoError(t, err)

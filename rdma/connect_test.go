@@ -118,7 +118,7 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		"dest_qp_num is 16777216; it must be from 0 to 16777215": func(a *ibv.QPAttr) {
 			a.DestQPNum = 1 << 24
 		},
-		"this flag belongs to memory": func(a *ibv.QPAttr) {
+		"this flag applies to memory": func(a *ibv.QPAttr) {
 			a.QPAccessFlags = ibv.ACCESS_ZERO_BASED
 		},
 		"no entry 200 (sgid_index)": func(a *ibv.QPAttr) {
@@ -249,7 +249,7 @@ func TestConnectToUnreachableGID(t *testing.T) {
 	require.NoError(t, err)
 	from := peer.GID.String()
 	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
-	want := "perhaps no host has the GID ::ffff:10.9.9.9 (grh.dgid), or it is not reachable from the GID " +
+	want := "the GID ::ffff:10.9.9.9 (grh.dgid) may not exist, or may not be reachable from the GID " +
 		from
 	assert.ErrorContains(t, e.qp.Connect(peer), want)
 	path, err := e.qp.Path(peer)

@@ -82,7 +82,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7})
 			return err
 		},
-		"all that wc_flags ask for": func() error {
+		"does not support all of wc_flags": func() error {
 			_,
 				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40})
 			return err

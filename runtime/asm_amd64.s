@@ -5,16 +5,16 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// Two kinds of code stand here: Go functions (ABI0) that leave Go, and thunks, which run on a C stack with a pointer to the
-// arguments in DI, as C would.
+// This file has Go functions (ABI0) that leave Go, and thunks, which run on a C stack with a pointer to the arguments in DI,
+// like a C function.
 //
-// A Go function that moves SP does it with a plain register move: the assembler marks such a function, and tracebacks stop
-// there. C keeps BX, BP and R12 to R15, so what has to outlive a call is kept in those.
+// A Go function moves SP with a plain register move: the assembler marks such a function, and tracebacks stop there. C
+// preserves BX, BP and R12 to R15, which hold the values that are needed after a call.
 //
 // Functions that call C and keep the P are not NOSPLIT: their prologue is where a loop around them can be preempted, whatever
-// the compiler inlines. They have no frame, so that they can leave by a jump to a Go function of the same arguments.
+// the compiler inlines. They have no frame, so that they can end with a jump to a Go function with the same arguments.
 //
-// While C runs on another stack with g unchanged, g.throwsplit is 1, see the constants beside direct.
+// While C runs on another stack with g unchanged, g.throwsplit is 1, see the constants in fastcall.go.
 
 // func currentG() uintptr
 TEXT ·currentG(SB), NOSPLIT, $0-8
@@ -23,7 +23,7 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
-// g is in R14: the prologue of these functions leaves it there, as Go code does, and C keeps it.
+// g is in R14: the prologue of these functions leaves it there, as Go code does, and C preserves it.
 
 // ONSTACK calls AX on the stack in CX.
 #define ONSTACK \
@@ -34,7 +34,7 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	BX, SP \
 	MOVB	$0, const_gThrowsplit(R14)
 
-// SYSTEM leaves in CX the end of what Go uses of the thread's system stack.
+// SYSTEM sets CX to the end of the part of the thread's system stack that Go uses.
 #define SYSTEM \
 	MOVQ	const_gM(R14), CX \
 	MOVQ	const_mG0(CX), CX \
@@ -66,7 +66,7 @@ TEXT ·asmcgocall3(SB), NOSPLIT, $24-36
 
 // func systemStacks(seen *uintptr) (computed uintptr)
 //
-// Where the system stack ends as SYSTEM has it, and where Go's own switch to it puts a C function.
+// It returns the end of the system stack according to SYSTEM, and stores the SP of a C function under Go's own switch.
 TEXT ·systemStacks(SB), NOSPLIT, $24-16
 	LEAQ	thunkSP<>(SB), AX
 	MOVQ	AX, 0(SP)
@@ -93,7 +93,7 @@ TEXT ·thunks(SB), NOSPLIT, $0-24
 	MOVQ	AX, readByte+16(FP)
 	RET
 
-// thunk3 calls fn(a, b, c), which lie in that order at DI.
+// thunk3 calls fn(a, b, c), which are in that order at DI.
 TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 	MOVQ	0(DI), AX
 	MOVQ	16(DI), SI
@@ -101,7 +101,7 @@ TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 	MOVQ	8(DI), DI
 	JMP	AX
 
-// thunkFrame calls what a frame says and leaves result and errno in it.
+// thunkFrame makes the call of a frame and stores result and errno in it.
 TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ	BX
 	PUSHQ	R12

@@ -5,7 +5,7 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// See asm_amd64.s. C keeps R19 to R29; R28 is g, which C keeps too.
+// See asm_amd64.s. C preserves R19 to R29; R28 is g.
 
 // func currentG() uintptr
 TEXT ·currentG(SB), NOSPLIT, $0-8
@@ -24,7 +24,7 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	R20, R30 \
 	MOVB	ZR, const_gThrowsplit(g)
 
-// SYSTEM leaves in R9 the end of what Go uses of the thread's system stack.
+// SYSTEM sets R9 to the end of the part of the thread's system stack that Go uses.
 #define SYSTEM \
 	MOVD	const_gM(g), R9 \
 	MOVD	const_mG0(R9), R9 \
@@ -79,7 +79,7 @@ TEXT ·thunks(SB), NOSPLIT, $0-24
 	MOVD	R0, readByte+16(FP)
 	RET
 
-// thunk3 calls fn(a, b, c), which lie in that order at R0.
+// thunk3 calls fn(a, b, c), which are in that order at R0.
 TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 	MOVD	0(R0), R9
 	MOVD	16(R0), R1
@@ -87,9 +87,9 @@ TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 	MOVD	8(R0), R0
 	JMP	(R9)
 
-// thunkFrame calls what a frame says and leaves result and errno in it.
+// thunkFrame makes the call of a frame and stores result and errno in it.
 TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
-	SUB	$48, RSP	// the ninth argument, the alignment, and what is kept
+	SUB	$48, RSP	// the ninth argument, the alignment, and saved registers
 	STP	(R29, R30), 16(RSP)
 	STP	(R19, R20), 32(RSP)
 	ADD	$16, RSP, R29

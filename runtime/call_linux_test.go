@@ -46,7 +46,7 @@ func TestEveryArgumentArrives(t *testing.T) {
 	assert.Panics(t, func() { function("weigh9").Exported().Value(make([]uintptr, maxArgs+1)...) })
 }
 
-// A library-specific error number is converted by the given function.
+// TestErrorsOfCodes: a library-specific error number is converted by the given function.
 func TestErrorsOfCodes(t *testing.T) {
 	give := function("give_int")
 	give = &runtime.Function{Library: give.Library, Name: give.Name}
@@ -59,7 +59,7 @@ func TestErrorsOfCodes(t *testing.T) {
 	assert.Equal(t, runtime.CodeError{Function: "give_int", Code: code(-100004), Errno: syscall.EADDRINUSE}, *failed)
 	assert.EqualError(t, err, "give_int: code -100004 (errno: address already in use)")
 	again := give.Exported().Code(codeOf, arg(-100004), arg(int64(syscall.EADDRINUSE)))
-	assert.Same(t, err, again, "the error of a function that is called again and again is made once")
+	assert.Same(t, err, again, "a repeated error is created once")
 	err = give.Exported().Code(codeOf, arg(-100005), 0)
 	assert.EqualError(t, err, "give_int: code -100005")
 	assert.ErrorContains(t, function("gone").Exported().Code(codeOf), "does not export it")
@@ -84,7 +84,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 		Negative error
 	}{
 		{result: 0},
-		{result: 0, errno: syscall.EIO}, // errno of a call that went well means nothing
+		{result: 0, errno: syscall.EIO}, // errno has no meaning after a success
 		{result: 5, errno: syscall.EIO, Errno: syscall.Errno(5), Status: syscall.Errno(5)},
 		{result: -1, errno: syscall.EAGAIN, Errno: syscall.EAGAIN, MinusOne: syscall.EAGAIN, Status: syscall.EAGAIN,
 			Negative: syscall.EAGAIN},
@@ -137,7 +137,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Equal(t, huge, n)
 	_, err = give.Exported().MinusOne(arg(-1), arg(-22))
-	assert.EqualError(t, err, "give_int: failed without an error number", "a negative errno is none")
+	assert.EqualError(t, err, "give_int: failed without an error number", "a negative errno is not an error number")
 }
 
 func TestLookingAgainAllocatesNothing(t *testing.T) {
@@ -199,7 +199,7 @@ func TestAnIntIsTheLowHalfOfARegister(t *testing.T) {
 func TestErrnoIsOfTheSameCall(t *testing.T) {
 	give := function("give_int").Exported()
 	require.ErrorIs(t, give.Errno(arg(-1), uintptr(syscall.ENOSPC)), syscall.ENOSPC)
-	require.ErrorIs(t, give.Errno(arg(-1), 0), syscall.EPERM, "errno of the call before has to be forgotten")
+	require.ErrorIs(t, give.Errno(arg(-1), 0), syscall.EPERM, "errno of the previous call must be cleared")
 
 	libc := &runtime.Library{Name: "libc", SOName: "libc.so.6"}
 	_, err := (&runtime.Function{Library: libc, Name: "close"}).Exported().MinusOne(uintptr(1 << 20))
@@ -233,7 +233,7 @@ func TestMemoryOfGoIsAnArgument(t *testing.T) {
 	assert.EqualValues(t, -12345678901, value)
 }
 
-func TestCErrorsThatSayUnsupported(t *testing.T) {
+func TestCErrorsForUnsupported(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.ENOSYS} {
 		err := function("give_int").Exported().Errno(uintptr(errno))
 		assert.ErrorIs(t, err, runtime.ErrNotSupported)

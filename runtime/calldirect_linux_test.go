@@ -14,10 +14,11 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// weigh3(a, b, c) depends on every argument. Memory of Go that C gets is not on a goroutine's stack, which may move.
+// TestCallDirect: weigh3(a, b, c) depends on every argument. Go memory that is passed to C is not on a goroutine's
+// stack, which may move.
 func TestCallDirect(t *testing.T) {
 	if runtime.Fast && !runtime.Direct() {
-		t.Skip("GOVERBS_FULL_TRACEBACK is set: nothing may be called directly")
+		t.Skip("GOVERBS_FULL_TRACEBACK is set: direct calls are disabled")
 	}
 	fn := cfunc(t, "weigh3")
 	f := &runtime.Bound{Fn: fn, Object: 7}

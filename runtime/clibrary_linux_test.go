@@ -60,13 +60,13 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// TestCompiler is the only test that runs, and is skipped, where no C compiler is.
+// TestCompiler is the only test that runs without a C compiler, and it is skipped.
 func TestCompiler(t *testing.T) {
 	if !runtime.OpensLibraries {
 		t.Skip("the tests of this package call C, and the program was built with the tag goverbs_static")
 	}
 	if libraries == "" {
-		t.Skip("the tests of this package call C, and no compiler is installed: make deps installs gcc")
+		t.Skip("no C compiler; run make deps")
 	}
 }
 

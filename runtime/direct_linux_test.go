@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestDirect: the releases of Go that the build tag names have their records where the assembly looks, and without that
-// calls still work.
+// TestDirect: the Go releases of the build tag have their records at the offsets that the assembly uses. At other
+// offsets, calls still work.
 func TestDirect(t *testing.T) {
 	assert.True(t, stacksAreKnown())
 	assert.True(t, throwsplitIsKnown())

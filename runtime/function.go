@@ -24,8 +24,8 @@ type pooled struct {
 // costs several thread wake-ups.
 const yieldEvery = 4 * time.Millisecond
 
-// tired reports whether the goroutine should yield.
-func (p *pooled) tired() bool {
+// shouldYield reports whether the goroutine should yield.
+func (p *pooled) shouldYield() bool {
 	now := time.Now()
 	if now.Sub(p.yielded) < yieldEvery {
 		return false
@@ -65,9 +65,9 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	fr.run()
 	result = uint64(fr.result)
 	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number, not an error, in errno
-	tired := fr.tired()
+	overdue := fr.shouldYield()
 	frames.Put(fr)
-	if tired {
+	if overdue {
 		yield.Here()
 	}
 	return result, errno, nil

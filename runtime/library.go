@@ -18,8 +18,8 @@ type Library struct {
 	Project string // the library's project: "rdma-core"
 	// Check may reject an opened library; it may be nil. Its argument is open, so Check can look up symbols.
 	Check func(*Library) error
-	// Needs is a library that this one is linked with, or nil; it is opened first. So both use the same file of it,
-	// even if a path selects another file than the loader would find.
+	// Needs is a library that this one is linked with, or nil. It is opened first, so that both use the same file of
+	// it, even if a path selects another file than the loader would find.
 	Needs *Library
 
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ const OpensLibraries = opensLibraries
 
 // SetPath sets the file to open instead of the one that the system's loader would find. Call it before the first call
 // of a function of the library or of a library that needs it; later it returns an error. The environment variable
-// GOVERBS_LIBIBVERBS, or likewise for another Name, has the same effect; SetPath takes precedence.
+// GOVERBS_LIBIBVERBS, or the same with another Name, has the same effect; SetPath takes precedence.
 //
 // A program with elevated privileges (set-uid, set-gid or file capabilities: AT_SECURE of getauxval) ignores the
 // variable, because it would run its user's code with these privileges. Such a program may call SetPath with a path
@@ -45,7 +45,7 @@ func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle != 0 {
-		return fmt.Errorf("goverbs: %s: the library is open already (%s): set its path before the first call", l.Name,
+		return fmt.Errorf("goverbs: %s: the library is already open (%s); set its path before the first call", l.Name,
 			l.file())
 	}
 	l.path, l.err, l.tried = path, nil, false

@@ -31,7 +31,7 @@ func TestMissingLibrary(t *testing.T) {
 	}
 	assert.ErrorIs(t, gone.Open(), runtime.ErrNotSupported)
 	err := (&runtime.Function{Library: gone, Name: "ibv_reg_mr_ex", Since: "65.0"}).Available()
-	assert.ErrorContains(t, err, "(rdma-core has it since 65.0): ", "which release is to be installed")
+	assert.ErrorContains(t, err, "(rdma-core has it since 65.0): ", "the release to install")
 }
 
 func TestMissingSymbol(t *testing.T) {
@@ -46,7 +46,7 @@ func TestMissingSymbol(t *testing.T) {
 	assert.NoError(t, function("weigh0").Available())
 }
 
-func TestWhichFileIsOpened(t *testing.T) {
+func TestLibraryPath(t *testing.T) {
 	byVariable := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
 	t.Setenv("GOVERBS_SOMEWHERE", pathOf("calls.so"))
 	require.NoError(t, byVariable.Open())
@@ -54,14 +54,14 @@ func TestWhichFileIsOpened(t *testing.T) {
 	t.Setenv("GOVERBS_SOMEWHERE", "/nowhere/at/all.so")
 	byPath := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
 	assert.ErrorContains(t, byPath.Open(), "/nowhere/at/all.so cannot be opened")
-	require.NoError(t, byPath.SetPath(pathOf("calls.so")), "after a failure another path may be tried")
+	require.NoError(t, byPath.SetPath(pathOf("calls.so")), "another path may be set after a failure")
 	require.NoError(t, byPath.Open())
 	assert.ErrorContains(t, byPath.SetPath("/another.so"),
-		"somewhere: the library is open already ("+pathOf("calls.so")+"): set its path before the first call")
+		"somewhere: the library is already open ("+pathOf("calls.so")+"); set its path before the first call")
 	require.NoError(t, byPath.Open())
 }
 
-func TestARefusedLibrary(t *testing.T) {
+func TestRejectedLibrary(t *testing.T) {
 	reason := errors.New("its mutexes have another size")
 	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"), Check: func(l *runtime.Library) error {
 		address, err := l.Symbol("weigh0")
@@ -76,13 +76,13 @@ func TestARefusedLibrary(t *testing.T) {
 	assert.EqualError(t, err, "weigh0: "+pathOf("calls.so")+" cannot be used: its mutexes have another size")
 }
 
-func TestTheDefaultVersionOfASymbol(t *testing.T) {
+func TestDefaultSymbolVersion(t *testing.T) {
 	got, err := (&runtime.Function{Library: versions, Name: "which"}).Exported().Value()
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, int32(got))
 }
 
-// A symbol is looked for in its library, whatever other libraries of the process have.
+// TestSymbolsOfOtherLibraries: a symbol is looked up only in its library.
 func TestSymbolsOfOtherLibraries(t *testing.T) {
 	require.NoError(t, calls.Open())
 	require.NoError(t, versions.Open())
@@ -98,7 +98,7 @@ func TestSymbolsOfOtherLibraries(t *testing.T) {
 	}
 }
 
-func TestManyFirstCalls(t *testing.T) {
+func TestConcurrentFirstCalls(t *testing.T) {
 	checks := 0
 	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"),
 		Check: func(*runtime.Library) error { checks++; return nil }}

@@ -14,9 +14,9 @@ type Observation interface {
 
 var observer atomic.Pointer[func(function string, args []uint64) Observation]
 
-// Observe calls f before every C call that is made with [Call], the control path; nil ends that. The arguments have 64
-// bits on 32-bit machines, too, and may be addresses of memory of Go or C that stay valid until the call has ended. It
-// is for traces: posts and polls of queues do not use Call.
+// Observe calls f before every C call that is made with [Call], the control path; a nil f ends this. The arguments have
+// 64 bits on 32-bit machines, too, and may be addresses of memory of Go or C that stay valid until the call has ended.
+// It is for traces: posts and polls of queues do not use Call.
 func Observe(f func(function string, args []uint64) Observation) {
 	if f == nil {
 		observer.Store(nil)

@@ -28,7 +28,7 @@ func mapped(t testing.TB, size int) *offheap.Mapping {
 	return m
 }
 
-// runners are the ways to run a program, without those that need Go functions in the place of C's.
+// runners returns the ways to run a program of C functions.
 func runners() map[string]func(*program.Program) int32 {
 	all := map[string]func(*program.Program) int32{}
 	for _, w := range []runtime.Way{runtime.Blocking, runtime.System} {
@@ -88,7 +88,7 @@ func TestJumpsOfAProgram(t *testing.T) {
 			p.Target(onResult)
 			onMemory := p.JumpIfMemory(at + 8)
 			p.Store(at, 4, 2)
-			p.Target(onMemory) // behind the last step
+			p.Target(onMemory) // after the last step
 			for _, c := range []struct{ result, memory, want uint64 }{{0, 0, 2}, {0, 1, 1}, {1, 0, 2},
 				{1, 0xffffffff, 9}, {1 << 31, 1 << 32, 2}} {
 				p.SetArg(call, 0, c.result)
@@ -109,7 +109,7 @@ func TestWhatAProgramRefuses(t *testing.T) {
 	var p program.Program
 	jump := p.JumpIfResult()
 	assert.Equal(t, 1, p.Len())
-	assert.Panics(t, func() { p.Run(runtime.System) }, "a jump to nowhere")
+	assert.Panics(t, func() { p.Run(runtime.System) }, "a jump without a target")
 	p.Target(jump)
 	assert.NotPanics(t, func() { p.Run(runtime.System) })
 	call := p.Call(cfunc(t, "weigh0"))
@@ -136,13 +136,13 @@ func TestALongProgram(t *testing.T) {
 	}
 }
 
-// nothing is a backend that has slots alone.
+// nothing is a backend with slots only.
 type nothing struct{}
 
 func (nothing) Function(_, _ string) runtime.Func { return nil }
 
-// TestProgramsAreWhatTheySay: a random program has the effect that its steps have when they are done one by one.
-func TestProgramsAreWhatTheySay(t *testing.T) {
+// TestProgramsMatchModel: a random program has the same effect as its steps executed one by one.
+func TestProgramsMatchModel(t *testing.T) {
 	const words = 16
 	memory := mapped(t, 4096)
 	at, real := memory.Address(), memory.Bytes()[:8*words]
@@ -178,7 +178,7 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 			}
 			return s
 		}
-		// model does the steps; a jump makes it leave out those before its target
+		// model executes the steps; a jump skips those before its target
 		type effect struct {
 			do   func(m []byte, result *uint64) (jump bool)
 			jump bool

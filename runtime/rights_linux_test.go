@@ -30,7 +30,7 @@ func TestMoreRightsThanTheUser(t *testing.T) {
 		return
 	}
 	if os.Getuid() != 0 {
-		t.Skip("only root can make a program that runs as another user")
+		t.Skip("only root can create a program that runs as another user")
 	}
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "goverbs")
@@ -78,7 +78,7 @@ func openWithMoreRights(t *testing.T) {
 	if more {
 		require.ErrorContains(t, err, "libsomewhere.so.1 cannot be opened")
 		require.ErrorContains(t, err, "with more rights than its user, so GOVERBS_SOMEWHERE is ignored")
-		require.NoError(t, l.SetPath(os.Getenv("GOVERBS_SOMEWHERE")), "what the program itself names counts")
+		require.NoError(t, l.SetPath(os.Getenv("GOVERBS_SOMEWHERE")), "a path from the program itself is used")
 		require.NoError(t, l.Open())
 	} else {
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func openWithMoreRights(t *testing.T) {
 		c := append([]byte(name), 0)
 		value, err := getenv.Exported().Value(uintptr(unsafe.Pointer(&c[0])))
 		require.NoError(t, err)
-		assert.Equal(t, more, value == 0, "what rdma-core reads of %s", name)
+		assert.Equal(t, more, value == 0, "the value of %s for rdma-core", name)
 	}
 	t.Logf("opened with %s rights", whose)
 }

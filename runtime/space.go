@@ -39,14 +39,14 @@ type Func func(args []uint64) (result uint64, errno Errno)
 type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 
 // Space is a range of addresses that belongs to a Backend. All Spaces lie in one larger range, so [Way.Call3] and
-// similar functions need only one comparison, whatever the number of backends.
+// similar functions need only one comparison for any number of backends.
 //
 // The first part of a Space holds inaccessible addresses that represent Go functions. The rest is memory of the
 // backend, for C structures that contain addresses: the garbage collector ignores it, and it never moves.
 type Space struct {
 	backend Backend
 	base    uintptr
-	limit   uintptr // bytes that it may have
+	limit   uintptr // maximum size in bytes
 	mu      sync.Mutex
 	slots   atomic.Pointer[[]SlotFunc]
 	used    uintptr // offset of the first byte that was never allocated
@@ -63,7 +63,7 @@ const (
 	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses, where a process has no memory
 	slotBits   = 4
 	slotStride = 1 << slotBits
-	slotBytes  = 1 << 20 // size of the part that stands for functions
+	slotBytes  = 1 << 20 // size of the part that represents functions
 	slotCode   = 1 << 16 // the used part, which may hold code; Callable needs the last place
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
@@ -106,7 +106,7 @@ func NewSpace(b Backend) (*Space, error) {
 	spaces.Lock()
 	defer spaces.Unlock()
 	if spaces.count == spaceMax {
-		return nil, fmt.Errorf("goverbs: there are %d software backends already, and no room for more", spaceMax)
+		return nil, fmt.Errorf("goverbs: the limit of %d software backends is reached", spaceMax)
 	}
 	base := atomic.LoadUintptr(&spaceBase)
 	if base == nowhere {

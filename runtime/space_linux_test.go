@@ -81,7 +81,7 @@ func TestAnObjectOfASpaceDecides(t *testing.T) {
 
 	got, err := f.Exported().Value(at, 7)
 	require.NoError(t, err)
-	assert.EqualValues(t, weigh(at, 7), got, "the first argument of this function is no address")
+	assert.EqualValues(t, weigh(at, 7), got, "the first argument of this function is not an address")
 
 	_, err = f.From(b).MinusOne(1, 2)
 	require.ErrorIs(t, err, syscall.EBUSY)
@@ -118,7 +118,7 @@ func TestMemoryOfASpace(t *testing.T) {
 				}
 				memory[i] = byte(size) | 1
 			}
-			assert.Nil(t, taken[p], "handed out twice")
+			assert.Nil(t, taken[p], "allocated twice")
 			taken[p] = memory
 			assert.Same(t, b, runtime.BackendOf(uintptr(p)))
 		}
@@ -146,7 +146,7 @@ func TestASpaceServesManyGoroutines(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range uintptr(4) {
 		wg.Go(func() {
-			for range 200 { // calls of C go on while the first Space comes
+			for range 200 { // C is called while the first Space is created
 				assert.EqualValues(t, 321, runtime.System.Call3(fn, 1, 2, 3))
 			}
 			b := newToy(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// caller is one way to make a call of three arguments.
+// caller is one way to make a call with three arguments.
 type caller struct {
 	name string
 	call func(fn, a, b, c uintptr) int32
@@ -72,7 +72,7 @@ func TestCall3AllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestABlockingCallLetsGoGoOn(t *testing.T) {
+func TestBlockingCallDoesNotStopGo(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	nap := cfunc(t, "nap")
 	const ms = 1000
@@ -88,7 +88,7 @@ func TestABlockingCallLetsGoGoOn(t *testing.T) {
 		for range 3 {
 			goruntime.GC()
 		}
-		assert.False(t, over.Load(), "%s: the world stood still while C slept", name)
+		assert.False(t, over.Load(), "%s: Go was stopped while C slept", name)
 		defer func() { <-done }()
 	}
 }

@@ -114,6 +114,7 @@ func (manCommand) Run(o output) error {
 			`128 + N if signal N ended it.`).
 		WithSection("Environment", `* GOVERBS_DEVICE: Default device: mlx5_0; soft0, an in-process software device; `+
 			`soft@ADDRESS, a software device that other hosts reach at an address of this host.
+* GOVERBS_NATIVE: 1 opens kernel devices without rdma-core.
 * GOVERBS_CALL: How to call libibverbs: blocking or system.
 * GOVERBS_STATS: Directory in which goverbs programs publish statistics; goverbs top and goverbs exporter read them.
 * GOVERBS_TRACE: File in which a goverbs program records its verbs, posts and completions; %p stands for the process `+

@@ -97,8 +97,9 @@ func TestMan(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, said.String())
 	page := strings.Join(strings.Fields(string(text)), " ")
-	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]", "-d, --ib-dev=STRING Device; default:",
-		"<what> ...: Term, such as 12, RETRY_EXC_ERR", "s * 2^N", "goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Default", "GOVERBS_TRACE: File"} {
+	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]",
+		"-d, --ib-dev=STRING Device; default:", "<what> ...: Term, such as 12, RETRY_EXC_ERR", "s * 2^N",
+		"goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Default", "GOVERBS_TRACE: File"} {
 		assert.Contains(t, page, want)
 	}
 	for _, absent := range []string{"complete [<words>", "--CPU-freq"} {

@@ -283,7 +283,8 @@ func TestCapture(t *testing.T) {
 	refused := with(t, dir, "ibv_devinfo")
 	refused.Env = append(refused.Env, "GOVERBS_SOFT_CAPTURE=/proc/nothing") // at the default address
 	out, _ := refused.CombinedOutput()
-	assert.Contains(t, string(out), "goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
+	assert.Contains(t, string(out),
+		"goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
 }
 
 // TestKilledPeer checks that the peer of a killed program gets an error and exits. If it has just been acknowledged, it

@@ -46,7 +46,8 @@ func TestHosts(t *testing.T) {
 // TestCancel checks that pthread_cancel ends waiting threads.
 func TestCancel(t *testing.T) {
 	dir := built(t)
-	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
+	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"),
+		"-pthread")
 	for _, name := range []string{"events", "gone", "states", "synchronous", "sockets"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

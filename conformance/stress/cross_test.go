@@ -92,7 +92,7 @@ func TestMachines(t *testing.T) {
 				flags = append(flags, "-test.skip=^TestMoreRightsThanTheUser$")
 				objects = append(objects, "-test.skip=^TestSoftDeviceFromEnvironment$")
 			}
-			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay", flags...), "--- SKIP")
+			assert.NotContains(t, tests("runtime", "TestProgramsMatchModel", flags...), "--- SKIP")
 			out := tests("rdma", "TestManyGoroutines", objects...)
 			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(out, -1) {
 				t.Log(skipped)

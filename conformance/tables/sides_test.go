@@ -48,7 +48,7 @@ func TestCMEventSides(t *testing.T) {
 					assert.True(t, reaches, "%v brings data to the %v", event, at)
 				}
 				connected := service == rdmacm.ServiceIB || service == rdmacm.ServiceIBNative
-				denied = denied && (!connected || v.Reason == "the event does not come on this side")
+				denied = denied && (!connected || v.Reason == "the event does not occur on this side")
 			}
 			if reaches {
 				assert.False(t, denied, "%v reaches the %v", event, at)

@@ -38,7 +38,8 @@ func TestWRPostIsThePage(t *testing.T) {
 	}
 	assert.Contains(t, ibv.WRPost(ibv.QPT_XRC_SEND, ibv.WR_SEND_WITH_IMM).Note, `"SRC SEND"`)
 	assert.Contains(t, ibv.WRPost(ibv.QPT_UD, ibv.WR_FLUSH).Note, `"RD"`)
-	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge", "the note has the page's text")
+	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge",
+		"the note has the page's text")
 }
 
 // TestWRPostAgainstPostSend checks that both ways to post support the same operations, apart from those only in

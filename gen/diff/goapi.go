@@ -213,7 +213,7 @@ func (c *comparison) goPackage(where string, old, new map[string]string) {
 		is, has := new[name]
 		holder, _, member := strings.Cut(name, ".")
 		if member && (old[holder] == "") != (new[holder] == "") {
-			continue // comes and goes with its type
+			continue // is added and removed with its type
 		}
 		switch {
 		case !had:

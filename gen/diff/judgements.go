@@ -44,7 +44,7 @@ func ParseJudgements(name, text string) (*Judgements, error) {
 		case !known:
 			f.Fail(row.At, "unknown action %q", action)
 		case subject == "" || row.Columns[3] == "" || takes != (argument != ""):
-			f.Fail(row.At, "%s needs a subject and a reason, and an argument only where the action takes one", action)
+			f.Fail(row.At, "%s needs a subject and a reason, and an argument only if the action takes one", action)
 		case err != nil:
 			f.Fail(row.At, "pattern %q: %w", subject, err)
 		case action == "verdict" && verdictOf(argument) < 0:

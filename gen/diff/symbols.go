@@ -66,7 +66,7 @@ func (c *comparison) versions(o, n *model.Library) {
 }
 
 // symbols compares the symbols of a library. A private symbol may change its version name. A symbol that a header
-// declares is not private, whatever its version, because programs use it.
+// declares is not private, in whichever version, because programs use it.
 func (c *comparison) symbols(o, n *model.Library) {
 	_, was := functions(c.old.Release)
 	_, is := functions(c.new.Release)

@@ -161,7 +161,7 @@ func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, sta
 	f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(set...)
 }
 
-// aliases prints the second names that macros give types.
+// aliases prints the aliases of types that macros define.
 func (e *emitter) aliases(f *jen.File) {
 	for _, a := range e.plan.Aliases {
 		comment(f, docLines(a.Go, "is another name for "+a.Of, a.Doc))

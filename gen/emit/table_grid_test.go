@@ -157,11 +157,11 @@ UD               in         out         none                              IBV_WR
 // TestTablesTextMeasured: a measured table cites its measurement and notes only disagreements.
 func TestTablesTextMeasured(t *testing.T) {
 	cell := func(a rules.Answer, note, refused string) rules.Cell {
-		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "came", Source: "measured: a device", Note: note},
+		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "measured", Source: "measured: a device", Note: note},
 			Values: []rules.Value{{refused}}}
 	}
 	g := &rules.Grid{
-		Name: "m", Question: "What came?", Release: "9.0", Pages: []string{"p.3"}, Cited: "measured: a device",
+		Name: "m", Question: "What was measured?", Release: "9.0", Pages: []string{"p.3"}, Cited: "measured: a device",
 		Values: []rules.ValueDef{{Go: "Refused", Kind: rules.Text}},
 		Dims: []rules.Dim{{What: "measurement", Names: []string{"dev 6.1"}},
 			{What: "opcode", Names: []string{"A", "B"}}},
@@ -169,7 +169,7 @@ func TestTablesTextMeasured(t *testing.T) {
 	}
 	var b bytes.Buffer
 	require.NoError(t, grids.Text(&b, []*rules.Grid{g}))
-	assert.Equal(t, `m: What came? (measured: a device)
+	assert.Equal(t, `m: What was measured? (measured: a device)
 
 measurement  A  B
 dev 6.1      X  .[1]

@@ -28,7 +28,7 @@ func smallPostSend() []*rules.Grid {
 	conditional := rules.Validity{Answer: rules.Yes, Condition: "sq_sig_all = 0", Reason: "any", Source: yes.Source}
 	send := &rules.Grid{
 		Name: "post_send", Package: "ibv", Release: "9.0", Pages: []string{"ibv_post_send.3"}, Result: "Validity",
-		Question: "What does ibv_post_send take?", Func: "PostSendValidity", FuncDoc: "reports whether.",
+		Question: "Which operations does ibv_post_send accept?", Func: "PostSendValidity", FuncDoc: "reports whether.",
 		Items: []rules.Lookup{{Func: "PostSendQPTypes", Doc: "are the queue pair types."}},
 		Dims: []rules.Dim{
 			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type",

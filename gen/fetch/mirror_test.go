@@ -83,7 +83,7 @@ func TestMirrors(t *testing.T) {
 			want:  []mirror{{uri: debian}, {uri: other}},
 		},
 		{
-			name:  "a mirror recognized by its suite alone",
+			name:  "a mirror recognized by its suite only",
 			fresh: target("mirror+file:///etc/apt/mirrors/list", "trixie", "", "x:1"),
 			want:  []mirror{{uri: "mirror+file:///etc/apt/mirrors/list"}},
 		},

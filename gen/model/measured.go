@@ -114,7 +114,7 @@ func (m *Measured) Encode() []byte {
 	b.WriteString("# " + m.Source + "\n")
 	w := csv.NewWriter(&b)
 	w.Write(MeasuredColumns[m.Table])
-	w.WriteAll(m.Rows) // a strings.Builder takes everything
+	w.WriteAll(m.Rows) // a strings.Builder does not fail
 	return []byte(b.String())
 }
 

@@ -136,7 +136,7 @@ type Macro struct {
 	Kind   MacroKind `json:"kind"`
 	Value  *Int      `json:"value,omitempty"`  // Constant
 	Type   string    `json:"type,omitempty"`   // Constant: the C type of the value
-	Target string    `json:"target,omitempty"` // Alias: the name it stands for
+	Target string    `json:"target,omitempty"` // Alias: the other name
 	Params []string  `json:"params,omitempty"` // FuncLike
 }
 

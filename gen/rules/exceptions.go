@@ -73,7 +73,7 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, plain, widths, "+
 				"given, is, flags or errors", e.Action)
 		case e.C == "" || e.Why == "" || wants != (e.Argument != "") && e.Action != Plain:
-			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
+			f.Fail(e.At, "%s needs a C name and a reason, and an argument only if the action takes one", e.Action)
 		case (e.Action == Name || e.Action == Flags || e.Action == Errors) &&
 			(!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
 			f.Fail(e.At, "%q is not an exported Go name", e.Argument)

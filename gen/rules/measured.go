@@ -170,7 +170,7 @@ func (x *measuredResolver) errorf(format string, args ...any) {
 	x.errs = append(x.errs, fmt.Errorf(format, args...))
 }
 
-// take assigns a row to its cells.
+// take applies a row to its cells.
 func (x *measuredResolver) take(row *Disagreement) {
 	if len(row.Cells) != len(x.g.Dims) {
 		x.errorf("%s: %s: %d columns of names, want %d", row.At, row.Table, len(row.Cells), len(x.g.Dims))
@@ -244,7 +244,7 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
 				of...), " | "), statement)
 	case disagree && row.Statement != statement:
-		x.errorf("%s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
+		x.errorf("%s: %s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
 	case disagree:
 		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
 	case row != nil:

@@ -34,7 +34,7 @@ func DefaultDisagreements() ([]*Disagreement, error) {
 func ParseDisagreements(name, text string) ([]*Disagreement, error) {
 	f := rows.Read(name, text, rows.Form{
 		Want: "table | measurements | queue pair types | opcodes | works or fails | label; " +
-			"with send flags behind the opcodes in a table that has them",
+			"with send flags after the opcodes in a table that has them",
 		Least: 6, Most: 7, Labels: "label | reason | source",
 	})
 	var all []*Disagreement

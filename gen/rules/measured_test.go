@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// documented is a small table of what ibv_post_send takes.
+// documented returns a small table of the requests that ibv_post_send accepts.
 func documented() *Grid {
 	cell := func(a Answer) Cell { return Cell{Validity: Validity{Answer: a, Reason: "why", Source: "p.3"}} }
 	return &Grid{

@@ -81,7 +81,7 @@ type Const struct {
 	AliasOf string // Go name of the constant that it repeats
 }
 
-// Alias is an alias that a macro gives a type.
+// Alias is an alias of a type that a macro defines.
 type Alias struct {
 	Doc Doc
 	C   string
@@ -250,7 +250,7 @@ func (r *resolver) own(c, name string) {
 	r.plan.types[c] = name
 }
 
-// nameTypes gives every type its Go name before anything refers to it.
+// nameTypes sets the Go name of every type before anything refers to it.
 func (r *resolver) nameTypes() {
 	for _, h := range r.headers {
 		for i := range h.Records {

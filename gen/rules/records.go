@@ -192,7 +192,7 @@ func (r *resolver) nestedName(path string) string {
 	return name
 }
 
-// like returns the types that a row may give a member, and the types that they replace.
+// like holds the types that a row may assign to a member, and the types that they replace.
 var like = map[string]string{"GUID": "BE64", "MAC": "[6]uint8"}
 
 // memberType returns the Go type of a field, and a note about its values.
@@ -227,7 +227,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	if e != nil {
 		name, ok := r.plan.sized[e.Argument][f.Size.Default]
-		if f.Bits != nil { // the value has this type, whatever its size
+		if f.Bits != nil { // the value has this type, regardless of its size
 			if name, ok = r.goOf["enum "+e.Argument]; ok {
 				t.Import, t.Name = name.Import, name.Name
 			}
@@ -296,7 +296,7 @@ func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, pa
 	}
 	t, _ := model.ParseType(f.Type)
 	if trails(t.Dims) || trails(f.Dims) || f.Bits != nil {
-		return nil // has no bytes of its own
+		return nil // has no bytes
 	}
 	name := strings.TrimPrefix(c+"."+f.Name, ".")
 	expr := "&" + base + "." + FieldName(f.Name)

@@ -83,7 +83,7 @@ type Grid struct {
 	Cells          []Cell      // of every combination; the last dimension runs fastest
 	Cited          string      // sources of a table that was measured, not read from pages
 
-	stated map[*Cell]string // of cells that rows speak of: where
+	stated map[*Cell]string // file:line of the rows of cells
 	shown  map[*Cell]bool   // of a part: cells that a table shows
 }
 

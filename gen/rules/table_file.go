@@ -52,7 +52,7 @@ type gridReading struct {
 type StatementKind string
 
 const (
-	Answers  StatementKind = "answers"  // gives the answer where the page has none, or is wrong
+	Answers  StatementKind = "answers"  // sets the answer if the page has none or is wrong
 	Agrees   StatementKind = "agrees"   // confirms the page's cell and adds to it
 	Disputes StatementKind = "disputed" // keeps the page's answer and notes that of another source
 	Reads    StatementKind = "reading"  // keeps the answer and notes how the page was interpreted

@@ -135,7 +135,7 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 	}, at("RC", "READ", "INLINE"))
 	assert.Equal(t, Validity{
 		Answer: Yes, Reason: "the rule of IBV_SEND_SIGNALED excludes no opcode and no queue pair type", Source: page,
-		Condition: "caps of the device must report it for the queue pair's type; it has an effect only when the " +
+		Condition: "caps of the device must report it for the queue pair's type; it has an effect only if the " +
 			"queue pair was created with sq_sig_all = 0",
 	}, at("RC", "SEND", "SIGNALED"))
 	assert.Equal(t, Yes, at("UD", "READ", "SIGNALED").Answer)

@@ -16,7 +16,7 @@ import (
 // Verbs is the package of functions that belongs to a package of nouns.
 type Verbs struct {
 	Dropin bool   // a drop-in C library over the software device replaces it
-	Name   string // "libibverbs", which is the library's name as well
+	Name   string // "libibverbs", which is also the library's name
 	SOName string // "libibverbs.so.1"
 	Needs  string // the library that it is linked with: "libibverbs", or ""
 	// header whose functions are C library functions with a prefix letter: socket → rsocket
@@ -119,7 +119,7 @@ type ParamKind int
 
 const (
 	NumberParam ParamKind = iota
-	IntParam              // a C int, whatever Go's type; it is sign-extended in the register
+	IntParam              // a C int, regardless of Go's type; it is sign-extended in the register
 	// unsigned, of 32 bits; the calling convention determines the upper half of the register
 	WordParam
 	AddressParam // a pointer of Go's
@@ -289,7 +289,7 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	return g, err
 }
 
-// bytes applies a row that gives the number of bytes that a parameter points to.
+// bytes applies a row with the number of bytes that a parameter points to.
 func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbParam {
 	n, err := strconv.ParseInt(row.Columns[2], 10, 32)
 	if err != nil || n < 1 || v.Type.Name != "byte" || v.Type.Pointers != 1 {

@@ -25,8 +25,8 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells parses one table row, | a | b |; nil at the end of the table. A line that looks like a row but is indented
-// or follows an empty line is rejected up to the next heading: it may be a lost row.
+// pipeCells parses one table row, | a | b |. It returns nil at the end of the table. A line that looks like a row but
+// is indented or follows an empty line is rejected up to the next heading: it may be a lost row.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
@@ -36,7 +36,7 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 		inside, closed := strings.CutSuffix(line[1:], "|")
 		row := strings.Split(inside, "|")
 		if !closed || len(row) != n {
-			return nil, p.errorf("a row of %d cells, not %d with | on both sides: %.100q", len(row), n, line)
+			return nil, p.errorf("row of %d cells, want %d with | on both sides: %.100q", len(row), n, line)
 		}
 		for i := range row {
 			row[i] = strings.TrimSpace(row[i])

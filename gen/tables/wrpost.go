@@ -118,7 +118,7 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 			row = append(row, "")
 		case "T}":
 			if len(row) != n {
-				return nil, p.errorf("a row of %d cells, not %d: %.100q", len(row), n, row)
+				return nil, p.errorf("row of %d cells, want %d: %.100q", len(row), n, row)
 			}
 			return row, nil
 		default:

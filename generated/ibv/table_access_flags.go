@@ -141,7 +141,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Needs: ACCESS_LOCAL_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "a remote side that writes needs a region that is locally writable: IBV_ACCESS_LOCAL_WRITE must be set too",
+			Reason: "remote writes need a locally writable region, so IBV_ACCESS_LOCAL_WRITE must be set too",
 			Source: "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
 		},
 	},
@@ -162,14 +162,14 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: rxe refuses it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 comes to the same (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
-		Reason: "the remote side counts from 0 instead of an address",
+		Note:   "another source says no: rxe rejects it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 has the same effect (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
+		Reason: "remote addresses start at 0",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "odp_caps.general_caps has IBV_ODP_SUPPORT, and for the whole address space (addr 0, length SIZE_MAX) IBV_ODP_SUPPORT_IMPLICIT",
-		Reason:    "pages are brought in as they are touched",
+		Reason:    "pages are loaded on access",
 		Source:    "ibv_reg_mr.3, rdma-core 65.0; ibv_query_device_ex.3",
 	}},
 	{
@@ -177,8 +177,8 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Validity: Validity{
 			Answer:    AnswerNeedsCapability,
 			Condition: "as for IBV_ACCESS_ON_DEMAND, and the region is not the whole address space",
-			Note:      "another source says no: rxe refuses it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
-			Reason:    "it promises that all pages are huge, for explicit on-demand paging only: IBV_ACCESS_ON_DEMAND must be set too",
+			Note:      "another source says no: rxe rejects it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
+			Reason:    "all pages are huge; for explicit on-demand paging only, so IBV_ACCESS_ON_DEMAND must be set too",
 			Source:    "ibv_reg_mr.3, rdma-core 65.0",
 		},
 	},
@@ -196,12 +196,12 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "optional: libibverbs drops it before kernels that do not know it, and a device may ignore it",
+		Reason: "optional: libibverbs drops it for kernels that do not support it, and a device may ignore it",
 		Source: "ibv_reg_mr.3, rdma-core 65.0; rdma-core libibverbs/verbs.c, ibv_reg_mr_iova2",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+		Note:   "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
 		Reason: "the page lists it for memory regions; local reads need no flag",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
@@ -209,8 +209,8 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Needs: ACCESS_LOCAL_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-			Reason: "a remote side that writes needs a region that is locally writable: IBV_ACCESS_LOCAL_WRITE must be set too",
+			Note:   "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
+			Reason: "remote writes need a locally writable region, so IBV_ACCESS_LOCAL_WRITE must be set too",
 			Source: "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
 		},
 	},
@@ -219,7 +219,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Validity: Validity{
 			Answer:    AnswerNeedsCapability,
 			Condition: "atomic_cap of ibv_query_device is not IBV_ATOMIC_NONE",
-			Note:      "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+			Note:      "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
 			Reason:    "remote atomics write, so IBV_ACCESS_LOCAL_WRITE must be set too",
 			Source:    "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
 		},
@@ -227,21 +227,21 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "device_cap_flags has IBV_DEVICE_MEM_WINDOW for type 1, IBV_DEVICE_MEM_WINDOW_TYPE_2A or _2B for type 2",
-		Note:      "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+		Note:      "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
 		Reason:    "memory windows can be bound to the region",
 		Source:    "ibv_reg_mr.3, rdma-core 65.0; verbs.h, enum ibv_device_cap_flags",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: rxe refuses it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 comes to the same (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-		Reason: "the remote side counts from 0 instead of an address",
+		Note:   "another source says no: rxe rejects it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 has the same effect (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
+		Reason: "remote addresses start at 0",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "odp_caps.general_caps has IBV_ODP_SUPPORT, and for the whole address space (addr 0, length SIZE_MAX) IBV_ODP_SUPPORT_IMPLICIT",
-		Note:      "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-		Reason:    "pages are brought in as they are touched",
+		Note:      "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
+		Reason:    "pages are loaded on access",
 		Source:    "ibv_reg_mr.3, rdma-core 65.0; ibv_query_device_ex.3",
 	}},
 	{
@@ -249,29 +249,29 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Validity: Validity{
 			Answer:    AnswerNeedsCapability,
 			Condition: "as for IBV_ACCESS_ON_DEMAND, and the region is not the whole address space",
-			Note:      "another source says no: rxe refuses it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-			Reason:    "it promises that all pages are huge, for explicit on-demand paging only: IBV_ACCESS_ON_DEMAND must be set too",
+			Note:      "another source says no: rxe rejects it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
+			Reason:    "all pages are huge; for explicit on-demand paging only, so IBV_ACCESS_ON_DEMAND must be set too",
 			Source:    "ibv_reg_mr.3, rdma-core 65.0",
 		},
 	},
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "device_cap_flags_ex of ibv_query_device_ex has bit 38, IB_UVERBS_DEVICE_FLUSH_GLOBAL",
-		Note:      "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+		Note:      "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
 		Reason:    "remote flushes that make data visible to all",
 		Source:    "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
 	}},
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "device_cap_flags_ex of ibv_query_device_ex has bit 39, IB_UVERBS_DEVICE_FLUSH_PERSISTENT",
-		Note:      "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+		Note:      "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
 		Reason:    "remote flushes that make data persistent",
 		Source:    "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-		Reason: "optional: libibverbs drops it before kernels that do not know it, and a device may ignore it",
+		Note:   "ibv_rereg_mr accepts the flags of ibv_reg_mr as the region's new flags (ibv_rereg_mr.3, rdma-core 65.0)",
+		Reason: "optional: libibverbs drops it for kernels that do not support it, and a device may ignore it",
 		Source: "ibv_reg_mr.3, rdma-core 65.0; rdma-core libibverbs/verbs.c, ibv_reg_mr_iova2",
 	}},
 	{Validity: Validity{
@@ -281,14 +281,14 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "regions of a dma-buf take local and remote write, remote read, remote atomic and relaxed ordering only",
+		Reason: "regions of a dma-buf accept only local write, remote write, remote read, remote atomic and relaxed ordering",
 		Source: "ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_REG_DMABUF_MR",
 	}},
 	{
 		Needs: ACCESS_ZERO_BASED,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "regions of device memory are counted from 0: IBV_ACCESS_ZERO_BASED must be set",
+			Reason: "regions of device memory are zero-based: IBV_ACCESS_ZERO_BASED must be set",
 			Source: "ibv_alloc_dm.3, rdma-core 65.0; rdma-core libibverbs/cmd_dm.c, ibv_cmd_reg_dm_mr; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG",
 		},
 	},
@@ -296,7 +296,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Needs: ACCESS_LOCAL_WRITE | ACCESS_ZERO_BASED,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "IBV_ACCESS_ZERO_BASED must be set, and IBV_ACCESS_LOCAL_WRITE, because a remote side that writes needs a region that is locally writable",
+			Reason: "IBV_ACCESS_ZERO_BASED must be set, and IBV_ACCESS_LOCAL_WRITE, because remote writes need a locally writable region",
 			Source: "ibv_alloc_dm.3, rdma-core 65.0; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG",
 		},
 	},
@@ -311,23 +311,23 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Note:   "another source says yes: mana leaves it to the kernel, which takes every flag that the device can do (rdma-core providers/mana/mana.c, mana_reg_dm_mr; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG)",
-		Reason: "the page lists no flags but the zero base; mlx5 refuses this one",
+		Note:   "another source says yes: mana leaves it to the kernel, which accepts every flag that the device supports (rdma-core providers/mana/mana.c, mana_reg_dm_mr; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG)",
+		Reason: "the page lists only the zero-based flag; mlx5 rejects this one",
 		Source: "rdma-core providers/mlx5/verbs.c, MLX5_DM_ALLOWED_ACCESS",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "regions of device memory are counted from 0: IBV_ACCESS_ZERO_BASED must be set",
+		Reason: "regions of device memory are zero-based: IBV_ACCESS_ZERO_BASED must be set",
 		Source: "ibv_alloc_dm.3, rdma-core 65.0; rdma-core libibverbs/cmd_dm.c, ibv_cmd_reg_dm_mr; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "ibv_alloc_null_mr takes no access flags; the region has a local key only, and no window can be bound to it",
+		Reason: "ibv_alloc_null_mr has no access flags; the region has a local key only, and no window can be bound to it",
 		Source: "ibv_alloc_null_mr.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the page lists remote write, read and atomic and the zero base for windows, nothing else",
+		Reason: "the page lists only remote write, remote read, remote atomic and zero-based for windows",
 		Source: "ibv_bind_mw.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
@@ -350,26 +350,26 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer:    AnswerYes,
-		Condition: "the region has IBV_ACCESS_MW_BIND and is not itself counted from 0",
-		Note:      "another source says no: type 1 windows cannot be counted from 0 (InfiniBand architecture o10-36.2.2); mlx5 and rxe refuse it (rdma-core providers/mlx5/qp.c, mlx5_bind_mw; providers/rxe/rxe.c, rxe_bind_mw; Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_check_bind_mw)",
-		Reason:    "the page lists it for memory windows without telling types apart",
+		Condition: "the region has IBV_ACCESS_MW_BIND and is not itself zero-based",
+		Note:      "another source says no: type 1 windows cannot be zero-based (InfiniBand architecture o10-36.2.2); mlx5 and rxe reject it (rdma-core providers/mlx5/qp.c, mlx5_bind_mw; providers/rxe/rxe.c, rxe_bind_mw; Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_check_bind_mw)",
+		Reason:    "the page lists it for memory windows without distinguishing types",
 		Source:    "ibv_bind_mw.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Note:   "another source says yes: rxe's check of window flags takes those of regions too (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MW)",
-		Reason: "the page lists remote write, read and atomic and the zero base for windows, nothing else",
+		Note:   "another source says yes: rxe's check of window flags also accepts those of regions (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MW)",
+		Reason: "the page lists only remote write, remote read, remote atomic and zero-based for windows",
 		Source: "ibv_bind_mw.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer:    AnswerYes,
-		Condition: "the region has IBV_ACCESS_MW_BIND and is not itself counted from 0",
-		Reason:    "the page lists it for memory windows without telling types apart",
+		Condition: "the region has IBV_ACCESS_MW_BIND and is not itself zero-based",
+		Reason:    "the page lists it for memory windows without distinguishing types",
 		Source:    "ibv_bind_mw.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "taken without effect: it names no remote operation, though programs and rxe's check include it",
+		Reason: "accepted without effect: it names no remote operation, although programs and rxe's check include it",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_QP",
 	}},
 	{Validity: Validity{
@@ -385,7 +385,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the mask is of remote operations; this flag belongs to memory",
+		Reason: "the mask holds remote operations; this flag applies to memory",
 		Source: "ibv_modify_qp.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
@@ -396,12 +396,12 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "taken without effect: unreliable connections have no such operation",
+		Reason: "accepted without effect: unreliable connections have no such operation",
 		Source: "ibv_modify_qp.3, rdma-core 65.0; ibv_post_send.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "no source tells of the flag on this type: flushes belong to reliable services, and rxe has them on RC only",
+		Reason: "no source covers the flag on this type: flushes belong to reliable services, and rxe has them on RC only",
 		Source: "ibv_wr_post.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info",
 	}},
 	{Validity: Validity{
@@ -411,18 +411,18 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "the page speaks of RC and UC only; the kernel has the attribute for both halves of XRC",
+		Reason: "the page mentions RC and UC only; the kernel has the attribute for both halves of XRC",
 		Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
 	{Validity: Validity{
 		Answer:    AnswerNeedsCapability,
 		Condition: "atomic_cap of ibv_query_device is not IBV_ATOMIC_NONE",
-		Reason:    "the page speaks of RC and UC only; the kernel has the attribute for both halves of XRC",
+		Reason:    "the page mentions RC and UC only; the kernel has the attribute for both halves of XRC",
 		Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what it answers is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what it answers",
 		Source: "ibv_create_qp.3",
 	}},
 }

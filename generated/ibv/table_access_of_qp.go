@@ -32,7 +32,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPRC,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -40,7 +40,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPUC,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -48,7 +48,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPUD,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -56,7 +56,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPRawPacket,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -64,7 +64,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPXRCSend,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -72,7 +72,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPXRCRecv,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -80,7 +80,7 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 		Use: AccessQPDriver,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the rules go by the type",
+			Reason: "the rules depend on the type",
 			Source: "ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},

@@ -37,13 +37,13 @@ var accessRequiredAnswers = [...]AccessRequiredRule{
 		Required: ACCESS_ZERO_BASED,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "regions of device memory are counted from 0: IBV_ACCESS_ZERO_BASED must be set",
+			Reason: "regions of device memory are zero-based: IBV_ACCESS_ZERO_BASED must be set",
 			Source: "ibv_alloc_dm.3, rdma-core 65.0; rdma-core libibverbs/cmd_dm.c, ibv_cmd_reg_dm_mr",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "it takes no flags",
+		Reason: "it has no flags",
 		Source: "ibv_alloc_null_mr.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
@@ -58,12 +58,12 @@ var accessRequiredAnswers = [...]AccessRequiredRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "it takes no flags",
+		Reason: "it has no flags",
 		Source: "ibv_modify_qp.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what it needs is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what it needs",
 		Source: "ibv_create_qp.3",
 	}},
 }

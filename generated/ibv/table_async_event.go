@@ -145,7 +145,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "reset or destroy the queue pair and connect again",
 		Element:  AsyncElementQP,
-		Meaning:  "the queue pair went to ERR, for a cause that no completion tells",
+		Meaning:  "the queue pair went to ERR for a cause that no completion reports",
 		Severity: AsyncSeverityError,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -157,7 +157,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "look for a program error on the other side, then connect again",
 		Element:  AsyncElementQP,
-		Meaning:  "the other side sent what the receiving side cannot take, and the queue pair went to ERR",
+		Meaning:  "the other side sent an invalid request, and the queue pair went to ERR",
 		Severity: AsyncSeverityError,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -169,7 +169,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "look for a wrong key or range on the other side, then connect again",
 		Element:  AsyncElementQP,
-		Meaning:  "the other side used memory that it may not use, and the queue pair went to ERR",
+		Meaning:  "the other side accessed memory without permission, and the queue pair went to ERR",
 		Severity: AsyncSeverityError,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -191,9 +191,9 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Waits: "ibv_destroy_qp",
 	},
 	{
-		Action:   "change what was to be changed, then go back to RTS",
+		Action:   "change the attributes, then go back to RTS",
 		Element:  AsyncElementQP,
-		Meaning:  "the send queue reached the end of what was under way when the queue pair went to SQD",
+		Meaning:  "the work in flight when the queue pair went to SQD is finished",
 		Severity: AsyncSeverityInfo,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -205,7 +205,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "load another alternate path and rearm",
 		Element:  AsyncElementQP,
-		Meaning:  "the connection goes over the alternate path now",
+		Meaning:  "the connection now uses the alternate path",
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -217,7 +217,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 	{
 		Action:   "load another alternate path, or expect the connection to break",
 		Element:  AsyncElementQP,
-		Meaning:  "the connection could not go over to the alternate path",
+		Meaning:  "the connection could not switch to the alternate path",
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
@@ -233,7 +233,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityFatal,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event",
 		},
 		Waits: "nothing",
@@ -245,7 +245,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityInfo,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -257,7 +257,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -269,7 +269,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -281,7 +281,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -293,7 +293,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityInfo,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -336,13 +336,13 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Waits: "ibv_destroy_qp",
 	},
 	{
-		Action:   "join multicast groups and register services anew; librdmacm tells of its groups with RDMA_CM_EVENT_MULTICAST_ERROR",
+		Action:   "join multicast groups and register services anew; librdmacm reports its groups with RDMA_CM_EVENT_MULTICAST_ERROR",
 		Element:  AsyncElementPort,
 		Meaning:  "the subnet manager lost what was registered with it",
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -354,7 +354,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityWarning,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event; Linux drivers/infiniband/core/multicast.c, mcast_event_handler",
 		},
 		Waits: "nothing",
@@ -366,7 +366,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityError,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "ibv_destroy_wq waits for the acknowledgement; the page asks for it of every event",
+			Reason: "ibv_destroy_wq waits for the acknowledgement; the page requires it for every event",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_get_async_event and ibv_ack_async_event; libibverbs/cmd_wq.c, ibv_cmd_destroy_wq",
 		},
 		Waits: "ibv_destroy_wq",
@@ -378,7 +378,7 @@ var asyncEventMeaningAnswers = [...]AsyncEventRule{
 		Severity: AsyncSeverityInfo,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page asks for it of every event, though nothing counts the acknowledgement of this one",
+			Reason: "the page requires it for every event, although nothing counts the acknowledgement of this one",
 			Source: "ibv_get_async_event.3, rdma-core 65.0; rdma-core libibverbs/device.c, ibv_ack_async_event",
 		},
 		Waits: "nothing",

@@ -57,7 +57,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -76,7 +76,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Note:   "another source says yes: mlx5's own table has a command for it, which the table before it never lets through (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp)",
+		Note:   "another source says yes: mlx5's own table has a command for it, but an earlier table never allows it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp)",
 		Reason: "Linux's table of transitions does not have it",
 		Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
@@ -92,7 +92,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE | QP_ACCESS_FLAGS | QP_PKEY_INDEX | QP_PORT,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -121,8 +121,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -152,8 +152,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -191,8 +191,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -212,8 +212,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -238,7 +238,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE | QP_PKEY_INDEX | QP_PORT | QP_QKEY,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -264,8 +264,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE | QP_CUR_STATE | QP_QKEY,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:   "the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -283,8 +283,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE | QP_PKEY_INDEX | QP_QKEY,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:   "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -328,8 +328,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_RATE_LIMIT needs packet_pacing_caps of ibv_query_device_ex",
-			Note:      "the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -337,8 +337,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Optional: QP_STATE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:   "the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason: "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -356,7 +356,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC takes them as well (ibv_modify_qp.3)",
+			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC accepts them as well (ibv_modify_qp.3)",
 			Reason:    "Linux's table of transitions has it",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
@@ -367,7 +367,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC takes them as well (ibv_modify_qp.3)",
+			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC accepts them as well (ibv_modify_qp.3)",
 			Reason:    "Linux's table of transitions has it",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
@@ -377,8 +377,8 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
@@ -388,7 +388,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC takes them as well (ibv_modify_qp.3)",
+			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC accepts them as well (ibv_modify_qp.3)",
 			Reason:    "Linux's table of transitions has it",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
@@ -399,7 +399,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC takes them as well (ibv_modify_qp.3)",
+			Note:      "the page's remarks on the members of struct ibv_qp_attr call these attributes valid for RC, or RC and UC, only; XRC accepts them as well (ibv_modify_qp.3)",
 			Reason:    "Linux's table of transitions has it",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
@@ -409,14 +409,14 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP where the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
-			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is taken to stay",
+			Note:      "another source says no: mlx5 has no command for it (Linux drivers/infiniband/hw/mlx5/qp.c, __mlx5_ib_modify_qp); the page allows IBV_QP_CAP if the device has IBV_DEVICE_RESIZE_MAX_WR, without naming transitions; Linux's table lists it for none (ibv_modify_qp.3; Linux drivers/infiniband/core/verbs.c, qp_state_table)",
+			Reason:    "Linux's table of transitions has it; without IBV_QP_STATE the state is assumed to stay",
 			Source:    "Linux drivers/infiniband/core/verbs.c, qp_state_table and ib_modify_qp_is_ok",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: each provider has transitions of its own",
+		Reason: "IBV_QPT_DRIVER is not a transport service: each provider defines its transitions",
 		Source: "ibv_create_qp.3; Linux drivers/infiniband/hw/efa/efa_verbs.c, srd_qp_state_table; drivers/infiniband/hw/mlx5/qp.c, modify_dci_qp_is_ok",
 	}},
 }

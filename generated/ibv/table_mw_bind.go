@@ -102,18 +102,18 @@ var bindMWValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service; mlx5 binds type 2 windows on its DC initiators",
+		Reason: "IBV_QPT_DRIVER is not a transport service; mlx5 binds type 2 windows on its DC initiators",
 		Source: "ibv_create_qp.3; rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_DCI",
 	},
 	{
 		Answer: AnswerNotInVerb,
 		Note:   "another source says yes: mlx4, irdma and rxe post a type 1 window like a type 2 one (rdma-core providers/mlx4/qp.c, set_bind_seg; providers/irdma/uverbs.c, irdma_upost_send; providers/rxe/rxe.c, validate_send_wr)",
-		Reason: "type 1 windows are bound with ibv_bind_mw; ionic refuses to post them, and mlx5 does where it is built to check",
+		Reason: "type 1 windows are bound with ibv_bind_mw; ionic does not post them, nor does mlx5 if built with checks",
 		Source: "ibv_alloc_mw.3, rdma-core 65.0; ibv_bind_mw.3, rdma-core 65.0; rdma-core providers/ionic/ionic_verbs.c, ionic_v1_prep_bind; providers/mlx5/qp.c, mlx5_post_send",
 	},
 	{
 		Answer: AnswerNotInVerb,
-		Reason: "type 1 windows are bound with ibv_bind_mw; ionic refuses to post them, and mlx5 does where it is built to check",
+		Reason: "type 1 windows are bound with ibv_bind_mw; ionic does not post them, nor does mlx5 if built with checks",
 		Source: "ibv_alloc_mw.3, rdma-core 65.0; ibv_bind_mw.3, rdma-core 65.0; rdma-core providers/ionic/ionic_verbs.c, ionic_v1_prep_bind; providers/mlx5/qp.c, mlx5_post_send",
 	},
 	{
@@ -128,7 +128,7 @@ var bindMWValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "ibv_bind_mw refuses every window that is not of type 1 with EINVAL, before it looks at the queue pair",
+		Reason: "ibv_bind_mw rejects every window that is not of type 1 with EINVAL, before it checks the queue pair",
 		Source: "verbs.h, ibv_bind_mw; ibv_bind_mw.3, rdma-core 65.0",
 	},
 	{

@@ -85,17 +85,17 @@ var invalidateMWValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "invalidation by key is for type 2 windows; rxe refuses it for type 1 (InfiniBand architecture o10-37.2.26)",
+		Reason: "invalidation by key is for type 2 windows; rxe rejects it for type 1 (InfiniBand architecture o10-37.2.26)",
 		Source: "ibv_alloc_mw.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_check_invalidate_mw",
 	},
 	{
 		Answer: AnswerYes,
-		Reason: "a type 1 window stays valid and is bound anew; the old key ends",
+		Reason: "a type 1 window stays valid and is bound again; the old key becomes invalid",
 		Source: "ibv_alloc_mw.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_do_bind_mw",
 	},
 	{
 		Answer: AnswerYes,
-		Reason: "it is unbound first where it is bound",
+		Reason: "a bound window is unbound first",
 		Source: "ibv_alloc_mw.3, rdma-core 65.0",
 	},
 	{
@@ -110,7 +110,7 @@ var invalidateMWValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "a type 2 window is not unbound by a bind; rxe and ionic refuse a length of 0 (InfiniBand architecture o10-37.2.40)",
+		Reason: "a type 2 window is not unbound by a bind; rxe and ionic reject a length of 0 (InfiniBand architecture o10-37.2.40)",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_check_bind_mw; rdma-core providers/ionic/ionic_verbs.c, ionic_v1_prep_bind",
 	},
 	{
@@ -123,12 +123,12 @@ var invalidateMWValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "it is bound, and the message arrives on the queue pair that it was bound through",
-		Reason:    "the remote side invalidates type 2 windows by key, and the completion of the receive tells so",
+		Reason:    "the remote side invalidates type 2 windows by key, and the completion of the receive reports it",
 		Source:    "ibv_alloc_mw.3, rdma-core 65.0; ibv_poll_cq.3, rdma-core 65.0",
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "a type 2 window must be invalidated before it is bound again; rxe refuses it (InfiniBand architecture o10-37.2.30), mlx5 lets the device check",
+		Reason: "a type 2 window must be invalidated before it is bound again; rxe rejects it (InfiniBand architecture o10-37.2.30), mlx5 lets the device check",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_mw.c, rxe_check_bind_mw; rdma-core providers/mlx5/qp.c, set_umr_control_seg",
 	},
 	{

@@ -83,7 +83,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_WR_DRIVER1 issues an operation of the provider's own: where it is valid is up to the provider",
+		Reason: "IBV_WR_DRIVER1 is a provider-specific operation: the provider decides where it is valid",
 		Source: "ibv_post_send.3",
 	},
 	{
@@ -119,7 +119,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerYes,
-		Note:   "another source says no: mlx5 and rxe offer it, but unreliable connections have no such operation on the wire, and rxe makes no packet for it (Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...); drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc)",
+		Note:   "another source says no: mlx5 and rxe offer it, but unreliable connections have no such operation on the wire, and rxe builds no packet for it (Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...); drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc)",
 		Reason: "the table of opcodes lists it",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -145,13 +145,13 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "another source says yes: rxe's kernel table of work requests lists it for UD; yet rxe makes no packet for it and does not offer it to ibv_create_qp_ex (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info; rxe_req.c, next_opcode; rdma-core providers/rxe/rxe.c, RXE_SUP_UD_QP_SEND_OPS_FLAGS)",
+		Note:   "another source says yes: rxe's kernel table of work requests lists it for UD; yet rxe builds no packet for it and does not offer it to ibv_create_qp_ex (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info; rxe_req.c, next_opcode; rdma-core providers/rxe/rxe.c, RXE_SUP_UD_QP_SEND_OPS_FLAGS)",
 		Reason: "the table of opcodes lists IBV_WR_SEND_WITH_INV for IBV_QPT_UC, IBV_QPT_RC, IBV_QPT_XRC_SEND only",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
 	{
 		Answer: AnswerYes,
-		Note:   "another source says no: no provider of rdma-core sends it: mlx5 alone has large send, on RAW_PACKET only, and refuses to create a UD queue pair for it (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD and _mlx5_post_send)",
+		Note:   "another source says no: no provider of rdma-core sends it: only mlx5 has large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD and _mlx5_post_send)",
 		Reason: "the table of opcodes lists it",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -172,7 +172,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what can be posted is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what can be posted",
 		Source: "ibv_create_qp.3",
 	},
 }

@@ -107,7 +107,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, though it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -116,7 +116,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -191,7 +191,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, though it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -200,7 +200,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -275,7 +275,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, though it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -284,7 +284,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

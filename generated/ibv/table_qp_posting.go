@@ -121,17 +121,17 @@ var postInStateAnswers = [...]PostRule{
 		Outcome: "it waits until the queue pair is moved back to RTS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: mana refuses sends in every state but RTS (rdma-core providers/mana/wr.c, mana_post_send)",
-			Reason: "what was posted before entering the state is finished, what is posted in it waits",
-			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1; rdma-core providers/efa/verbs.c, efa_post_send_validate, takes sends in RTS and SQD",
+			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: mana rejects sends in every state but RTS (rdma-core providers/mana/wr.c, mana_post_send)",
+			Reason: "work posted before entering the state finishes; work posted in it waits",
+			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1; rdma-core providers/efa/verbs.c, efa_post_send_validate, accepts sends in RTS and SQD",
 		},
 	},
 	{
 		Outcome: "it completes with IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: efa refuses sends in every state but RTS and SQD, mana in every state but RTS (rdma-core providers/efa/verbs.c, efa_post_send_validate; providers/mana/wr.c, mana_post_send)",
-			Reason: "a send failed and stopped the send queue alone; the receive queue goes on",
+			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: efa rejects sends in every state but RTS and SQD, mana in every state but RTS (rdma-core providers/efa/verbs.c, efa_post_send_validate; providers/mana/wr.c, mana_post_send)",
+			Reason: "a failed send stopped only the send queue; the receive queue still works",
 			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1",
 		},
 	},
@@ -139,7 +139,7 @@ var postInStateAnswers = [...]PostRule{
 		Outcome: "an incoming message consumes it",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "a send failed and stopped the send queue alone; the receive queue goes on",
+			Reason: "a failed send stopped only the send queue; the receive queue still works",
 			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1",
 		},
 	},
@@ -147,8 +147,8 @@ var postInStateAnswers = [...]PostRule{
 		Outcome: "it completes with IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: efa refuses sends in every state but RTS and SQD, mana in every state but RTS (rdma-core providers/efa/verbs.c, efa_post_send_validate; providers/mana/wr.c, mana_post_send)",
-			Reason: "the queue pair is broken and takes work only to give it back, so that a marker can be posted behind all that is outstanding",
+			Note:   "another source says no with Outcome = ibv_post_send returns EINVAL: efa rejects sends in every state but RTS and SQD, mana in every state but RTS (rdma-core providers/efa/verbs.c, efa_post_send_validate; providers/mana/wr.c, mana_post_send)",
+			Reason: "the queue pair has failed and flushes all work, so a marker can be posted after all outstanding work",
 			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1; Linux drivers/infiniband/sw/rxe/rxe_verbs.c, rxe_post_send and rxe_post_recv",
 		},
 	},
@@ -156,8 +156,8 @@ var postInStateAnswers = [...]PostRule{
 		Outcome: "it completes with IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no with Outcome = ibv_post_recv returns EINVAL: efa and mana refuse receives in this state (rdma-core providers/efa/verbs.c, efa_post_recv_validate; providers/mana/wr.c, mana_post_recv)",
-			Reason: "the queue pair is broken and takes work only to give it back, so that a marker can be posted behind all that is outstanding",
+			Note:   "another source says no with Outcome = ibv_post_recv returns EINVAL: efa and mana reject receives in this state (rdma-core providers/efa/verbs.c, efa_post_recv_validate; providers/mana/wr.c, mana_post_recv)",
+			Reason: "the queue pair has failed and flushes all work, so a marker can be posted after all outstanding work",
 			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1; Linux drivers/infiniband/sw/rxe/rxe_verbs.c, rxe_post_send and rxe_post_recv",
 		},
 	},

@@ -83,7 +83,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerYes,
-		Note:   "the page says \"Send\" without listing opcodes; a send with invalidate counts as one, because irdma and rxe take its data inline (rdma-core providers/irdma/uverbs.c, irdma_upost_send; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+		Note:   "the page says \"Send\" without listing opcodes; a send with invalidate counts as one, because irdma and rxe accept its data inline (rdma-core providers/irdma/uverbs.c, irdma_upost_send; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 		Reason: "IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -94,7 +94,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_WR_DRIVER1 issues an operation of the provider's own: where it is valid is up to the provider",
+		Reason: "IBV_WR_DRIVER1 is a provider-specific operation: the provider decides where it is valid",
 		Source: "ibv_post_send.3",
 	},
 	{
@@ -115,7 +115,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "device_cap_flags of the device must report it for the queue pair's type",
-		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none speaks of this type (verbs.h, enum ibv_device_cap_flags)",
+		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
 		Reason:    "the rule of IBV_SEND_IP_CSUM excludes no opcode and no queue pair type",
 		Source:    "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -156,13 +156,13 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "another source says yes: rxe's kernel table of work requests lists it for UD; yet rxe makes no packet for it and does not offer it to ibv_create_qp_ex (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info; rxe_req.c, next_opcode; rdma-core providers/rxe/rxe.c, RXE_SUP_UD_QP_SEND_OPS_FLAGS)",
+		Note:   "another source says yes: rxe's kernel table of work requests lists it for UD; yet rxe builds no packet for it and does not offer it to ibv_create_qp_ex (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info; rxe_req.c, next_opcode; rdma-core providers/rxe/rxe.c, RXE_SUP_UD_QP_SEND_OPS_FLAGS)",
 		Reason: "the table of opcodes lists IBV_WR_SEND_WITH_INV for IBV_QPT_UC, IBV_QPT_RC, IBV_QPT_XRC_SEND only",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "the page says \"Send\" without listing opcodes; a large send does not count as one, though mlx5 does not refuse the flag for it (rdma-core providers/mlx5/qp.c, _mlx5_post_send)",
+		Note:   "the page says \"Send\" without listing opcodes; a large send does not count as one, although mlx5 does not reject the flag for it (rdma-core providers/mlx5/qp.c, _mlx5_post_send)",
 		Reason: "IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -189,7 +189,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what can be posted is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what can be posted",
 		Source: "ibv_create_qp.3",
 	},
 }

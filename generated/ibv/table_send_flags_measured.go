@@ -68,7 +68,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -109,7 +109,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE takes the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE accepts the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -123,7 +123,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -145,7 +145,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -186,7 +186,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE takes the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE accepts the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -200,7 +200,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -222,7 +222,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -263,7 +263,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE takes the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_INLINE is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE accepts the flag with operations that have no data (rdma-core providers/rxe/rxe.c, validate_send_wr)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -277,7 +277,7 @@ var sendFlagMeasuredAnswers = [...]SendFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

@@ -56,7 +56,7 @@ var srqAttachValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "another source says yes: the kernel does not refuse it, and rxe receives so on UC with the error classes that the InfiniBand architecture has for it (Linux drivers/infiniband/core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE; drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder)",
+		Note:   "another source says yes: the kernel does not reject it, and rxe receives on UC from such a queue, with the error classes of the InfiniBand architecture (Linux drivers/infiniband/core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE; drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder)",
 		Reason: "ibv_create_qp fails for a queue pair with a shared receive queue that is neither RC nor UD",
 		Source: "ibv_create_qp.3, rdma-core 65.0",
 	},
@@ -67,28 +67,28 @@ var srqAttachValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "the sending half of XRC receives nothing; the kernel refuses it",
+		Reason: "the sending half of XRC receives nothing; the kernel rejects it",
 		Source: "Linux drivers/infiniband/core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE",
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "a receiving queue pair of XRC takes XRC queues only; the kernel refuses others",
+		Reason: "a receiving queue pair of XRC accepts XRC queues only; the kernel rejects others",
 		Source: "Linux drivers/infiniband/core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE",
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service; DC targets of mlx5 receive from shared queues",
+		Reason: "IBV_QPT_DRIVER is not a transport service; DC targets of mlx5 receive from shared queues",
 		Source: "ibv_create_qp.3; rdma-core providers/mlx5/verbs.c, create_dct",
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "XRC queues are for XRC_RECV only; the kernel refuses others",
+		Reason: "XRC queues are for XRC_RECV only; the kernel rejects others",
 		Source: "Linux drivers/infiniband/core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE",
 	},
 	{
 		Answer:    AnswerYes,
-		Condition: "queue and queue pair are of the same XRC domain",
-		Reason:    "a message names the queue by its number; the kernel forgets the srq of ibv_create_qp_ex",
+		Condition: "the queue and the queue pair are in the same XRC domain",
+		Reason:    "a message names the queue by its number; the kernel ignores the srq of ibv_create_qp_ex",
 		Source:    "Linux drivers/infiniband/core/verbs.c, create_xrc_qp_user; ibv_wr_post.3, rdma-core 65.0",
 	},
 	{

@@ -89,7 +89,7 @@ var srqOpValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerYes,
-		Reason: "with IBV_SRQ_INIT_ATTR_PD; libibverbs calls ibv_create_srq where no more is asked",
+		Reason: "with IBV_SRQ_INIT_ATTR_PD; libibverbs calls ibv_create_srq if nothing more is requested",
 		Source: "verbs.h, ibv_create_srq_ex; ibv_create_srq_ex.3, rdma-core 65.0",
 	},
 	{
@@ -110,18 +110,18 @@ var srqOpValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerNeedsCapability,
 		Condition: "device_cap_flags has IBV_DEVICE_SRQ_RESIZE",
-		Reason:    "the number of receives that it can hold changes; mlx5 refuses it for every type",
+		Reason:    "the number of receives that it can hold changes; mlx5 rejects it for every type",
 		Source:    "ibv_modify_srq.3, rdma-core 65.0; Linux drivers/infiniband/hw/mlx5/srq.c, mlx5_ib_modify_srq",
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "another source says yes: mlx5, hns and qedr tell the number of every queue, which mlx5's DC uses (rdma-core providers/mlx5/verbs.c, mlx5_get_srq_num; providers/hns/hns_roce_u_verbs.c, hns_roce_u_get_srq_num; providers/qedr/qelr_verbs.c, qelr_get_srq_num)",
+		Note:   "another source says yes: mlx5, hns and qedr return the number of every queue, which mlx5's DC uses (rdma-core providers/mlx5/verbs.c, mlx5_get_srq_num; providers/hns/hns_roce_u_verbs.c, hns_roce_u_get_srq_num; providers/qedr/qelr_verbs.c, qelr_get_srq_num)",
 		Reason: "the page gives a number to XRC queues only; mlx4 answers EOPNOTSUPP",
 		Source: "ibv_get_srq_num.3, rdma-core 65.0; rdma-core providers/mlx4/verbs.c, mlx4_get_srq_num",
 	},
 	{
 		Answer: AnswerYes,
-		Reason: "size and limit are told for every type",
+		Reason: "size and limit are returned for every type",
 		Source: "ibv_query_srq.3, rdma-core 65.0; Linux drivers/infiniband/hw/mlx5/srq.c, mlx5_ib_query_srq",
 	},
 	{
@@ -148,17 +148,17 @@ var srqOpValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerNeedsCapability,
 		Condition: "tm_caps.max_num_tags of ibv_query_device_ex is above 0",
-		Reason:    "with IBV_SRQ_INIT_ATTR_PD, _TYPE, _CQ and _TM in comp_mask and max_num_tags above 0; mlx5 wants an extended completion queue",
+		Reason:    "with IBV_SRQ_INIT_ATTR_PD, _TYPE, _CQ and _TM in comp_mask and max_num_tags above 0; mlx5 requires an extended completion queue",
 		Source:    "rdma-core libibverbs/cmd_srq.c, ibv_icmd_create_srq; providers/mlx5/verbs.c, mlx5_create_srq_ex",
 	},
 	{
 		Answer: AnswerYes,
-		Reason: "receives hold what matches no tag",
+		Reason: "receives hold messages that match no tag",
 		Source: "ibv_post_srq_recv.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, handle_tag_matching",
 	},
 	{
 		Answer:    AnswerNeedsCapability,
-		Condition: "tm_caps.max_num_tags of ibv_query_device_ex is above 0; mlx5 alone has it",
+		Condition: "tm_caps.max_num_tags of ibv_query_device_ex is above 0; only mlx5 has it",
 		Reason:    "tags are added, deleted and synchronised",
 		Source:    "ibv_post_srq_ops.3, rdma-core 65.0",
 	},

@@ -113,7 +113,7 @@ func WCFieldValidity(field WCField, kind WCKind) WCFieldRule {
 var wcFieldValidityAnswers = [...]WCFieldRule{
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "four fields are valid whatever the status",
+		Reason: "four fields are valid with every status",
 		Source: "ibv_poll_cq.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
@@ -134,14 +134,14 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
 		Note:   "another source says yes: rxe writes the length of the request (Linux drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe)",
-		Reason: "the page does not say; mlx5 writes it for reads and atomics only",
+		Reason: "the page does not specify it; mlx5 writes it for reads and atomics only",
 		Source: "rdma-core providers/mlx5/cq.c, handle_good_req",
 	}},
 	{
 		Request: WC_EX_WITH_BYTE_LEN,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the number of bytes that came in",
+			Reason: "the number of bytes received",
 			Source: "ibv_poll_cq.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, handle_good_req",
 		},
 	},
@@ -149,7 +149,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_BYTE_LEN,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the number of bytes that came in; on UD with the 40 of the routing header",
+			Reason: "the number of bytes received; on UD including the 40 of the routing header",
 			Source: "ibv_poll_cq.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, handle_responder; Linux drivers/infiniband/sw/rxe/rxe_resp.c, execute and do_complete",
 		},
 	},
@@ -162,13 +162,13 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_BYTE_LEN,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the number of bytes that came in",
+			Reason: "the number of bytes received",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_byte_len",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "it tells of a message that came in",
+		Reason: "it describes a received message",
 		Source: "ibv_poll_cq.3, rdma-core 65.0",
 	}},
 	{
@@ -176,7 +176,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_IMM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the flag tells",
+			Reason: "the flag indicates it",
 			Source: "ibv_poll_cq.3, rdma-core 65.0",
 		},
 	},
@@ -190,7 +190,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_IMM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 makes no difference between messages with a tag and others",
+			Reason: "mlx5 does not distinguish messages with a tag from others",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_flags",
 		},
 	},
@@ -199,7 +199,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_IMM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the flag tells; never together with immediate data",
+			Reason: "the flag indicates it; never together with immediate data",
 			Source: "ibv_poll_cq.3, rdma-core 65.0",
 		},
 	},
@@ -213,7 +213,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_IMM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 makes no difference between messages with a tag and others",
+			Reason: "mlx5 does not distinguish messages with a tag from others",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_flags",
 		},
 	},
@@ -221,7 +221,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Request: WC_EX_WITH_QP_NUM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "four fields are valid whatever the status",
+			Reason: "four fields are valid with every status",
 			Source: "ibv_poll_cq.3, rdma-core 65.0",
 		},
 	},
@@ -235,7 +235,7 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "mlx5 gives the number of a queue pair of its own",
+		Reason: "mlx5 returns the number of an internal queue pair",
 		Source: "rdma-core providers/mlx5/cq.c, mlx5_parse_cqe; providers/mlx5/qp.c, mlx5_post_srq_ops",
 	}},
 	{Validity: Validity{
@@ -306,13 +306,13 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Validity: Validity{
 			Answer:    AnswerNeedsCapability,
 			Condition: "completion_timestamp_mask of ibv_query_device_ex is not 0",
-			Reason:    "the device's clock, turned into nanoseconds",
+			Reason:    "the device's clock, converted to nanoseconds",
 			Source:    "ibv_create_cq_ex.3, rdma-core 65.0",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "the page does not limit it to raw packets; mlx5 gives what the device reports",
+		Reason: "the page does not limit it to raw packets; mlx5 returns the device's value",
 		Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_cvlan",
 	}},
 	{
@@ -320,26 +320,26 @@ var wcFieldValidityAnswers = [...]WCFieldRule{
 		Validity: Validity{
 			Answer:    AnswerNeedsCapability,
 			Condition: "raw_packet_caps of ibv_query_device_ex has IBV_RAW_PACKET_CAP_CVLAN_STRIPPING",
-			Reason:    "the tag that was taken off the packet",
+			Reason:    "the tag that was stripped from the packet",
 			Source:    "ibv_create_cq_ex.3, rdma-core 65.0; ibv_create_qp_ex.3, rdma-core 65.0",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "the page does not say; mlx5 gives what the device reports",
+		Reason: "the page does not specify it; mlx5 returns the device's value",
 		Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_flow_tag",
 	}},
 	{
 		Request: WC_EX_WITH_FLOW_TAG,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the number that a steering rule gave the packet",
+			Reason: "the number that a steering rule assigned to the packet",
 			Source: "ibv_create_cq_ex.3, rdma-core 65.0; ibv_create_flow.3, rdma-core 65.0",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "it tells of messages in tag matching queues",
+		Reason: "it describes messages in tag matching queues",
 		Source: "ibv_create_cq_ex.3, rdma-core 65.0",
 	}},
 	{

@@ -108,7 +108,7 @@ var wcKindOfAnswers = [...]WCKindRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "no operation of this type completes so",
+		Reason: "no operation of this type completes with it",
 		Source: "ibv_post_send.3, rdma-core 65.0; ibv_wr_post.3, rdma-core 65.0",
 	}},
 	{

@@ -32,7 +32,7 @@ func RecvCompletion(op WROpcode) RecvCompletionRule {
 var recvCompletionAnswers = [...]RecvCompletionRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the receiver's processor takes no part and is not told",
+		Reason: "the receiver's processor is neither involved nor notified",
 		Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_responder; Linux drivers/infiniband/sw/rxe/rxe_resp.c, execute",
 	}},
 	{
@@ -40,7 +40,7 @@ var recvCompletionAnswers = [...]RecvCompletionRule{
 		Opcode: WC_RECV_RDMA_WITH_IMM,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "a write with immediate data consumes a receive and leaves its buffers alone; byte_len is the length of the write",
+			Reason: "a write with immediate data consumes a receive but does not use its buffers; byte_len is the length of the write",
 			Source: "ibv_wr_post.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, handle_responder; Linux drivers/infiniband/sw/rxe/rxe_resp.c, do_complete",
 		},
 	},
@@ -57,7 +57,7 @@ var recvCompletionAnswers = [...]RecvCompletionRule{
 		Opcode: WC_RECV,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says yes with Opcode = IBV_WC_RECV_RDMA_WITH_IMM; Flags = IBV_WC_WITH_IMM: the page gives IBV_WC_RECV_RDMA_WITH_IMM to ibv_wr_send_imm as well; it belongs to ibv_wr_rdma_write_imm alone (ibv_wr_post.3, rdma-core 65.0)",
+			Note:   "another source says yes with Opcode = IBV_WC_RECV_RDMA_WITH_IMM; Flags = IBV_WC_WITH_IMM: the page gives IBV_WC_RECV_RDMA_WITH_IMM to ibv_wr_send_imm as well; it belongs to ibv_wr_rdma_write_imm only (ibv_wr_post.3, rdma-core 65.0)",
 			Reason: "a message consumes a receive, and imm_data holds the sender's",
 			Source: "ibv_poll_cq.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, handle_responder; Linux drivers/infiniband/sw/rxe/rxe_resp.c, do_complete",
 		},
@@ -80,13 +80,13 @@ var recvCompletionAnswers = [...]RecvCompletionRule{
 		Opcode: WC_RECV,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "each segment arrives as a message of its own",
+			Reason: "each segment arrives as a separate message",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "what arrives is up to the provider",
+		Reason: "the provider decides what arrives",
 		Source: "ibv_post_send.3",
 	}},
 }

@@ -32,7 +32,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_RDMA_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -40,8 +40,8 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_RDMA_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "mlx5 and rxe set IBV_WC_WITH_IMM in the sender's completion too, where imm_data means nothing (rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe)",
-			Reason: "immediate data and invalidation make no difference to the sender's opcode",
+			Note:   "mlx5 and rxe set IBV_WC_WITH_IMM in the sender's completion too, where imm_data has no meaning (rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe)",
+			Reason: "immediate data and invalidation do not affect the sender's opcode",
 			Source: "rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -49,7 +49,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_SEND,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -57,8 +57,8 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_SEND,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "mlx5 and rxe set IBV_WC_WITH_IMM in the sender's completion too, where imm_data means nothing (rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe)",
-			Reason: "immediate data and invalidation make no difference to the sender's opcode",
+			Note:   "mlx5 and rxe set IBV_WC_WITH_IMM in the sender's completion too, where imm_data has no meaning (rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe)",
+			Reason: "immediate data and invalidation do not affect the sender's opcode",
 			Source: "rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -66,7 +66,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_RDMA_READ,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -74,7 +74,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_COMP_SWAP,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -82,7 +82,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_FETCH_ADD,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -90,7 +90,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_LOCAL_INV,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/qp.c, _mlx5_post_send; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -98,7 +98,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_BIND_MW,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/qp.c, _mlx5_post_send; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -106,7 +106,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_SEND,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "immediate data and invalidation make no difference to the sender's opcode",
+			Reason: "immediate data and invalidation do not affect the sender's opcode",
 			Source: "rdma-core providers/mlx5/cq.c, handle_good_req; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode",
 		},
 	},
@@ -114,7 +114,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_TSO,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; rdma-core providers/mlx5/cq.c, handle_good_req",
 		},
 	},
@@ -130,7 +130,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_FLUSH,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode, since 6.2",
 		},
 	},
@@ -138,7 +138,7 @@ var sendCompletionAnswers = [...]CompletionRule{
 		Opcode: WC_ATOMIC_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the completion bears the name of the operation",
+			Reason: "the completion has the name of the operation",
 			Source: "verbs.h, enum ibv_wc_opcode; Linux drivers/infiniband/sw/rxe/rxe_comp.c, wr_to_wc_opcode, since 6.2",
 		},
 	},

@@ -34,7 +34,7 @@ var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 		Opcode: WC_TM_ADD,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "IBV_WC_TM_SYNC_REQ asks for IBV_WR_TAG_SYNC, because device and program count unexpected messages differently",
+			Reason: "IBV_WC_TM_SYNC_REQ requests IBV_WR_TAG_SYNC, because device and program count unexpected messages differently",
 			Source: "ibv_post_srq_ops.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode and handle_tag_matching",
 		},
 	},
@@ -43,7 +43,7 @@ var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 		Opcode: WC_TM_DEL,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "as for an entry that is added; IBV_WC_TM_ERR where a message has taken the entry meanwhile",
+			Reason: "as for an entry that is added; IBV_WC_TM_ERR if a message has consumed the entry in the meantime",
 			Source: "ibv_post_srq_ops.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode and handle_tag_matching",
 		},
 	},
@@ -51,7 +51,7 @@ var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 		Opcode: WC_TM_SYNC,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "it tells the device how many unexpected messages were handled",
+			Reason: "it reports the number of handled unexpected messages to the device",
 			Source: "ibv_post_srq_ops.3, rdma-core 65.0; rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode and handle_tag_matching",
 		},
 	},

@@ -127,7 +127,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "a buffer of the request is not covered by its local key",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "local keys are checked when the request is carried out, not when it is posted",
+			Reason: "local keys are checked when the request is executed, not when it is posted",
 			Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, do_read, and rxe_req.c, rxe_requester; rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe",
 		},
 	},
@@ -137,7 +137,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "the request was not carried out: its queue stopped first",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "it says nothing about the request itself: an earlier completion tells what went wrong",
+			Reason: "it does not describe the request itself: an earlier completion has the cause",
 			Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_drain_resp_pkts, and rxe_resp.c, check_resource; rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe",
 		},
 	},
@@ -167,7 +167,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "a write with immediate data from the other side hit memory that it may not write",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "cxgb4 and erdma report local keys of the sending side so (rdma-core providers/cxgb4/cq.c, c4iw_poll_cq_one; providers/erdma/erdma_verbs.c, map_cqe_status)",
+			Note:   "cxgb4 and erdma report invalid local keys of the sending side this way (rdma-core providers/cxgb4/cq.c, c4iw_poll_cq_one; providers/erdma/erdma_verbs.c, map_cqe_status)",
 			Reason: "on the receiving side, for a write with immediate data",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe; InfiniBand Architecture Specification vol. 1, 11.6.2 (not looked up)",
 		},
@@ -218,7 +218,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "the receiver had no receive posted for longer than allowed",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "rnr_retry of ibv_modify_qp ran out; 7 means to try for ever",
+			Reason: "rnr_retry of ibv_modify_qp ran out; 7 means unlimited retries",
 			Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_completer; ibv_modify_qp.3, rdma-core 65.0",
 		},
 	},
@@ -248,7 +248,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "the receiver gave the operation up",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 reports so for a page that on-demand paging could not bring in",
+			Reason: "mlx5 reports it for a page that on-demand paging could not load",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe and is_odp_pfault_err",
 		},
 	},
@@ -278,7 +278,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "the queue pair cannot go on",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "rxe reports so for an answer that does not belong to the request, irdma for what has no other name",
+			Reason: "rxe reports it for an answer that does not belong to the request, irdma for errors without another status",
 			Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, check_ack; drivers/infiniband/hw/irdma/verbs.c, irdma_flush_err_to_ib_wc_status",
 		},
 	},
@@ -288,7 +288,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "an answer did not come in time",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "efa reports so for a receiver that does not answer, ocrdma passes on what the device says",
+			Reason: "efa reports it for a receiver that does not answer; ocrdma passes on the device's status",
 			Source: "rdma-core providers/efa/verbs.c, to_ibv_status; providers/ocrdma/ocrdma_verbs.c, ocrdma_to_ibwc_err",
 		},
 	},
@@ -298,7 +298,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		Meaning:  "an error without a name",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "providers report so what they have no other name for; vendor_err tells more",
+			Reason: "providers report it for errors without another status; vendor_err has details",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe",
 		},
 	},

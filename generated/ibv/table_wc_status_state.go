@@ -62,7 +62,7 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 		State: QPS_ERR,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "a connection that lost a request cannot go on",
+			Reason: "a connection that lost a request cannot continue",
 			Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_completer; InfiniBand Architecture Specification vol. 1, 10.3.1 (not looked up)",
 		},
 	},
@@ -70,27 +70,27 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 		State: QPS_SQE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says yes with State = IBV_QPS_ERR: rxe takes every queue pair to ERR (Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_completer)",
-			Reason: "the send queue alone stops; ibv_modify_qp takes it from SQE back to RTS",
+			Note:   "another source says yes with State = IBV_QPS_ERR: rxe moves every queue pair to ERR (Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_completer)",
+			Reason: "only the send queue stops; ibv_modify_qp moves it from SQE back to RTS",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table; InfiniBand Architecture Specification vol. 1, 10.3.1 (not looked up)",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "no source tells which state a failing raw packet queue pair takes; ibv_query_qp does",
+		Reason: "no source specifies the state of a failed raw packet queue pair; call ibv_query_qp",
 		Source: "ibv_modify_qp.3, rdma-core 65.0",
 	}},
 	{
 		State: QPS_ERR,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "as on RC; the kernel has no attributes for a way from SQE back to RTS",
+			Reason: "as on RC; the kernel has no attributes for the transition from SQE back to RTS",
 			Source: "Linux drivers/infiniband/core/verbs.c, qp_state_table; InfiniBand Architecture Specification vol. 1, annex A14 (not looked up)",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: it is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: it is up to the provider",
 		Source: "ibv_create_qp.3, rdma-core 65.0",
 	}},
 	{
@@ -105,8 +105,8 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 		State: QPS_ERR,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no: a message that may not be received is dropped, and the receive stays; rxe completes it so on a shared receive queue only (Linux drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder)",
-			Reason: "a receive that cannot take its message stops the queue pair",
+			Note:   "another source says no: a message that may not be received is dropped, and the receive remains; rxe completes it with this status on a shared receive queue only (Linux drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder)",
+			Reason: "a receive that cannot hold its message stops the queue pair",
 			Source: "InfiniBand Architecture Specification vol. 1, 10.3.1 (not looked up)",
 		},
 	},
@@ -114,18 +114,18 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 		State: QPS_ERR,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the receive belongs to a shared queue; the receiving queue pair of XRC stops as one of RC does",
+			Reason: "the receive belongs to a shared queue; the receiving queue pair of XRC stops like one of RC",
 			Source: "InfiniBand Architecture Specification vol. 1, annex A14 (not looked up)",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "no queue pair of verbs.h completes so",
+		Reason: "no queue pair of verbs.h completes with it",
 		Source: "verbs.h, enum ibv_qp_type",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the queue had stopped before: the queue pair is in ERR or SQE already",
+		Reason: "the queue had already stopped: the queue pair is in ERR or SQE",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, rxe_drain_resp_pkts; drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
 	{Validity: Validity{
@@ -140,12 +140,12 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the service has no answers that could tell the sender: no opcodes are defined for them",
+		Reason: "the service has no acknowledgements: no opcodes are defined for them",
 		Source: "Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...) and IB_OPCODE(UD, ...)",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "a raw packet queue pair has no attributes of acknowledgements: no peer, no timeout, no retries",
+		Reason: "a raw packet queue pair has no attributes for acknowledgements: no peer, no timeout, no retries",
 		Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
 	{Validity: Validity{
@@ -155,17 +155,17 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "a message that may not be received is dropped, and the receive stays; rxe completes it so on a shared receive queue only",
+		Reason: "a message that may not be received is dropped, and the receive remains; rxe completes it with this status on a shared receive queue only",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "no source tells on which queue and service the status comes: mlx5 passes on what the device says, of sends and receives alike, and rxe never reports it",
+		Reason: "no source specifies the queue and service of the status: mlx5 passes on the device's status of both sends and receives, and rxe never reports it",
 		Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe; Linux drivers/infiniband/sw/rxe/rxe_comp.c and rxe_resp.c",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "the status does not tell what happened, so it does not tell the state; ibv_query_qp does",
+		Reason: "the status does not show the cause, so the state is unknown; call ibv_query_qp",
 		Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe",
 	}},
 	{Validity: Validity{

@@ -86,7 +86,7 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 		Status: WC_SUCCESS,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 alone matches tags",
+			Reason: "only mlx5 matches tags",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode, mlx5_cq_read_wc_flags and handle_tag_matching",
 		},
 		WRID: "recv_wr_id of the tag entry",
@@ -97,7 +97,7 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 		Status: WC_SUCCESS,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 alone matches tags",
+			Reason: "only mlx5 matches tags",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode, mlx5_cq_read_wc_flags and handle_tag_matching",
 		},
 		WRID: "recv_wr_id of the tag entry",
@@ -108,7 +108,7 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 		Status: WC_SUCCESS,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 alone matches tags",
+			Reason: "only mlx5 matches tags",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode, mlx5_cq_read_wc_flags and handle_tag_matching",
 		},
 		WRID: "recv_wr_id of the tag entry",
@@ -119,8 +119,8 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 		Status: WC_TM_RNDV_INCOMPLETE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says yes with Opcode = IBV_WC_TM_RECV; Flags = IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID; Status = IBV_WC_TM_RNDV_INCOMPLETE; WRID = recv_wr_id of the tag entry: mlx5 sets IBV_WC_TM_DATA_VALID as well where the message holds data (rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_flags)",
-			Reason: "mlx5 alone matches tags",
+			Note:   "another source says yes with Opcode = IBV_WC_TM_RECV; Flags = IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID; Status = IBV_WC_TM_RNDV_INCOMPLETE; WRID = recv_wr_id of the tag entry: mlx5 sets IBV_WC_TM_DATA_VALID as well if the message holds data (rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_flags)",
+			Reason: "only mlx5 matches tags",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode, mlx5_cq_read_wc_flags and handle_tag_matching",
 		},
 		WRID: "recv_wr_id of the tag entry",
@@ -140,7 +140,7 @@ var tmCompletionAnswers = [...]TMCompletionRule{
 		Status: WC_SUCCESS,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "mlx5 alone matches tags",
+			Reason: "only mlx5 matches tags",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_cq_read_wc_opcode, mlx5_cq_read_wc_flags and handle_tag_matching",
 		},
 		WRID: "the receive that holds it",

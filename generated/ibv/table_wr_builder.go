@@ -130,7 +130,7 @@ var wrBuilderAnswers = [...]WRBuilderRule{
 	},
 	{Validity: Validity{
 		Answer: AnswerNotInVerb,
-		Reason: "IBV_WR_DRIVER1 stands for a provider's own operation, and providers have builders of their own, such as mlx5dv_wr_raw_wqe",
+		Reason: "IBV_WR_DRIVER1 is a provider-specific operation with provider-specific builders, such as mlx5dv_wr_raw_wqe",
 		Source: "ibv_post_send.3; mlx5dv_wr_post.3",
 	}},
 	{
@@ -147,7 +147,7 @@ var wrBuilderAnswers = [...]WRBuilderRule{
 		SendOps: QP_EX_WITH_ATOMIC_WRITE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "no page has it, the header does",
+			Reason: "only the header has it",
 			Source: "verbs.h, ibv_wr_atomic_write and enum ibv_qp_create_send_ops_flags",
 		},
 	},

@@ -84,7 +84,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNotInVerb,
-		Reason: "IBV_WR_DRIVER1 stands for a provider's own operation, and providers have builders of their own, such as mlx5dv_wr_raw_wqe",
+		Reason: "IBV_WR_DRIVER1 is a provider-specific operation with provider-specific builders, such as mlx5dv_wr_raw_wqe",
 		Source: "ibv_post_send.3; mlx5dv_wr_post.3",
 	},
 	{
@@ -96,7 +96,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "device_cap_flags of the device must report it for the queue pair's type",
-		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none speaks of this type (verbs.h, enum ibv_device_cap_flags)",
+		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
 		Reason:    "the page lists the flag for wr_flags",
 		Source:    "ibv_wr_post.3, rdma-core 65.0",
 	},
@@ -123,7 +123,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "rxe, the only provider with atomic writes, offers them on RC only, and Linux knows the packet for RC only",
+		Reason: "rxe, the only provider with atomic writes, offers them on RC only, and Linux defines the packet for RC only",
 		Source: "rdma-core providers/rxe/rxe.c, check_qp_init_attr; Linux include/rdma/ib_pack.h, IB_OPCODE(RC, ATOMIC_WRITE)",
 	},
 	{
@@ -169,7 +169,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what can be posted is up to the provider, as are its own setters (mlx5dv_wr_set_dc_addr)",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what can be posted, and with which setters (mlx5dv_wr_set_dc_addr)",
 		Source: "ibv_create_qp.3; mlx5dv_wr_post.3",
 	},
 }

@@ -68,7 +68,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -77,7 +77,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the setter copies the data into the request, but the kernel reads it from there only with the flag; without the flag, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -115,7 +115,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -137,7 +137,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -146,7 +146,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the setter copies the data into the request, but the kernel reads it from there only with the flag; without the flag, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -184,7 +184,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -206,7 +206,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data alone, and takes the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM; the reason: Soft-RoCE sets the solicited event bit in packets of sends and of writes with immediate data only, but accepts the flag with all other operations (Linux drivers/infiniband/sw/rxe/rxe_req.c, init_req_packet)",
 			Reason: "it works with SIGNALED|SOLICITED",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -215,7 +215,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the setter copies the data into the request, but the kernel reads it from there only with the flag; without the flag, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -253,7 +253,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE takes the flag on every type of queue pair; where there are no reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says no: IBV_SEND_FENCE is limited to IBV_QPT_RC; the reason: Soft-RoCE accepts the flag on every type of queue pair; without reads and atomics, there is nothing to wait for (Linux drivers/infiniband/sw/rxe/rxe_req.c, rxe_wqe_is_fenced)",
 			Reason: "it works with SIGNALED|FENCE",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

@@ -111,7 +111,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data: WRSetSGE | WRSetSGEList | WRSetInlineData | WRSetInlineDataList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 takes inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
+			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 accepts inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -123,7 +123,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNotInVerb,
-		Reason: "IBV_WR_DRIVER1 stands for a provider's own operation, and providers have builders of their own, such as mlx5dv_wr_raw_wqe",
+		Reason: "IBV_WR_DRIVER1 is a provider-specific operation with provider-specific builders, such as mlx5dv_wr_raw_wqe",
 		Source: "ibv_post_send.3; mlx5dv_wr_post.3",
 	}},
 	{Validity: Validity{
@@ -154,7 +154,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: mlx5 has it; rxe refuses to create a UC queue pair for it (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS)",
+		Note:   "another source says no: mlx5 has it; rxe does not create UC queue pairs for it (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS)",
 		Reason: "the table of builders lists it",
 		Source: "ibv_wr_post.3, rdma-core 65.0",
 	}},
@@ -162,7 +162,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data: WRSetSGE | WRSetSGEList | WRSetInlineData | WRSetInlineDataList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no: mlx5 and rxe offer it, but unreliable connections have no such operation on the wire, and rxe makes no packet for it (Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...); drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc); inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 takes inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
+			Note:   "another source says no: mlx5 and rxe offer it, but unreliable connections have no such operation on the wire, and rxe builds no packet for it (Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...); drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc); inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 accepts inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -175,7 +175,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "rxe, the only provider with atomic writes, offers them on RC only, and Linux knows the packet for RC only",
+		Reason: "rxe, the only provider with atomic writes, offers them on RC only, and Linux defines the packet for RC only",
 		Source: "rdma-core providers/rxe/rxe.c, check_qp_init_attr; Linux include/rdma/ib_pack.h, IB_OPCODE(RC, ATOMIC_WRITE)",
 	}},
 	{Validity: Validity{
@@ -217,7 +217,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data:    WRSetSGE | WRSetSGEList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no: mlx5 alone has large send, on RAW_PACKET only, and refuses to create a UD queue pair for it (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD); inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, though mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
+			Note:   "another source says no: only mlx5 has large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD); inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, although mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -231,7 +231,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data: WRSetSGE | WRSetSGEList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, though mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
+			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, although mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -250,7 +250,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data:    WRSetSGE | WRSetSGEList | WRSetInlineData | WRSetInlineDataList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "the page says \"SRC SEND\": a slip for XRC_SEND: ibv_post_send.3 lists the opcode for it, and mlx5 sends it (ibv_post_send.3; rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_XRC)",
+			Note:   "the page says \"SRC SEND\": a typo for XRC_SEND: ibv_post_send.3 lists the opcode for it, and mlx5 sends it (ibv_post_send.3; rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_XRC)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -269,7 +269,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data:    WRSetSGE | WRSetSGEList | WRSetInlineData | WRSetInlineDataList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 takes inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
+			Note:   "inline setters are for \"SEND and RDMA_WRITE\" on the page; a send with invalidate counts as one, as with IBV_SEND_INLINE: mlx5 accepts inline data for it (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_rc_uc)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},
@@ -279,7 +279,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Validity: Validity{
 			Answer: AnswerYes,
 			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes with Data = ibv_wr_set_sge, ibv_wr_set_sge_list: the table of builders lists it; another source says no: rxe, the only provider with flushes, offers them on RC only (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS and check_qp_init_attr)",
-			Reason: "the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND stays",
+			Reason: "the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND is still needed",
 			Source: "verbs.h, ibv_wr_flush; ibv_wr_post.3",
 		},
 	},
@@ -290,7 +290,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER stands for no transport service: what can be posted is up to the provider, as are its own setters (mlx5dv_wr_set_dc_addr)",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider decides what can be posted, and with which setters (mlx5dv_wr_set_dc_addr)",
 		Source: "ibv_create_qp.3; mlx5dv_wr_post.3",
 	}},
 }

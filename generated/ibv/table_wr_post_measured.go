@@ -78,7 +78,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "verbs.h, ibv_wr_atomic_write; rdma-core providers/rxe/rxe.c, RXE_SUP_RC_QP_SEND_OPS_FLAGS says yes: the eight bytes are an argument of ibv_wr_atomic_write; rxe has it on RC; the reason: the library of rdma-core 44.0 has the builder, and Linux 6.1 does not take what it posts; on Linux 6.12 it works (headers/measured, rxe 6.1 and rxe 6.12)",
+			Note:   "verbs.h, ibv_wr_atomic_write; rdma-core providers/rxe/rxe.c, RXE_SUP_RC_QP_SEND_OPS_FLAGS says yes: the eight bytes are an argument of ibv_wr_atomic_write; rxe has it on RC; the reason: the library of rdma-core 44.0 has the builder, but Linux 6.1 rejects its requests; on Linux 6.12 it works (headers/measured, rxe 6.1 and rxe 6.12)",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -96,7 +96,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -131,7 +131,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Refused: "create EOPNOTSUPP",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND stays; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
+			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND is still needed; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
 			Reason: "no such queue pair can be created: EOPNOTSUPP",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -178,7 +178,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -213,7 +213,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Refused: "create EOPNOTSUPP",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND stays; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
+			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND is still needed; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
 			Reason: "no such queue pair can be created: EOPNOTSUPP",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -260,7 +260,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library takes it, and the kernel makes no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says yes: the table of builders lists it; the reason: the library accepts it, but the kernel builds no packet for it: unreliable connections have no such operation on the wire (Linux drivers/infiniband/sw/rxe/rxe_req.c, next_opcode_uc; include/rdma/ib_pack.h, IB_OPCODE(UC, ...))",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -295,7 +295,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Refused: "create EOPNOTSUPP",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND stays; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
+			Note:   "verbs.h, ibv_wr_flush; ibv_wr_post.3 says yes: the range to flush, and how, are arguments of ibv_wr_flush; the setter of XRC_SEND is still needed; the reason: Soft-RoCE creates no such queue pair, only RC, UC and UD (Linux drivers/infiniband/sw/rxe/rxe_qp.c, rxe_qp_chk_init)",
 			Reason: "no such queue pair can be created: EOPNOTSUPP",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

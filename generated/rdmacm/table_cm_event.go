@@ -201,7 +201,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel moves the identifier on before it reports",
+			Reason: "the kernel changes the state before it reports the event",
 			Source: "Linux drivers/infiniband/core/cma.c, addr_handler; rdma-core librdmacm/cma.c, ucma_process_addr_resolved; rdma_cm.7, rdma-core 65.0",
 		},
 	},
@@ -214,7 +214,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno; -1 from librdmacm, with errno set",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the identifier can resolve another address; librdmacm reports so too where it cannot query the result",
+			Reason: "the identifier can resolve another address; librdmacm also reports this if it cannot query the result",
 			Source: "Linux drivers/infiniband/core/cma.c, addr_handler and cma_sidr_rep_handler; rdma-core librdmacm/cma.c, ucma_process_addr_resolved",
 		},
 	},
@@ -227,7 +227,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel moves the identifier on before it reports",
+			Reason: "the kernel changes the state before it reports the event",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_work_handler and cma_init_resolve_route_work; rdma_cm.7, rdma-core 65.0",
 		},
 	},
@@ -240,7 +240,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno; -1 from librdmacm, with errno set",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the identifier can resolve a route again; librdmacm reports so too where it cannot query the result",
+			Reason: "the identifier can resolve a route again; librdmacm also reports this if it cannot query the result",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_query_handler; rdma-core librdmacm/cma.c, ucma_process_route_resolved",
 		},
 	},
@@ -253,7 +253,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "id is new, listen_id the listening one, which stays as it is; the queue pair is to be made before accepting",
+			Reason: "id is new; listen_id is the listening identifier, which does not change; create the queue pair before accepting",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_req_handler and iw_conn_req_handler; rdma-core librdmacm/cma.c, ucma_process_conn_req; rdma_get_cm_event.3, rdma-core 65.0",
 		},
 	},
@@ -266,7 +266,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "only without a queue pair on the identifier: with one librdmacm goes on by itself and reports RDMA_CM_EVENT_ESTABLISHED",
+			Reason: "only if the identifier has no queue pair; with one, librdmacm continues by itself and reports RDMA_CM_EVENT_ESTABLISHED",
 			Source: "rdma_get_cm_event.3, rdma-core 65.0; rdma-core librdmacm/cma.c, rdma_get_cm_event; rdma_establish.3, rdma-core 65.0",
 		},
 	},
@@ -279,8 +279,8 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno; -1 from librdmacm, with errno set",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "both sides are the page's statement; the kernel and librdmacm were found to report it to the caller only (rdma-core librdmacm/cma.c, rdma_get_cm_event; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler)",
-			Reason: "the queue pair could not be taken to RTS, or iWARP failed without a better name; the other side is told",
+			Note:   "the page names both sides; the kernel and librdmacm report it to the caller only (rdma-core librdmacm/cma.c, rdma_get_cm_event; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler)",
+			Reason: "the queue pair could not be moved to RTS, or iWARP failed for a reason without an event; the other side is notified",
 			Source: "rdma_get_cm_event.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -293,8 +293,8 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno, or on datagram services the status of the other side's answer",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "the page names the active side only; the kernel reports it where the answer to rdma_accept gets no answer (Linux drivers/infiniband/core/cma.c, cma_ib_handler)",
-			Reason: "no answer after all retries; on datagram services also the other side's refusal",
+			Note:   "the page names the active side only; the kernel also reports it if the reply of rdma_accept is not answered (Linux drivers/infiniband/core/cma.c, cma_ib_handler)",
+			Reason: "no answer after all retries; on datagram services also a rejection by the other side",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler, cma_sidr_rep_handler and cma_iw_handler; rdma_get_cm_event.3, rdma-core 65.0",
 		},
 	},
@@ -307,7 +307,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "the reason: 28 for rdma_reject on InfiniBand and RoCE, a negative errno on iWARP",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the queue pair went to ERR; on datagram services a refusal is RDMA_CM_EVENT_UNREACHABLE instead",
+			Reason: "the queue pair went to ERR; on datagram services a rejection is RDMA_CM_EVENT_UNREACHABLE instead",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler; include/rdma/ib_cm.h, IB_CM_REJ_CONSUMER_DEFINED; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -320,7 +320,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "param is valid on the active side; the passive side has it from the request. On datagram services the passive side gets no such event",
+			Reason: "param is valid on the active side; the passive side got it with the request. On datagram services the passive side gets no such event",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler, cma_sidr_rep_handler and cma_iw_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -333,7 +333,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0, or a negative errno where the other side did not answer",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "connected services only; on iWARP the kernel's state stays. Measured: the initiator gets it after the other side has disconnected too",
+			Reason: "connected services only; on iWARP the kernel's state does not change. Measured: the initiator gets it after the other side has also disconnected",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler; rdma_disconnect.3, rdma-core 65.0; measured on rdma_rxe",
 		},
 	},
@@ -346,7 +346,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "in every state that is bound to the device; other identifiers of the device get one each",
+			Reason: "in every state that is bound to the device; every identifier of the device gets one",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_remove_id_dev; rdma_get_cm_event.3, rdma-core 65.0",
 		},
 	},
@@ -372,7 +372,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "it comes later too, when port, partition key or subnet manager change; private_data is the context of rdma_join_multicast",
+			Reason: "it also comes later, when the port, the partition key or the subnet manager changes; private_data is the context of rdma_join_multicast",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_mc_handler; drivers/infiniband/core/multicast.c, mcast_event_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -411,7 +411,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "since rdma-core 65.0; a name that the domain name system resolved does not touch the kernel's state",
+			Reason: "since rdma-core 65.0; a name that DNS resolved does not change the kernel's state",
 			Source: "rdma_resolve_addrinfo.3, rdma-core 65.0; rdma-core librdmacm/cma.c, ucma_process_addrinfo_resolved and resolve_ai_dns; Linux drivers/infiniband/core/cma.c, cma_resolve_ib_service",
 		},
 	},
@@ -424,7 +424,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "an errno, negative from the kernel and positive from librdmacm",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "since rdma-core 65.0; names that the domain name system cannot resolve fail in the call itself",
+			Reason: "since rdma-core 65.0; names that DNS cannot resolve fail in the call itself",
 			Source: "rdma_resolve_addrinfo.3, rdma-core 65.0; rdma-core librdmacm/cma.c, ucma_process_addrinfo_resolved and resolve_ai_dns; Linux drivers/infiniband/core/cma.c, cma_query_ib_service_handler",
 		},
 	},
@@ -437,7 +437,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "what rdma_write_cm_event was given",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "what rdma_write_cm_event wrote, since rdma-core 65.0",
+			Reason: "written by rdma_write_cm_event, since rdma-core 65.0",
 			Source: "rdma_write_cm_event.3, rdma-core 65.0; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -450,7 +450,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Reason: "librdmacm turns it into RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+			Reason: "librdmacm converts it to RDMA_CM_EVENT_ADDRINFO_RESOLVED",
 			Source: "rdma-core librdmacm/cma.c, rdma_get_cm_event and resolve_ai_dns",
 		},
 	},

@@ -132,19 +132,19 @@ func EventPrivateData(event CMEventType, service Service, side ConnSide) Private
 var eventPrivateDataAnswers = [...]PrivateDataRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "no message of the other side is behind the event",
+		Reason: "the event does not come from a message of the other side",
 		Source: "Linux drivers/infiniband/core/cma.c; rdma_get_cm_event.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the event does not come on this side",
+		Reason: "the event does not occur on this side",
 		Source: "rdma_get_cm_event.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c",
 	}},
 	{
 		Bytes: 56,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel's 92 bytes of a request without the 36 of its own header",
+			Reason: "a request has 92 bytes, 36 of which are the kernel's own header",
 			Source: "rdma_connect.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_set_req_event_data and cma_user_data_offset; measured on rdma_rxe",
 		},
 	},
@@ -152,7 +152,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 92,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel's 92 bytes of a request",
+			Reason: "a request has 92 bytes",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_set_req_event_data and cma_user_data_offset",
 		},
 	},
@@ -160,7 +160,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 180,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel's 216 bytes of a service lookup without the 36 of its own header",
+			Reason: "a service lookup has 216 bytes, 36 of which are the kernel's own header",
 			Source: "rdma_connect.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_req_handler and cma_user_data_offset",
 		},
 	},
@@ -168,7 +168,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 216,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the kernel's 216 bytes of a service lookup",
+			Reason: "a service lookup has 216 bytes",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_req_handler and cma_user_data_offset",
 		},
 	},
@@ -176,7 +176,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 255,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "what was sent, as long as it was sent; private_data_len has 8 bits",
+			Reason: "the data as it was sent, without padding; private_data_len has 8 bits",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_iw_handler and iw_conn_req_handler; rdma_cma.h, struct rdma_conn_param",
 		},
 	},
@@ -184,19 +184,19 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 196,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "what rdma_accept was given, padded",
+			Reason: "the data given to rdma_accept, padded",
 			Source: "rdma_accept.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_set_rep_event_data; measured on rdma_rxe",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the event does not come on this service",
+		Reason: "the event does not occur on this service",
 		Source: "Linux drivers/infiniband/core/cma.c, cma_sidr_rep_handler and cma_iw_handler",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Note:   "rdma_get_cm_event.3 says that the event may come on the active or the passive side; it names no private data on either, and no source was found that brings the event to the listener (rdma_get_cm_event.3, rdma-core 65.0)",
-		Reason: "librdmacm reports it where it cannot take the caller's queue pair to RTS, and the kernel where an answer to the caller's request cannot be used: the listener gets neither",
+		Note:   "rdma_get_cm_event.3 says that the event may come on the active or the passive side; it names no private data for either, and no source was found that delivers the event to the listener (rdma_get_cm_event.3, rdma-core 65.0)",
+		Reason: "librdmacm reports it if it cannot move the caller's queue pair to RTS, and the kernel if an answer to the caller's request cannot be used; the listener gets neither",
 		Source: "rdma-core librdmacm/cma.c, rdma_get_cm_event; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler",
 	}},
 	{
@@ -204,7 +204,7 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "status is above 0",
-			Reason:    "only where the other side answered: status is above 0 then",
+			Reason:    "only if the other side answered; status is then above 0",
 			Source:    "Linux drivers/infiniband/core/cma.c, cma_sidr_rep_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
@@ -212,20 +212,20 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Bytes: 148,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "what rdma_reject was given, padded; zeros where the connection manager rejected by itself",
+			Reason: "the data given to rdma_reject, padded; zeros if the connection manager itself rejected",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler; measured on rdma_rxe",
 		},
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the kernel does not pass on what the message of this event could hold",
+		Reason: "the kernel does not deliver the private data of this event's message",
 		Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler",
 	}},
 	{
 		Bytes: 136,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "what rdma_accept or rdma_reject was given, padded",
+			Reason: "the data given to rdma_accept or rdma_reject, padded",
 			Source: "rdma_accept.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_sidr_rep_handler",
 		},
 	},

@@ -114,7 +114,7 @@ var privateDataLimitAnswers = [...]PrivateDataLimitRule{
 		Bytes: 255,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "private_data_len has 8 bits; the wire allows 512 bytes, cxgb4 256 with its own part",
+			Reason: "private_data_len has 8 bits; the wire format allows 512 bytes, cxgb4 256 including its own part",
 			Source: "rdma_cma.h, struct rdma_conn_param; rdma_reject.3, rdma-core 65.0; Linux drivers/infiniband/hw/cxgb4/iw_cxgb4.h, MPA_MAX_PRIVATE_DATA; RFC 5044 section 7.1 (not looked up)",
 		},
 	},

@@ -1,4 +1,4 @@
-/* Our own minimal <errno.h>: names only, so that inline functions keep telling which errno they use. */
+/* Our own minimal <errno.h>: names only, so that inline functions keep the names of the errnos that they use. */
 #ifndef GOVERBS_SHIM_ERRNO_H
 #define GOVERBS_SHIM_ERRNO_H
 

@@ -1,1 +1,1 @@
-/* Our own <limits.h>: included by headers that use nothing of it. */
+/* Our own <limits.h>: included by headers that do not use it. */

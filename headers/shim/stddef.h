@@ -1,4 +1,4 @@
-/* Our own minimal <stddef.h>. offsetof keeps a shape the reader recognises in inline functions. */
+/* Our own minimal <stddef.h>. offsetof has a form that the parser recognizes in inline functions. */
 #ifndef GOVERBS_SHIM_STDDEF_H
 #define GOVERBS_SHIM_STDDEF_H
 

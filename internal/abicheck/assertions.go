@@ -17,8 +17,7 @@ func (w *Witness) number(item Item, expr string, want int64) {
 	w.add(check{item: item, value: expr, code: fmt.Sprintf("_Static_assert(%s == %d, %q);", expr, want, item)})
 }
 
-// pointer asserts the type of a C pointer expression. A pointer is used because only behind one do qualifiers such as
-// const count.
+// pointer asserts the type of a C pointer expression. Qualifiers such as const matter only in pointed-to types.
 func (w *Witness) pointer(item Item, expr, want string) {
 	item.Want = want
 	w.add(check{item: item, typed: expr,

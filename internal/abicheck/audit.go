@@ -76,7 +76,7 @@ type Include struct {
 	Dir         string       `json:"include"`     // their include directory
 	Release     string       `json:"release"`     // of the headers: "44.0", or its order among the recorded ones
 	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
-	Report      *Report      `json:"report"`      // of the C compiler about our parsing of the headers
+	Report      *Report      `json:"report"`      // of the C compiler about the parsed headers
 	Differences []Difference `json:"differences"` // between the headers and the Go packages
 }
 
@@ -86,7 +86,7 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
-// Ask compares the installation with the Go packages. It returns an error if there is no verdict; a missing part is an
+// Ask compares the installation with the Go packages. An error means that it reached no verdict; a missing part is an
 // error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
 	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
@@ -235,7 +235,7 @@ func (h *Include) verdict() Verdict {
 	return Identical
 }
 
-// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with our
+// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with the
 // parser, and of the headers with the Go packages.
 func (h *Include) Mismatches() int {
 	n := len(h.Report.Mismatches)
@@ -346,7 +346,7 @@ func (a *Answer) countDifferences(p *printer) {
 		count(l.Name, len(l.Problems)-l.Wrong())
 	}
 	if all > 0 {
-		p.line("-v lists what is fine")
+		p.line("-v lists compatible differences")
 	}
 }
 

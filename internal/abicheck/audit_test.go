@@ -22,7 +22,7 @@ import (
 // rdmaCore is the project that most tests are about.
 var rdmaCore = project.Named("rdma-core")
 
-// smallVerbs is a verbs.h of our own, small enough to change in every way.
+// smallVerbs is a made-up verbs.h, small enough to change in every way.
 const smallVerbs = `#ifndef VERBS_H
 #define VERBS_H
 #include <stdint.h>
@@ -50,7 +50,7 @@ static inline int small_count(struct small_wr *wr) { return wr != 0; }
 #endif
 `
 
-// writeHeaders makes an include directory that holds the header under every name that is read.
+// writeHeaders creates an include directory that has the header under every name that is read.
 func writeHeaders(t *testing.T, verbs string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "include")
@@ -134,7 +134,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// The C compiler has the last word: a header that it understands otherwise than our reader makes the verdict
+// TestAskTrustsTheCompiler: if the C compiler interprets a header differently from the parser, the verdict is
 // incompatible.
 func TestAskTrustsTheCompiler(t *testing.T) {
 	tricky := strings.Replace(smallVerbs, "uint64_t id;",
@@ -186,7 +186,7 @@ func TestStatedRelease(t *testing.T) {
 	write("lib64/pkgconfig", "Version: 1.14.44.0\n")
 	assert.Equal(t, "44.0", StatedRelease(include, rdmaCore))
 	write("lib/pkgconfig", "Version: 1.18.65.0\n")
-	assert.Empty(t, StatedRelease(include, rdmaCore), "two that do not agree")
+	assert.Empty(t, StatedRelease(include, rdmaCore), "two files that disagree")
 	write("lib/pkgconfig", "Version: unknown\n")
 	assert.Empty(t, StatedRelease(include, rdmaCore))
 }

@@ -50,10 +50,10 @@ func List(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// Run does what the options request and reports whether everything is compatible.
+// Run checks what the options request, and reports whether everything is compatible.
 func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if o.Only != "" && o.Only != string(Headers) && o.Only != string(Libraries) {
-		return false, fmt.Errorf("-only takes headers or libraries, got %q", o.Only)
+		return false, fmt.Errorf("-only must be headers or libraries, not %q", o.Only)
 	}
 	packages, err := Packages(List(o.Packages)...)
 	if err != nil {

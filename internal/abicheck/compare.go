@@ -12,8 +12,8 @@ import (
 )
 
 // Compare lists the differences between installed headers (theirs) and the release that the Go package was generated
-// from (ours), and whether each is compatible. recorded holds the known releases, which show since when a declaration
-// exists and which records may grow. theirs.Name is the release of the installed headers, or "" if unknown.
+// from (ours), and whether each is compatible. recorded holds the known releases, which show when declarations appeared
+// and which records may grow. theirs.Name is the release of the installed headers, or "" if unknown.
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
 	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target)}
 	for _, side := range []*model.Release{ours, theirs} {
@@ -133,7 +133,7 @@ func (c *comparer) both(key string) {
 	if o, t := c.ours.enums[key], c.theirs.enums[key]; o != nil && t != nil && o.Size != t.Size {
 		item := c.item(c.ours, key)
 		item.Fact, item.Want = "size", fmt.Sprint(o.Size)
-		c.add(item, fmt.Sprint(t.Size), "", false, "an enumeration of another size")
+		c.add(item, fmt.Sprint(t.Size), "", false, "the size differs")
 	}
 	if o, t := c.ours.funcs[key], c.theirs.funcs[key]; o != nil && t != nil {
 		c.function(o, t)
@@ -154,7 +154,7 @@ func (c *comparer) value(key string, o, t value) {
 	item.Fact = "value"
 	if o.value.Uint64() != t.value.Uint64() || (!o.pointer && o.value.Negative() != t.value.Negative()) {
 		item.Want = string(o.value)
-		c.add(item, string(t.value), "", false, "a constant of another value")
+		c.add(item, string(t.value), "", false, "the value differs")
 		return
 	}
 	if o.enum != t.enum {
@@ -175,11 +175,11 @@ func (c *comparer) macro(key string) {
 		c.add(item, "function", c.hiddenSince(key), true, "one of them hides the function behind a macro")
 	case t != nil && o.Kind == model.Alias && t.Kind == model.Alias && o.Target != t.Target:
 		item.Fact, item.Want = "target", o.Target
-		c.add(item, t.Target, "", false, "another target")
+		c.add(item, t.Target, "", false, "the target differs")
 	case t != nil && o.Kind != t.Kind:
 		item.Fact, item.Want = "kind", string(o.Kind)
 		_, value := c.theirs.values[key] // its value has been compared
-		c.add(item, string(t.Kind), "", value, "a macro of another kind")
+		c.add(item, string(t.Kind), "", value, "the kind of macro differs")
 	}
 }
 
@@ -197,7 +197,7 @@ func (c *comparer) function(o, t *model.Func) {
 	item := Item{Kind: FuncItem, Name: o.Name, Fact: "prototype"}
 	item.Want = spellProto(&o.Proto)
 	if theirs := spellProto(&t.Proto); theirs != item.Want {
-		c.add(item, theirs, "", false, "a function of another type")
+		c.add(item, theirs, "", false, "the type differs")
 		return
 	}
 	if (o.Inline == nil) == (t.Inline == nil) {

@@ -14,14 +14,14 @@ import (
 	"github.com/goverbs/goverbs/gen/recorded"
 )
 
-// recordedModel gives a copy of a recorded model that a test may change.
+// recordedModel returns a copy of a recorded model that a test may change.
 func recordedModel(t *testing.T, name string) *model.Release {
 	t.Helper()
 	_, all, err := recorded.Releases()
 	require.NoError(t, err)
 	for _, r := range all {
 		if r.Name == name {
-			return r // every call of Recorded decodes anew
+			return r // every call of Recorded decodes again
 		}
 	}
 	t.Fatalf("no recorded model of %s", name)
@@ -97,7 +97,7 @@ func dropFunc(r *model.Release, name string) {
 	}
 }
 
-// append8 adds a member of eight bytes behind all others.
+// append8 adds a member of eight bytes after all others.
 func append8(rec *model.Record, name string) {
 	rec.Fields = append(rec.Fields, model.Field{Name: name, Type: "uint64_t", Offset: rec.Size, Size: model.Same(8)})
 	for target, n := range rec.Size.Only {
@@ -157,10 +157,11 @@ func TestCompareRecordedReleases(t *testing.T) {
 	}
 }
 
-// Whatever would make a Go program read the wrong memory or mean another value must be found and be incompatible.
+// TestCompareFindsMutations: a change that makes a Go program access the wrong memory or use a wrong value is
+// incompatible.
 func TestCompareFindsMutations(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles many times; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	tests := []struct {
 		name   string
@@ -264,7 +265,8 @@ func TestCompareFindsMutations(t *testing.T) {
 	}
 }
 
-// A newer release may add things, and enlarge what is known or declared to grow.
+// TestCompareNewerRelease: a newer release may add declarations, and enlarge records that have grown before or may
+// grow.
 func TestCompareNewerRelease(t *testing.T) {
 	theirs := recordedModel(t, "65.0")
 	theirs.Name = ""
@@ -283,7 +285,7 @@ func TestCompareNewerRelease(t *testing.T) {
 	}
 	front.Size = model.Same(front.Size.Default + 8)
 	front.Fields = append([]model.Field{{Name: "new_op", Type: "void *", Size: model.Same(8)}}, front.Fields...)
-	esp := findRecord(t, theirs, "ib_uverbs_query_port_resp_ex") // reserved bytes come into use
+	esp := findRecord(t, theirs, "ib_uverbs_query_port_resp_ex") // reserved bytes are now used
 	for i := range esp.Fields {
 		if f := &esp.Fields[i]; f.Name == "reserved" {
 			f.Type, f.Size = "__u8[1]", model.Same(1)
@@ -311,7 +313,7 @@ func TestCompareNewerRelease(t *testing.T) {
 		"record verbs_context: size is 704 in these headers, 696 in Go: grown at its front; offsets are counted from its end",
 		"field verbs_context.new_op: only in these headers: these headers are newer",
 		"field ib_uverbs_query_port_resp_ex.reserved: type is __u8[1] in these headers, __u8[2] in Go: reserved " +
-			"bytes came into use",
+			"bytes are now used",
 		"field ib_uverbs_query_port_resp_ex.fresh: only in these headers: these headers are newer",
 	}, lines)
 	_, all, err := recorded.Releases()
@@ -320,7 +322,8 @@ func TestCompareNewerRelease(t *testing.T) {
 	assert.Empty(t, Identify(theirs, all, "amd64", ""))
 }
 
-// What the oldest recorded release has may be missing only from headers that are known to be older still.
+// TestCompareOlderRelease: a declaration of the oldest recorded release may be missing only from headers known to be
+// older.
 func TestCompareOlderRelease(t *testing.T) {
 	theirs := recordedModel(t, "44.0")
 	dropFunc(theirs, "ibv_open_device")
@@ -340,14 +343,14 @@ func TestCompareOlderRelease(t *testing.T) {
 	theirs.Name = "44.0"
 	assert.Len(t, wrong(), 1)
 	theirs.Name = "28.0"
-	assert.Len(t, wrong(), 1, "they have what came after 33.2: no statement makes them older")
+	assert.Len(t, wrong(), 1, "they have later declarations than 33.2, whatever release is stated")
 	theirs = recordedModel(t, "33.2")
 	dropFunc(theirs, "ibv_open_device")
 	assert.Len(t, wrong(), 1)
 	theirs.Name = "28.0"
 	assert.Empty(t, wrong())
 
-	between := recordedModel(t, "65.0") // has what is new in 65.0, but not everything
+	between := recordedModel(t, "65.0") // has some declarations that are new in 65.0
 	dropFunc(between, "ibv_reg_mr_ex")
 	between.Name = "65.0"
 	assert.False(t, compareWith(t, between)[0].Compatible)

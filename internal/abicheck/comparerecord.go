@@ -21,11 +21,11 @@ func (c *comparer) record(key string, o, t *layout) {
 		return Item{Kind: FieldItem, Name: tag, Path: path, Fact: fact, Want: ours}
 	}
 	if o.rec.Kind != t.rec.Kind {
-		c.add(item("", "kind", string(o.rec.Kind)), string(t.rec.Kind), "", false, "a type of another kind")
+		c.add(item("", "kind", string(o.rec.Kind)), string(t.rec.Kind), "", false, "the kind of type differs")
 		return
 	}
 	if o.align != t.align {
-		c.add(item("", "alignment", fmt.Sprint(o.align)), fmt.Sprint(t.align), "", false, "a type of another alignment")
+		c.add(item("", "alignment", fmt.Sprint(o.align)), fmt.Sprint(t.align), "", false, "the alignment differs")
 	}
 	step := compareLayouts(o, t)
 	if step.growth == atFront && !c.hasGrown(key, atFront) {
@@ -59,7 +59,7 @@ func (c *comparer) record(key string, o, t *layout) {
 	for _, m := range step.gone {
 		if reserved(m.path) && step.growth != differently {
 			c.add(item(m.path, "declaration", "declared"), "", c.goneSince(key, m.path), true,
-				"reserved bytes came into use")
+				"reserved bytes are now used")
 			continue
 		}
 		c.missing(item(m.path, "declaration", "declared"), tag+"."+m.path)
@@ -110,9 +110,9 @@ func (c *comparer) member(key string, item func(path, fact, ours string) Item, o
 	case known:
 		c.add(item(o.path, fact, ours), theirs, since, true, "as in a recorded release")
 	case unused && len(step.added)+len(step.gone) > 0:
-		c.add(item(o.path, fact, ours), theirs, "", true, "reserved bytes came into use")
+		c.add(item(o.path, fact, ours), theirs, "", true, "reserved bytes are now used")
 	default:
-		c.add(item(o.path, fact, ours), theirs, "", false, "a member of another type")
+		c.add(item(o.path, fact, ours), theirs, "", false, "the type differs")
 	}
 }
 

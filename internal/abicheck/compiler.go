@@ -31,7 +31,7 @@ var triplet = map[string]string{
 	"riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu",
 }
 
-// ErrNoCompiler is returned by FindCompiler if there is no compiler.
+// ErrNoCompiler is the error of FindCompiler for a missing compiler.
 var ErrNoCompiler = errors.New("no C compiler")
 
 // FindCompiler finds a C compiler for a target: $CC, cc, gcc or clang for the machine's own target, and Debian's cross
@@ -88,8 +88,8 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	return c.output(ctx, strings.NewReader(text), args...)
 }
 
-// Limits of a call, because the configured program may not be a compiler. A compiler needs seconds; its longest output
-// is a line for each of some ten thousand facts.
+// Limits of a run, because the configured program may not be a compiler. A compiler needs seconds; its longest output
+// has a line for each of some ten thousand facts.
 var (
 	mostTime = 5 * time.Minute
 	mostText = 32 << 20

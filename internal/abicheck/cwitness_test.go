@@ -33,7 +33,7 @@ func hostCompiler(t *testing.T) Compiler {
 	return cc
 }
 
-// items are the mismatches' items, "ibv_send_wr,wr.rdma.rkey,offset" each.
+// items returns the mismatches' items, such as "ibv_send_wr,wr.rdma.rkey,offset".
 func items(r *Report) []string {
 	var all []string
 	for _, m := range r.Mismatches {
@@ -58,7 +58,7 @@ func TestCWitnessAgrees(t *testing.T) {
 	}
 }
 
-// Every mutation of the model must be found, and nothing else reported.
+// TestCWitnessFindsMutations: every mutation of the model is found, and nothing else is reported.
 func TestCWitnessFindsMutations(t *testing.T) {
 	record := func(r *model.Release, i int) *model.Record { return &r.Headers[0].Records[i] }
 	rdma := func(r *model.Release) *model.Record { return record(r, 1).Fields[2].Record.Fields[0].Record }
@@ -120,7 +120,7 @@ func TestCWitnessFindsMutations(t *testing.T) {
 			[]string{"-,PROBE_POINTER,value"}, "18446744073709551615"},
 		{"target of an alias", func(r *model.Release) { r.Headers[0].Macros[0].Target = "probe_packed" },
 			[]string{"-,probe_alias,target", "-,probe_alias,type"}, ""},
-		{"macro that is none", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" },
+		{"missing macro", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" },
 			[]string{"-,probe_print,defined"}, ""},
 		{"place of a bitfield", func(r *model.Release) { r.Headers[0].Records[7].Fields[2].Bits.First = model.Same(12) },
 			[]string{"probe_bits,across,bits"}, "00f8030000000000"},
@@ -145,14 +145,14 @@ func TestCWitnessFindsMutations(t *testing.T) {
 			require.Equal(t, test.want, items(r), "mismatches: %v", r.Mismatches)
 			clang, err := cc.isClang(context.Background())
 			require.NoError(t, err)
-			if test.found != "" && !clang { // which spells some types another way
+			if test.found != "" && !clang { // which spells some types differently
 				assert.Equal(t, test.found, r.Mismatches[0].Found)
 			}
 		})
 	}
 }
 
-// No assertion may be one that always holds: with every wanted value wrong, every one must fail.
+// TestEveryAssertionCanFail: with every expected value wrong, every assertion fails, so none is trivially true.
 func TestEveryAssertionCanFail(t *testing.T) {
 	w, err := NewWitness(probe(), runtime.GOARCH)
 	require.NoError(t, err)
@@ -189,12 +189,12 @@ func TestEveryAssertionCanFail(t *testing.T) {
 		red[name] = true
 	}
 	for _, c := range w.checks {
-		assert.True(t, red[c.item.String()], "%s held although it was made wrong", c.item)
+		assert.True(t, red[c.item.String()], "%s passed with a wrong value", c.item)
 	}
 }
 
-// A compiler that does not really compile the witness must be an error, never "0 mismatches".
-func TestCWitnessIsHeard(t *testing.T) {
+// TestCWitnessNeedsCompiler: a compiler that does not really compile the witness is an error, never "0 mismatches".
+func TestCWitnessNeedsCompiler(t *testing.T) {
 	cc := hostCompiler(t)
 	check := func(cc Compiler, include string, r *model.Release, target string) error {
 		_, err := CWitness(context.Background(), cc, include, r, target)
@@ -211,7 +211,7 @@ func TestCWitnessIsHeard(t *testing.T) {
 			"use another C compiler")
 		assert.ErrorIs(t, check(nil, probeInclude, probe(), runtime.GOARCH), ErrNoCompiler)
 	})
-	t.Run("a program without an end", func(t *testing.T) {
+	t.Run("a program that does not end", func(t *testing.T) {
 		defer func(d time.Duration) { mostTime = d }(mostTime)
 		mostTime = 50 * time.Millisecond
 		start := time.Now()
@@ -219,11 +219,11 @@ func TestCWitnessIsHeard(t *testing.T) {
 		assert.EqualError(t, err, "sh -c exec sleep 60: timed out after 50ms; use another C compiler")
 		assert.Less(t, time.Since(start), 30*time.Second)
 	})
-	t.Run("a program that says too much", func(t *testing.T) {
+	t.Run("a program with too much output", func(t *testing.T) {
 		defer func(n int) { mostText = n }(mostText)
 		mostText = 1 << 20
-		talks := Compiler{"sh", "-c", "while :; do echo no compiler; done"}
-		assert.EqualError(t, check(talks, probeInclude, probe(), runtime.GOARCH),
+		noisy := Compiler{"sh", "-c", "while :; do echo no compiler; done"}
+		assert.EqualError(t, check(noisy, probeInclude, probe(), runtime.GOARCH),
 			"sh -c while :; do echo no compiler; done: output exceeds 1048576 bytes; use another C compiler")
 	})
 	t.Run("a compiler for another target", func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestCWitnessIsHeard(t *testing.T) {
 		_, err := CWitness(ctx, cc, probeInclude, probe(), runtime.GOARCH)
 		assert.ErrorIs(t, err, context.Canceled)
 	})
-	t.Run("a model with a type that is none", func(t *testing.T) {
+	t.Run("a model with an invalid type", func(t *testing.T) {
 		r := probe()
 		r.Headers[0].Records[0].Fields[0].Type = "int]"
 		assert.ErrorContains(t, check(cc, probeInclude, r, runtime.GOARCH),

@@ -25,7 +25,7 @@ type goNested struct {
 
 func (n *goNested) WR() *[2]uint64 { return &n.wr }
 
-// fakePackage stands for a generated package with one structure that has an arm behind an accessor.
+// fakePackage imitates a generated package with one structure that has a union member behind an accessor.
 func fakePackage() witness.Package {
 	return witness.Package{
 		Name: "fake", Release: "0.1",
@@ -76,7 +76,7 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// The generated package equals its model, and every difference is found.
+// TestCompareModel: the generated package equals its model, and every difference is found.
 func TestCompareModel(t *testing.T) {
 	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestCompareModel(t *testing.T) {
 	}, names)
 }
 
-// The documented output format.
+// TestDumpOfIBV checks the documented output format.
 func TestDumpOfIBV(t *testing.T) {
 	have, err := Measure(witness.All()...)
 	require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// The compiler, for this machine; make test-all has it compile for every target. TestEveryTarget of conformance/house
-// type-checks the same assertions for every target.
+// TestGoWitness compiles the packages for this machine, and in make test-all for every target. TestEveryTarget of
+// conformance/house type-checks the same assertions for every target.
 func TestGoWitness(t *testing.T) {
 	packages := []string{}
 	for _, p := range rules.Packages {
@@ -35,7 +35,7 @@ func TestGoWitness(t *testing.T) {
 	}
 }
 
-// ownLayout is the file with the assertions that do not hold on every target.
+// ownLayout returns the file with the assertions that do not hold on every target.
 func ownLayout(t *testing.T) string {
 	t.Helper()
 	own := "layout_linux_" + runtime.GOARCH + ".go"
@@ -45,10 +45,10 @@ func ownLayout(t *testing.T) string {
 	return own
 }
 
-// One changed member, one changed offset, one changed size: the compiler must name each.
+// TestGoWitnessFindsMutations: the compiler names each changed member, offset and size.
 func TestGoWitnessFindsMutations(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles many times; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	tests := []struct{ name, pkg, file, old, new, want string }{
 		{"member", "ibv", "struct.go", `(?m)^\tGIDIndex +uint32`, "\tGIDIndex uint64", "layout_linux.go"},
@@ -87,7 +87,7 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 	assert.NoError(t, GoWitness(context.Background(), dir, runtime.GOARCH, "./generated/..."), "without mutations")
 }
 
-func TestGoWitnessIsHeard(t *testing.T) {
+func TestGoWitnessFails(t *testing.T) {
 	assert.ErrorContains(t, GoWitness(context.Background(), t.TempDir(), "amd64", "./no/such/package"),
 		"no/such/package")
 	assert.ErrorContains(t, GoWitness(context.Background(), "../..", "pdp11", "./generated/ibv"), "pdp11")

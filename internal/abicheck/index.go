@@ -14,7 +14,7 @@ type index struct {
 	order   []string // every key below, each once, in the order of the headers
 	records map[string]*layout
 	enums   map[string]*model.Enum
-	values  map[string]value // enumerators, and macros that have a value or stand for an enumerator
+	values  map[string]value // enumerators, and macros that have a value or are aliases of an enumerator
 	macros  map[string]*model.Macro
 	funcs   map[string]*model.Func
 	known   map[string]bool // all keys, and "ibv_wc.status" for members
@@ -103,7 +103,7 @@ func newIndex(r *model.Release, target string) *index {
 // history holds the recorded releases, oldest first.
 type history []*index
 
-// since finds the first recorded release that has a key; i is -1 if none has. For the oldest release the name is "… or
+// since returns the first recorded release that has a key, or -1 if none has. The name of the oldest release is "… or
 // earlier".
 func (h history) since(key string) (name string, i int) {
 	for i, x := range h {

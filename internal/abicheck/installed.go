@@ -31,7 +31,7 @@ func FindHeaders(ctx context.Context, cc Compiler, of *project.Project) (string,
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w of %s: %s is in none of the directories that %s looks in (%s); install %s, or name the "+
+	return "", fmt.Errorf("%w of %s: %s is in none of the directories that %s searches (%s); install %s, or name the "+
 		"include directory with -I", ErrNoHeaders, of.Name, of.Mark, cc, strings.Join(dirs, ", "), development(of.Mark))
 }
 
@@ -52,8 +52,8 @@ func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Re
 	})
 }
 
-// StatedRelease returns the release that the pkg-config files next to an include directory name, or "" if there are
-// none or they disagree.
+// StatedRelease returns the release in the pkg-config files next to an include directory. It returns "" if there are no
+// such files or they disagree.
 func StatedRelease(includeDir string, of *project.Project) string {
 	prefix := filepath.Dir(filepath.Clean(includeDir))
 	stated := ""

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package abicheck compares the generated Go packages with installed headers and libraries, for the commands abicheck
-// and goverbs abi. CWitness compiles assertions generated from a model against the real header; GoWitness compiles the
-// assertions inside a generated package; Measure takes sizes and offsets of the Go types. Compare lists how installed
-// headers differ from those that the Go packages were generated from. Run does all of that.
+// and goverbs abi. CWitness compiles assertions generated from a model against the real headers; GoWitness compiles the
+// assertions in a generated package; Measure returns sizes and offsets of the Go types. Compare lists the differences
+// between installed headers and those that the Go packages were generated from. Run combines all of these.
 package abicheck
 
 import (
@@ -58,7 +58,7 @@ type Counts struct {
 	Structs     int `json:"structs"` // structures, unions and opaque types, named nested ones too
 	Fields      int `json:"fields"`
 	Enumerators int `json:"enumerators"`
-	Constants   int `json:"constants"` // macros: those with a value and those that stand for another name
+	Constants   int `json:"constants"` // macros with a value, and aliases
 	Prototypes  int `json:"prototypes"`
 }
 

@@ -49,7 +49,7 @@ type Library struct {
 	Total    int                `json:"total"`     // functions of the table that a library exports
 	Bound    []Symbol           `json:"functions"` // those that this library has, with their default versions
 	Problems []SymbolDifference `json:"differences"`
-	New      []Symbol           `json:"new"` // exports for programs that are not in any table
+	New      []Symbol           `json:"new"` // exports for programs, missing from all tables
 }
 
 // Symbol is an exported name and its default version.
@@ -221,7 +221,7 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		case !e.function:
 			d.Why = "exported, but not a function"
 		case !e.def:
-			d.Why = fmt.Sprintf("only under the old version %s, which a program does not get by name",
+			d.Why = fmt.Sprintf("only under the old version %s, which programs are not linked with by name",
 				strings.Join(e.old, ", "))
 		case e.private():
 			d.Why = fmt.Sprintf("only under the private version %s, which may change at any time", e.version)

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// smallLibrary is a library with every kind of symbol that matters: of one version, of an old and a default one, of old
-// ones alone, private, and none at all.
+// smallLibrary has every kind of symbol: with one version, with an old and a default version, with old versions only,
+// private, and local.
 const smallLibrary = `
 __asm__(".symver query_old, small_query@SMALL_1.0");
 __asm__(".symver query_new, small_query@@SMALL_1.1");
@@ -44,7 +44,7 @@ SMALL_1.1 { global: small_query; small_later; small_unheard_of; } SMALL_1.0;
 SMALL_PRIVATE_9 { global: small_inside; } SMALL_1.1;
 `
 
-// buildLibrary compiles C text as a shared library of that name, behind a link as packages install it.
+// buildLibrary compiles C text to a shared library of that name, with a link as packages install it.
 func buildLibrary(t *testing.T, file, text, versions string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestLibrary(t *testing.T) {
 
 	for name, want := range map[string]string{
 		"small_gone":    "wrong: symbol small_gone: removed from this library; since 1.0 or earlier",
-		"small_dropped": "wrong: symbol small_dropped: only under the old version SMALL_1.0, which a program does not get by name; since 1.0 or earlier",
+		"small_dropped": "wrong: symbol small_dropped: only under the old version SMALL_1.0, which programs are not linked with by name; since 1.0 or earlier",
 		"small_inside":  "wrong: symbol small_inside: only under the private version SMALL_PRIVATE_9, which may change at any time; since 1.0 or earlier",
 		"small_table":   "wrong: symbol small_table: exported, but not a function; since 1.0 or earlier",
 		"small_local":   "wrong: symbol small_local: removed from this library; since 1.0 or earlier",
@@ -141,7 +141,7 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// A library may have no versions, and no release in the name of its file.
+// TestLibraryWithoutVersions: a library may have no versions, and no release in its file name.
 func TestLibraryWithoutVersions(t *testing.T) {
 	path := buildLibrary(t, "libsmall.so.1",
 		"int small_open(void) { return 0; }\nint small_later(void) { return 0; }\n", "")
@@ -167,8 +167,8 @@ func TestLibraryWithoutVersions(t *testing.T) {
 		readSmall(t, path, functions("small_gone"), []pastFunction{past("1.0", "small_gone"), two, again}, "").Verdict)
 }
 
-// TestLibraryLacks: what a library lacks is no sign of its age where it has something newer, or where nothing older is
-// known.
+// TestLibraryLacks: a missing function shows that a library is older, unless the library has something newer or nothing
+// older is known.
 func TestLibraryLacks(t *testing.T) {
 	path := buildLibrary(t, "libsmall.so.1",
 		"int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")
@@ -181,17 +181,17 @@ func TestLibraryLacks(t *testing.T) {
 		stated  string
 		want    string
 	}{
-		"it has something newer":                   {[]pastFunction{one, two, three}, "", vanished},
-		"it has something newer, whatever is said": {[]pastFunction{one, two, three}, "1.0", vanished},
+		"it has something newer":                             {[]pastFunction{one, two, three}, "", vanished},
+		"it has something newer, despite the stated release": {[]pastFunction{one, two, three}, "1.0", vanished},
 		"nothing that it has is newer": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
 			"", older},
-		"nothing that it has is newer, as is said": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
+		"nothing that it has is newer, as stated": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
 			"1.0", older},
-		"said to be newer": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
+		"stated to be newer": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
 			"2.0", vanished},
 		"the oldest known release has it": {[]pastFunction{past("1.0", "small_open", "small_newest",
 			"small_later")}, "", vanished},
-		"the oldest known, but it is said to be older": {[]pastFunction{two}, "1.0", older},
+		"the oldest known, but stated to be older": {[]pastFunction{two}, "1.0", older},
 	} {
 		l := readSmall(t, path, functions("small_later"), c.history, c.stated)
 		assert.Equal(t, []string{c.want}, lines(l), name)
@@ -220,7 +220,7 @@ func TestFindLibrary(t *testing.T) {
 		other = "arm64"
 	}
 	_, err = find(other, dir)
-	assert.ErrorIs(t, err, ErrNoLibrary, "a library for another target is passed over")
+	assert.ErrorIs(t, err, ErrNoLibrary, "a library for another target is skipped")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	foreign := filepath.Join(t.TempDir(), "libsmall.so.1")
@@ -261,8 +261,8 @@ func TestSymbolRows(t *testing.T) {
 	}
 }
 
-// Every row of symbols.txt does something, every function of the Go packages stands in the primary model, and the other
-// way round.
+// TestTablesOfFunctions: every row of symbols.txt has an effect, and the Go packages and the primary model have the
+// same functions.
 func TestTablesOfFunctions(t *testing.T) {
 	rows, err := symbolRows("symbols.txt", symbolsText)
 	require.NoError(t, err)
@@ -292,7 +292,7 @@ func TestTablesOfFunctions(t *testing.T) {
 	}
 }
 
-// The libraries that are installed here, which make deps sees to.
+// TestInstalledLibraries checks the libraries of this machine, which make deps installs.
 func TestInstalledLibraries(t *testing.T) {
 	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func TestInstalledLibraries(t *testing.T) {
 	assert.NotEqual(t, Incompatible, a.Verdict, b.String())
 	assert.Equal(t, len(rules.Calling()), len(a.Libraries)+len(a.NotInstalled))
 	for _, l := range a.Libraries {
-		if l.Project == "rdma-core" { // the file of another says nothing
+		if l.Project == "rdma-core" { // other projects do not have the release in the file name
 			assert.NotEmpty(t, l.Release)
 		}
 		assert.Equal(t, l.Total, len(l.Bound)+len(l.Problems))

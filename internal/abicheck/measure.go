@@ -18,7 +18,7 @@ type GoFacts struct {
 	Constants []GoConstant
 }
 
-// GoRecord is a Go type that stands for a C structure, union or opaque type.
+// GoRecord is a Go type that represents a C structure, union or opaque type.
 type GoRecord struct {
 	C, Kind, Go string
 	Size, Align int64
@@ -32,7 +32,7 @@ type GoField struct {
 	Offset, Size int64
 }
 
-// GoConstant is a Go constant that stands for an enumerator or a macro.
+// GoConstant is a Go constant that represents an enumerator or a macro.
 type GoConstant struct {
 	Enum, Name string // Enum is "-" for an untagged enum and for a macro
 	Value      model.Int
@@ -92,7 +92,7 @@ func (facts *GoFacts) measure(p witness.Package) error {
 	return nil
 }
 
-// trailing calls every method of a record that returns n elements behind it, with n = 0, to get their offset. The
+// trailing calls every method of a record that returns the n elements after it, with n = 0, to get their offset. The
 // record is the first of two, since a pointer past the end of an allocation is invalid.
 func trailing(t reflect.Type) map[string]int64 {
 	starts := map[string]int64{}
@@ -117,8 +117,8 @@ func integer(v any) (model.Int, bool) {
 	return "", false
 }
 
-// Dump writes the facts as CSV with the names of C: "ibv_send_wr,wr.rdma.rkey,48,4" (structure, path, offset, size; an
-// empty path for the whole) and "ibv_wr_opcode,IBV_WR_SEND,2" (enum or -, name, value).
+// Dump writes the facts as CSV with the names of C: "ibv_send_wr,wr.rdma.rkey,48,4" (structure, path, offset, size; the
+// path of the structure itself is empty) and "ibv_wr_opcode,IBV_WR_SEND,2" (enum or -, name, value).
 func (g *GoFacts) Dump(w io.Writer) error {
 	for _, r := range g.Records {
 		if _, err := fmt.Fprintf(w, "%s,,0,%d\n", r.C, r.Size); err != nil {

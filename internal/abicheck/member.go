@@ -17,8 +17,8 @@ type member struct {
 	arm    bool // a union member, which shares its bytes
 }
 
-// members lists the named members of a record, nested untagged structures and unions included. The members of a tagged
-// one are listed with that record.
+// members lists the named members of a record, including those of nested untagged structures and unions. The members of
+// a nested tagged one are listed with that record.
 func members(rec *model.Record, target string) []member {
 	var all []member
 	var visit func(rec *model.Record, prefix string, base int64)

@@ -41,7 +41,7 @@ func TestPackages(t *testing.T) {
 	assert.Equal(t, names, namesOf(rules.Packages), "every generated package has a witness")
 }
 
-// A restricted release has the headers of its packages, what these need of the C library, and nothing else.
+// TestRestrict: a restricted release has only the headers of its packages and what they need from the C library.
 func TestRestrict(t *testing.T) {
 	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestRestrict(t *testing.T) {
 	assert.NotContains(t, cm, "pthread_spinlock_t")
 }
 
-// A machine may have the headers of some packages alone.
+// TestAskSomePackages: a machine may have the headers of only some packages.
 func TestAskSomePackages(t *testing.T) {
 	real := realHeaders(t, "65.0")
 	primary, all, err := recorded.Releases()
@@ -109,7 +109,7 @@ func TestAskSomePackages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Identical, a.Verdict, text)
 	assert.Equal(t, []string{"mlx5dv"}, a.Headers[0].Packages)
-	assert.Less(t, a.Headers[0].Report.Counts.Prototypes, 184, "those of verbs.h are not asked for")
+	assert.Less(t, a.Headers[0].Report.Counts.Prototypes, 184, "those of verbs.h are not requested")
 
 	_, _, err = ask("rdmacm")
 	assert.ErrorIs(t, err, ErrNoHeaders)
@@ -133,7 +133,7 @@ func TestAskSomePackages(t *testing.T) {
 	assert.Equal(t, Identical, a.Verdict, text)
 }
 
-// A machine may have libraries without headers, as those have that only run programs.
+// TestAskLibrariesAlone: a machine that only runs programs may have libraries without headers.
 func TestAskLibrariesAlone(t *testing.T) {
 	primary, all, err := recorded.Releases()
 	require.NoError(t, err)

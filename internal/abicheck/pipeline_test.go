@@ -29,7 +29,7 @@ const (
 	header = "infiniband/in.h"
 )
 
-// caseOf reads a file of a golden test of the generator.
+// caseOf reads a file of the generator's golden tests.
 func caseOf(t *testing.T, path string) (files map[string]string) {
 	archive, err := txtar.ParseFile(path)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func caseOf(t *testing.T, path string) (files map[string]string) {
 	return files
 }
 
-// modelOf reads the header of a golden test for every target of the probe, and writes it where C compilers find it.
+// modelOf parses the header of a golden test for every target of the probe, and writes it for C compilers.
 func modelOf(t *testing.T, text string) (r *model.Release, include string) {
 	r, err := parse.Read(parse.Source{Release: "1.0", Include: fstest.MapFS{header: {Data: []byte(text)}},
 		Name: "include", Headers: []string{header}, Targets: probe().Targets})
@@ -51,8 +51,8 @@ func modelOf(t *testing.T, text string) (r *model.Release, include string) {
 	return r, include
 }
 
-// TestShapes has the C compilers of all targets judge what the generator reads from the header of each golden test: the
-// shapes that C has, whether a real header has them or not.
+// TestShapes: the C compilers of all targets verify the models of the golden tests' headers, which have more constructs
+// than real headers.
 func TestShapes(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(cases, "*.txtar"))
 	require.NoError(t, err)
@@ -95,7 +95,8 @@ var accessors = []accessor{
 	{"union t_either", "nibble", "Either", "Nibble", "uint32"}, {"union t_either", "byte", "Either", "Byte", "uint32"},
 }
 
-// programs print each bitfield of records with many contents, and the records after it was set: in C, and in Go.
+// programs returns a C and a Go program that print each bitfield of records with various contents, and the records
+// after setting it.
 func programs() (c, golang string) {
 	c = "#include <stdio.h>\n#include <" + header + ">\nstatic unsigned char state;\n" +
 		"static void fill(unsigned char *p, int n) { for (int i = 0; i < n; i++) p[i] = state = state * 37 + 11; }\n" +
@@ -119,8 +120,8 @@ func programs() (c, golang string) {
 	return c + "}\n", golang + "}\n"
 }
 
-// TestBitfields compares generated accessors with C where the programs run: values, signs, and the bits around. What
-// matters of a machine is its byte order, so it runs on this one and on one of the other order.
+// TestBitfields compares generated accessors with C at run time: values, signs, and the bits around. It runs on this
+// machine and, emulated, on one with the other byte order.
 func TestBitfields(t *testing.T) {
 	files := caseOf(t, filepath.Join(cases, "bitfields.txtar"))
 	r, include := modelOf(t, files["in.h"])

@@ -4,8 +4,8 @@ package abicheck
 
 import "github.com/goverbs/goverbs/gen/model"
 
-// probe is testdata/include/infiniband/probe.h, typed in by hand and not read by gen/parse, so that the witness is
-// tested without the reader.
+// probe describes testdata/include/infiniband/probe.h. It is written by hand, so that the witness is tested without
+// gen/parse.
 func probe() *model.Release {
 	fixed := model.Same
 	field := func(name, t string, offset, size int64) model.Field {

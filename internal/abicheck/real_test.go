@@ -22,17 +22,17 @@ import (
 
 const cacheDir = "../../headers/cache"
 
-// realHeaders gives the include directory of a pinned release of rdma-core.
+// realHeaders returns the include directory of a pinned release of rdma-core.
 func realHeaders(t *testing.T, release string) string {
 	t.Helper()
 	dir := filepath.Join(cacheDir, release, "include")
 	if _, err := os.Stat(filepath.Join(dir, "infiniband", "verbs.h")); err != nil {
-		t.Skipf("the headers of rdma-core %s are not here (%v); run make headers", release, err)
+		t.Skipf("the headers of rdma-core %s are unavailable (%v); run make headers", release, err)
 	}
 	return dir
 }
 
-// Every recorded model, against its headers, under every C compiler of this machine.
+// TestRecordedModels checks every recorded model against its headers, with every C compiler of this machine.
 func TestRecordedModels(t *testing.T) {
 	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestRecordedModels(t *testing.T) {
 	assert.Zero(t, len(s.Reports)%max(1, here), "the same targets for every release")
 }
 
-// The counts of all headers, taken from the model by other means, so that nothing vanishes from the witness.
+// TestCountsOfPrimary counts the declarations of the model independently, so that the witness does not lose any.
 func TestCountsOfPrimary(t *testing.T) {
 	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
@@ -110,8 +110,8 @@ func TestCountsOfPrimary(t *testing.T) {
 	assert.GreaterOrEqual(t, want.Prototypes, 477) // 184 of verbs.h, 87 of them extern
 }
 
-// One offset, one enumerator, one prototype and their like, changed in the real model: each must turn the witness red
-// and be named, and nothing else.
+// TestRealMutations: each change of the real model, such as an offset, an enumerator or a prototype, is reported by
+// name, and nothing else is.
 func TestRealMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	tests := []struct {
@@ -184,7 +184,7 @@ func TestRealMutations(t *testing.T) {
 	}
 }
 
-// The same for the header of another project, which includes rdma-core's.
+// TestRPMAMutations does the same for the header of another project, which includes rdma-core's.
 func TestRPMAMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "librpma-1.3.0", "include")
 	if err := hasHeaders(include, project.Named("librpma")); err != nil {
@@ -227,7 +227,7 @@ func TestRPMAMutations(t *testing.T) {
 	}
 }
 
-// The same for the kernel's headers.
+// TestKernelMutations does the same for the kernel's headers.
 func TestKernelMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "linux-7.2", "include")
 	if err := hasHeaders(include, project.Named("linux")); err != nil {
@@ -239,7 +239,7 @@ func TestKernelMutations(t *testing.T) {
 		want   string
 	}{
 		{"nothing", func(*model.Release) {}, ""},
-		{"member behind a nested answer", func(r *model.Release) {
+		{"member after a nested answer", func(r *model.Release) {
 			findField(t, findRecord(t, r, "ib_uverbs_ex_create_cq_resp"), "comp_mask").Offset = model.Same(12)
 		}, "ib_uverbs_ex_create_cq_resp,comp_mask,offset: want 12, found 8"},
 		{"size with a union of flexible arrays", func(r *model.Release) {
@@ -268,7 +268,7 @@ func TestKernelMutations(t *testing.T) {
 	}
 }
 
-// What arm64 alone has must be wrong there and only there.
+// TestTargetMutations: a mistake in a fact of arm64 alone is reported there and only there.
 func TestTargetMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	for _, target := range []string{"arm64", "amd64"} {
@@ -300,7 +300,7 @@ func contains(r *Report, item Item) bool {
 	return false
 }
 
-func TestSummarizeNamesWhatIsMissing(t *testing.T) {
+func TestSummarizeNamesMissing(t *testing.T) {
 	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	s, err := Summarize(context.Background(), t.TempDir(), primary, all)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Defect is a defect of one library of rdma-core: a provider's, libibverbs or librdmacm.
@@ -17,7 +18,7 @@ type Defect struct {
 	Name    string   // unique in the library
 	Since   string   // first release with the defect
 	Fixed   []string // first release without it, and then those of older stable branches; empty: no release
-	Effect  string   // on a program that does what the man pages ask for
+	Effect  string   // on a program that follows the man pages
 	Remedy  string   // what this module does
 	Test    string   // or "documented"
 }
@@ -25,7 +26,8 @@ type Defect struct {
 //go:embed defects.txt
 var text string
 
-var all = parse(text)
+// all parses the list when it is first used, not at every start of a program.
+var all = sync.OnceValue(func() []Defect { return parse(text) })
 
 func parse(text string) (all []Defect) {
 	for line := range strings.Lines(text) {
@@ -43,11 +45,11 @@ func parse(text string) (all []Defect) {
 }
 
 // All returns the list.
-func All() []Defect { return slices.Clone(all) }
+func All() []Defect { return slices.Clone(all()) }
 
 // Of reports whether a library has a defect in any release.
 func Of(library, name string) bool {
-	return slices.ContainsFunc(all, func(d Defect) bool { return d.Library == library && d.Name == name })
+	return slices.ContainsFunc(all(), func(d Defect) bool { return d.Library == library && d.Name == name })
 }
 
 // In reports whether a release of rdma-core, like "44.0", has the defect. A distribution may have fixed it earlier.

@@ -35,11 +35,11 @@ func TestIn(t *testing.T) {
 	assert.False(t, Of("mlx5", "next-poll"))
 }
 
-// documented is the test of a row whose defect programs have to work around.
+// documented is the test of a row whose defect programs must work around.
 const documented = "documented"
 
-// TestRows: every row is complete, names a defect once, and lists releases in descending order. It names a test that
-// exists, unless this module does no more than document the defect.
+// TestRows: every row is complete, names a defect once, and lists releases in descending order. It names an existing
+// test, unless this module only documents the defect.
 func TestRows(t *testing.T) {
 	release := regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 	seen := map[string]bool{}
@@ -84,7 +84,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
-	require.True(t, ok && ok2, "the marks of the table are gone")
+	require.True(t, ok && ok2, "the markers of the table are missing")
 	var b strings.Builder
 	b.WriteString("\n| row | releases | what a program sees | what goverbs does | test |\n|---|---|---|---|---|\n")
 	for _, d := range All() {

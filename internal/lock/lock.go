@@ -14,11 +14,11 @@ import (
 
 // Lock is a sync.Mutex for a queue that usually one goroutine uses. After some turns it belongs to that goroutine,
 // which then takes it with a few plain loads and stores; a mutex needs two atomic operations, which cost more than a
-// call of C. If another goroutine takes the lock, it waits until the owner has released it, ends the ownership, and
-// pays for a memory barrier in every thread: some microseconds. To keep these rare, each new owner needs more turns in
-// a row than the one before, and after eight owners the lock is a mutex for good.
+// call of C. If another goroutine takes the lock, it ends the ownership, waits until the owner has released the lock,
+// and executes a memory barrier in every thread, which takes microseconds. To keep these rare, each new owner needs
+// more turns in a row than the previous one, and after eight owners the lock stays a mutex.
 //
-// It is a mutex from the start under the race detector, and where the assembly or membarrier(2) is missing. The zero
+// It is a mutex from the start under the race detector, and if the assembly or membarrier(2) is missing. The zero
 // value is ready for use. A Lock must not be copied.
 type Lock struct {
 	owner uintptr // the owning goroutine, and in the low bits the number of its term; 0 for none
@@ -35,7 +35,7 @@ type Lock struct {
 }
 
 const (
-	terms     = 8  // at most what the alignment of a g leaves free
+	terms     = 8  // limited by the low bits that are free in the address of a g
 	firstTerm = 64 // turns in a row that make an owner; four times as many for each later term
 	termMask  = terms - 1
 )
@@ -78,8 +78,8 @@ func lockSlow(l *Lock) {
 }
 
 // dispossess ends a term and waits until its owner has released the lock. The owner first writes that it is inside and
-// then checks whether its term goes on; this goroutine first ends the term and then checks whether the owner is inside.
-// The barrier separates the two steps on both sides, so at least one of them sees the other.
+// then checks whether its term has ended; this goroutine first ends the term and then checks whether the owner is
+// inside. The barrier separates the two steps on both sides, so at least one of them sees the other.
 func (l *Lock) dispossess() {
 	inside := &l.inside[l.owner&termMask]
 	atomic.StoreUintptr(&l.owner, 0)

@@ -14,8 +14,8 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 
 // func take(l *Lock)
 //
-// g is in R14, where compiled Go code has it. An owner is g and the number of the term, so that the difference is that
-// number, or more than any.
+// g is in R14, where compiled Go code has it. An owner is g plus the number of the term, so the difference is that number
+// for the owner, and a larger one for other goroutines.
 TEXT ·take(SB), NOSPLIT, $0-8
 	MOVQ	l+0(FP), AX
 	MOVQ	Lock_owner(AX), BX

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// awaitBarriers waits until goroutines can own locks, and reports whether they can: not under the race detector, nor
-// without the assembly or membarrier(2).
+// awaitBarriers waits until goroutines can own locks, and reports whether they can. They cannot under the race
+// detector, or without the assembly or membarrier(2).
 func awaitBarriers(t testing.TB) bool {
 	register()
 	for deadline := time.Now().Add(10 * time.Second); ownable && !barrier(); time.Sleep(time.Millisecond) {
@@ -24,10 +24,10 @@ func awaitBarriers(t testing.TB) bool {
 	return ownable
 }
 
-// TestLockExcludes: one goroutine has the lock at a time, however often its owner changes.
+// TestLockExcludes: only one goroutine has the lock at a time, however often its owner changes.
 func TestLockExcludes(t *testing.T) {
 	awaitBarriers(t)
-	const owns, turns = 2000, 100 // an owner's turns: enough for a term of its own
+	const owns, turns = 2000, 100 // an owner's turns: enough for its own term
 	for range 30 {
 		var l Lock
 		var inside atomic.Int32
@@ -68,10 +68,10 @@ func TestLockOfAnOwner(t *testing.T) {
 	if testing.Short() {
 		rounds /= 10
 	}
-	fightOverLocks(t, rounds)
+	contend(t, rounds)
 }
 
-func fightOverLocks(t *testing.T, rounds int) {
+func contend(t *testing.T, rounds int) {
 	for range rounds {
 		var l Lock
 		value, stop := [2]uint64{}, uint32(0)
@@ -133,7 +133,7 @@ func TestLockTerms(t *testing.T) {
 		assert.Equal(t, firstTerm<<(2*term), turns())
 		assert.Equal(t, currentG()|uintptr(term), l.owner)
 		l.Lock()
-		assert.True(t, l.mu.TryLock(), "an owner has no use for the mutex")
+		assert.True(t, l.mu.TryLock(), "an owner does not use the mutex")
 		l.mu.Unlock()
 		l.Unlock()
 		other()
@@ -143,7 +143,7 @@ func TestLockTerms(t *testing.T) {
 		l.Lock()
 		l.Unlock()
 	}
-	assert.Zero(t, l.owner, "it was fought over too often")
+	assert.Zero(t, l.owner, "it had too many owners")
 }
 
 // TestLockWaitsForItsOwner: Lock blocks as long as the owner has the lock.
@@ -155,21 +155,21 @@ func TestLockWaitsForItsOwner(t *testing.T) {
 		l.Unlock()
 	}
 	l.Lock()
-	var came atomic.Bool
+	var acquired atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		l.Lock()
-		came.Store(true)
+		acquired.Store(true)
 		l.Unlock()
 		close(done)
 	}()
 	time.Sleep(20 * time.Millisecond)
-	assert.False(t, came.Load())
+	assert.False(t, acquired.Load())
 	l.Unlock()
 	<-done
 	l.Lock()
 	l.Unlock()
-	assert.True(t, came.Load())
+	assert.True(t, acquired.Load())
 }
 
 func BenchmarkLock(b *testing.B) {

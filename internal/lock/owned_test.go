@@ -33,10 +33,10 @@ func TestLockWithoutBarriers(t *testing.T) {
 		took <- time.Since(start)
 		l.Unlock()
 	}()
-	assert.GreaterOrEqual(t, <-took, time.Millisecond, "time does what the barrier does")
+	assert.GreaterOrEqual(t, <-took, time.Millisecond, "waiting replaces the barrier")
 	l.Lock()
 	l.Unlock()
-	fightOverLocks(t, 10)
+	contend(t, 10)
 
 	var other Lock
 	for range 4 * firstTerm {

@@ -26,7 +26,7 @@ type Nap struct {
 	ID      uint64
 	FDs     unsafe.Pointer // to pollfd structures
 	Number  int32
-	Timeout int32 // in milliseconds; -1 is without end
+	Timeout int32 // in milliseconds; -1 for no timeout
 	File    int32
 }
 
@@ -79,7 +79,7 @@ type Try func(w *Waiter) runtime.Errno
 
 // Begin makes a call whose thread waits outside Go. Result converts an error number to the function's result.
 func Begin(try Try, result func(runtime.Errno) (uint64, runtime.Errno)) (uint64, runtime.Errno) {
-	return (&tried{try: try, result: result}).goOn()
+	return (&tried{try: try, result: result}).resume()
 }
 
 type tried struct {
@@ -89,7 +89,7 @@ type tried struct {
 	nap    Nap
 }
 
-func (c *tried) goOn() (uint64, runtime.Errno) {
+func (c *tried) resume() (uint64, runtime.Errno) {
 	errno := c.try(&c.waiter)
 	if errno == Asleep {
 		c.nap.File = c.waiter.file()
@@ -101,7 +101,7 @@ func (c *tried) goOn() (uint64, runtime.Errno) {
 
 func (c *tried) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	c.waiter.Slept(errno)
-	return c.goOn()
+	return c.resume()
 }
 
 func (c *tried) Cancel() { c.waiter.Cancel() }

@@ -25,7 +25,7 @@ import (
 const (
 	mostSockets = 1024
 	mostBytes   = 128 << 10
-	mostValues  = 4096 // of JSON: each takes more memory than it has bytes
+	mostValues  = 4096 // of JSON: a value takes more memory than its text
 	mostDevices = 64
 	mostNames   = 1024 // of counters and kinds, of all devices
 	longestName = 64
@@ -35,7 +35,7 @@ const (
 
 // Answer is the report of a program.
 type Answer struct {
-	PID uint32 // that the kernel says, or 0 of a program that cannot be seen from here
+	PID uint32 // as reported by the kernel; 0 if the program is in another PID namespace
 	UID uint32
 	*Report
 }
@@ -48,16 +48,16 @@ func Ask(dir string) (all []Answer, problems []error) {
 		return nil, []error{err}
 	}
 	var mu sync.Mutex
-	var rest error // why some were not asked
+	var rest error // why some were not queried
 	var asked sync.WaitGroup
 	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(allTime)
 	for _, name := range alternate(entries) {
 		if n++; n > mostSockets {
-			rest = fmt.Errorf("%q has more than %d sockets: the others were not asked", dir, mostSockets)
+			rest = fmt.Errorf("%q has more than %d sockets: the others were not queried", dir, mostSockets)
 			break
 		}
 		if time.Now().After(until) {
-			rest = fmt.Errorf("%q: programs took too long to answer: the others were not asked", dir)
+			rest = fmt.Errorf("%q: programs took too long to answer: the others were not queried", dir)
 			break
 		}
 		tokens <- struct{}{}
@@ -171,22 +171,22 @@ func parse(text []byte) (*Report, error) {
 	}
 	r := new(Report)
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("this is no report: %w", err)
+		return nil, fmt.Errorf("invalid report: %w", err)
 	}
 	if r.Format != Format {
-		return nil, fmt.Errorf("the report has format %d, and this program knows %d: use the newer goverbs of both",
+		return nil, fmt.Errorf("the report has format %d, but this program supports %d: use the newer goverbs of the two",
 			r.Format, Format)
 	}
 	if len(r.Devices) > mostDevices {
 		return nil, fmt.Errorf("the report has more than %d devices", mostDevices)
 	}
 	if !short(r.Instance) {
-		return nil, errors.New("the report has an instance that is no name")
+		return nil, errors.New("the report has an invalid instance name")
 	}
 	known, names := map[string]bool{}, 0
 	for _, d := range r.Devices {
 		if !short(d.Name) || known[d.Name] {
-			return nil, errors.New("the report has a device twice, or one whose name is none")
+			return nil, errors.New("the report has a duplicate or invalid device name")
 		}
 		known[d.Name] = true
 		if names += len(d.Objects) + len(d.Hardware); names > mostNames {
@@ -195,7 +195,7 @@ func parse(text []byte) (*Report, error) {
 		for _, counts := range []map[string]uint64{d.Objects, d.Hardware} {
 			for name := range counts {
 				if !short(name) {
-					return nil, errors.New("the report has a counter whose name is none")
+					return nil, errors.New("the report has an invalid counter name")
 				}
 			}
 		}

@@ -15,5 +15,5 @@ type Answer struct {
 
 // Ask works on Linux only, whose kernel identifies the peer.
 func Ask(dir string) ([]Answer, []error) {
-	return nil, []error{errors.New("programs are asked what they count on Linux only")}
+	return nil, []error{errors.New("counters can be queried on Linux only")}
 }

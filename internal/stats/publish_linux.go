@@ -55,11 +55,11 @@ func listen(dir string) (*net.UnixListener, error) {
 		return errors.Join(err, failed)
 	}}
 	listener, err := config.Listen(context.Background(), "unix", name)
-	if errno := unix.Errno(0); errors.As(err, &errno) { // err has the name as it is
+	if errno := unix.Errno(0); errors.As(err, &errno) { // err does not quote the name
 		err = fmt.Errorf("bind: %q: %w", name, errno)
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%w; names of sockets have at most 100 bytes or so", err)
+		return nil, fmt.Errorf("%w; names of sockets are limited to about 100 bytes", err)
 	} else if err != nil {
 		return nil, err
 	}

@@ -7,4 +7,4 @@ package stats
 import "errors"
 
 // publish works on Linux only, like Ask.
-func publish(dir string) error { return errors.New("programs publish what they count on Linux only") }
+func publish(dir string) error { return errors.New("counters can be published on Linux only") }

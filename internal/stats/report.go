@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package stats publishes what a program counts for other programs of its host: at a Unix socket in the directory that
-// the environment variable GOVERBS_STATS names, which answers each connection with one JSON document and closes it.
-// Nothing is counted for it where queues work: a connection has the positions of the queues read. Without the variable
-// there is nothing.
+// Package stats publishes the counters of a program to other programs on its host. It serves them at a Unix socket in
+// the directory that the environment variable GOVERBS_STATS names: each connection receives one JSON document. Queues
+// do no additional counting; a connection reads their positions. Without the variable, nothing is published.
 package stats
 
 import "time"
@@ -17,7 +16,7 @@ const Format = 1
 // Report holds the counters of a program.
 type Report struct {
 	Format   int       `json:"goverbs_stats"`
-	Instance string    `json:"instance"` // of the program: another one with its PID has another
+	Instance string    `json:"instance"` // distinguishes programs that used the same PID
 	Began    time.Time `json:"began"`
 	Devices  []Device  `json:"devices"`
 	Cache    *Cache    `json:"registration_cache,omitempty"` // all caches of the program together
@@ -26,10 +25,10 @@ type Report struct {
 // Device holds the objects and counters of a program on a device.
 type Device struct {
 	Name     string            `json:"device"`
-	Software bool              `json:"software,omitempty"` // it is in the program's own memory
-	Objects  map[string]uint64 `json:"objects"`            // that are open, by kind
+	Software bool              `json:"software,omitempty"` // in the memory of the program
+	Objects  map[string]uint64 `json:"objects"`            // open objects, by kind
 	MRBytes  uint64            `json:"mr_bytes"`           // of all memory regions
-	Queues   map[string]Queue  `json:"queues"`             // by Send, Receive, SharedReceive: of all that there were
+	Queues   map[string]Queue  `json:"queues"`             // by Send, Receive, SharedReceive; destroyed queues are included
 	Hardware map[string]uint64 `json:"hw_counters,omitempty"`
 }
 
@@ -42,12 +41,12 @@ const (
 
 // Queue is the sum of queues of one kind.
 type Queue struct {
-	Posted      uint64 `json:"posted"`              // requests, since the program began
-	Done        uint64 `json:"done"`                // those of them that have completed, or that RESET forgot
-	Outstanding uint64 `json:"outstanding"`         // those that have not, in queues that are there now
-	Slots       uint64 `json:"slots"`               // that these queues have
-	Queues      uint64 `json:"queues"`              // how many these are
-	Uncounted   uint64 `json:"uncounted,omitempty"` // and how many are there whose requests nobody counts
+	Posted      uint64 `json:"posted"`              // requests, since the program started
+	Done        uint64 `json:"done"`                // requests that completed, or that RESET discarded
+	Outstanding uint64 `json:"outstanding"`         // the other requests, of existing queues
+	Slots       uint64 `json:"slots"`               // of existing queues
+	Queues      uint64 `json:"queues"`              // number of existing queues
+	Uncounted   uint64 `json:"uncounted,omitempty"` // existing queues whose requests are not counted
 }
 
 // Add adds the counters of another queue.

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// says runs a program that answers each connection with a text, and then keeps it open for a time.
-func says(t *testing.T, dir, name, text string, open time.Duration) {
+// serve runs a program that answers each connection with a text, and then keeps it open for a time.
+func serve(t *testing.T, dir, name, text string, open time.Duration) {
 	l, err := net.Listen("unix", filepath.Join(dir, name))
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -43,16 +43,16 @@ func TestHostile(t *testing.T) {
 	good, err := json.Marshal(Report{Format: Format, Instance: "me", Devices: []Device{{Name: "soft0",
 		Queues: map[string]Queue{Send: {Posted: 7}}}}})
 	require.NoError(t, err)
-	says(t, dir, "1-good.goverbs", string(good), 0)
-	says(t, dir, "other", string(good), 0) // another program's
-	says(t, elsewhere, "target", string(good), 0)
+	serve(t, dir, "1-good.goverbs", string(good), 0)
+	serve(t, dir, "other", string(good), 0) // another program's
+	serve(t, elsewhere, "target", string(good), 0)
 	require.NoError(t, os.Symlink(filepath.Join(elsewhere, "target"), filepath.Join(dir, "2-link.goverbs")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "3-file.goverbs"), good, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "4-dir.goverbs"), 0o700))
-	says(t, dir, "5-silent.goverbs", "", time.Hour)
-	says(t, dir, "6-large.goverbs", "["+strings.Repeat("1,", mostBytes), 0)
+	serve(t, dir, "5-silent.goverbs", "", time.Hour)
+	serve(t, dir, "6-large.goverbs", "["+strings.Repeat("1,", mostBytes), 0)
 	bad := func(n int, change string) {
-		says(t, dir, fmt.Sprintf("%d-bad.goverbs", n), change, 0)
+		serve(t, dir, fmt.Sprintf("%d-bad.goverbs", n), change, 0)
 	}
 	head := `{"goverbs_stats":1,"instance":"x","devices":[`
 	for i, text := range []string{"", "hello", "[]", `{"goverbs_stats":2}`, `{"goverbs_stats":1}`,
@@ -74,7 +74,7 @@ func TestHostile(t *testing.T) {
 	require.Len(t, all, 1)
 	assert.EqualValues(t, os.Getpid(), all[0].PID)
 	assert.EqualValues(t, 7, all[0].Devices[0].Queues[Send].Posted)
-	assert.Len(t, problems, 5+14+1, "each says what is wrong: %v", problems)
+	assert.Len(t, problems, 5+14+1, "each describes a problem: %v", problems)
 	_, problems = Ask(filepath.Join(dir, "nowhere"))
 	assert.Len(t, problems, 1)
 }
@@ -100,13 +100,13 @@ func TestGone(t *testing.T) {
 	require.Len(t, names, 1)
 	info, err := names[0].Info()
 	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm(), "who may add to the directory may ask")
+	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm(), "users who may write to the directory may query")
 	require.Error(t, publish(filepath.Join(dir, "nowhere")))
 	require.ErrorContains(t, publish(func() string {
 		long := filepath.Join(dir, strings.Repeat("d", 120))
 		require.NoError(t, os.Mkdir(long, 0o700))
 		return long
-	}()), "at most 100 bytes")
+	}()), "about 100 bytes")
 }
 
 // TestHostileAnswersAreSmall queries many programs whose answers decode into much more memory than their size, and
@@ -116,7 +116,7 @@ func TestHostileAnswersAreSmall(t *testing.T) {
 	head := fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x","devices":[`, Format)
 	large := head + strings.Repeat(`{},`, (1<<20-len(head)-8)/3) + `{}]}`
 	for i := range 32 {
-		says(t, dir, fmt.Sprintf("%d-large.goverbs", i), large, 0)
+		serve(t, dir, fmt.Sprintf("%d-large.goverbs", i), large, 0)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -159,7 +159,7 @@ func TestAFewAtOnce(t *testing.T) {
 // TestManyOfOthers: a user with many sockets does not hide the programs of others.
 func TestManyOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes sockets of others")
+		t.Skip("only root can create sockets of other users")
 	}
 	dir := t.TempDir()
 	for i := range mostSockets + 1 {
@@ -167,8 +167,8 @@ func TestManyOfOthers(t *testing.T) {
 		require.NoError(t, syscall.Mknod(name, syscall.S_IFSOCK|0o600, 0))
 		require.NoError(t, os.Lchown(name, 12345, -1))
 	}
-	says(t, dir, "1.goverbs", fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x"}`, Format), 0)
+	serve(t, dir, "1.goverbs", fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x"}`, Format), 0)
 	all, problems := Ask(dir)
 	assert.Len(t, all, 1)
-	assert.Len(t, problems, 1, "it has more sockets than are asked")
+	assert.Len(t, problems, 1, "it has more sockets than are queried")
 }

@@ -8,10 +8,10 @@
 // Everything in this package also runs on the software devices of package soft, without an adapter or a kernel module.
 // The environment variable GOVERBS_DEVICE selects the library. With soft0, or another device of soft.Default, programs
 // that name no backend use that fabric. With soft@192.0.2.1, they use a device at that address of this host, which
-// reaches other processes and hosts (soft.Named). With native:rxe0, or another name of package native, they use the
-// kernel without rdma-core. Otherwise they use the kernel's connection manager: by rdma-core if
-// its libibverbs can be opened, and else by package native (see rdma.KernelBackend). As on hardware, addresses select
-// the device. Programs with elevated privileges ignore the variable.
+// reaches other processes and hosts (soft.Named). Otherwise they use the kernel's connection manager: by package native
+// with native:rxe0, or another name of that package, or if libibverbs cannot be opened, and else by rdma-core (see
+// rdma.KernelBackend). As on hardware, addresses select the device. Programs with elevated privileges ignore the
+// variable.
 //
 // Functions whose names end in On, and the Config of package stream, take the backend as an argument: a fabric of
 // package soft; package native's; runtime.Native, which is rdma-core; or nil, which leaves the choice to the

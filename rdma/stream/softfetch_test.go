@@ -95,7 +95,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 				assert.Equal(t, ours > 0, client.fetched() > 0)
 				assert.Equal(t, theirs > 0, server.fetched() > 0)
 				assert.Equal(t, ours > 0,
-					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "announces that it reads")
+					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)),
+					"announces that it reads")
 				attr, _, err := client.link.QP.Query(ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC)
 				require.NoError(t, err)
 				assert.Equal(t, [2]uint8{ours, theirs}, [2]uint8{attr.MaxRdAtomic, attr.MaxDestRdAtomic})
@@ -104,8 +105,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended its
-// writes long before.
+// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended
+// its writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
 	require.NoError(t, server.CloseWrite())

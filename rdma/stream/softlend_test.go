@@ -125,8 +125,8 @@ var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	},
 }
 
-// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its memory
-// as soon as it may.
+// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its
+// memory as soon as it may.
 func TestSoftLendsDeliver(t *testing.T) {
 	for name, config := range map[string]Config{
 		"small": {Buffer: protocol.MinBuffer}, "stream": {}, "rsocket": {Protocol: RSocket, Buffer: 256 << 10},

@@ -30,7 +30,9 @@ func TestCloseReportsLostData(t *testing.T) {
 		"own queue pair in error": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) {
 			require.NoError(t, c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		},
-		"own queue pair destroyed": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) { require.NoError(t, c.link.QP.Close()) },
+		"own queue pair destroyed": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) {
+			require.NoError(t, c.link.QP.Close())
+		},
 	}
 	data := bytes.Repeat([]byte("0123456789"), 20_000)
 	ways := map[string]func(c *Conn) error{

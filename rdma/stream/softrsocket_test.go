@@ -98,8 +98,8 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "streams of this package do not")
 }
 
-// TestRSocketWaitsForTheLastAck: Close after the peer's last message waits until the peer disconnects, which C does when
-// that message is acknowledged. If the peer stays, Close does not wait long.
+// TestRSocketWaitsForTheLastAck: Close after the peer's last message waits until the peer disconnects, which C does
+// when that message is acknowledged. If the peer stays, Close does not wait long.
 func TestRSocketWaitsForTheLastAck(t *testing.T) {
 	c := newConn(nil, Config{Protocol: RSocket})
 	c.cancel = func() {}

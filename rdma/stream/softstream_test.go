@@ -182,8 +182,8 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow ones are still there")
 }
 
-// TestSoftListenerKeeps: successive connections of a listener at all addresses share a queue and reuse memory, like those
-// of a listener at one address. Nothing is kept after Close, or of a removed device.
+// TestSoftListenerKeeps: successive connections of a listener at all addresses share a queue and reuse memory, like
+// those of a listener at one address. Nothing is kept after Close, or of a removed device.
 func TestSoftListenerKeeps(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})
@@ -234,13 +234,14 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 	}
 }
 
-// TestSoftReadyIfALongWriteIs: Ready reports room only if a long Write would proceed, also if this end's buffer is small
-// and the peer's is large. Otherwise a polling program would spin.
+// TestSoftReadyIfALongWriteIs: Ready reports room only if a long Write would proceed, also if this end's buffer is
+// small and the peer's is large. Otherwise a polling program would spin.
 func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
-	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
+	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t),
+		l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))

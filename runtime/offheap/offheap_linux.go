@@ -25,7 +25,7 @@ func mapMemory(size int, o Options) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, roundUp(size, unit), unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
 		if o.HugePages {
-			return nil, fmt.Errorf("%w (are huge pages free? /proc/sys/vm/nr_hugepages says how many there are)", err)
+			return nil, fmt.Errorf("%w (are huge pages free? /proc/sys/vm/nr_hugepages has their number)", err)
 		}
 		return nil, err
 	}

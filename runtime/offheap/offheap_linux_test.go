@@ -66,7 +66,7 @@ func TestMapNode(t *testing.T) {
 	m, err := offheap.Map(1<<16, offheap.Options{Node: 1})
 	if missing, _ := os.ReadFile("/sys/devices/system/node/online"); missing == nil ||
 		os.Getenv("GOVERBS_TEST_EMULATOR") != "" {
-		t.Logf("this machine tells of no NUMA nodes: node 0 gives %v", err)
+		t.Logf("this machine reports no NUMA nodes: node 0 gives %v", err)
 	} else {
 		require.NoError(t, err)
 		m.Bytes()[0] = 1

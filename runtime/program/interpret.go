@@ -31,7 +31,7 @@ func interpret(first *step, call func(fn uintptr, args *[MaxArgs]uint64) uint64)
 			at := uintptr(s.args[0]) + uintptr(s.target)
 			store(at, 8, s.args[RequestID])
 			store(at+8, 4, s.args[RequestFlags])
-			result = call(s.address, &s.args) // whose last two the function does not take
+			result = call(s.address, &s.args) // the function ignores the last two
 		}
 	}
 }

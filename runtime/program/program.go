@@ -43,8 +43,8 @@ const (
 	stepStore       // *address = args[0]
 	stepStoreResult // *address = result
 	stepCopy        // *address = *args[0]
-	stepJumpResult  // if the int result is not 0, go on at target
-	stepJumpMemory  // if the uint32 at address is not 0, go on at target
+	stepJumpResult  // if the int result is not 0, continue at target
+	stepJumpMemory  // if the uint32 at address is not 0, continue at target
 	stepRequest     // *(args[0] + target) = args[4], 8 bytes; 4 bytes after it = args[5]; result = address(args[:4]...)
 )
 

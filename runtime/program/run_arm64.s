@@ -11,7 +11,7 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVD	R0, ret+0(FP)
 	RET
 
-// thunk runs the steps of a program at R0, 64 bytes each, until it meets stepEnd.
+// thunk runs the steps of a program at R0, 64 bytes each, until stepEnd.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 	SUB	$48, RSP
 	STP	(R29, R30), 0(RSP)

@@ -36,7 +36,7 @@ u weighvar(int n, ...)
 	return weigh(n, x);
 }
 
-// Results in the ways of C functions: with errno set, and with errno unchanged.
+// Results of C functions: with errno set, and with errno unchanged.
 int give_int(int result, int error)
 {
 	if (error)
@@ -53,7 +53,7 @@ uint64_t dirty(uint32_t low) { return 0xdeadbeef00000000 | low; }
 
 int int3(int64_t a, int64_t b, int64_t c) { return a + 10 * b + 100 * c; }
 
-// The registers that C keeps for its caller, and vector registers, which it does not.
+// The registers that C preserves for its caller, and vector registers, which it does not preserve.
 double busy(int64_t a, int64_t b, int64_t c)
 {
 	double x[8];

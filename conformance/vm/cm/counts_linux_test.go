@@ -317,7 +317,8 @@ func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 		file := filepath.Join(tracing, c.event, "trigger")
 		trigger := "hist:keys=" + c.keys + " if " + strings.Join(filters, "||")
 		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
-		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // stop: counting takes time
+		// stop: counting takes time
+		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) })
 	}
 }
 

@@ -37,8 +37,8 @@ var provoked = map[rdmacm.CMEventType]struct {
 		"rdma_resolve_route itself; " +
 		"the event is the answer of InfiniBand's subnet administration to a path query. The software device has a " +
 		"fault for it: TestSoftAddressAndRouteErrors of rdma/cm"},
-	rdmacm.CM_EVENT_ADDRINFO_ERROR: {why: "the event is the answer of InfiniBand's subnet administration to RAI_SA, which " +
-		"RoCE lacks: TestEventOfAddrInfo checks the error"},
+	rdmacm.CM_EVENT_ADDRINFO_ERROR: {why: "the event is the answer of InfiniBand's subnet administration to RAI_SA, " +
+		"which RoCE lacks: TestEventOfAddrInfo checks the error"},
 	rdmacm.CM_EVENT_INTERNAL: {why: "the library does not pass it on: programs get " +
 		"RDMA_CM_EVENT_ADDRINFO_RESOLVED instead"},
 }

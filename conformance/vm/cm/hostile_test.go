@@ -47,8 +47,8 @@ type hostile struct {
 // newHostile connects to a stream.
 func newHostile(t *testing.T) (*hostile, *stream.Conn) {
 	t.Helper()
-	l, err := listenConfig(on(stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond})).Listen(context.Background(),
-		address(t, 0).String())
+	lc := listenConfig(on(stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}))
+	l, err := lc.Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	h := &hostile{t: t, id: resolve(t, l.Addr().(stream.Addr).AddrPort)}
 	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
@@ -244,8 +244,9 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					c, err := dialer(on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
-						HandshakeTimeout: 2 * time.Second})).Dial(context.Background(), l.Addr().String())
+					d := dialer(on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+						HandshakeTimeout: 2 * time.Second}))
+					c, err := d.Dial(context.Background(), l.Addr().String())
 					if err == nil {
 						c.Close()
 					}
@@ -264,7 +265,8 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 40 {
-			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 256 << 10,
+				Linger: 100 * time.Millisecond})
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for _, c := range []*stream.Conn{a, b} {

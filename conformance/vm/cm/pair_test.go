@@ -93,12 +93,13 @@ func vanish(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(nobody)) })
 }
 
-// TestTwoHostsPart checks that when one host vanishes from the network in the middle of a transfer, a writer notices it,
-// and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a while has not
-// vanished.
+// TestTwoHostsPart checks that when one host vanishes from the network in the middle of a transfer, a writer notices
+// it, and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a
+// while has not vanished.
 func TestTwoHostsPart(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18, Linger: time.Second}
+		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18,
+			Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))

@@ -202,7 +202,7 @@ func TestJoinToSendOnly(t *testing.T) {
 
 // TestAddressesOfInfiniBand resolves names to native InfiniBand addresses, which no device here has.
 func TestAddressesOfInfiniBand(t *testing.T) {
-	inGuest(t, "the software device has addresses of IP alone")
+	inGuest(t, "the software device has IP addresses only")
 	for _, flags := range []rdmacm.AddrInfoFlags{rdmacm.RAI_PASSIVE, 0} {
 		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465",
 			cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})

@@ -83,7 +83,8 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- own.Wait() }()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the server may not listen yet
+	// the server may not listen yet
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		again := exec.Command(client.Path, append(client.Args[1:len(client.Args):len(client.Args)], e.address)...)
 		again.SysProcAttr, again.Dir = client.SysProcAttr, client.Dir
 		var out, bad bytes.Buffer

@@ -106,7 +106,8 @@ func TestPerftestSpeed(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		return
 	}
-	md.WriteString("\nOne ping-pong measured at both ends, with goverbs as server and perftest as client (median, µs):\n\n")
+	md.WriteString("\nOne ping-pong measured at both ends, with goverbs as server and perftest as client " +
+		"(median, µs):\n\n")
 	for i, root := range e.roots {
 		port++
 		test := "send lat -n 2000"

@@ -225,7 +225,8 @@ func TestUnsupportedObjects(t *testing.T) {
 				assert.NoError(t, err)
 				return
 			}
-			if rig.Kernel(t) == rig.Soft && name == "imported memory" { // import is supported, but no such memory exists
+			// import is supported, but no such memory exists
+			if rig.Kernel(t) == rig.Soft && name == "imported memory" {
 				assert.ErrorIs(t, err, syscall.ENOENT)
 				return
 			}

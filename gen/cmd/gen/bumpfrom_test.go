@@ -173,5 +173,5 @@ func TestBumpFromMarkdown(t *testing.T) {
 		[]byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
 	status, _, stderr = gen(root, "bump", source, "--release", "101.0", "--dry-run")
 	assert.Equal(t, 1, status)
-	assert.Contains(t, stderr, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
+	assert.Contains(t, stderr, source+": ibv_wr_post.3.md:3: row of 4 cells, want 4 with | on both sides")
 }

@@ -1,1 +1,1 @@
-/* Our own <sys/mman.h>: included by headers that use nothing of it. */
+/* Our own <sys/mman.h>: included by headers that do not use it. */

@@ -23,17 +23,17 @@ func Device() string { return rights.Getenv(Variable) }
 
 // Hint returns how to get a software device if the native library has no device.
 func Hint() string {
-	const hint = Variable + "=soft0 in the environment takes the software devices"
+	const hint = "set " + Variable + "=soft0 in the environment to use the software devices"
 	name := Device()
 	switch of, err := shared(name); {
 	case IsWired(name), err == nil && of != nil:
 		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is rdma-core",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
-		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is "+
+		return fmt.Sprintf("%s; it is %q, which is not one of them: one with an address of this machine is "+
 			"%sADDRESS", hint, name, soft.Prefix)
 	case name != "":
-		return fmt.Sprintf("%s; it is %q, which none of them is called", hint, name)
+		return fmt.Sprintf("%s; it is %q, which is not one of them", hint, name)
 	}
 	return hint
 }
@@ -49,9 +49,8 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or the backend
-// for devices of the kernel otherwise. It creates a fabric, and opens a device with an address, only if that device is
-// named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
+// the backend of Kernel. It creates a fabric, and opens a device with an address, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {

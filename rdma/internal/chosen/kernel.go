@@ -38,7 +38,8 @@ func IsNative(b runtime.Backend) bool {
 	return ok
 }
 
-// IsSoftware reports whether the devices of a backend are software of this process, not the kernel's.
+// IsSoftware reports whether the devices of a backend are software, which has no limits of a driver and of pinned
+// memory. Those of package native are the kernel's.
 func IsSoftware(b runtime.Backend) bool { return b != runtime.Native && !IsNative(b) }
 
 // Name names a backend in messages: "rdma-core 44.0", "native" or "software".

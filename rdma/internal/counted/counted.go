@@ -23,7 +23,7 @@ type Device struct {
 	// +checklocks:mu
 	queues map[any][]*queue // of each object
 	// +checklocks:mu
-	past map[string]stats.Queue // what queues have counted that are gone, by kind
+	past map[string]stats.Queue // totals of removed queues, by kind
 }
 
 // opened is a device that is open.
@@ -36,11 +36,11 @@ type opened struct {
 // constant, and the capacity of the queue, or 0 if it does not count them.
 type Positions func() (done, posted, slots uint32)
 
-// queue is what a queue has counted.
+// queue holds the counters of a queue.
 type queue struct {
 	kind         string
 	of           Positions
-	done, posted uint32 // when it was looked at last
+	done, posted uint32 // at the last look
 	all          stats.Queue
 }
 
@@ -109,7 +109,7 @@ func (c *Device) Gone(object any) {
 		q.look()
 		past := c.past[q.kind]
 		past.Posted += q.all.Posted
-		past.Done += q.all.Posted // nobody will hear of the others
+		past.Done += q.all.Posted // the others are lost
 		c.past[q.kind] = past
 	}
 	delete(c.queues, object)

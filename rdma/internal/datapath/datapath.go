@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package datapath has the interfaces between queues and their device. A Path is C functions of a provider (package
-// provider), a software backend (package backend), or a data path of a program's own. A Runner runs programs as well. A
-// Maker makes a Path for each queue: a Queue, which owns the memory of a queue that C created.
+// Package datapath defines the interfaces between queues and their device. A Path consists of C functions of a provider
+// (package provider) or of a software backend (package backend), or is a data path of the program. A Runner also runs
+// programs. A Maker creates a Path for each queue: a Queue, which owns the memory of a queue that C created.
 package datapath
 
 import (
@@ -21,22 +21,23 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// Runner is a Path whose device has functions for programs to call: ibv_wr_start, ibv_start_poll and their like. With
-// any other Path, programs are posted as lists and poll with Poll.
+// Runner is a Path whose device has functions for programs to call, such as ibv_wr_start and ibv_start_poll. With any
+// other Path, programs are posted as lists and poll with Poll.
 type Runner interface {
 	Path
 	// Run runs a program and returns the int result of its last call.
 	Run(*program.Program) int32
 }
 
-// Maker is a Path whose device's queues it writes itself: it makes a Queue for each. Its own methods of Path refuse.
+// Maker is a Path that itself writes the queues of its device: it creates a Queue for each. Its own methods of Path
+// fail.
 type Maker interface {
 	Path
 	CQ(cq *ibv.CQ) (Queue, error)
 	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Queue, error)
-	// QP makes the path of a queue pair. everyOne is sq_sig_all.
+	// QP creates the path of a queue pair. everyOne is sq_sig_all.
 	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (Queue, error)
-	// Beside reports that C posts to a queue pair of the same device.
+	// Beside notes that C posts to a queue pair of the same device.
 	Beside(qp *ibv.QP)
 }
 
@@ -44,11 +45,11 @@ type Maker interface {
 // Methods that do not apply to the kind of queue do nothing.
 type Queue interface {
 	Path
-	// PollExtended is Poll, and sets each field of a successful completion to the value that the functions of an
-	// extended completion queue return (ibv_wc_read_byte_len and its like).
+	// PollExtended is Poll, but sets each field of a successful completion to the value that the functions of an
+	// extended completion queue return, such as ibv_wc_read_byte_len.
 	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
 	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only
-	// if memory that the request names is not mapped. Callers hold the lock that Held has set.
+	// if memory of the request is not mapped. Callers hold the lock that Held has set.
 	PostOne(w *ibv.SendWR) bool
 	// Held sets the lock that callers of PostOne and other posts hold. It is called before the first post.
 	Held(by *lock.Lock)
@@ -56,10 +57,11 @@ type Queue interface {
 	Reset()
 	// Event is called for each event of the completion queue that was read.
 	Event()
-	// Misused describes how C has used the queue, or returns "": a queue pair's send queue if sends, otherwise its
-	// receive queue. The caller keeps others from posting there. Posts that find no room call it repeatedly.
+	// Misused describes how C has used the queue, or returns "". Of a queue pair, it checks the send queue if sends is
+	// set, otherwise the receive queue. The caller prevents other posts there. Posts to a full queue call it
+	// repeatedly.
 	Misused(sends bool) string
-	// Inspect is Misused for both queues, and takes the time to compare the requests themselves.
+	// Inspect is Misused for both queues, and also compares the requests themselves.
 	Inspect() string
 	// End destroys the queue with a call of C, and returns its error.
 	End(destroy func() error) error

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package fakedevice is a device for tests of package rdma and of what stands on it: it has every verb, and its verbs
-// do nothing.
+// Package fakedevice provides a device for tests of package rdma and of the packages above it. It has every verb, and
+// its verbs do nothing.
 package fakedevice
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Fake is a backend with one device, named "fake": what creates gives an object, what destroys takes it, and the names
-// of all calls are kept. A test sets what a verb shall do instead.
+// Fake is a backend with one device, named "fake". Verbs that create an object return one, verbs that destroy an object
+// accept it, and the names of all calls are recorded. A test can replace verbs.
 type Fake struct {
 	Context *ibv.VerbsContext
 	Events  *os.File // nothing can ever be read from it
-	// Fails are the errors of verbs and slots, by their names, and Do what they do; set them while no call is under
-	// way.
+	// Fails holds the errors of verbs and slots by name, and Do holds replacements. Set them while no call is in
+	// progress.
 	Fails map[string]runtime.Errno
 	Do    map[string]func(a []uintptr) uintptr
 
@@ -33,7 +33,7 @@ type Fake struct {
 	calls  []string
 }
 
-// New gives the process's fake to one test at a time: as new, with nothing that fails or does anything.
+// New returns the process's fake to one test at a time, without failures or replacements.
 func New() *Fake {
 	f := ofProcess()
 	f.Fails, f.Do = map[string]runtime.Errno{}, map[string]func([]uintptr) uintptr{}
@@ -41,10 +41,10 @@ func New() *Fake {
 	return f
 }
 
-// Current is the process's fake, as the test has set it up.
+// Current returns the process's fake, as the test has set it up.
 func Current() *Fake { return ofProcess() }
 
-var ofProcess = sync.OnceValue(func() *Fake { // processes have room for few spaces
+var ofProcess = sync.OnceValue(func() *Fake { // a process can have few Spaces
 	f := &Fake{}
 	var err error
 	if f.space, err = runtime.NewSpace(f); err != nil {
@@ -80,7 +80,7 @@ var ofProcess = sync.OnceValue(func() *Fake { // processes have room for few spa
 	return f
 })
 
-// Object is memory of the backend for an object of C, which is never given back.
+// Object allocates memory of the backend for an object of C. It is never released.
 func Object[T any](f *Fake) *T {
 	p, err := f.space.Alloc(int(max(unsafe.Sizeof(*new(T)), 512)))
 	if err != nil {
@@ -89,7 +89,7 @@ func Object[T any](f *Fake) *T {
 	return (*T)(p)
 }
 
-// Slot is a function pointer of C that calls what Do has under a name.
+// Slot returns a function pointer of C that calls the function of that name in Do.
 func (f *Fake) Slot(name string) ibv.FuncPtr {
 	address, err := f.space.Slot(func(a, b, c, d, e, g uint64) (uint64, runtime.Errno) {
 		return f.called(name, []uint64{a, b, c, d, e, g})
@@ -100,7 +100,7 @@ func (f *Fake) Slot(name string) ibv.FuncPtr {
 	return ibv.FuncPtr(address)
 }
 
-// Function is every function of every library.
+// Function returns a function for every name.
 func (f *Fake) Function(library, name string) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return f.called(name, a) }
 }
@@ -161,7 +161,7 @@ func (f *Fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 	return 0, 0
 }
 
-// Took gives the calls since it was asked last.
+// Took returns the calls since the previous Took.
 func (f *Fake) Took() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *Fake) Took() []string {
 	return calls
 }
 
-// QueuePairs lets the fake make completion queues and queue pairs: ibv_create_cq and ibv_create_qp.
+// QueuePairs lets the fake create completion queues and queue pairs: ibv_create_cq and ibv_create_qp.
 func (f *Fake) QueuePairs() {
 	f.Do["ibv_create_cq"] = func(a []uintptr) uintptr {
 		cq := Object[ibv.CQ](f)

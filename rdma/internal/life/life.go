@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package life manages the lifetimes of objects that live in C: calls in progress, dependent objects, and closing. It
-// does not know what the objects are; each object of rdma and rdma/cm has a Life.
+// is independent of the kinds of objects; each object of rdma and rdma/cm has a Life.
 //
 // A Life is unborn, alive, closing or closed. It has parents, which it needs, and children, which need it:
 //
-//	Begin     the object is there and can be used; its parents cannot be closed any more
-//	Use Done  around every call that C sees the object in
-//	Close     refuses while there are children, ends waits, waits for calls under way, destroys, leaves the parents
+//	Begin     the object exists and can be used; its parents can no longer be closed
+//	Use Done  around every call that passes the object to C
+//	Close     fails while there are children, ends waits, waits for calls in progress, destroys, leaves the parents
 //
 // All methods are safe for concurrent use.
 package life
@@ -32,14 +32,14 @@ type Hooks struct {
 	Settle func() error // ends the device's outstanding work, right before the object is destroyed
 }
 
-// Life is the lifetime of one object. The zero value is unborn: Begin gives it a name, parents and an end. An object
-// that a program declares instead of calling its constructor stays unborn; without that check, C would read memory at
-// address 0.
+// Life is the lifetime of one object. The zero value is unborn: Begin sets its name, its parents and its destructor. An
+// object that a program declares instead of calling its constructor stays unborn; without that check, C would read
+// memory at address 0.
 type Life struct {
 	Hooks
 
 	name    string
-	number  uint64                        // of all that began, in their order
+	number  uint64                        // position among all objects, in the order of Begin
 	destroy func() (gone bool, err error) // in C
 	gone    atomic.Bool                   // state is closed
 	mu      sync.Mutex                    // guards the fields below
@@ -47,7 +47,7 @@ type Life struct {
 	// +checklocks:mu
 	state state //
 	// +checklocks:mu
-	users int // calls under way
+	users int // calls in progress
 	// +checklocks:mu
 	parents []*Life // what the object needs
 	// +checklocks:mu
@@ -218,8 +218,8 @@ func (l *Life) begin(all set) (open bool, err error) {
 	for l.users > 0 {
 		l.wait()
 	}
-	if err = l.neededBy(all); err != nil { // by what a call created that was under way
-		l.unlocked(l.goOn)
+	if err = l.neededBy(all); err != nil { // by an object that a call in progress created
+		l.unlocked(l.reopen)
 		return false, err
 	}
 	l.unlocked(l.Stop)
@@ -238,8 +238,8 @@ func (l *Life) unlocked(f func()) {
 	f()
 }
 
-// goOn undoes begin: the object stays open.
-func (l *Life) goOn() {
+// reopen undoes begin: the object stays open.
+func (l *Life) reopen() {
 	if l.Revive != nil {
 		l.Revive()
 	}
@@ -300,7 +300,7 @@ func (l *Life) neededBy(all set) error {
 	if more := len(by) - most; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return InUse(l.name, "it is needed by "+strings.Join(names, ", ")+", which have to be closed first")
+	return InUse(l.name, "it is needed by "+strings.Join(names, ", ")+", which must be closed first")
 }
 
 // InUse returns the error for closing an object that others need.

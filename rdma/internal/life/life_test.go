@@ -18,14 +18,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// named begins a life that is destroyed without trouble.
+// named begins a life whose destruction succeeds.
 func named(name string, parents ...*Life) *Life {
 	l := new(Life)
 	l.Begin(name, func() (bool, error) { return true, nil }, parents...)
 	return l
 }
 
-// children begins many lives of one parent.
+// children begins n lives with one parent.
 func children(n int, parent *Life) []*Life {
 	all := make([]*Life, n)
 	for i := range all {
@@ -34,12 +34,12 @@ func children(n int, parent *Life) []*Life {
 	return all
 }
 
-func TestCloseTellsWhatNeedsTheObject(t *testing.T) {
+func TestCloseNamesChildren(t *testing.T) {
 	parent := named("parent")
 	all := children(6, parent)
 	err := parent.Close()
 	needs := func(names string) string {
-		return "Close: parent: it is needed by " + names + ", which have to be closed first: in use"
+		return "Close: parent: it is needed by " + names + ", which must be closed first: in use"
 	}
 	assert.EqualError(t, err, needs("child 0, child 1, child 2, child 3, 2 more"))
 	assert.ErrorIs(t, err, syscall.EBUSY)
@@ -57,11 +57,11 @@ func TestCloseTellsWhatNeedsTheObject(t *testing.T) {
 	assert.NoError(t, parent.Close(), "again")
 }
 
-// Objects of one parent are closed in linear time, one by one in either order and together: ten times as many take ten
-// times as long, not a hundred times. One of a few tries shows it, whatever else the machine does.
+// TestCloseIsLinear: objects of one parent are closed in linear time, one by one in either order and together: ten
+// times as many take ten times as long, not a hundred times. One of several tries suffices, on a busy machine.
 func TestCloseIsLinear(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it closes a million objects; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	const few, many, tries = 10_000, 100_000, 8
 	oneByOne := func(next func(n, i int) int) func(parent *Life, all []*Life) {
@@ -98,7 +98,8 @@ func TestCloseIsLinear(t *testing.T) {
 	}
 }
 
-// Children are destroyed before their parents, however the objects are given and whichever is older.
+// TestChildrenAreDestroyedFirst: children are destroyed before their parents, however the objects are ordered and
+// whichever is older.
 func TestChildrenAreDestroyedFirst(t *testing.T) {
 	for range 300 {
 		n := 2 + rand.IntN(9)
@@ -123,14 +124,14 @@ func TestChildrenAreDestroyedFirst(t *testing.T) {
 		gone := map[*Life]bool{}
 		for _, l := range order {
 			for _, p := range l.parents { // +checklocksignore
-				require.False(t, gone[p], "%s went before %s, which needs it", p.name, l.name)
+				require.False(t, gone[p], "%s was destroyed before %s, which needs it", p.name, l.name)
 			}
 			gone[l] = true
 		}
 	}
 }
 
-func TestCloseThatStopsHalfway(t *testing.T) {
+func TestPartialClose(t *testing.T) {
 	parent := named("parent")
 	first, last := named("first", parent), named("last", parent)
 	revived := 0
@@ -149,15 +150,15 @@ func TestCloseThatStopsHalfway(t *testing.T) {
 	assert.Equal(t, not, Close(func() error { return not }, parent, stuck, last))
 	assert.False(t, last.IsClosed())
 
-	after := errors.New("it is gone all the same")
+	after := errors.New("it is gone anyway")
 	last.destroy = func() (bool, error) { return true, after }
 	assert.Equal(t, after, last.Close())
 	assert.True(t, last.IsGone())
 	assert.NoError(t, last.Close())
 }
 
-// TestCloseGoesOnBehindWhatIsGone: an error of an object that is gone all the same keeps none of the others open.
-func TestCloseGoesOnBehindWhatIsGone(t *testing.T) {
+// TestErrorOfDestroyedObject: an error of an object that was destroyed anyway keeps none of the others open.
+func TestErrorOfDestroyedObject(t *testing.T) {
 	parent := named("parent")
 	all := append(children(3, parent), parent)
 	late := [2]error{errors.New("one was misused"), errors.New("another one was")}
@@ -174,8 +175,8 @@ func TestCloseGoesOnBehindWhatIsGone(t *testing.T) {
 	require.NoError(t, Close(nil, all...))
 }
 
-// Two that close the same objects in other orders while calls come and go do not wait for each other.
-func TestClosersMeet(t *testing.T) {
+// TestConcurrentClose: two goroutines that close the same objects in different orders, during calls, do not deadlock.
+func TestConcurrentClose(t *testing.T) {
 	for range 200 {
 		parent := named("parent")
 		all := append(children(6, parent), parent)
@@ -201,10 +202,10 @@ func TestClosersMeet(t *testing.T) {
 	}
 }
 
-// Connections close a dozen objects one by one.
+// TestClosingOneObjectAllocatesNothing: connections close a dozen objects one by one.
 func TestClosingOneObjectAllocatesNothing(t *testing.T) {
 	const runs = 100
-	all := make([]*Life, runs+1) // AllocsPerRun has a run of its own before it counts
+	all := make([]*Life, runs+1) // AllocsPerRun makes one run before it counts
 	for i := range all {
 		all[i] = named("alone")
 	}

@@ -46,17 +46,17 @@ func (l *Life) Close() error { return Close(nil, l) }
 
 // Close closes objects that may need one another, or none while others need one. Children are closed before their
 // parents, otherwise in the given order. ready, which may be nil, is called when no call is in progress and none can
-// begin; its error leaves all open. If one object is not destroyed, those before it are gone, which the error reports,
+// begin; its error leaves all open. If one object is not destroyed, those before it are gone and named by the error,
 // and the others stay open. The error of a destroyed object does not stop the others.
 func Close(ready func() error, all ...*Life) error {
-	if err := Needed(all...); err != nil { // before anybody is woken
+	if err := Needed(all...); err != nil { // before waits are ended
 		return err
 	}
 	together := setOf(all)
 	open := make(set, len(all))
 	defer func() {
 		for l := range open {
-			l.goOn()
+			l.reopen()
 		}
 	}()
 	for _, l := range youngestFirst(all) {
@@ -78,7 +78,7 @@ func Close(ready func() error, all ...*Life) error {
 		gone, err := l.finish()
 		switch {
 		case !gone:
-			return joined(late, halfway(err, order[:i]))
+			return joined(late, partial(err, order[:i]))
 		case err != nil:
 			late = joined(late, err)
 		}
@@ -111,8 +111,8 @@ func Needed(all ...*Life) error {
 	return nil
 }
 
-// halfway adds to the error of an object that was not destroyed which objects were closed before it.
-func halfway(err error, gone []*Life) error {
+// partial adds the objects that were closed first to the error of an object that was not destroyed.
+func partial(err error, gone []*Life) error {
 	inner := verberr.Of(err)
 	if inner == nil || len(gone) == 0 {
 		return err
@@ -129,8 +129,8 @@ func halfway(err error, gone []*Life) error {
 	return verberr.New(e)
 }
 
-// youngestFirst returns the order in which every caller begins to close objects, without duplicates. So two calls for
-// the same objects cannot deadlock: a call that waits for another one has begun nothing that the other one waits for.
+// youngestFirst returns the order in which every caller begins to close objects, without duplicates. Two calls for the
+// same objects cannot deadlock: a call that waits for another one has begun nothing that the other one waits for.
 func youngestFirst(all []*Life) []*Life {
 	if len(all) < 2 {
 		return all
@@ -140,9 +140,9 @@ func youngestFirst(all []*Life) []*Life {
 	return slices.Compact(order)
 }
 
-// childrenFirst is the order in which those of all that are open are destroyed: the given one, but each behind those
-// that need it. Age does not tell: a parent may be younger than the child that joined it. It needs no lock: no call is
-// under way that could change parents.
+// childrenFirst returns the order in which those of all that are open are destroyed: the given order, but each after
+// those that need it. Age does not determine it: a parent may be younger than the child that joined it. It needs no
+// lock: no call is in progress that could change parents.
 //
 // +checklocksignore
 func childrenFirst(all []*Life, open set) []*Life {
@@ -154,7 +154,7 @@ func childrenFirst(all []*Life, open set) []*Life {
 		if _, ok := open[l]; !ok {
 			continue
 		}
-		for _, p := range l.parents { // no call is under way that could change them
+		for _, p := range l.parents { // no call is in progress that could change them
 			children[p] = append(children[p], l)
 		}
 	}

@@ -40,7 +40,7 @@ var wanted atomic.Bool
 // Want enables recording.
 func Want() { wanted.Store(true) }
 
-// most is the maximum number of recorded calls. The program's own come after those of this module.
+// most is the maximum number of recorded calls. The program's own follow those of this module.
 const most = 48
 
 // Here returns the calls that lead to the caller, if recording is enabled.
@@ -88,7 +88,7 @@ func (p Place) isShared() bool {
 	}
 }
 
-// Made says where an object was made and by which function of this module's, or that nobody in particular made it.
+// Made describes where an object was created and by which function of this module, or that connections share it.
 func (p Place) Made() string {
 	if p.isShared() {
 		return "shared by the IDs and connections of its device, and gone with the last of them"
@@ -100,7 +100,7 @@ func (p Place) Made() string {
 	return "made at " + place + by
 }
 
-// all are the calls, innermost first: behind those of the goroutine, those of the program that it works for.
+// all returns the calls, innermost first: those of the goroutine, then those of the program that it works for.
 func (p Place) all() []uintptr {
 	calls := p.calls
 	for w := p.work; w != nil; w = w.by.work {
@@ -119,12 +119,12 @@ func goroutine() string {
 	return line
 }
 
-// module begins the names of functions that are not the program's.
+// module is the prefix of the functions that are not the program's.
 const module = "github.com/goverbs/goverbs/"
 
-// find returns the innermost call that is the program's, "shelf/server.go:12 (main.serve)", and the function of this
-// module that it called, "rdma.Device.NewRC". If there is no such call, because Go's library called this module, it is
-// the call of Go's library; or else the outermost of this module.
+// find returns the innermost call of the program, "shelf/server.go:12 (main.serve)", and the function of this module
+// that it called, "rdma.Device.NewRC". If Go's library called this module, it returns the call of Go's library instead,
+// or else the outermost call of this module.
 func (p Place) find() (place, by string) {
 	last, library := "", ""
 	for frames := runtime.CallersFrames(p.all()); ; {
@@ -143,8 +143,9 @@ func (p Place) find() (place, by string) {
 	}
 }
 
-// isGos reports whether a call is of Go's library, which is where package strings is. A build with -trimpath has names
-// of packages for directories; those of Go's library have no dot in their first part and are not the program's.
+// isGos reports whether a call is in Go's library, which is where package strings is. A build with -trimpath has
+// package names instead of directories; the first part of those of Go's library has no dot, and is not that of the
+// program's module.
 func isGos(f runtime.Frame) bool {
 	root, ok := strings.CutSuffix(library(), "strings/strings.go")
 	if ok && root != "" {
@@ -162,7 +163,7 @@ var library = sync.OnceValue(func() string {
 	return f.File
 })
 
-// program returns how files of the program's module begin in a build with -trimpath.
+// program returns the prefixes of the program module's files in a build with -trimpath.
 var program = sync.OnceValue(func() []string {
 	names := []string{"main", "command-line-arguments"}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -177,7 +178,7 @@ func text(f runtime.Frame) string {
 	return fmt.Sprintf("%s/%s:%d (%s)", filepath.Base(dir), file, f.Line, name(f))
 }
 
-// name is that of the function, as in "stream.Dialer.Dial".
+// name returns the name of the function, such as "stream.Dialer.Dial".
 func name(f runtime.Frame) string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(f.Function[strings.LastIndex(f.Function, "/")+1:])
 }

@@ -43,7 +43,7 @@ func TestLeave(t *testing.T) {
 	stopped := 0
 	u := Find(0x10000, 1, func() error {
 		stopped++
-		assert.Nil(t, Find(0x10000, 1, nil), "no new users meanwhile")
+		assert.Nil(t, Find(0x10000, 1, nil), "no new users")
 		return refusal
 	})
 	assert.ErrorIs(t, m.Leave(), refusal)

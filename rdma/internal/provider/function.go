@@ -44,7 +44,7 @@ func (f *Function) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Rec
 func (f *Function) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	at := unsafe.Pointer(unsafe.SliceData(wcs))
 	r := f.way.Call3(f.fn, uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(at))
-	goruntime.KeepAlive(at) // the call has an address alone, and its caller may have no further use for what C writes
+	goruntime.KeepAlive(at) // the call only has an address, and the caller may not use the memory that C writes
 	return r
 }
 

@@ -38,7 +38,7 @@ type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
 	Brief  Verbs
-	Reason string // the sources that show it, and what was found when it was run
+	Reason string // the sources that show it, and the result of running it
 }
 
 // Providers returns the built-in list. Other providers, and verbs that are neither Pure nor Brief, are called the

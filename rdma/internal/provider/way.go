@@ -17,7 +17,7 @@ import (
 const EnvCall = "GOVERBS_CALL"
 
 // WayOf returns how a function of a provider is called, and the provider's name: Software for a function of a backend
-// in Go, or "" if it was not recognised. verb is what the function does. forced is a way or "", and extra are rows that
+// in Go, or "" if it was not recognised. verb is the function's verb. forced is a way or "", and extra are rows that
 // take precedence over [Providers].
 func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, way runtime.Way, err error) {
 	from := "QueueOptions.Way"

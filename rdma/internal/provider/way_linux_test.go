@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// TestWayOfAnotherUser: GOVERBS_CALL means nothing to a program with more rights than its user.
+// TestWayOfAnotherUser: a program with more rights than its user ignores GOVERBS_CALL.
 func TestWayOfAnotherUser(t *testing.T) {
 	t.Setenv(EnvCall, "fast")
 	for _, more := range []bool{false, true} {

@@ -50,8 +50,8 @@ func TestFileAt(t *testing.T) {
 	}
 }
 
-// Only who posts in user space alone, or without sleeping in the kernel, is called without telling the scheduler, and
-// every row says why.
+// TestProviders: only functions that work in user space, or in the kernel without sleeping, are called without
+// notifying the scheduler. Every row has a reason.
 func TestProviders(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Providers() {
@@ -77,7 +77,7 @@ func TestProviders(t *testing.T) {
 	i := slices.IndexFunc(providers, func(p Provider) bool { return p.Name == "mlx5" })
 	assert.Contains(t, providers[i].Reason, "printed only to the file of MLX5_DEBUG_FILE")
 	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: Poll, Brief: PostRecv}}
-	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, mine), "rows of one's own come first")
+	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, mine), "additional rows take precedence")
 	assert.Equal(t, runtime.System, fastest("mine", Poll, mine))
 	assert.Equal(t, runtime.System, fastest("mine", PostRecv, mine))
 	assert.Equal(t, runtime.Blocking, fastest("mine", PostSend, mine))

@@ -43,7 +43,7 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 		if err != nil {
 			return true, false, err
 		}
-		if readable && try() { // at once: it is what is waited for
+		if readable && try() { // try at once: this is the awaited event
 			return true, true, nil
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept has what a kept thread needs to sleep.
+// kept holds the state that a kept thread needs to sleep.
 type kept struct {
 	file *os.File // an event of the kernel, which ends the sleep
 	raw  syscall.RawConn
 	fds  [2]unix.PollFd // C's descriptor, and the event's
 	look func(fd uintptr)
 	err  error   // of look
-	word [8]byte // is read from the event
+	word [8]byte // read from the event
 }
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)
@@ -35,7 +35,7 @@ func (r *FD) thread() (*kept, error) {
 	if err := r.setNonblock(); err != nil {
 		return nil, err
 	}
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller leaves it alone
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller ignores it
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (k *kept) poke() {
 	}
 }
 
-// close ends a sleep, with an error of the next one.
+// close ends a sleep, and makes the next one fail.
 func (k *kept) close() {
 	if k != nil {
 		k.poke()

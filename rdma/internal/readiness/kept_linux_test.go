@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeping gives an FD whose waits keep their threads, and what makes it readable.
+// keeping returns an FD whose waits keep their threads, and functions that make it readable and read it.
 func keeping(t *testing.T) (r *FD, raise func(), take func() bool) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)
@@ -31,14 +31,13 @@ func keeping(t *testing.T) (r *FD, raise func(), take func() bool) {
 
 func never() bool { return false }
 
-// kepts is how many threads waits keep once so many do.
+// kepts waits until waits keep n threads.
 func kepts(t *testing.T, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return threads.Load() == n }, 10*time.Second, time.Millisecond)
 }
 
-// TestKeptThread: a wait ends with what it waits for, with a reason to stop, with its context, and when the FD is
-// closed.
+// TestKeptThread: a wait ends when try or stop returns true, with its context, and when the FD is closed.
 func TestKeptThread(t *testing.T) {
 	r, raise, take := keeping(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,7 +88,7 @@ func TestKeptThread(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrClosed)
 }
 
-// TestFewThreadsAreKept: there is a most of them, and other waits use the netpoller.
+// TestFewThreadsAreKept: the number of kept threads is limited; other waits use the netpoller.
 func TestFewThreadsAreKept(t *testing.T) {
 	const most = mostThreads
 	done := make(chan bool, most+2)
@@ -117,7 +116,7 @@ func TestFewThreadsAreKept(t *testing.T) {
 }
 
 // TestKeptThreadLeavesTheNetpoller: a wait that keeps its thread after one that did not is the only one that wakes, and
-// the next may be on the netpoller again.
+// the next may use the netpoller again.
 func TestKeptThreadLeavesTheNetpoller(t *testing.T) {
 	r, raise, take := keeping(t)
 	ends := make(chan bool, 1)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNonblock: a descriptor that nobody waits for is left alone. It does not block once somebody has waited, with a
-// thread or without, or wants to call C.
+// TestNonblock: a descriptor without waits is not changed. It does not block after a wait, with or without a thread, or
+// after SetNonblock for a call of C.
 func TestNonblock(t *testing.T) {
 	stopped := func() bool { return true }
 	for name, touch := range map[string]func(r *FD) error{

@@ -32,7 +32,7 @@ type FD struct {
 	read    func(fd uintptr) bool
 
 	signal *wakeup.Signal // replaces the file, or nil
-	poked  chan struct{}  // holds a token if stop has to be called
+	poked  chan struct{}  // holds a token if stop must be called
 	closed chan struct{}
 
 	mu sync.Mutex // guards what follows
@@ -73,7 +73,7 @@ func New(fd int32, name string) (*FD, error) {
 	return r, nil
 }
 
-// SetNonblock makes the descriptor not block, if no wait has done so. C's is open: the caller keeps its object open.
+// SetNonblock makes the descriptor non-blocking, if no wait has done so. The caller keeps C's object open.
 func (r *FD) SetNonblock() error {
 	if r.signal != nil {
 		return nil
@@ -95,7 +95,7 @@ func (r *FD) setNonblock() error {
 	return err
 }
 
-// duplicate returns the descriptor on the netpoller. C's is open: the caller keeps its object open.
+// duplicate returns the descriptor on the netpoller. The caller keeps C's object open.
 func (r *FD) duplicate() (*duplicated, error) {
 	if d := r.own.Load(); d != nil {
 		return d, nil
@@ -113,7 +113,7 @@ func (r *FD) duplicate() (*duplicated, error) {
 		return nil, err
 	}
 	d := &duplicated{file: os.NewFile(uintptr(own), r.name)}
-	if err = d.file.SetReadDeadline(time.Time{}); err == nil { // fails where the netpoller does not take it
+	if err = d.file.SetReadDeadline(time.Time{}); err == nil { // fails if the netpoller does not support it
 		d.raw, err = d.file.SyscallConn()
 	}
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 			return got, err
 		}
 	}
-	own, err := r.duplicate() // before stop is asked: a poke that finds none has its reason seen there
+	own, err := r.duplicate() // before stop is called: stop sees the reason of a poke that finds no duplicate
 	if err != nil {
 		return false, err
 	}
@@ -151,7 +151,7 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return false, err
 		}
-		// Reset before stop is asked: a poke from here on is seen by the next read, and one before it by stop.
+		// Reset before stop is called: the next read sees a later poke, and stop the reason of an earlier one.
 		if err := own.file.SetReadDeadline(time.Time{}); err != nil {
 			return false, err
 		}
@@ -167,7 +167,7 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 			return false, os.ErrClosed
 		default:
 		}
-		next := r.signal.Next() // before the look: what comes from here on is seen
+		next := r.signal.Next() // before the look, so that later events are seen
 		if try() {
 			return true, nil
 		}
@@ -181,8 +181,8 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 	return false, nil
 }
 
-// follow makes the end of ctx poke. This lasts beyond the wait, since the next one mostly has the same context: until
-// ctx ends, another context is followed, Forget, or Close. It reports whether the FD is open.
+// follow makes the end of ctx poke. This lasts beyond the wait, since the next one usually has the same context: until
+// ctx ends, another context is followed, or Forget or Close is called. It reports whether the FD is open.
 func (r *FD) follow(ctx context.Context) bool {
 	done := ctx.Done()
 	r.mu.Lock()
@@ -207,7 +207,7 @@ func (r *FD) follow(ctx context.Context) bool {
 	return true
 }
 
-// untie lets go of the last context. The caller holds mu.
+// untie releases the last context. The caller holds mu.
 //
 // +checklocks:r.mu
 func (r *FD) untie() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package refusal finds out why a device rejected a request: it queries the device's limits, and tries smaller
+// Package refusal determines why a device rejected a request: it queries the device's limits, and tries smaller
 // requests. It is called only after the device has rejected something.
 package refusal
 
@@ -15,24 +15,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Device is the device that refused. The caller keeps it open.
+// Device is the device that rejected the request. The caller keeps it open.
 type Device struct {
 	C        *ibv.Context
-	Software bool // it is a software backend's
+	Software bool // it belongs to a software backend
 	Vectors  int  // completion vectors
 }
 
 // NotSoMuch reports whether an error may mean that the request exceeds a limit of the device. A software device runs
-// out of memory only if a test requested that, and is then not asked for less.
+// out of memory only if a test requested that; smaller requests are then not tried.
 func (d Device) NotSoMuch(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) && !d.Software
 }
 
-// MissingCQ names the completion queue that a queue pair needs and lacks, or returns "": C dereferences it unchecked.
-// table: it receives through a table of work queues.
+// MissingCQ names the completion queue that a queue pair requires but lacks, or returns "": C dereferences it
+// unchecked. table means that the queue pair receives through a table of work queues.
 func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	switch {
-	// of the latter the provider knows what it needs
+	// the provider knows what the latter needs
 	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER:
 	case attr.SendCQ == 0 && (!table || attr.Cap.MaxSendWR > 0):
 		return "SendCQ must be set, even for a queue pair that only receives"
@@ -42,7 +42,7 @@ func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	return ""
 }
 
-// MissingDomain names the domain that a queue pair usually needs and lacks, or returns "".
+// MissingDomain names the domain that a queue pair usually requires but lacks, or returns "".
 func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	switch {
 	case kind == ibv.QPT_XRC_RECV && !xrcd:
@@ -76,7 +76,7 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 // explain adds a reason to an error.
 func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
 
-// capReason returns which capacity exceeds the device's, with the maximum, or "". If the limits do not explain the
+// capReason returns the capacity that exceeds the device's, with the maximum, or "". If the limits do not explain the
 // error, it tries smaller values one by one.
 func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	device := new(ibv.DeviceAttr)
@@ -88,7 +88,7 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	limits := []struct {
 		member *uint32
 		name   string
-		most   int64 // 0: not told
+		most   int64 // 0: unknown
 		of     string
 		little uint32
 	}{
@@ -133,7 +133,7 @@ func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
 	return granted
 }
 
-// CQ returns which number of completions or vector is invalid, or "".
+// CQ adds the reason to an error of creating a completion queue: the number of completions, or the vector.
 func (d Device) CQ(entries, vector int, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -146,7 +146,7 @@ func (d Device) CQ(entries, vector int, err error) error {
 	return err
 }
 
-// SRQ returns which number of a shared receive queue exceeds the device's limits, or "".
+// SRQ adds to an error of creating a shared receive queue which limit of the device it exceeds.
 func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -161,7 +161,7 @@ func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	return err
 }
 
-// MissingOfSRQ names what a shared receive queue needs and lacks, or returns "".
+// MissingOfSRQ names what a shared receive queue requires but lacks, or returns "".
 func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	kind, needs := ibv.SRQT_BASIC, ibv.SRQ_INIT_ATTR_PD
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
@@ -182,7 +182,7 @@ func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	return ""
 }
 
-// ModifySRQ returns which number of a change is invalid for a queue that holds so many receives, or "".
+// ModifySRQ adds to an error which value is invalid for a queue that holds this many receives.
 func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32, err error) error {
 	if !errors.Is(err, syscall.EINVAL) {
 		return err
@@ -198,7 +198,7 @@ func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32,
 	return err
 }
 
-// DM reports that the request exceeds the device's memory, or returns "".
+// DM adds to an error that the request exceeds the device's memory.
 func (d Device) DM(length uint64, err error) error {
 	attr := new(ibv.DeviceAttrEx)
 	if err == nil || libibverbs.QueryDeviceEx(d.C, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
@@ -208,7 +208,7 @@ func (d Device) DM(length uint64, err error) error {
 	return explain(fmt.Sprintf(reason, length, attr.MaxDMSize), err)
 }
 
-// MR returns why the device rejected a region, or "".
+// MR adds to an error why the device rejected a region.
 func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err error) error {
 	switch {
 	case !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP):

@@ -113,7 +113,7 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// Path returns what is invalid in a path, or "".
+// Path returns the invalid part of a path, or "".
 func (d Device) Path(path *ibv.AHAttr) string {
 	port := new(ibv.PortAttr)
 	if libibverbs.QueryPort(d.C, path.PortNum, port) != nil {
@@ -141,8 +141,8 @@ func (d Device) Path(path *ibv.AHAttr) string {
 	return ""
 }
 
-// Unreached returns that the end of a path may be unreachable, if the error can mean that and the path is otherwise
-// valid.
+// Unreached returns the reason that the end of a path may be unreachable, if the error can mean that and the path is
+// otherwise valid.
 func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {
@@ -152,7 +152,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
 		return ""
 	}
-	return fmt.Sprintf("perhaps no host has the GID %s (grh.dgid), or it is not reachable from the GID %s",
+	return fmt.Sprintf("the GID %s (grh.dgid) may not exist, or may not be reachable from the GID %s",
 		path.GRH.DGID, source.GID)
 }
 

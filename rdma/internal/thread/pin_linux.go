@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package thread ties goroutines to threads, and those to processors.
+// Package thread binds goroutines to threads, and threads to processors.
 package thread
 
 import (
@@ -30,7 +30,7 @@ func Pin(cpu int) (unpin func(), err error) {
 		return nil, verberr.New(verberr.Error{Verb: verb, Errno: errnoFrom(err), Reason: reason})
 	}
 	return func() {
-		// else the thread ends with the goroutine, as it is no use to others
+		// otherwise the thread ends with the goroutine, since no other can use it
 		if unix.SchedSetaffinity(0, &before) == nil {
 			goruntime.UnlockOSThread()
 		}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed is where the thread may run.
+// allowed returns the processors of the thread.
 func allowed(t *testing.T) (set unix.CPUSet) {
 	assert.NoError(t, unix.SchedGetaffinity(0, &set))
 	return set

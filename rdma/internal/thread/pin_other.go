@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-// Package thread ties goroutines to threads, and those to processors.
+// Package thread binds goroutines to threads, and threads to processors.
 package thread
 
 import "github.com/goverbs/goverbs/runtime"

@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// managed are the functions of the connection manager. Each line names the ID, by which readers put questions and
-// events together.
+// managed holds the decoders of the connection manager's functions. Each line names the ID, by which readers match
+// calls and events.
 var managed = map[string]decoder{
 	"rdma_create_id": {before: func(l *line, a []uint64) {
-		if a[0] == 0 { // there will be no events of it
+		if a[0] == 0 { // it will have no events
 			l.number("synchronous", 1)
 		}
 	}, after: func(l *line, a []uint64, result uint64) {

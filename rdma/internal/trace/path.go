@@ -28,7 +28,7 @@ func Of(p datapath.Path) (datapath.Path, error) {
 	return &Path{p, r}, nil
 }
 
-// Under is the path that a path is over, or itself.
+// Under returns the path below a recording path, or p itself.
 func Under(p datapath.Path) datapath.Path {
 	if traced, ok := p.(*Path); ok {
 		return traced.inner
@@ -36,7 +36,7 @@ func Under(p datapath.Path) datapath.Path {
 	return p
 }
 
-// post records a post, whose list is written before the device gets it.
+// post records a post. It writes the list before the device receives it.
 func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32) (result int32) {
 	l := newLine()
 	begin := p.r.since()
@@ -221,7 +221,7 @@ func (l *line) recvs(list *ibv.RecvWR) {
 	}
 }
 
-// most is how many entries of a request are written.
+// most is the maximum number of recorded entries of a request.
 const most = 32
 
 func (l *line) sges(list ibv.Ptr[ibv.SGE], n int32) {

@@ -55,8 +55,8 @@ type Recorder struct {
 	asked map[string]time.Time // when the counters of a device were written last
 }
 
-// Start records from now on, which everything that is made later takes part in. A file that is there is an error: it
-// could be another process's.
+// Start records the objects that are created from now on. An existing file is an error: it could belong to another
+// process.
 func Start(name string) (*Recorder, error) {
 	starting.Lock()
 	defer starting.Unlock()
@@ -66,7 +66,7 @@ func Start(name string) (*Recorder, error) {
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("create: %q: %w; remove it, or have %%p in the name, which stands for the process ID", name,
+		return nil, fmt.Errorf("create: %q: %w; remove it, or use %%p in the name for the process ID", name,
 			os.ErrExist)
 	}
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *Recorder) write(l *line) {
 	l.free()
 }
 
-// call is a call that is observed.
+// call is an observed call.
 type call struct {
 	*Recorder
 	number   uint64
@@ -127,7 +127,7 @@ type call struct {
 	dropped  bool
 }
 
-// observe begins the line of a call of the control path: what C is asked stands there before it answers.
+// observe begins the line of a call of the control path: it has the arguments before C is called.
 func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 	c := &call{Recorder: r, number: r.calls.Add(1), function: function, args: args, line: newLine(), begin: r.since()}
 	c.line.number("t", c.begin)
@@ -141,7 +141,7 @@ func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 
 // Ended writes the line.
 func (c *call) Ended(result uint64, errno runtime.Errno) {
-	const eagain = 11 // there is no event: programs that poll for one ask often
+	const eagain = 11 // there is no event; programs that poll call it often
 	if c.dropped = int32(result) == -1 && errno == eagain; c.dropped {
 		c.line.free()
 		return

@@ -18,10 +18,10 @@ import (
 
 const sgeSize = unsafe.Sizeof(ibv.SGE{})
 
-// short is the name of a value without its prefix.
+// short returns the name of a value without its prefix.
 func short(v fmt.Stringer, prefix string) string { return strings.TrimPrefix(v.String(), prefix) }
 
-// pointer writes the address of an object, by which others name it.
+// pointer writes the address of an object, by which other lines refer to it.
 func (l *line) pointer(name string, p any) {
 	switch p := p.(type) {
 	case *ibv.CQ:
@@ -33,13 +33,13 @@ func (l *line) pointer(name string, p any) {
 	}
 }
 
-// decoder writes the arguments of a function before it is called, and afterwards what it has made.
+// decoder writes the arguments of a function before the call, and the created object afterwards.
 type decoder struct {
 	before func(l *line, a []uint64)
 	after  func(l *line, a []uint64, result uint64)
 }
 
-// decoders are the functions whose arguments mean something to a reader; of others the name is written.
+// decoders hold the functions whose arguments are useful to readers. For others, only the name is written.
 var decoders = map[string]decoder{
 	"ibv_open_device": {before: func(l *line, a []uint64) {
 		l.text("device", text(at[ibv.Device](a[0]).Name[:]))
@@ -128,7 +128,7 @@ var decoders = map[string]decoder{
 	}},
 }
 
-// decoderOf is the one of a function.
+// decoderOf returns the decoder of a function.
 func decoderOf(function string) decoder {
 	if d, ok := managed[function]; ok {
 		return d
@@ -136,10 +136,10 @@ func decoderOf(function string) decoder {
 	return decoders[function]
 }
 
-// at is what lies at an address.
+// at returns a pointer to the value at an address.
 func at[T any](address uint64) *T { return ibv.Ptr[T](uintptr(address)).Deref() }
 
-// text is a name in a field of C.
+// text returns the string in a field of C.
 func text(field []byte) string {
 	name, _, _ := strings.Cut(string(field), "\x00")
 	return name
@@ -150,7 +150,7 @@ func named(name string) func(*line, []uint64) {
 	return func(l *line, a []uint64) { l.pointer(name, a[0]) }
 }
 
-// made writes the address of what was made.
+// made writes the address of the created object.
 func made(name string) func(*line, []uint64, uint64) {
 	return func(l *line, a []uint64, result uint64) { l.pointer(name, result) }
 }
@@ -177,7 +177,7 @@ func madeQP(l *line, a []uint64, result uint64) {
 	}
 }
 
-// region writes what a memory region is asked for.
+// region writes the requested attributes of a memory region.
 func (l *line) region(pd, address, length, access uint64) {
 	l.pointer("pd", pd)
 	l.text("device", text(at[ibv.PD](pd).Context.Deref().Device.Deref().Name[:]))
@@ -186,7 +186,7 @@ func (l *line) region(pd, address, length, access uint64) {
 	l.text("access", strings.ReplaceAll(ibv.AccessFlags(access).String(), "IBV_ACCESS_", ""))
 }
 
-// init writes what a queue pair is asked for.
+// init writes the requested attributes of a queue pair.
 func (l *line) init(a *ibv.QPInitAttr) {
 	l.text("type", short(a.QPType, "IBV_QPT_"))
 	l.pointer("send_cq", uintptr(a.SendCQ))
@@ -221,7 +221,7 @@ var numbers = []struct {
 	{ibv.QP_PATH_MTU, "path_mtu", func(a *ibv.QPAttr) uint64 { return 128 << a.PathMTU }},
 }
 
-// attributes writes those that the mask names.
+// attributes writes the attributes in the mask.
 func (l *line) attributes(a *ibv.QPAttr, mask ibv.QPAttrMask) {
 	if mask&ibv.QP_STATE != 0 {
 		l.text("state", short(a.QPState, "IBV_QPS_"))
@@ -239,7 +239,7 @@ func (l *line) attributes(a *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 }
 
-// path writes where a path leads.
+// path writes a path.
 func (l *line) path(a *ibv.AHAttr) {
 	if a.IsGlobal != 0 {
 		l.text("dgid", a.GRH.DGID.String())
@@ -249,8 +249,8 @@ func (l *line) path(a *ibv.AHAttr) {
 	}
 }
 
-// counters writes what the device of a context counts, at most once a second: of a software device what that says, of
-// others the files of the driver.
+// counters writes the counters of a context's device, at most once a second: those of a software device, or the
+// driver's files.
 func (r *Recorder) counters(context *ibv.Context) {
 	if context == nil {
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package vendorrig sets up objects over the fake device, for tests of the packages of single vendors.
+// Package vendorrig sets up objects over the fake device, for tests of vendor-specific packages.
 package vendorrig
 
 import (
@@ -22,7 +22,7 @@ func Keep[T interface{ Close() error }](t *testing.T, o T, err error) T {
 	return o
 }
 
-// Open gives the fake device with a protection domain and a completion queue.
+// Open returns the fake device with a protection domain and a completion queue.
 func Open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rdma.CQ) {
 	f = fakedevice.New()
 	f.QueuePairs()
@@ -34,5 +34,5 @@ func Open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rd
 	return f, d, pd, Keep(t, cq, err)
 }
 
-// Address is the address of an object, as C's functions take it.
+// Address returns the address of an object, as C functions expect it.
 func Address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// errnoReason returns the known reason of a verb's errno, for want of a more specific one.
+// errnoReason returns the known reason of a verb's errno, if there is no more specific one.
 func errnoReason(verb string, errno runtime.Errno) string {
 	for _, r := range errnoReasons {
 		if r.errno == errno {
@@ -23,7 +23,7 @@ func errnoReason(verb string, errno runtime.Errno) string {
 	return ""
 }
 
-// Reasons are all that is known.
+// Reasons returns all known reasons.
 func Reasons() (all []Reason) {
 	for _, r := range errnoReasons {
 		all = append(all, Reason{strings.Fields(r.verbs), r.errno, r.reason, r.source})
@@ -37,7 +37,7 @@ type errnoRow struct {
 	verbs  string // apart by spaces
 	errno  runtime.Errno
 	reason string
-	source string // where that was seen: of Linux 6.12, rdma-core 65.0
+	source string // source, in Linux 6.12 or rdma-core 65.0
 }
 
 const (
@@ -53,24 +53,24 @@ const (
 )
 
 var errnoReasons = []errnoRow{
-	{"ibv_get_device_list", syscall.EPERM, "the process may not ask the kernel for its devices",
+	{"ibv_get_device_list", syscall.EPERM, "the process may not list the kernel's devices",
 		"ibv_get_device_list(3)"},
 	{"ibv_get_device_list", syscall.ENOSYS, "the kernel has no RDMA here: is the module ib_uverbs loaded?",
 		"ibv_get_device_list(3)"},
 	{"ibv_open_device", syscall.EACCES,
-		"the process may not open the device's file in /dev/infiniband: its owner, group and mode say who may",
+		"the process may not open the device's file in /dev/infiniband: check its owner, group and mode",
 		"util/open_cdev.c"},
 	{"ibv_open_device", syscall.EPERM,
 		"the process may not open the device's file in /dev/infiniband: a container's device rules may forbid it",
 		"util/open_cdev.c"},
 	{"ibv_open_device", syscall.ENOENT,
-		"the device has no file in /dev/infiniband: a container may not have been given it", "util/open_cdev.c"},
+		"the device has no file in /dev/infiniband: it may be missing in a container", "util/open_cdev.c"},
 
 	{registers, syscall.ENOMEM,
 		"the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
 			"room for more regions",
 		umem + ", ib_umem_get"},
-	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable where the access wants it to be",
+	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable although the access requires it",
 		umem + ", ib_umem_get"},
 	{"ibv_dereg_mr", syscall.EINVAL, "a memory window may be bound to the region: unbind or close it first",
 		"drivers/infiniband/sw/rxe/rxe_mr.c, rxe_dereg_mr"},
@@ -88,24 +88,24 @@ var errnoReasons = []errnoRow{
 		"a key belongs to another protection domain, or writing is advised of a region that cannot be written",
 		"ibv_advise_mr(3)"},
 	{"ibv_advise_mr", syscall.ENOENT, "a key is not of the region that the address is in", "ibv_advise_mr(3)"},
-	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not take this advice", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not support this advice", "ibv_advise_mr(3)"},
 	{"ibv_export_buf_dmabuf_fd", syscall.ENODATA, "the buffer is ordinary memory, not a dma-buf", "ibv_alloc_buf(3)"},
 
-	{"ibv_create_cq", syscall.EINVAL, "the device does not take the number of completions, or the completion vector",
+	{"ibv_create_cq", syscall.EINVAL, "the device does not accept the number of completions, or the completion vector",
 		uverbsCmd + ", create_cq"},
 	{"ibv_create_cq_ex", syscall.EINVAL,
-		"the device does not take the number of completions or the completion vector, or does not know what " +
-			"comp_mask says",
+		"the device does not accept the number of completions or the completion vector, or does not support " +
+			"comp_mask",
 		uverbsCmd + ", create_cq; libibverbs/verbs.h, ibv_create_cq_ex"},
 	{"ibv_create_cq_ex", syscall.EOPNOTSUPP,
-		"the device does not tell of completions all that wc_flags ask for, or does not take flags or comp_mask",
+		"the device does not support all of wc_flags, flags or comp_mask",
 		"ibv_create_cq_ex(3)"},
 	{"ibv_modify_cq", syscall.EOPNOTSUPP, "the device does not moderate events", "libibverbs/verbs.h, ibv_modify_cq"},
 	{"ibv_query_qp", syscall.EOPNOTSUPP, "the mask may have attributes that the device does not know",
 		"libibverbs/cmd.c, ibv_cmd_query_qp"},
 	{"ibv_destroy_comp_channel", syscall.EBUSY, "a completion queue still uses the channel",
 		"libibverbs/verbs.c, ibv_destroy_comp_channel"},
-	{"ibv_create_qp ibv_create_qp_ex", syscall.EPERM, "a queue pair of type RAW_PACKET wants CAP_NET_RAW",
+	{"ibv_create_qp ibv_create_qp_ex", syscall.EPERM, "a queue pair of type RAW_PACKET requires CAP_NET_RAW",
 		uverbsCmd + ", create_qp"},
 	{"ibv_destroy_qp", syscall.EBUSY,
 		"the queue pair is attached to a multicast group, or a flow rule still leads to it",
@@ -123,18 +123,18 @@ var errnoReasons = []errnoRow{
 			"not in RTS",
 		"ibv_modify_qp_rate_limit(3)"},
 	{"ibv_query_pkey ibv_get_pkey_index", syscall.ENOENT,
-		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port says how many there are), " +
+		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port is their number), " +
 			"or there is no such port",
 		"libibverbs/verbs.c, ibv_query_pkey, which reads a file of that number"},
 	{"ibv_query_gid_ex", syscall.EINVAL,
-		"the port's GID table has no such entry (gid_tbl_len of Device.Port says how many there are), or there is no " +
+		"the port's GID table has no such entry (gid_tbl_len of Device.Port is their number), or there is no " +
 			"such port",
 		"drivers/infiniband/core/uverbs_std_types_device.c, UVERBS_METHOD_QUERY_GID_ENTRY"},
 	{"ibv_open_xrcd", syscall.EINVAL,
-		"comp_mask has to have IBV_XRCD_INIT_ATTR_FD and IBV_XRCD_INIT_ATTR_OFLAGS; or oflags has O_EXCL, and the " +
+		"comp_mask must have IBV_XRCD_INIT_ATTR_FD and IBV_XRCD_INIT_ATTR_OFLAGS; or oflags has O_EXCL, and the " +
 			"file's domain is there already",
 		"libibverbs/cmd.c, ibv_cmd_open_xrcd; " + uverbsCmd + ", ib_uverbs_open_xrcd"},
-	{"ibv_open_xrcd", syscall.EAGAIN, "the file has no domain, and oflags no O_CREAT",
+	{"ibv_open_xrcd", syscall.EAGAIN, "the file has no domain, and oflags lacks O_CREAT",
 		uverbsCmd + ", ib_uverbs_open_xrcd"},
 	{"ibv_query_gid_ex", syscall.ENODATA, "the entry of the GID table is empty", "ibv_query_gid_ex(3)"},
 	{"ibv_set_ece ibv_query_ece", syscall.EINVAL, "the options do not match the device",
@@ -144,20 +144,20 @@ var errnoReasons = []errnoRow{
 		coreVerbs + ", ib_attach_mcast, ib_detach_mcast"},
 
 	{"ibv_create_flow", syscall.EINVAL,
-		"the device does not take these specs, this priority or this queue pair for a rule", "ibv_create_flow(3)"},
-	{"ibv_create_flow", syscall.EPERM, "steering flows wants CAP_NET_RAW",
+		"the device does not accept these specs, this priority or this queue pair for a rule", "ibv_create_flow(3)"},
+	{"ibv_create_flow", syscall.EPERM, "steering flows requires CAP_NET_RAW",
 		"ibv_create_flow(3); " + uverbsCmd + ", ib_uverbs_ex_create_flow"},
-	{"ibv_create_flow", syscall.ENXIO, "the device does not steer flows at present", "ibv_create_flow(3)"},
+	{"ibv_create_flow", syscall.ENXIO, "the device currently does not steer flows", "ibv_create_flow(3)"},
 	{"ibv_attach_counters_point_flow", syscall.EOPNOTSUPP, "the device does not count this",
 		"ibv_attach_counters_point_flow(3)"},
 	{"ibv_attach_counters_point_flow", syscall.EBUSY,
-		"the counters are bound to a rule already, and nothing can be added to them until it is closed",
+		"the counters are already bound to a rule, and nothing can be added to them until it is closed",
 		"ibv_attach_counters_point_flow(3)"},
 	{"ibv_create_comp_cntr ibv_query_comp_cntr_caps " + compCntrs, syscall.EOPNOTSUPP,
 		"the device has no completion counters, or none for this use", compCntrOf},
 	{"ibv_destroy_comp_cntr", syscall.EBUSY, "the counter is still attached to a queue pair", compCntrOf},
 	{"ibv_qp_attach_comp_cntr", syscall.EBUSY,
-		"another counter counts one of these operations of the queue pair already", "ibv_qp_attach_comp_cntr(3)"},
+		"another counter already counts one of these operations of the queue pair", "ibv_qp_attach_comp_cntr(3)"},
 	{"ibv_qp_attach_comp_cntr", syscall.EOPNOTSUPP,
 		"the device does not count these operations (SupportedQPAttachOps of Device.CompCntrCaps)",
 		"ibv_qp_attach_comp_cntr(3)"},

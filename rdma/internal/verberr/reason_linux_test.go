@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestErrnosAreOfVerbsThatThereAre(t *testing.T) {
+func TestErrnosOfExistingVerbs(t *testing.T) {
 	verbs := map[string]bool{}
 	files, err := filepath.Glob("../../../generated/libibverbs/*.go")
 	require.NoError(t, err)
@@ -32,9 +32,9 @@ func TestErrnosAreOfVerbsThatThereAre(t *testing.T) {
 		assert.NotEmpty(t, r.source, r.verbs)
 		assert.NotZero(t, r.errno, r.verbs)
 		for v := range strings.FieldsSeq(r.verbs) {
-			assert.True(t, verbs[v], "%s is no verb", v)
+			assert.True(t, verbs[v], "%s is not a verb", v)
 			key := v + " " + r.errno.Error()
-			assert.False(t, seen[key], "%s is there twice", key)
+			assert.False(t, seen[key], "duplicate %s", key)
 			seen[key] = true
 		}
 	}

@@ -9,5 +9,5 @@ import "github.com/goverbs/goverbs/runtime"
 // errnoReason returns "": the reasons are those of Linux's verbs.
 func errnoReason(string, runtime.Errno) string { return "" }
 
-// Reasons are none, likewise.
+// Reasons returns nil, for the same reason.
 func Reasons() []Reason { return nil }

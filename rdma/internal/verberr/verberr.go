@@ -101,7 +101,7 @@ func Explain(verb, object, reason string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if inner := of(err); inner != nil { // what it says already is nearer to the cause
+	if inner := of(err); inner != nil { // its reason is closer to the cause
 		e := *inner
 		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
 		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
@@ -137,7 +137,7 @@ func Explain(verb, object, reason string, err error) error {
 type Reason struct {
 	Verbs  []string
 	Errno  runtime.Errno
-	Reason string // whenever these verbs give it, or said to be one of several
+	Reason string // true whenever these verbs return it, or one of several
 	Source string // a page of rdma-core's manual, or a file of it or of Linux
 }
 
@@ -147,7 +147,7 @@ func Injected(backend any, err error) error {
 	if !ok || !errors.Is(err, syscall.ENOMEM) || !b.FailedAllocation() {
 		return err
 	}
-	const reason = "this is the failure that Faults.FailAllocation of the software device asks for"
+	const reason = "injected by Faults.FailAllocation of the software device"
 	if e := of(err); e != nil {
 		own := *e
 		own.Reason = reason
@@ -167,7 +167,7 @@ func Invalid(verb, object, format string, args ...any) error {
 
 var observer atomic.Pointer[func(*Error)]
 
-// Observe makes f be called with errors of checks, which C never sees; nil ends that.
+// Observe makes f receive the errors of checks, which C never sees; a nil f ends this.
 func Observe(f func(*Error)) {
 	if f == nil {
 		observer.Store(nil)

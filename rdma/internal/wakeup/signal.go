@@ -9,7 +9,7 @@ import (
 )
 
 // Signal replaces a file descriptor in a software backend on systems that have no such files. Its number is less than
-// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine has to look for the event.
+// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine must look for the event.
 // Any number of goroutines may call its methods.
 type Signal struct {
 	number    int32
@@ -68,7 +68,7 @@ func (s *Signal) SetNonblock() { s.nonblocks.Store(true) }
 // Nonblocks reports whether SetNonblock was called.
 func (s *Signal) Nonblocks() bool { return s.nonblocks.Load() }
 
-// Close removes the number. Goroutines that already have the Signal may go on using it.
+// Close removes the number. Goroutines that already have the Signal may continue to use it.
 func (s *Signal) Close() {
 	signals.Lock()
 	defer signals.Unlock()

@@ -56,6 +56,7 @@ var checks = []check{
 // Report lists the findings of an examination.
 type Report struct {
 	Devices  []string  `json:"devices"`
+	Library  string    `json:"library"` // that opens kernel devices: "rdma-core 44.0" or "native"
 	Checks   []string  `json:"checks"`
 	Findings []Finding `json:"findings"`
 	Pair     *Pair     `json:"pair,omitempty"`
@@ -63,7 +64,7 @@ type Report struct {
 
 // Examine runs all checks.
 func Examine(h *Host) *Report {
-	r := &Report{Devices: []string{}, Findings: []Finding{}}
+	r := &Report{Devices: []string{}, Library: h.Library, Findings: []Finding{}}
 	for _, d := range h.all() {
 		r.Devices = append(r.Devices, d.Name)
 	}
@@ -94,6 +95,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		devices = "no kernel devices"
 	}
 	fmt.Fprintf(w, "devices  %s\n", devices)
+	if r.Library != "" {
+		fmt.Fprintf(w, "library  %s\n", r.Library)
+	}
 	passed := slices.DeleteFunc(slices.Clone(r.Checks), func(name string) bool {
 		return slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.Cause, name+".") })
 	})

@@ -29,6 +29,7 @@ type simulated struct {
 	faces        map[string]Interface
 	env          map[string]string
 	denied       map[string]error
+	library      string
 }
 
 // edit changes the host. The syntax of a line:
@@ -42,6 +43,7 @@ type simulated struct {
 //	rm interface NAME
 //	env NAME VALUE
 //	deny PATH ERRNO           opening the node fails
+//	library NAME              what opens kernel devices; "native" opens those of rxe
 func (p *simulated) edit(t *testing.T, line string) {
 	words := strings.Fields(line)
 	name, text, isFile := strings.Cut(line, " = ")
@@ -69,6 +71,8 @@ func (p *simulated) edit(t *testing.T, line string) {
 	case words[0] == "deny":
 		p.denied[words[1]] = map[string]error{"EACCES": syscall.EACCES, "EPERM": syscall.EPERM}[words[2]]
 		require.Error(t, p.denied[words[1]], line)
+	case words[0] == "library":
+		p.library = words[1]
 	case words[0] == "later":
 		name := strings.TrimPrefix(name, "later ")
 		require.Contains(t, p.files, name)
@@ -88,8 +92,8 @@ func (p *simulated) edit(t *testing.T, line string) {
 func newSimulated(t *testing.T, name string) *simulated {
 	text, err := os.ReadFile("testdata/" + name + ".txt")
 	require.NoError(t, err)
-	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{}, env: map[string]string{},
-		denied: map[string]error{}}
+	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{},
+		env: map[string]string{}, denied: map[string]error{}}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			p.edit(t, line)
@@ -102,7 +106,8 @@ func (p *simulated) host() *Host {
 	later := maps.Clone(p.files)
 	maps.Copy(later, p.later)
 	h := &Host{FS: p.files, Later: later, Interval: time.Second, Env: func(name string) string { return p.env[name] },
-		Software: func(name string) bool { return name == "soft0" },
+		Software: func(name string) bool { return name == "soft0" }, Library: p.library,
+		NeedsLibrary: func(device string) bool { return !strings.HasPrefix(device, "rxe") },
 		Open: func(path string) error {
 			if err := p.denied[path]; err != nil {
 				return &fs.PathError{Op: "open", Path: path, Err: err}
@@ -138,6 +143,18 @@ func TestEmptyHost(t *testing.T) {
 		causes = append(causes, f.Cause)
 	}
 	assert.Equal(t, []string{"devices.none", "libraries.verbs"}, causes)
+}
+
+// TestNative checks that package native needs no libraries for a driver that it has.
+func TestNative(t *testing.T) {
+	p := newSimulated(t, "rxe")
+	p.edit(t, "rm usr/lib/x86_64-linux-gnu")
+	p.edit(t, "library native")
+	r := Examine(p.host())
+	assert.Empty(t, r.Findings)
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	assert.Contains(t, text.String(), "\nlibrary  native\n")
 }
 
 // TestFaults injects faults and checks that each yields exactly one finding.

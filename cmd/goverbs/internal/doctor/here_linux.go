@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -11,13 +12,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // Here returns this host. It reads the counters twice, an interval apart.
 func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 	h := &Host{FS: os.DirFS("/"), Interval: interval, Env: os.Getenv, Software: software,
+		Library: inventory.Library(), NeedsLibrary: needsLibrary,
 		Open: func(path string) error {
 			f, err := os.OpenFile("/"+path, os.O_RDWR, 0)
 			if err != nil {
@@ -52,6 +56,16 @@ func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 		h.Later, h.FS = h.FS, first
 	}
 	return h, nil
+}
+
+// needsLibrary reports whether package native lacks the driver of a kernel device.
+func needsLibrary(device string) bool {
+	d, err := rdma.Open(native.Prefix + device)
+	if err != nil {
+		return errors.Is(err, rdma.ErrNotSupported)
+	}
+	_ = d.Close()
+	return false
 }
 
 // software reports whether name is a software device.

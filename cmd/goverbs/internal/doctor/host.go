@@ -9,9 +9,11 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+	"github.com/goverbs/goverbs/rdma/native"
 )
 
 // Host is the system under examination.
@@ -28,6 +30,10 @@ type Host struct {
 	Env  func(name string) string
 	// Software reports whether name is a software device.
 	Software func(name string) bool
+	// Library opens kernel devices in this process: "rdma-core 44.0" or "native".
+	Library string
+	// NeedsLibrary reports whether package native lacks the driver of a kernel device.
+	NeedsLibrary func(device string) bool
 	// Chosen is the device that the user selected, or empty. A software device needs no kernel device.
 	Chosen string
 
@@ -94,6 +100,7 @@ func (h *Host) all() []*sysfs.Device {
 
 // HasDevice reports whether a kernel or software device has the name.
 func (h *Host) HasDevice(name string) bool {
+	name = strings.TrimPrefix(name, native.Prefix)
 	return h.Software(name) || slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name })
 }
 

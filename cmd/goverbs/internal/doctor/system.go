@@ -130,6 +130,16 @@ func (h *Host) library(name string) (file, release string) {
 }
 
 func (h *Host) checkLibraries() (all []Finding) {
+	if h.Library == "native" {
+		seen := map[string]bool{}
+		for _, d := range h.all() {
+			if !seen[d.Provider] && h.NeedsLibrary(d.Name) {
+				all = append(all, found("libraries.native", d.Name, d.Provider))
+			}
+			seen[d.Provider] = true
+		}
+		return all
+	}
 	file, release := h.library("libibverbs.so.1")
 	if file == "" {
 		return append(all, found("libraries.verbs", "this host", ""))
@@ -205,7 +215,8 @@ func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 		for _, other := range h.list(dir) {
 			if strings.HasPrefix(other, "lib"+d.Provider+"-rdmav") {
 				what := fmt.Sprintf("found /%s/%s, libibverbs needs %s", dir, other, name)
-				return []Finding{found("libraries.skew", d.Name, what, "A provider library works with one release only")}
+				return []Finding{found("libraries.skew", d.Name, what,
+					"A provider library works with one release only")}
 			}
 		}
 		return []Finding{found("libraries.provider", d.Name, "/"+dir+"/"+name, name)}

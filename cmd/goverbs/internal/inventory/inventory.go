@@ -16,7 +16,6 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // Device is an entry of the list of devices.
@@ -40,6 +39,8 @@ type Port struct {
 // Devices lists all devices.
 type Devices struct {
 	Devices []Device `json:"devices"`
+	// Library opens kernel devices: "rdma-core 44.0" or "native".
+	Library string `json:"library"`
 	// Native is the reason for the lack of kernel devices, or "".
 	Native string `json:"native_error,omitempty"`
 }
@@ -50,7 +51,7 @@ func List() (*Devices, error) {
 	if err != nil && len(infos) == 0 {
 		return nil, err
 	}
-	d := &Devices{Devices: []Device{}}
+	d := &Devices{Devices: []Device{}, Library: Library()}
 	there, err := Kernel()
 	for _, one := range there {
 		d.Devices = append(d.Devices, fromKernel(one, err))
@@ -59,9 +60,12 @@ func List() (*Devices, error) {
 		d.Native = err.Error()
 	}
 	for _, i := range infos {
-		e := Device{Name: i.Name, GUID: i.GUID, Transport: i.Transport, Software: i.Backend != runtime.Native,
+		e := Device{Name: i.Name, GUID: i.GUID, Transport: i.Transport, Software: i.IsSoftware(),
 			Ports: []Port{}}
 		if err := e.open(i); err != nil {
+			if there := Find(i.Name); there != nil && !e.Software {
+				e = fromKernel(there, err)
+			}
 			e.Error = err.Error()
 		}
 		d.Devices = append(d.Devices, e)
@@ -116,8 +120,11 @@ func (d *Devices) WriteText(w io.Writer) error {
 			fmt.Fprintf(w, "\n%s: %s\n", e.Name, e.Error)
 		}
 	}
-	if d.Native != "" {
+	switch {
+	case d.Native != "":
 		fmt.Fprintf(w, "\nno kernel devices: %s\n", d.Native)
+	case slices.ContainsFunc(d.Devices, func(e Device) bool { return !e.Software }):
+		fmt.Fprintf(w, "\nkernel devices by %s\n", d.Library)
 	}
 	return err
 }
@@ -160,6 +167,10 @@ func GIDsOf(name string) (GIDs, error) {
 	}
 	for _, i := range infos {
 		d, err := i.Open()
+		if there := Find(i.Name); err != nil && there != nil && !i.IsSoftware() {
+			all = append(all, GIDsFromKernel(there)...)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -9,14 +9,24 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
-// Kernel returns kernel devices that libibverbs cannot open, for example because it is not installed. It is empty if
-// libibverbs lists devices.
+// Library names what opens kernel devices in this process: "rdma-core 44.0" or "native".
+func Library() string {
+	backend, err := rdma.KernelBackend()
+	if err != nil {
+		return ""
+	}
+	return rdma.BackendName(backend)
+}
+
+// Kernel returns kernel devices if the library that opens them lists none, and the reason.
 func Kernel() ([]*sysfs.Device, error) {
-	infos, err := rdma.DevicesOf(runtime.Native)
-	if err == nil || len(infos) > 0 {
+	backend, err := rdma.KernelBackend()
+	if err == nil {
+		_, err = rdma.DevicesOf(backend)
+	}
+	if err == nil {
 		return nil, nil
 	}
 	return sysfs.Devices(os.DirFS("/")), err
@@ -87,9 +97,13 @@ func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
 	return all
 }
 
-// Find returns a kernel device that libibverbs cannot open.
+// Find returns a kernel device if it may be one that cannot be opened: no library lists it, or package native lists it
+// without having its driver.
 func Find(name string) *sysfs.Device {
-	all, _ := Kernel()
+	all, err := Kernel()
+	if err == nil && Library() == "native" {
+		all = sysfs.Devices(os.DirFS("/"))
+	}
 	for _, d := range all {
 		if d.Name == name {
 			return d

@@ -12,7 +12,6 @@ import (
 	"strconv"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // counters returns hw_counters and counters of the port, by name. A driver may have none.
@@ -21,7 +20,7 @@ func (r *rig) counters() map[string]uint64 {
 	if err != nil {
 		all = map[string]uint64{}
 	}
-	if r.device.Info().Backend != runtime.Native {
+	if r.device.Info().IsSoftware() {
 		return all
 	}
 	portCounters(os.DirFS("/"), r.device.Name(), int(r.port), all)

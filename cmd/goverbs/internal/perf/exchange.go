@@ -125,7 +125,8 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)))
 		if err != nil {
 			address := net.JoinHostPort(o.Peer, strconv.Itoa(o.Port))
-			return nil, fmt.Errorf("no server on %s: %w; start %s or goverbs perf with the same options there", address, err, o)
+			return nil, fmt.Errorf("no server on %s: %w; start %s or goverbs perf with the same options there", address,
+				err, o)
 		}
 		return overTCP(ctx, end, c), nil
 	}
@@ -260,8 +261,8 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 		want += len(k.gid.Raw())
 	}
 	if len(fields) != want {
-		return k, fmt.Errorf("invalid queue pair keys from the peer: %q has %d fields, not %d; use -x on both ends or on "+
-			"neither", text, len(fields), want)
+		return k, fmt.Errorf("invalid queue pair keys from the peer: %q has %d fields, not %d; use -x on both ends or "+
+			"on neither", text, len(fields), want)
 	}
 	number := func(i, bits int) (n uint64) {
 		n, bad := strconv.ParseUint(fields[i], 16, bits)

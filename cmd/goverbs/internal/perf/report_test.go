@@ -131,8 +131,8 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestBaselineForeignPeers checks that the TCP port serves only the client, and that an absent or invalid peer ends only
-// the baseline.
+// TestBaselineForeignPeers checks that the TCP port serves only the client, and that an absent or invalid peer ends
+// only the baseline.
 func TestBaselineForeignPeers(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 3}, "64")
 	a, b := net.Pipe()

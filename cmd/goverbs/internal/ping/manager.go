@@ -19,7 +19,6 @@ import (
 	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // A ping over the connection manager follows rping: the client advertises its source buffer, the server reads it and
@@ -131,7 +130,7 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 		return at("open the connection manager", r.Own, err)
 	}
 	defer func() {
-		if err != nil && o.Leave != nil && o.ownDevice.Info().Backend == runtime.Native {
+		if err != nil && o.Leave != nil && !o.ownDevice.Info().IsSoftware() {
 			err = errors.Join(err, o.Leave(m.descriptor()))
 			return
 		}
@@ -262,7 +261,7 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 
 // end closes a connection, or leaves it to another process if the server ends before the peer.
 func (s *Server) end(ctx context.Context, m *managed) {
-	if ctx.Err() == nil || s.Leave == nil || s.device.Info().Backend != runtime.Native {
+	if ctx.Err() == nil || s.Leave == nil || s.device.Info().IsSoftware() {
 		_ = m.Close()
 		return
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // Report has the attributes of a device.
 type Report struct {
 	Device     string            `json:"device"`
 	Software   bool              `json:"software"` // software device of this process
+	Library    string            `json:"library"`  // that opens the device: "rdma-core 44.0", "native" or "software"
 	Index      int               `json:"index"`    // kernel index, or -1
 	NodeType   ibv.NodeType      `json:"node_type"`
 	Transport  ibv.TransportType `json:"transport"`
@@ -32,7 +32,7 @@ type Report struct {
 	Ports      []Port            `json:"ports"`
 	Kernel     Fields            `json:"kernel,omitempty"`    // from sysfs
 	Resources  Fields            `json:"resources,omitempty"` // object counts of all programs
-	Error      string            `json:"error,omitempty"`     // why opening it failed; the other attributes are from the kernel
+	Error      string            `json:"error,omitempty"`     // of opening it; the other attributes are the kernel's
 }
 
 // Port is a port with its GIDs.
@@ -56,8 +56,8 @@ func Of(name string) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	i := d.Info()
-	r = &Report{Device: i.Name, Software: i.Backend != runtime.Native, Index: i.Index, NodeType: i.NodeType,
-		Transport: i.Transport}
+	r = &Report{Device: i.Name, Software: i.IsSoftware(), Library: rdma.BackendName(i.Backend), Index: i.Index,
+		NodeType: i.NodeType, Transport: i.Transport}
 	attr, err := d.Query()
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Of(name string) (r *Report, err error) {
 
 // fromKernel queries a kernel device that cannot be opened.
 func fromKernel(d *sysfs.Device, why error) *Report {
-	r := &Report{Device: d.Name, Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
+	r := &Report{Device: d.Name, Library: inventory.Library(), Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
 		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
 		Resources: resources(d.Name), Error: why.Error()}
 	gids := inventory.GIDsFromKernel(d)
@@ -141,7 +141,7 @@ func port(d *rdma.Device, n uint8, gids inventory.GIDs) (*Port, error) {
 
 // WriteText writes one value per line, in sections.
 func (r *Report) WriteText(w io.Writer) error {
-	of := "kernel device"
+	of := "kernel device (" + r.Library + ")"
 	if r.Software {
 		of = "software device (this process)"
 	}

@@ -65,11 +65,11 @@ func TestRetried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			boots, said := 0, ""
-			outcomes, err := retried(c.retries, func(format string, args ...any) { said += fmt.Sprintf(format, args...) },
-				func() ([]*vm.Outcome, error) {
-					boots++
-					return c.boots[boots-1], nil
-				})
+			logf := func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+			outcomes, err := retried(c.retries, logf, func() ([]*vm.Outcome, error) {
+				boots++
+				return c.boots[boots-1], nil
+			})
 			require.NoError(t, err)
 			assert.Equal(t, c.want, boots)
 			status := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -85,7 +85,7 @@ func addressAt(p ibv.Ptr[rdmacm.Sockaddr]) netip.AddrPort { return readAddress(p
 // portNumberOf implements rdma_get_src_port and rdma_get_dst_port.
 func portNumberOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	return abi.Result(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) ibv.BE16 {
-		if id := device.Find[identifier](of); id != nil {
+		if id := verbs.Find[identifier](of); id != nil {
 			return ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())
 		}
 		return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -77,7 +77,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 			return nil, code, 0
 		}
 	}
-	if record, errno = device.Allocate[addrInfoRecord](&c.Engine); errno != 0 {
+	if record, errno = verbs.AllocateOf[addrInfoRecord](&c.Engine); errno != 0 {
 		return nil, 0, errno
 	}
 	i := &record.AddrInfo
@@ -116,7 +116,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 	if i.AiDstLen > 0 {
 		i.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](mem.AddressOf(&record.to))
 	}
-	device.Enter(record, &addrInfo{c, record})
+	verbs.Enter(record, &addrInfo{c, record})
 	return record, 0, 0
 }
 
@@ -170,14 +170,14 @@ func cString(p ibv.Ptr[byte]) string {
 
 // freeAddrInfo is rdma_freeaddrinfo.
 func freeAddrInfo(of ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
-	i := device.Find[addrInfo](of)
+	i := verbs.Find[addrInfo](of)
 	if i == nil {
 		return 0
 	}
 	i.cm.Lock()
 	defer i.cm.Unlock()
-	if device.Still(of, i) {
-		device.Forget(i.record)
+	if verbs.Still(of, i) {
+		verbs.Forget(i.record)
 	}
 	return 0
 }

@@ -4,7 +4,8 @@ package cm
 
 import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -12,7 +13,7 @@ import (
 type channel struct {
 	cm     *Manager
 	record *rdmacm.EventChannel
-	events device.Events[*event]
+	events resource.Events[*event]
 }
 
 // event is a queued event.
@@ -29,18 +30,18 @@ type event struct {
 }
 
 func (c *Manager) newEventChannel() (*channel, runtime.Errno) {
-	record, errno := device.Allocate[rdmacm.EventChannel](&c.Engine)
+	record, errno := verbs.AllocateOf[rdmacm.EventChannel](&c.Engine)
 	if errno != 0 {
 		return nil, errno
 	}
 	ch := &channel{cm: c, record: record}
 	if errno := ch.events.Open(); errno != 0 {
-		device.Free(record)
+		verbs.Free(record)
 		return nil, errno
 	}
 	record.FD = ch.events.Descriptor()
 	c.channels++
-	device.Enter(record, ch)
+	verbs.Enter(record, ch)
 	return ch, 0
 }
 

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -89,7 +89,7 @@ func (c *Manager) claimAt(key claimKey) (release func(), errno runtime.Errno) {
 
 // passOn passes a request for a port without a local listener to the process that claimed it, and reports whether there
 // is one. A REJ that withdraws the request follows it, because it identifies the request only by its sender's ID.
-func (c *Manager) passOn(at *device.Device, m *message.MAD) bool {
+func (c *Manager) passOn(at *verbs.Device, m *message.MAD) bool {
 	sender := peerKey{m.From.Link, m.LocalID}
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:

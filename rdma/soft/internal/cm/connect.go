@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -58,8 +58,8 @@ func (id *identifier) readParam(from ibv.Ptr[rdmacm.ConnParam], call rdmacm.Call
 	} else if id.record.QP == 0 && !id.datagrams() {
 		return p, nil, syscall.EINVAL
 	}
-	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads ||
-		p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
+	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > verbs.MaxReads ||
+		p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > verbs.MaxReads) {
 		return p, nil, syscall.EINVAL
 	}
 	if private, errno = id.readPrivate(ibv.Ptr[byte](p.PrivateData), p.PrivateDataLen, call); errno != 0 {
@@ -69,7 +69,7 @@ func (id *identifier) readParam(from ibv.Ptr[rdmacm.ConnParam], call rdmacm.Call
 	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount),
 		min(p.RNRRetryCount, message.MaxRetryCount)
 	if q := id.qp(); q != nil {
-		p.QPNum, p.SRQ = q.Number(), 0
+		p.QPNum, p.SRQ = q.Number, 0
 		if q.IsShared() {
 			p.SRQ = 1
 		}
@@ -103,8 +103,8 @@ func connect(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	if errno != 0 {
 		return errno
 	}
-	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads),
-		reads(p.InitiatorDepth, device.MaxReads)
+	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, verbs.MaxReads),
+		reads(p.InitiatorDepth, verbs.MaxReads)
 	c := id.cm
 	id.psn, id.retries, id.tid, id.state = c.nextPSN(id.device), p.RetryCount, c.nextTID(), requesting
 	id.qpn = p.QPNum

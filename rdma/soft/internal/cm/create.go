@@ -7,14 +7,14 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // createID is rdma_create_id with a channel, which determines the fabric.
 func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
 	space rdmacm.PortSpace) runtime.Errno {
-	ch := device.Find[channel](of)
+	ch := verbs.Find[channel](of)
 	if ch == nil {
 		return syscall.EINVAL
 	}
@@ -70,7 +70,7 @@ func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 			return errno
 		}
 	}
-	record, errno := device.Allocate[rdmacm.CMID](&c.Engine)
+	record, errno := verbs.AllocateOf[rdmacm.CMID](&c.Engine)
 	if errno != 0 {
 		if own {
 			ch.close()
@@ -79,7 +79,7 @@ func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 	}
 	id.record, id.channel, id.sync = record, ch, own
 	record.Channel, record.Context, record.PS, record.QPType = ibv.PtrTo(ch.record), uintptr(context), id.space, id.kind
-	device.Enter(record, id)
+	verbs.Enter(record, id)
 	return 0
 }
 
@@ -118,7 +118,7 @@ func destroyID(id *identifier) runtime.Errno {
 
 // migrateID is rdma_migrate_id: it moves the identifier's events to another channel, or makes it synchronous.
 func migrateID(id *identifier, channelTo ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
-	to := device.Find[channel](channelTo)
+	to := verbs.Find[channel](channelTo)
 	c := id.cm
 	if channelTo != 0 && (to == nil || to.cm != c) || channelTo == 0 && id.sync {
 		return syscall.EINVAL

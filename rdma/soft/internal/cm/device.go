@@ -4,23 +4,23 @@ package cm
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // openDevice is a device opened by the connection manager for all identifiers on it.
 type openDevice struct {
 	cm      *Manager
-	device  *device.Device
-	context *device.Context
-	pd      *device.PD
+	device  *verbs.Device
+	context *verbs.Context
+	pd      *verbs.PD
 	domain  ibv.Ptr[ibv.XRCD] // 0: not created
 	uses    int
 }
 
 // open opens a device, or returns the open one with another reference, which put releases.
-func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
+func (c *Manager) open(d *verbs.Device) (*openDevice, runtime.Errno) {
 	s := c.opened[d]
 	if s == nil {
 		context, errno := d.Open()
@@ -49,14 +49,14 @@ func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
 	}
-	if x := device.Find[device.XRCD](uint64(s.domain)); x != nil && x.Close() == 0 {
+	if x := verbs.Find[verbs.XRCD](uint64(s.domain)); x != nil && x.Close() == 0 {
 		s.domain = 0
 	}
 	if s.pd.Dealloc() == 0 {
 		s.pd = nil
 	}
 	s.context.Keep(true)
-	if s.device.IsGone() {
+	if s.device.Gone {
 		s.close()
 	}
 }
@@ -85,7 +85,7 @@ func (id *identifier) attach() runtime.Errno {
 		return errno
 	}
 	id.shares = s
-	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.Address(), ibv.PtrTo(s.pd.Record()), device.PortNum
+	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.Address(), ibv.PtrTo(s.pd.Record), verbs.PortNum
 	return 0
 }
 
@@ -100,7 +100,7 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	c.Lock()
 	defer c.Unlock()
 	devices := c.Present()
-	contexts, errno := device.AllocateList[ibv.Ptr[ibv.Context]](len(devices) + 1)
+	contexts, errno := verbs.AllocateList[ibv.Ptr[ibv.Context]](len(devices) + 1)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -111,7 +111,7 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 			for _, s := range l.devices {
 				s.put()
 			}
-			device.Free(&contexts[0])
+			verbs.Free(&contexts[0])
 			return 0, errno
 		}
 		l.devices, contexts[i] = append(l.devices, s), s.context.Address()
@@ -119,23 +119,23 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	if count != 0 {
 		*count.Deref() = int32(len(devices))
 	}
-	device.Enter(&contexts[0], l)
+	verbs.Enter(&contexts[0], l)
 	return mem.AddressOf(&contexts[0]), 0
 }
 
 // freeDevices is rdma_free_devices.
 func freeDevices(of ibv.Ptr[ibv.Ptr[ibv.Context]]) runtime.Errno {
-	l := device.Find[deviceList](of)
+	l := verbs.Find[deviceList](of)
 	if l == nil {
 		return 0
 	}
 	l.cm.Lock()
 	defer l.cm.Unlock()
-	if device.Still(of, l) {
+	if verbs.Still(of, l) {
 		for _, s := range l.devices {
 			s.put()
 		}
-		device.Forget(of.Deref())
+		verbs.Forget(of.Deref())
 	}
 	return 0
 }
@@ -145,8 +145,8 @@ func (id *identifier) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 	s := id.shares
 	if s.domain == 0 {
 		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
-			Oflags: device.OCreate}
-		address, errno := device.OpenXRCD(s.context, mem.AddressOf(attr))
+			Oflags: verbs.OCreate}
+		address, errno := verbs.OpenXRCD(s.context, mem.AddressOf(attr))
 		if errno != 0 {
 			return 0, errno
 		}

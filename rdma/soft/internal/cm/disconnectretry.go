@@ -3,8 +3,8 @@
 package cm
 
 import (
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // disconnectRetry retransmits the DREQ of a destroyed identifier until it is acknowledged, because a peer that only
@@ -12,7 +12,7 @@ import (
 type disconnectRetry struct {
 	exchange // the DREQ
 	cm       *Manager
-	device   *device.Device
+	device   *verbs.Device
 }
 
 // startDisconnectRetry sends a DREQ and retransmits it without the identifier, or continues the identifier's exchange.
@@ -42,7 +42,7 @@ func (f *disconnectRetry) end() {
 }
 
 // acknowledged ends a disconnect retry if a message acknowledges it, and reports whether it does.
-func (c *Manager) acknowledged(at *device.Device, m *message.MAD) bool {
+func (c *Manager) acknowledged(at *verbs.Device, m *message.MAD) bool {
 	f := c.disconnectRetries[m.TID]
 	if f == nil || m.Attribute != message.DREP && m.Attribute != message.MRA || f.device != at ||
 		m.From.Link != f.message.To.Link || m.LocalID != f.message.RemoteID {

@@ -5,8 +5,8 @@ package cm
 import (
 	"slices"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // part ends everything that the identifier does and informs the peer.
@@ -36,7 +36,7 @@ func (id *identifier) part() {
 		request.part()
 	}
 	if id.addresses != nil {
-		device.Forget(id.addresses)
+		verbs.Forget(id.addresses)
 		id.addresses = nil
 	}
 	id.gone = true
@@ -51,9 +51,9 @@ func (id *identifier) release() {
 		return
 	}
 	if id.record.Route.PathRec != 0 {
-		device.Free(id.record.Route.PathRec.Deref())
+		verbs.Free(id.record.Route.PathRec.Deref())
 	}
-	device.Forget(id.record)
+	verbs.Forget(id.record)
 	id.record = nil
 	if id.sync {
 		id.channel.close()
@@ -94,7 +94,7 @@ func (ch *channel) close() {
 	}
 	ch.events.Close()
 	c.channels--
-	device.Forget(ch.record)
+	verbs.Forget(ch.record)
 }
 
 // withdraw removes a request that no program has received.

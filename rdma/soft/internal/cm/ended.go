@@ -3,8 +3,8 @@
 package cm
 
 import (
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // mostRecent is the number of ended requests to remember.
@@ -25,7 +25,7 @@ type ending struct {
 }
 
 // hasEnded reports whether a message belongs to a request that ended recently, and answers it.
-func (c *Manager) hasEnded(at *device.Device, m *message.MAD) bool {
+func (c *Manager) hasEnded(at *verbs.Device, m *message.MAD) bool {
 	end, ok := c.ended.of[peerKey{m.From.Link, m.LocalID}]
 	if !ok || end.tid != m.TID {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -39,7 +39,7 @@ func createEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd 
 // beginEP creates the identifier, and returns the remaining steps.
 func beginEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd ibv.Ptr[ibv.PD],
 	init ibv.Ptr[ibv.QPInitAttr]) (*identifier, nap.Try, runtime.Errno) {
-	info := device.Find[addrInfo](of)
+	info := verbs.Find[addrInfo](of)
 	if info == nil || to == 0 {
 		return nil, nil, syscall.EINVAL
 	}
@@ -102,7 +102,7 @@ func destroyEP(id *identifier) runtime.Errno {
 
 // getRequest is rdma_get_request.
 func getRequest(of ibv.Ptr[rdmacm.CMID], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], w *nap.Waiter) runtime.Errno {
-	id := device.Find[identifier](of)
+	id := verbs.Find[identifier](of)
 	if id == nil || !id.sync || to == 0 {
 		return syscall.EINVAL
 	}
@@ -119,7 +119,7 @@ func getRequest(of ibv.Ptr[rdmacm.CMID], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], w *na
 	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
 		errno = syscall.EINVAL
 	}
-	request := device.Find[identifier](uint64(e.ID))
+	request := verbs.Find[identifier](uint64(e.ID))
 	if errno == 0 && id.passive != nil {
 		own := *id.passive
 		errno = request.createPlainQP(id.record.PD, &own)

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -33,7 +33,7 @@ func (c *Manager) createEventChannel() (uint64, runtime.Errno) {
 
 // destroyEventChannel is rdma_destroy_event_channel. It destroys the channel's remaining identifiers.
 func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
-	ch := device.Find[channel](of)
+	ch := verbs.Find[channel](of)
 	if ch == nil {
 		return 0
 	}
@@ -41,7 +41,7 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 	defer c.Sent()
 	c.Lock()
 	defer c.Unlock()
-	if device.Still(of, ch) {
+	if verbs.Still(of, ch) {
 		ch.close()
 	}
 	return 0
@@ -57,7 +57,7 @@ func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent
 	}
 	var record *rdmacm.CMEvent
 	errno := syscall.EINVAL
-	if ch := device.Find[channel](of); ch != nil {
+	if ch := verbs.Find[channel](of); ch != nil {
 		record, errno = ch.next(w)
 	}
 	switch {
@@ -75,14 +75,14 @@ func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
 	c.Lock()
 	defer c.Unlock()
-	record, errno := device.Allocate[eventRecord](&c.Engine)
+	record, errno := verbs.AllocateOf[eventRecord](&c.Engine)
 	if errno != 0 {
 		return nil, errno
 	}
 	for {
 		e, errno := ch.events.Wait(&c.Core, true, w)
 		if errno != 0 {
-			device.Free(record)
+			verbs.Free(record)
 			return nil, errno
 		}
 		of := e.id
@@ -94,7 +94,7 @@ func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 			c.Acknowledged(&of.events, 1)
 			continue
 		}
-		device.Enter(record, &report{of, e.group, record})
+		verbs.Enter(record, &report{of, e.group, record})
 		return &record.CMEvent, 0
 	}
 }
@@ -173,14 +173,14 @@ func (e *event) take(record *eventRecord) bool {
 
 // ackEvent is rdma_ack_cm_event.
 func ackEvent(of ibv.Ptr[rdmacm.CMEvent]) runtime.Errno {
-	r := device.Find[report](of)
+	r := verbs.Find[report](of)
 	if r == nil {
 		return syscall.EINVAL
 	}
 	c := r.id.cm
 	c.Lock()
 	defer c.Unlock()
-	if !device.Still(of, r) {
+	if !verbs.Still(of, r) {
 		return syscall.EINVAL
 	}
 	r.acknowledge()
@@ -191,7 +191,7 @@ func (r *report) acknowledge() {
 	if r.group != nil {
 		r.group.events.Acked++
 	}
-	device.Forget(r.record)
+	verbs.Forget(r.record)
 	r.id.cm.Acknowledged(&r.id.events, 1)
 }
 

@@ -5,8 +5,8 @@ package cm
 import (
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // exchange is a message that is retransmitted until it is answered.
@@ -144,7 +144,7 @@ func (id *identifier) refuse(m *message.MAD) {
 }
 
 // refuse rejects a request without a listener, or an unexpected reply.
-func refuse(d *device.Device, m *message.MAD, reason uint16) {
+func refuse(d *verbs.Device, m *message.MAD, reason uint16) {
 	r := &message.MAD{Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
 		RemoteID: m.LocalID, Of: aboutOf(m.Attribute), Reason: reason}
 	if m.Attribute == message.SIDRReq {
@@ -157,7 +157,7 @@ func refuse(d *device.Device, m *message.MAD, reason uint16) {
 }
 
 // disown rejects an MRA or a REP for a request that no longer exists.
-func disown(d *device.Device, m *message.MAD, of message.Of) {
+func disown(d *verbs.Device, m *message.MAD, of message.Of) {
 	d.SendMAD(&message.MAD{
 		Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
 		Of: of, Reason: message.RejectInvalidID,
@@ -165,7 +165,7 @@ func disown(d *device.Device, m *message.MAD, of message.Of) {
 }
 
 // leaveUnknown answers the DREQ of an unknown connection, so that its sender stops retransmitting.
-func leaveUnknown(d *device.Device, m *message.MAD) {
+func leaveUnknown(d *verbs.Device, m *message.MAD) {
 	d.SendMAD(&message.MAD{Attribute: message.DREP, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
 		RemoteID: m.LocalID})
 }

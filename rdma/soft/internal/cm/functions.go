@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -36,7 +36,7 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"rdma_destroy_event_channel": abi.Void(abi.Take1(destroyEventChannel)),
 		"rdma_ack_cm_event":          abi.Status(abi.Take1(ackEvent)),
-		"rdma_event_str":             device.Named(eventName),
+		"rdma_event_str":             verbs.Named(eventName),
 
 		"rdma_create_id":    abi.Status(abi.Take4(createID)),
 		"rdma_destroy_id":   call(abi.After0(destroyID)),
@@ -76,7 +76,7 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	}
 })
 
-func init() { device.Provide("librdmacm", librdmacm, librdmacmWaiting) }
+func init() { verbs.Provide("librdmacm", librdmacm, librdmacmWaiting) }
 
 // Function returns a function that takes no object, or may take none.
 func (c *Manager) Function(name string) runtime.Func {
@@ -102,13 +102,13 @@ func eventName(v int32) string {
 
 // call adapts a function of an identifier that returns 0, or -1 and errno.
 func call(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
-	return abi.Status(abi.Of(device.Find[identifier, uint64], f))
+	return abi.Status(abi.Of(verbs.Find[identifier, uint64], f))
 }
 
 // void adapts a function without a result.
 func void(f func(id *identifier) runtime.Errno) runtime.Func {
 	return abi.Void(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) runtime.Errno {
-		if id := device.Find[identifier](of); id != nil {
+		if id := verbs.Find[identifier](of); id != nil {
 			f(id)
 		}
 		return 0
@@ -131,7 +131,7 @@ func sending(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 
 // waits is call for functions that may wait.
 func waits(f func(id *identifier, a abi.Args) nap.Try) abi.Waiting {
-	return abi.InSteps(abi.TryOf(device.Find[identifier, uint64], f))
+	return abi.InSteps(abi.TryOf(verbs.Find[identifier, uint64], f))
 }
 
 // begun is locked for operations that complete with an event, which synchronous identifiers wait for.

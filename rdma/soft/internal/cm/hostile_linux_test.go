@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	rdma "github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // asksFrom sends a host's request to the listener of newExchanged.
@@ -55,11 +55,11 @@ func TestHostileHandshakes(t *testing.T) {
 		if rep.To.GID == honest.As16() {
 			e.arrives(&message.MAD{Attribute: message.RTU, From: rep.To, To: rep.From, TID: rep.TID,
 				LocalID: rep.RemoteID, RemoteID: rep.LocalID})
-			assert.Equal(t, established, device.Find[identifier](ibv.PtrTo(id)).state)
+			assert.Equal(t, established, verbs.Find[identifier](ibv.PtrTo(id)).state)
 			served++
 		} else {
 			e.fabric.Advance(10 * time.Second)
-			require.Equal(t, over, device.Find[identifier](ibv.PtrTo(id)).state, "it is given up")
+			require.Equal(t, over, verbs.Find[identifier](ibv.PtrTo(id)).state, "it is given up")
 			assert.LessOrEqual(t, e.count(message.REP), 6, "answers to an address that may be forged")
 		}
 		require.NoError(t, rdma.DestroyID(id))

@@ -9,8 +9,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,7 +20,7 @@ type identifier struct {
 	cm      *Manager
 	record  *rdmacm.CMID // nil for an undelivered request
 	channel *channel
-	events  device.Reports
+	events  resource.Reports
 	space   rdmacm.PortSpace
 	kind    ibv.QPType
 	sync    bool // synchronous: has a private channel
@@ -29,11 +30,11 @@ type identifier struct {
 	state    state
 	local    netip.AddrPort
 	to       netip.AddrPort
-	scope    uint32         // interface of its link-local addresses, or 0
-	device   *device.Device // nil: not bound to a device
-	shares   *openDevice    // open device, once set in the record
-	port     portKey        // bound port; 0: none
-	claim    *claim         // claim of the port, or nil
+	scope    uint32        // interface of its link-local addresses, or 0
+	device   *verbs.Device // nil: not bound to a device
+	shares   *openDevice   // open device, once set in the record
+	port     portKey       // bound port; 0: none
+	claim    *claim        // claim of the port, or nil
 	asked    *exchange
 	timer    uint64      // resolve timeout or TIME_WAIT
 	listener *identifier // for a request
@@ -49,13 +50,14 @@ type identifier struct {
 	rank      int            // request: number of earlier waiting requests of its host
 
 	// Connection
-	number                   uint32          // communication ID; 0 before a request
-	peer                     message.Address // port of the peer
-	peerGUID                 uint64          // GUID of the peer's device, once known
-	peerNumber               uint32          // peer's communication ID, once known
-	tid                      uint64          // transaction ID of the request
-	refusal                  *message.MAD    // rejection sent for the request, or nil
-	processingTID            uint64          // transaction ID of the peer's message that the program processes or processed last
+	number     uint32          // communication ID; 0 before a request
+	peer       message.Address // port of the peer
+	peerGUID   uint64          // GUID of the peer's device, once known
+	peerNumber uint32          // peer's communication ID, once known
+	tid        uint64          // transaction ID of the request
+	refusal    *message.MAD    // rejection sent for the request, or nil
+	// transaction ID of the peer's message that the program processes or processed last
+	processingTID            uint64
 	param                    rdmacm.ConnParam
 	private                  []byte
 	qpn, peerQPN             uint32

@@ -9,7 +9,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // Manager is the connection manager of a fabric. The fabric's lock guards all of it.
@@ -18,9 +20,9 @@ type Manager struct {
 	response time.Duration // retransmission timeout
 	ids      []*identifier // in the order of creation
 	bound    map[portKey][]*identifier
-	claims   map[claimKey]*claim            // ports of addresses shared with other processes
-	lastPort uint16                         // last ephemeral port
-	opened   map[*device.Device]*openDevice // devices opened for identifiers
+	claims   map[claimKey]*claim           // ports of addresses shared with other processes
+	lastPort uint16                        // last ephemeral port
+	opened   map[*verbs.Device]*openDevice // devices opened for identifiers
 	channels int
 	psn      uint32
 
@@ -46,7 +48,7 @@ const (
 func New(f *device.Fabric, response time.Duration) *Manager {
 	c := &Manager{
 		Fabric: f, response: response, bound: map[portKey][]*identifier{}, claims: map[claimKey]*claim{},
-		opened: map[*device.Device]*openDevice{}, lastPort: firstPort - 1,
+		opened: map[*verbs.Device]*openDevice{}, lastPort: firstPort - 1,
 		numbered: map[uint32]*identifier{}, requests: map[peerKey]*identifier{}, connected: map[remoteQP]*identifier{},
 		disconnectRetries: map[uint64]*disconnectRetry{},
 	}
@@ -58,9 +60,9 @@ func New(f *device.Fabric, response time.Duration) *Manager {
 
 func (c *Manager) OpenChannels() int { return c.channels }
 
-func (id *identifier) Resource() (string, *device.Engine) { return "cm_id", &id.cm.Engine }
-func (ch *channel) Resource() (string, *device.Engine)    { return "event channel", &ch.cm.Engine }
-func (i *addrInfo) Resource() (string, *device.Engine)    { return "address info", &i.cm.Engine }
+func (id *identifier) Resource() (string, *engine.Engine) { return "cm_id", &id.cm.Engine }
+func (ch *channel) Resource() (string, *engine.Engine)    { return "event channel", &ch.cm.Engine }
+func (i *addrInfo) Resource() (string, *engine.Engine)    { return "address info", &i.cm.Engine }
 
 // peerKey is a peer's identifier: the link address of its port, and its communication ID.
 type peerKey struct {
@@ -81,7 +83,7 @@ func (c *Manager) nextTID() uint64 {
 }
 
 // nextPSN returns an unpredictable starting PSN for a connection.
-func (c *Manager) nextPSN(of *device.Device) uint32 {
+func (c *Manager) nextPSN(of *verbs.Device) uint32 {
 	if of.IsWired() {
 		return random() & message.Number
 	}

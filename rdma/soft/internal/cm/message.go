@@ -9,8 +9,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // connectRequest returns a REQ, or a SIDR_REQ for datagrams.
@@ -23,7 +23,7 @@ func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *messa
 	if id.datagrams() {
 		return m
 	}
-	m.Attribute, m.Transport, m.CAGUID, m.ECE = message.REQ, transportOf(id.kind), d.GUID(), id.ece.ofMessage()
+	m.Attribute, m.Transport, m.CAGUID, m.ECE = message.REQ, transportOf(id.kind), d.GUID, id.ece.ofMessage()
 	m.QPN, m.PSN, m.SRQ, m.FlowControl = p.QPNum&message.Number, id.psn, p.SRQ != 0, p.FlowControl != 0
 	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth,
 		p.RetryCount, p.RNRRetryCount
@@ -41,8 +41,8 @@ func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *messa
 func (id *identifier) connectReply() *message.MAD {
 	p := &id.param
 	return &message.MAD{
-		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID(), QPN: id.qpn & message.Number, PSN: id.psn,
-		AckDelay:           device.AckDelay,
+		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID, QPN: id.qpn & message.Number, PSN: id.psn,
+		AckDelay:           verbs.AckDelay,
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, RNRRetryCount: p.RNRRetryCount,
 		FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0,
 		ECE: message.ECE{Vendor: id.peerECE.vendor & message.Number, Options: id.ece.options}, Private: id.private,
@@ -65,7 +65,7 @@ func (id *identifier) rejection(of message.Of, reason uint16, private []byte) *m
 	}
 	m := &message.MAD{Attribute: message.REJ, TID: id.tid, Of: of, Reason: reason, Private: private}
 	if reason == message.RejectTimeout { // the peer finds the request by this GUID
-		m.ARI = binary.BigEndian.AppendUint64(nil, id.device.GUID())
+		m.ARI = binary.BigEndian.AppendUint64(nil, id.device.GUID)
 	}
 	return m
 }

@@ -9,7 +9,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -20,7 +21,7 @@ type group struct {
 	gid      [16]byte
 	context  uint64
 	sendOnly bool
-	events   device.Reports
+	events   resource.Reports
 }
 
 // noIPv6Groups is Linux's errno for RoCE v2 devices: ENOTSUPP, which is defined only inside the kernel.
@@ -48,7 +49,7 @@ func joinMulticastEx(id *identifier, join ibv.Ptr[rdmacm.CMJoinMCAttrEx], contex
 }
 
 func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
-	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
+	if !address.IsValid() || !engine.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
 		id.state != bound && id.state != addrResolved && id.state != routeResolved {
 		return syscall.EINVAL
 	}
@@ -59,7 +60,7 @@ func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, c
 		sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
 	id.groups = append(id.groups, g)
 	id.push(&event{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g,
-		ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: device.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
+		ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: engine.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
 	return 0
 }
 

@@ -9,8 +9,9 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -105,7 +106,7 @@ func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (foun
 
 // AddressOwner describes the owner of an address that an identifier cannot bind to, or returns "".
 func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
-	id := device.Find[identifier](mem.AddressOf(of))
+	id := verbs.Find[identifier](mem.AddressOf(of))
 	if id == nil || id.gone || id.cm != c {
 		return ""
 	}
@@ -118,11 +119,11 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 }
 
 // Ends returns the ends of connections by queue pair number. The caller holds Fabric.mu.
-func (c *Manager) Ends() map[uint32]device.ManagedEnd {
-	all := map[uint32]device.ManagedEnd{}
+func (c *Manager) Ends() map[uint32]engine.ManagedEnd {
+	all := map[uint32]engine.ManagedEnd{}
 	for _, id := range c.numbered {
 		if id.qpn != 0 && !id.datagrams() {
-			all[id.qpn] = device.ManagedEnd{ID: id.number, Local: id.local, Peer: id.to}
+			all[id.qpn] = engine.ManagedEnd{ID: id.number, Local: id.local, Peer: id.to}
 		}
 	}
 	return all

@@ -8,14 +8,14 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // qp returns the identifier's queue pair, or nil. It is stored in the record, where the program may change it.
-func (id *identifier) qp() *device.ProgramQP {
-	return device.Find[device.ProgramQP](uint64(id.record.QP))
+func (id *identifier) qp() *verbs.QP {
+	return verbs.Find[verbs.QP](uint64(id.record.QP))
 }
 
 // qpAttr returns the attributes that move the identifier's queue pair to a state from the previous one. It is called
@@ -29,14 +29,14 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 	}
 	attr.QPState = to
 	if !connecting { // no peer yet
-		attr.PortNum, attr.QKey = device.PortNum, rdmacm.UDP_QKEY
+		attr.PortNum, attr.QKey = verbs.PortNum, rdmacm.UDP_QKEY
 		mask, _, _ = ibv.ModifyQPMask(id.kind, ibv.QPS_RESET, ibv.QPS_INIT)
 		return attr, mask | ibv.QP_STATE, 0
 	}
 	if to != ibv.QPS_INIT && (id.state == requesting || id.state == left) {
 		return attr, 0, syscall.EINVAL
 	}
-	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
+	attr.PortNum, attr.QPAccessFlags = verbs.PortNum, ibv.ACCESS_REMOTE_WRITE
 	if id.responder > 0 {
 		// as on Linux since 6.2 for a device with flush
 		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_FLUSH_GLOBAL |
@@ -66,7 +66,7 @@ func initQPAttr(id *identifier, to ibv.Ptr[ibv.QPAttr], maskTo ibv.Ptr[int32]) r
 }
 
 // modify moves the identifier's queue pair to a state. It is called without the fabric's lock.
-func (id *identifier) modify(q *device.ProgramQP, to ibv.QPState) (errno runtime.Errno) {
+func (id *identifier) modify(q *verbs.QP, to ibv.QPState) (errno runtime.Errno) {
 	var attr ibv.QPAttr
 	var mask ibv.QPAttrMask
 	id.locked(func() runtime.Errno {
@@ -138,13 +138,13 @@ func createQPEx(id *identifier, init ibv.Ptr[ibv.QPInitAttrEx]) runtime.Errno {
 
 func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
-	c := device.Find[device.Context](uint64(r.Verbs))
+	c := verbs.Find[verbs.Context](uint64(r.Verbs))
 	if r.QP != 0 || c == nil {
 		return syscall.EINVAL
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
-	} else if p := device.Find[device.PD](uint64(attr.PD)); p == nil || !p.IsOf(c) {
+	} else if p := verbs.Find[verbs.PD](uint64(attr.PD)); p == nil || p.Context != c {
 		return syscall.EINVAL
 	}
 	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 &&
@@ -171,12 +171,12 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if attr.SRQ == 0 {
 		attr.SRQ = r.SRQ
 	}
-	address, errno := device.CreateQPEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateQPEx(c, mem.AddressOf(attr))
 	if errno != 0 {
 		id.destroyCQs()
 		return errno
 	}
-	q := device.Find[device.ProgramQP](address)
+	q := verbs.Find[verbs.QP](address)
 	states := []ibv.QPState{ibv.QPS_INIT}
 	if id.datagrams() {
 		states = append(states, ibv.QPS_RTR, ibv.QPS_RTS)
@@ -189,7 +189,7 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			errno = q.Transit(&ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
 		}
 		if errno != 0 {
-			device.DestroyQP(ibv.Ptr[ibv.QP](address))
+			verbs.DestroyQP(ibv.Ptr[ibv.QP](address))
 			id.destroyCQs()
 			return errno
 		}
@@ -213,11 +213,11 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 		if !side.wanted || side.entries == 0 {
 			continue
 		}
-		channel, errno := device.CreateChannel(r.Verbs)
+		channel, errno := verbs.CreateChannel(r.Verbs)
 		if errno == 0 {
 			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
 			var cq uint64
-			cq, errno = device.CreateCQ(r.Verbs, int32(side.entries), uintptr(mem.AddressOf(r)), *side.channel)
+			cq, errno = verbs.CreateCQ(r.Verbs, int32(side.entries), uintptr(mem.AddressOf(r)), *side.channel, 0)
 			*side.cq = ibv.Ptr[ibv.CQ](cq)
 		}
 		if errno != 0 {
@@ -235,17 +235,17 @@ func (id *identifier) destroyCQs() {
 		return
 	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
-		device.DestroyCQ(cq)
+		verbs.DestroyCQ(cq)
 	}
 	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
-		device.DestroyChannel(channel)
+		verbs.DestroyChannel(channel)
 	}
 	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
 }
 
 // destroyQP is rdma_destroy_qp.
 func destroyQP(id *identifier) runtime.Errno {
-	device.DestroyQP(id.record.QP)
+	verbs.DestroyQP(id.record.QP)
 	id.record.QP = 0
 	id.destroyCQs()
 	return 0

@@ -8,17 +8,17 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // Receive handles a message that arrived at a device. The identifier is found by the numbers in the message, and
 // accepts messages only from its peer's port and identifier. Other messages are dropped and counted. The caller holds
 // Fabric.mu.
-func (c *Manager) Receive(at *device.Device, m *message.MAD) { at.Count(c.receive(at, m)) }
+func (c *Manager) Receive(at *verbs.Device, m *message.MAD) { at.Count(c.receive(at, m)) }
 
 // receive returns the reason why a message was dropped, or counters.Nothing.
-func (c *Manager) receive(at *device.Device, m *message.MAD) counters.Counter {
+func (c *Manager) receive(at *verbs.Device, m *message.MAD) counters.Counter {
 	if c.acknowledged(at, m) {
 		return counters.Nothing
 	}
@@ -100,7 +100,7 @@ func (id *identifier) isAnswer(m *message.MAD) bool {
 func (id *identifier) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
 
 // requested handles a REQ or SIDR_REQ.
-func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter {
+func (c *Manager) requested(at *verbs.Device, m *message.MAD) counters.Counter {
 	sender := peerKey{m.From.Link, m.LocalID}
 	if id := c.requests[sender]; id != nil && (id.state != over || id.tid == m.TID) {
 		id.requestedAgain(m)
@@ -130,7 +130,8 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 	case !m.Dest.IsValid(): // not for an IP service
 		refuse(at, m, message.RejectConsumer)
 		return counters.CMNoListener
-	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will be retransmitted
+	// it will be retransmitted
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share():
 		return counters.CMCrowded
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
@@ -142,7 +143,7 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, scope: at.Scope(m.Dest), device: at, tos: l.tos,
 		listener: l, peer: m.From, peerNumber: m.LocalID, peerGUID: m.CAGUID, tid: m.TID,
 		peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(at), peerECE: eceOptions{m.ECE.Vendor, m.ECE.Options},
-		initiator: min(m.ResponderResources, device.MaxReads), responder: min(m.InitiatorDepth, device.MaxReads),
+		initiator: min(m.ResponderResources, verbs.MaxReads), responder: min(m.InitiatorDepth, verbs.MaxReads),
 		retries: m.RetryCount, notReadyRetries: m.RNRRetryCount, pathMTU: m.Path.MTU,
 	}
 	if m.Path.AckTimeout != 0 {
@@ -211,7 +212,7 @@ func (id *identifier) requestedAgain(m *message.MAD) {
 }
 
 // receiveMRA handles an MRA. It rejects an MRA for a message that nothing waits for.
-func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) counters.Counter {
+func (c *Manager) receiveMRA(at *verbs.Device, m *message.MAD) counters.Counter {
 	id := c.numbered[m.RemoteID]
 	if id != nil && id.device == at && id.asks(m.TID) && (id.isAnswer(m) || id.isPeer(m)) {
 		id.hinted(m)
@@ -246,7 +247,7 @@ func (id *identifier) replied(m *message.MAD) counters.Counter {
 		id.cm.connected[remote] = id
 		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, answered
 		id.peerGUID = m.CAGUID
-		id.initiator, id.responder = min(m.ResponderResources, device.MaxReads), min(m.InitiatorDepth, device.MaxReads)
+		id.initiator, id.responder = min(m.ResponderResources, verbs.MaxReads), min(m.InitiatorDepth, verbs.MaxReads)
 		id.notReadyRetries = m.RNRRetryCount
 		id.peerECE = eceOptions{m.ECE.Vendor, m.ECE.Options}
 		e := &event{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute),
@@ -338,7 +339,7 @@ func (id *identifier) left(m *message.MAD) counters.Counter {
 }
 
 // Removed notifies all identifiers on a removed device. Undelivered requests are dropped. The caller holds Fabric.mu.
-func (c *Manager) Removed(d *device.Device) {
+func (c *Manager) Removed(d *verbs.Device) {
 	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {
 			continue
@@ -356,7 +357,7 @@ func (c *Manager) Removed(d *device.Device) {
 
 // Cut resumes retransmission of messages over a link that went down, because the peer can no longer send hints. The
 // caller holds Fabric.mu.
-func (c *Manager) Cut(d *device.Device) {
+func (c *Manager) Cut(d *verbs.Device) {
 	for _, id := range c.ids {
 		if id.asked != nil && (id.device == d || id.peer.Link == d.Address().Link) {
 			id.resume()
@@ -365,7 +366,7 @@ func (c *Manager) Cut(d *device.Device) {
 }
 
 // Moved notifies all identifiers bound to an address that moved to another device. The caller holds Fabric.mu.
-func (c *Manager) Moved(gid [16]byte, from *device.Device) {
+func (c *Manager) Moved(gid [16]byte, from *verbs.Device) {
 	for _, id := range c.ids {
 		if id.device == from && id.local.Addr().As16() == gid {
 			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)

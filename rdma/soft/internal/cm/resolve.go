@@ -10,7 +10,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -92,7 +93,7 @@ func (id *identifier) bind(address netip.AddrPort, scope uint32, claims bool) ru
 // looped reports whether a device has a loopback address. Otherwise loopback addresses stand for all addresses, as on
 // Linux, where no device can have one.
 func (c *Manager) looped() bool {
-	return slices.ContainsFunc(c.Present(), func(d *device.Device) bool { return d.IP().IsLoopback() })
+	return slices.ContainsFunc(c.Present(), func(d *verbs.Device) bool { return d.IP().IsLoopback() })
 }
 
 // resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does
@@ -127,7 +128,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		return syscall.ENETUNREACH
 	}
 	writeAddress(id.record.Route.Addr.DstStorage(), to, id.scope)
-	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
+	if group := engine.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
 		id.start(c.First(), c.First().IP())
 	} else if d, own := c.Toward(to.Addr(), id.scopeTo()); !group && target == nil && d != nil && (id.device == nil ||
 		id.device.IsWired()) {
@@ -138,7 +139,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		id.state = bound
 		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(syscall.EHOSTUNREACH))
 		return 0
-	} else if !group && (target.IsDown() || id.device != nil && id.device.IsDown()) {
+	} else if !group && (target.Down || id.device != nil && id.device.Down) {
 		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = bound
 			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(syscall.ETIMEDOUT))
@@ -155,7 +156,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 // takeScope sets the interface for a link-local peer address, and reports whether a device with a wire is on it: the
 // identifier's device if it is bound, and the peer's if it belongs to this fabric. As on Linux, local addresses need no
 // zone.
-func (id *identifier) takeScope(peer *device.Device, scope uint32) bool {
+func (id *identifier) takeScope(peer *verbs.Device, scope uint32) bool {
 	to := id.to.Addr()
 	if wired, _ := id.cm.Toward(to, 0); !isLinkLocal(to) || wired == nil || peer != nil && !peer.IsWired() {
 		return true
@@ -183,7 +184,7 @@ func (id *identifier) scopeTo() uint32 {
 }
 
 // start selects the device of an identifier that is bound to all devices.
-func (id *identifier) start(d *device.Device, own netip.Addr) {
+func (id *identifier) start(d *verbs.Device, own netip.Addr) {
 	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
 }
 
@@ -210,7 +211,7 @@ func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 func (id *identifier) writeRoute() runtime.Errno {
 	route := &id.record.Route
 	if route.PathRec == 0 {
-		path, errno := device.Allocate[rdmacm.IBVSAPathRec](&id.cm.Engine)
+		path, errno := verbs.AllocateOf[rdmacm.IBVSAPathRec](&id.cm.Engine)
 		if errno != 0 {
 			return errno
 		}
@@ -234,17 +235,17 @@ const hops = 64
 // mtu returns the largest MTU that both ends support.
 func (id *identifier) mtu() ibv.MTU {
 	if id.pathMTU != 0 {
-		return min(id.device.MTU(), id.pathMTU)
+		return min(id.device.MTU, id.pathMTU)
 	}
 	if to := id.cm.Owner(id.to.Addr()); id.to.IsValid() && to != nil {
-		return min(id.device.MTU(), to.MTU())
+		return min(id.device.MTU, to.MTU)
 	}
 	return id.cm.PathMTU(id.device, id.local.Addr(), id.to.Addr())
 }
 
 // av returns the address vector to a GID.
 func (id *identifier) av(to [16]byte) ibv.AHAttr {
-	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1,
+	a := ibv.AHAttr{PortNum: verbs.PortNum, IsGlobal: 1,
 		GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: hops, TrafficClass: id.tos}}
 	*a.GRH.DGID.Raw() = to
 	return a

@@ -6,8 +6,8 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -39,7 +39,7 @@ func createSRQEx(id *identifier, init ibv.Ptr[ibv.SRQInitAttrEx]) runtime.Errno 
 
 func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
-	c := device.Find[device.Context](uint64(r.Verbs))
+	c := verbs.Find[verbs.Context](uint64(r.Verbs))
 	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		return syscall.EINVAL
 	}
@@ -51,7 +51,7 @@ func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 			return errno
 		}
 	}
-	address, errno := device.CreateSRQEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateSRQEx(c, mem.AddressOf(attr))
 	if errno != 0 {
 		id.destroyCQs()
 		return errno
@@ -82,7 +82,7 @@ func (id *identifier) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 
 // destroySRQ is rdma_destroy_srq.
 func destroySRQ(id *identifier) runtime.Errno {
-	device.DestroySRQ(id.record.SRQ)
+	verbs.DestroySRQ(id.record.SRQ)
 	id.record.SRQ = 0
 	id.destroyCQs()
 	return 0

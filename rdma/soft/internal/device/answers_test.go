@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
@@ -34,15 +35,15 @@ func TestLongAnswers(t *testing.T) {
 	for i := range there.bytes {
 		there.bytes[i] = byte(i * 7 >> 3)
 	}
-	f, q := r.fabric, findQP(mem.AddressOf(p.b))
+	f, q := r.fabric, own.FindQP(mem.AddressOf(p.b))
 	w := &answered{}
 	f.Tap(func(below wire.Wire) wire.Wire { w.Wire = below; return w })
 	ask := func(m message.Request) {
-		m.From, m.To, m.Transport, m.PKey, m.DestQP = q.out.To, q.out.From, ibv.QPT_RC, 0xffff, q.number
-		m.PSN, m.Packets, m.AckReq = q.receiver.Expects, 1, true
-		f.Deliver(func() { require.Nil(t, q.device.Request(&m)) })
+		m.From, m.To, m.Transport, m.PKey, m.DestQP = q.Out.To, q.Out.From, ibv.QPT_RC, 0xffff, q.Number
+		m.PSN, m.Packets, m.AckReq = q.Receiver.Expects, 1, true
+		f.Deliver(func() { require.Nil(t, q.Device.Request(&m)) })
 	}
-	first := q.receiver.Expects
+	first := q.Receiver.Expects
 	ask(message.Request{Opcode: ibv.WR_RDMA_READ, Remote: there.at(0), RKey: there.mr.RKey, Length: size})
 	ask(message.Request{Opcode: ibv.WR_RDMA_WRITE, Remote: there.at(0), RKey: there.mr.RKey, Length: 0})
 	require.Len(t, w.answers, 1, "one part at once")
@@ -62,5 +63,5 @@ func TestLongAnswers(t *testing.T) {
 	assert.Equal(t, there.bytes, got)
 	last := w.answers[len(w.answers)-1]
 	assert.Equal(t, message.Plain, last.Kind)
-	assert.Equal(t, q.receiver.Expects-1, last.PSN)
+	assert.Equal(t, q.Receiver.Expects-1, last.PSN)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed
@@ -39,7 +40,7 @@ func TestBuffers(t *testing.T) {
 	at, err := verbs.AllocBuf(s.pd[1], size, handle)
 	require.NoError(t, err)
 	b := handle.Deref()
-	assert.Zero(t, at%pageSize)
+	assert.Zero(t, at%own.PageSize)
 	assert.Equal(t, 1, s.fabric.Resources()["buf"])
 
 	register := func(pd *ibv.PD, offset, length uint64) (*ibv.MR, error) {
@@ -63,7 +64,7 @@ func TestBuffers(t *testing.T) {
 		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: ibv.REG_MR_MASK_BUF})
 	assert.ErrorIs(t, err, syscall.EINVAL, "without an address")
 
-	memory := find[buf](uint64(*handle)).memory
+	memory := own.Find[own.Buf](uint64(*handle)).Memory
 	require.NoError(t, verbs.FreeBuf(b))
 	assert.NoError(t, verbs.FreeBuf(b), "it is gone")
 	_, err = register(s.pd[1], 0, 64)

@@ -15,8 +15,10 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestMoveOfCommonBytes: if both ranges overlap, the destination gets the original bytes of the source.
@@ -40,31 +42,31 @@ func TestMoveOfCommonBytes(t *testing.T) {
 
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
-	n, object := &numbers.Table[numbered]{}, numbered{qp: &QP{}}
-	d := &Port{on: &Engine{}}
+	n, object := &numbers.Table[engine.Numbered]{}, engine.Numbered{QP: &engine.QP{}}
+	d := &engine.Port{On: &engine.Engine{}}
 	var number uint32
 	for range numbers.Most { // the last one has the last place
-		low, values := d.tops()
+		low, values := d.Tops()
 		number, _ = n.Add(object, low, values)
 	}
 	for range 600 {
 		n.Remove(number)
 		var ok bool
-		low, values := d.tops()
+		low, values := d.Tops()
 		number, ok = n.Add(object, low, values)
 		require.True(t, ok)
 		require.EqualValues(t, 1<<numbers.Bits-1, number&(1<<numbers.Bits-1))
-		require.NotEqualValues(t, multicastQPN, number)
+		require.NotEqualValues(t, engine.MulticastQPN, number)
 		require.Equal(t, object, n.Get(number))
 	}
 }
 
 // TestWayBackOfIPv6: flow label and traffic class are those of the header.
 func TestWayBackOfIPv6(t *testing.T) {
-	var h [grhSize]byte
+	var h [engine.GRHSize]byte
 	binary.BigEndian.PutUint32(h[:], 6<<28|0xa5<<20|0x12345)
 	h[8], h[24] = 1, 2
-	route, own, errno := readGRH(&h)
+	route, own, errno := engine.ReadGRH(&h)
 	require.Zero(t, errno)
 	assert.Equal(t, [16]byte{2}, own)
 	assert.Equal(t, [16]byte{1}, *route.DGID.Raw())
@@ -74,8 +76,8 @@ func TestWayBackOfIPv6(t *testing.T) {
 
 // TestWayBackOfIPv4: Soft-RoCE leaves the checksum out of headers of packets that stay on the device.
 func TestWayBackOfIPv4(t *testing.T) {
-	h := [grhSize]byte{20: 0x45, 21: 0x28, 32: 10, 33: 1, 36: 10, 37: 2}
-	route, own, errno := readGRH(&h)
+	h := [engine.GRHSize]byte{20: 0x45, 21: 0x28, 32: 10, 33: 1, 36: 10, 37: 2}
+	route, own, errno := engine.ReadGRH(&h)
 	require.Zero(t, errno)
 	assert.Equal(t, [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: 2}, own)
 	assert.Equal(t, [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: 1}, *route.DGID.Raw())
@@ -196,9 +198,9 @@ func TestAskedForMore(t *testing.T) {
 				wr.SendFlags = ibv.SEND_SOLICITED
 			}
 			require.NoError(t, r.post(qp, wr))
-			r.fabric.mu.Lock()
-			came := len(find[channel](mem.AddressOf(ch)).events.queue)
-			r.fabric.mu.Unlock()
+			r.fabric.Mu.Lock()
+			came := len(own.Find[own.Channel](mem.AddressOf(ch)).Events.Queue)
+			r.fabric.Mu.Unlock()
 			assert.Equal(t, 1, came)
 			require.NoError(t, verbs.DestroyQP(qp))
 			require.NoError(t, verbs.DestroyCQ(cq))

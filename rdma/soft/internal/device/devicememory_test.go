@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 func TestDeviceMemory(t *testing.T) {
@@ -164,7 +165,7 @@ func TestNoOptionsOfAVendor(t *testing.T) {
 func TestDeviceMemoryEnds(t *testing.T) {
 	r := newRig(t, Options{})
 	for range 3 {
-		all, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: maxDM})
+		all, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: own.MaxDM})
 		require.NoError(t, err)
 		_, err = verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: 1})
 		assert.ErrorIs(t, err, syscall.ENOMEM)

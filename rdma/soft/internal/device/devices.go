@@ -11,14 +11,14 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -28,7 +28,7 @@ var ordinals atomic.Uint32
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	if o.Name == "" {
 		o.Name = fmt.Sprintf("soft%d", f.made)
@@ -46,21 +46,21 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 			ibv.MTU_4096)
 	}
 	if other := f.owner(o.Address.As16()); other != nil {
-		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, text(other.record.Name[:]), o.Address)
+		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, other.Name(), o.Address)
 	}
 	d, err := newDevice(f, o, ordinals.Add(1))
 	if err != nil {
 		return err
 	}
 	if err := f.connect(d, o.Address); err != nil {
-		d.gone = true
-		for _, gid := range d.gids {
-			f.reach(gid, nil)
+		d.Gone = true
+		for _, gid := range d.GIDs {
+			f.Assign(gid, nil)
 		}
-		d.release()
+		d.Release()
 		return err
 	}
-	d.index = f.made
+	d.Index = f.made
 	f.made++
 	f.devices = append(f.devices, d)
 	return nil
@@ -79,14 +79,14 @@ func (f *Fabric) finder(name string) runtime.Func {
 
 // HasDevice reports whether there is a device of the name.
 func (f *Fabric) HasDevice(name string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	return f.device(name) != nil
 }
 
 // device is one by its name, or nil.
-func (f *Fabric) device(name string) *device {
-	i := slices.IndexFunc(f.devices, func(d *device) bool { return text(d.record.Name[:]) == name })
+func (f *Fabric) device(name string) *verbs.Device {
+	i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return d.Name() == name })
 	if i < 0 {
 		return nil
 	}
@@ -94,9 +94,9 @@ func (f *Fabric) device(name string) *device {
 }
 
 // owner is the device that has a GID, or nil.
-func (f *Fabric) owner(gid [16]byte) *device {
-	p := f.gids[gid]
-	if i := slices.IndexFunc(f.devices, func(d *device) bool { return &d.Port == p }); i >= 0 {
+func (f *Fabric) owner(gid [16]byte) *verbs.Device {
+	p := f.GIDs[gid]
+	if i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return &d.Port == p }); i >= 0 {
 		return f.devices[i]
 	}
 	return nil
@@ -106,52 +106,52 @@ func (f *Fabric) owner(gid [16]byte) *device {
 // and their queue pairs break; calls on it fail with EIO, except those that destroy objects. Peers get no more messages
 // from it.
 func (f *Fabric) RemoveDevice(name string) bool {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	d := f.device(name)
 	if d == nil {
 		return false
 	}
-	d.gone, d.down = true, true
-	d.lists++ // it is not released before the end of this
-	f.devices = slices.DeleteFunc(f.devices, func(other *device) bool { return other == d })
-	for _, gid := range d.gids {
-		f.reach(gid, nil)
+	d.Gone, d.Down = true, true
+	d.Lists++ // it is not released before the end of this
+	f.devices = slices.DeleteFunc(f.devices, func(other *verbs.Device) bool { return other == d })
+	for _, gid := range d.GIDs {
+		f.Assign(gid, nil)
 	}
-	d.tell(ibv.EVENT_DEVICE_FATAL)
+	d.Tell(ibv.EVENT_DEVICE_FATAL)
 	f.manager.Removed(d)
 	f.manager.Cut(d)
 	f.manager.Rest()
-	for _, object := range f.numbers.All() {
-		if q := object.qp; q != nil && q.port == &d.Port && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
-			q.setState(ibv.QPS_ERR)
+	for _, object := range f.Numbers.All() {
+		if q := object.QP; q != nil && q.Port == &d.Port && q.State != ibv.QPS_RESET && q.State != ibv.QPS_ERR {
+			q.SetState(ibv.QPS_ERR)
 		}
 	}
 	f.gone = append(f.gone, d)
-	d.disconnect()
-	d.lists--
-	d.release()
+	d.Disconnect()
+	d.Lists--
+	d.Release()
 	return true
 }
 
 // SetLink takes the link of a device down or up again, and reports whether there is a device of the name. While it is
 // down, nothing reaches the device or leaves it.
 func (f *Fabric) SetLink(name string, up bool) bool {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	d := f.device(name)
 	if d == nil {
 		return false
 	}
-	if d.down == up {
-		d.down = !up
+	if d.Down == up {
+		d.Down = !up
 		event := ibv.EVENT_PORT_ERR
 		if up {
 			event = ibv.EVENT_PORT_ACTIVE
 		}
-		d.tell(event)
-		if d.down {
-			d.count(counters.LinkDowns)
+		d.Tell(event)
+		if d.Down {
+			d.Count(counters.LinkDowns)
 			f.manager.Cut(d)
 		}
 	}
@@ -160,59 +160,59 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 
 // AddAddress adds an address, and so a GID, to a device.
 func (f *Fabric) AddAddress(name string, address netip.Addr) error {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	d, gid := f.device(name), address.As16()
 	switch {
 	case d == nil:
 		return fmt.Errorf("soft: no device %q", name)
 	case f.owner(gid) != nil:
-		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.owner(gid).record.Name[:]), address)
+		return fmt.Errorf("soft: device %s: %s has the address %v", name, f.owner(gid).Name(), address)
 	}
 	return f.addGID(d, address)
 }
 
-func (f *Fabric) addGID(d *device, address netip.Addr) error {
+func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 	if err := f.connect(d, address); err != nil {
 		return err
 	}
 	gid := address.As16()
-	i := slices.Index(d.gids, [16]byte{})
+	i := slices.Index(d.GIDs, [16]byte{})
 	switch {
 	case i >= 0:
-		d.gids[i] = gid
-	case len(d.gids) == gidEntries:
-		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", text(d.record.Name[:]), gidEntries)
+		d.GIDs[i] = gid
+	case len(d.GIDs) == verbs.GIDEntries:
+		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", d.Name(), verbs.GIDEntries)
 	default:
-		d.gids = append(d.gids, gid)
+		d.GIDs = append(d.GIDs, gid)
 	}
-	f.reach(gid, &d.Port)
-	d.tell(ibv.EVENT_GID_CHANGE)
+	f.Assign(gid, &d.Port)
+	d.Tell(ibv.EVENT_GID_CHANGE)
 	return nil
 }
 
 // connect opens the socket of an address, if the device speaks to other fabrics. Its MTU becomes that of the path.
-func (f *Fabric) connect(d *device, address netip.Addr) error {
-	if !d.wired {
+func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
+	if !d.Wired {
 		return nil
 	}
 	f.reachOut()
 	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
 	// process alone.
-	l, err := f.outer.Attach(address, d.link, d, udp.Options{Share: len(d.links) == 0})
+	l, err := f.Outer.Attach(address, d.Link, d, udp.Options{Share: len(d.Links) == 0})
 	if err != nil {
-		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
+		return fmt.Errorf("soft: device %s: %w", d.Name(), err)
 	}
-	d.links = append(d.links, l)
+	d.Links = append(d.Links, l)
 	n, err := l.MTU()
 	if err == nil && n == 0 {
 		err = fmt.Errorf("its path takes no packets of 256 bytes: %w", syscall.EMSGSIZE)
 	}
 	if err != nil {
-		d.disconnect()
-		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
+		d.Disconnect()
+		return fmt.Errorf("soft: device %s: %w", d.Name(), err)
 	}
-	d.mtu = min(d.mtu, mtuOf(n))
+	d.MTU = min(d.MTU, mtuOf(n))
 	return nil
 }
 
@@ -222,25 +222,25 @@ func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 // reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or the fabric is
 // not shared yet.
 func (f *Fabric) reachOut() {
-	if f.outer != nil {
+	if f.Outer != nil {
 		return
 	}
-	f.numbers.Scatter()
-	f.outer = roce.Over(f.sound, f, &f.captures)
-	f.moves++
-	f.polled.Store(f.outer)
-	f.sound = f.outer
-	f.faulty.Under(f.sound)
-	f.wire, f.plain = f.sound, false
-	if !f.faulty.Idle() {
-		f.wire = f.faulty
+	f.Numbers.Scatter()
+	f.Outer = roce.Over(f.sound, f, &f.captures)
+	f.Moves++
+	f.Polled.Store(f.Outer)
+	f.sound = f.Outer
+	f.Faulty.Under(f.sound)
+	f.Wire, f.Plain = f.sound, false
+	if !f.Faulty.Idle() {
+		f.Wire = f.Faulty
 	}
 }
 
 // MoveAddress moves an address of one device to another, like the failover of a network bond. Connection manager IDs
 // that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	gid, d := address.As16(), f.device(to)
 	from := f.owner(gid)
@@ -251,31 +251,32 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 		return fmt.Errorf("soft: no device has the address %v", address)
 	case from == d:
 		return nil
-	case from.wired || d.wired:
+	case from.Wired || d.Wired:
 		return fmt.Errorf("soft: %v: an address with a wire cannot move", address)
 	}
 	if err := f.addGID(d, address); err != nil {
 		return err
 	}
-	from.gids[slices.Index(from.gids, gid)] = [16]byte{}
-	from.tell(ibv.EVENT_GID_CHANGE)
+	from.GIDs[slices.Index(from.GIDs, gid)] = [16]byte{}
+	from.Tell(ibv.EVENT_GID_CHANGE)
 	f.manager.Moved(gid, from)
 	return nil
 }
 
 // Addresses are the addresses of all devices, each with the name of its device. Link-local ones are those with a wire.
 func (f *Fabric) Addresses() map[netip.Addr]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	all := map[netip.Addr]string{}
 	for _, d := range f.devices {
-		for _, gid := range d.gids {
-			if ip := netip.AddrFrom16(gid).Unmap(); gid != [16]byte{} && f.gids[gid] == &d.Port && !ip.IsLinkLocalUnicast() {
-				all[ip] = text(d.record.Name[:])
+		for _, gid := range d.GIDs {
+			ip := netip.AddrFrom16(gid).Unmap()
+			if gid != [16]byte{} && f.GIDs[gid] == &d.Port && !ip.IsLinkLocalUnicast() {
+				all[ip] = d.Name()
 			}
 		}
-		for _, l := range d.links {
-			all[l.Addr().Unmap()] = text(d.record.Name[:])
+		for _, l := range d.Links {
+			all[l.Addr().Unmap()] = d.Name()
 		}
 	}
 	return all
@@ -291,22 +292,22 @@ func (f *Fabric) Close() error {
 		}
 	}()
 	f.Sent()
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	f.manager.Rest()
 	for _, d := range slices.Concat(f.devices, f.gone) {
-		if len(d.contexts) > 0 {
-			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), syscall.EBUSY)
+		if len(d.Contexts) > 0 {
+			return fmt.Errorf("soft: device %s is open: %w", d.Name(), syscall.EBUSY)
 		}
 	}
 	if n := f.manager.OpenChannels(); n > 0 {
 		return fmt.Errorf("soft: %d event channels are open: %w", n, syscall.EBUSY)
 	}
 	for _, d := range f.devices {
-		d.gone = true
-		f.past.Add(&d.counts)
-		links = append(links, d.disconnect()...)
-		d.release()
+		d.Gone = true
+		f.past.Add(&d.Counts)
+		links = append(links, d.Disconnect()...)
+		d.Release()
 	}
 	f.devices = nil
 	return nil
@@ -314,13 +315,13 @@ func (f *Fabric) Close() error {
 
 // HWCounters returns the counters of a device; see soft.Fabric.
 func (f *Fabric) HWCounters(name string) map[string]uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	d := f.device(name)
 	if d == nil {
 		return nil
 	}
-	return d.counters()
+	return d.Counters()
 }
 
 // Counters are the event counts of a fabric; see soft.Counters.
@@ -335,116 +336,75 @@ type Counters struct {
 
 // Counters are those of the fabric: of all devices that it ever had.
 func (f *Fabric) Counters() Counters {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	total := f.past
-	for _, all := range [][]*device{f.devices, f.gone} {
+	for _, all := range [][]*verbs.Device{f.devices, f.gone} {
 		for _, d := range all {
-			total.Add(&d.counts)
+			total.Add(&d.Counts)
 		}
 	}
-	return Counters{Lost: f.lost + f.faulty.Lost(), Duplicates: total[counters.Repeats],
+	return Counters{Lost: f.Lost + f.Faulty.Lost(), Duplicates: total[counters.Repeats],
 		NotReady: total[counters.ToldNotReady], NoReceive: total[counters.NoReceive],
 		Retries: total[counters.WentBack], Gaps: total[counters.Gaps]}
 }
 
-func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
-	p, err := all.space.Alloc(int(unsafe.Sizeof(ibv.Device{})))
-	if err != nil {
-		return nil, err
+func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error) {
+	port := engine.Port{On: &f.Engine, PKeys: slices.Clone(o.PKeys), MTU: o.MTU, Down: o.Down}
+	d, errno := verbs.NewDevice(port, o.Name)
+	if errno != 0 {
+		return nil, errno
 	}
-	d := &device{record: (*ibv.Device)(p), persistent: o.Persistent, inodes: map[string]*XRCDomain{}, limits: defaultLimits,
-		Port: Port{on: &f.Engine, pkeys: slices.Clone(o.PKeys), mtu: o.MTU, down: o.Down, mostGroups: mostGroups}}
-	d.mads = func(m *message.MAD) { f.manager.Receive(d, m) }
-	d.released = func() {
+	d.Persistent = o.Persistent
+	d.MADs = func(m *message.MAD) { f.manager.Receive(d, m) }
+	d.Released = func() {
 		if slices.Contains(f.gone, d) {
-			f.past.Add(&d.counts)
+			f.past.Add(&d.Counts)
 		}
-		f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
-		f.direct.Detach(d.link)
+		f.gone = slices.DeleteFunc(f.gone, func(other *verbs.Device) bool { return other == d })
+		f.direct.Detach(d.Link)
 	}
-	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
-	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
-	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
-	if len(d.pkeys) == 0 {
-		d.pkeys = []uint16{0xffff}
+	if len(d.PKeys) == 0 {
+		d.PKeys = []uint16{0xffff}
 	}
-	if d.mtu == 0 {
-		d.mtu = ibv.MTU_4096
+	if d.MTU == 0 {
+		d.MTU = ibv.MTU_4096
 	}
-	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
+	d.GUID = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
 	if o.Wire { // peers know a device by it, and other processes have devices, too
 		var random [5]byte
 		rand.Read(random[:])
-		d.guid |= uint64(binary.BigEndian.Uint16(random[:])) << 40
-		d.guid = d.guid&^0xffffff | uint64(random[2])<<16 | uint64(random[3])<<8 | uint64(random[4])
+		d.GUID |= uint64(binary.BigEndian.Uint16(random[:])) << 40
+		d.GUID = d.GUID&^0xffffff | uint64(random[2])<<16 | uint64(random[3])<<8 | uint64(random[4])
 	}
 	local := [16]byte{0: 0xfe, 1: 0x80}
-	binary.BigEndian.PutUint64(local[8:], d.guid)
+	binary.BigEndian.PutUint64(local[8:], d.GUID)
 	gids := [][16]byte{local, o.Address.As16()}
-	if d.wired = o.Wire; d.wired {
-		d.keys.Hide()
-		d.joined = map[[16]byte]*roce.Link{}
+	if d.Wired = o.Wire; d.Wired {
+		d.Keys.Hide()
+		d.Joined = map[[16]byte]*roce.Link{}
 		gids = gids[1:] // others reach it by its address alone
 	}
-	mac := d.mac()
-	d.link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
+	mac := d.MAC()
+	d.Link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
 	for _, gid := range gids {
-		d.gids = append(d.gids, gid)
-		f.reach(gid, &d.Port)
+		d.GIDs = append(d.GIDs, gid)
+		f.Assign(gid, &d.Port)
 	}
-	f.direct.Attach(d.link, d)
-	enter(d.record, d)
+	f.direct.Attach(d.Link, d)
 	return d, nil
 }
 
 // deviceList is ibv_get_device_list.
 func (f *Fabric) deviceList(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
-	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
-	if err != nil {
-		return 0, syscall.ENOMEM
-	}
-	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
-	for i, d := range f.devices {
-		devices[i] = ibv.PtrTo(d.record)
-		d.lists++
-	}
-	if count != 0 {
-		*count.Deref() = int32(len(f.devices))
-	}
-	enter(&devices[0], &deviceList{&f.Engine, slices.Clone(f.devices)})
-	return uint64(uintptr(p)), 0
+	return verbs.NewDeviceList(&f.Engine, f.devices, count)
 }
 
-// importDevice is ibv_import_device. The context takes the descriptor, and closes it; after an error it stays the
-// caller's.
+// importDevice is ibv_import_device.
 func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
-	name, errno := fd.Name(file)
-	if errno != 0 || name == "" {
-		return 0, syscall.EINVAL
-	}
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
-	var of *context
-	for _, d := range slices.Concat(f.devices, f.gone) {
-		for _, c := range d.contexts {
-			switch {
-			case c.closed:
-			case c.file.Descriptor() == file: // it would be closed twice: a duplicate is needed
-				return 0, syscall.EINVAL
-			case c.opened.name == name:
-				of = c
-			}
-		}
-	}
-	if of == nil {
-		return 0, fd.WhyNoCommands(file)
-	}
-	c, errno := of.device.openBy(fd.TakeCommands(file), of.opened)
-	if errno != 0 {
-		return 0, errno
-	}
-	return c.address(), 0
+	return verbs.ImportContext(slices.Concat(f.devices, f.gone), file)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 const fileAccessOfTests = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
@@ -71,12 +72,12 @@ func TestRegionsOfAFile(t *testing.T) {
 	assert.Equal(t, "last", string(bytes[offset+length-4:offset+length]))
 
 	for _, outside := range []uint64{iova - 1, iova + length - 3, offset, 0} {
-		place, ok := find[region](mem.AddressOf(mr)).Locate(outside, 4, 0)
+		place, ok := own.Find[own.Region](mem.AddressOf(mr)).Locate(outside, 4, 0)
 		assert.False(t, ok, "%#x is at %v", outside, place)
 	}
 	code, err := verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.EINVAL, "%v", code)
-	at := find[region](mem.AddressOf(mr)).Base
+	at := own.Find[own.Region](mem.AddressOf(mr)).Base
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeregMR(extended))
 	assert.ErrorIs(t, unix.Madvise(unsafe.Slice((*byte)(mem.Pointer(at&^4095)), os.Getpagesize()), unix.MADV_NORMAL),

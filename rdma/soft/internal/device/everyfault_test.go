@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // everyOp is a sender that builds requests, and its peer: on RC with its own receives, on XRC with shared ones.
@@ -67,7 +68,7 @@ func newEveryOp(t *testing.T, kind ibv.QPType, op ibv.WROpcode, o Options) *ever
 
 // shared makes the receiving side of XRC.
 func (r *everyOp) shared(t *testing.T) {
-	xrcd, err := r.openXRCD(1, -1, oCreate)
+	xrcd, err := r.openXRCD(1, -1, own.OCreate)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(xrcd)) })
 	r.srq, err = verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
@@ -202,7 +203,7 @@ func TestEveryOperationOnABadFabric(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
 		for op, flag := range everyOps {
 			// whose receivers have no windows
-			if buildable(kind, flag) != 0 || kind == ibv.QPT_XRC_SEND && op == ibv.WR_SEND_WITH_INV {
+			if own.Buildable(kind, flag) != 0 || kind == ibv.QPT_XRC_SEND && op == ibv.WR_SEND_WITH_INV {
 				continue
 			}
 			for name, faults := range map[string]Faults{
@@ -264,7 +265,7 @@ func (r *everyOp) once(op ibv.WROpcode, i uint64) {
 func TestEveryOperationWhileALinkIsDown(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
 		for op, flag := range everyOps {
-			if buildable(kind, flag) != 0 || op == ibv.WR_SEND_WITH_INV {
+			if own.Buildable(kind, flag) != 0 || op == ibv.WR_SEND_WITH_INV {
 				continue
 			}
 			t.Run(fmt.Sprint(kind, " ", op), func(t *testing.T) {

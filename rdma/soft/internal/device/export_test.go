@@ -37,14 +37,14 @@ func (r *rig) Memory(device, size int) ([]byte, uint32) {
 
 // Hold keeps the packets of a fabric from being sent until release, as a goroutine does that sends others.
 func Hold(f *Fabric) (release func()) {
-	f.mu.Lock()
-	all := f.outer.Links()
-	f.mu.Unlock()
+	f.Mu.Lock()
+	all := f.Outer.Links()
+	f.Mu.Unlock()
 	for _, l := range all {
 		l.Await()
-		f.mu.Lock()
+		f.Mu.Lock()
 		l.Turn()
-		f.mu.Unlock()
+		f.Mu.Unlock()
 	}
 	return func() {
 		for _, l := range all {

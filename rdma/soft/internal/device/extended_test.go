@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // extended replaces the sender by a queue pair with builders.
@@ -163,10 +164,10 @@ func TestEvents(t *testing.T) {
 		s.poll(s.p.aSend)
 	}
 	came := func() bool {
-		c := find[channel](mem.AddressOf(ch))
-		c.fabric().mu.Lock()
-		defer c.fabric().mu.Unlock()
-		return len(c.events.queue) > 0
+		c := own.Find[own.Channel](mem.AddressOf(ch))
+		c.Fabric().Mu.Lock()
+		defer c.Fabric().Mu.Unlock()
+		return len(c.Events.Queue) > 0
 	}
 	take := func() {
 		of, context := s.cqEvent(ch)
@@ -197,8 +198,8 @@ func TestEvents(t *testing.T) {
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 1))
 	go func() {
 		time.Sleep(10 * time.Millisecond)
-		s.fabric.mu.Lock() // an error is told of without being solicited
-		find[qp](mem.AddressOf(to)).setState(ibv.QPS_ERR)
+		s.fabric.Mu.Lock() // an error is told of without being solicited
+		own.Find[own.QP](mem.AddressOf(to)).SetState(ibv.QPS_ERR)
 		s.fabric.Unlock()
 	}()
 	s.recv(to, 2)
@@ -220,7 +221,7 @@ func TestEvents(t *testing.T) {
 func TestCloseWakes(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
-	context, errno := openDevice(ibv.PtrTo(f.devices[0].record))
+	context, errno := own.OpenDevice(ibv.PtrTo(f.devices[0].Record))
 	require.Zero(t, errno)
 	woken := make(chan error)
 	go func() { woken <- verbs.GetAsyncEvent(context.Deref(), new(ibv.AsyncEvent)) }()
@@ -315,16 +316,12 @@ func TestResizeDuringExtendedPoll(t *testing.T) {
 func TestDevicesTakenAwayLeaveNothing(t *testing.T) {
 	f, err := New(Options{Virtual: true})
 	require.NoError(t, err)
-	all.mu.RLock()
-	before := len(all.objects)
-	all.mu.RUnlock()
+	before := own.Objects()
 	for range 10 {
 		require.NoError(t, f.AddDevice(DeviceOptions{Name: "x"}))
 		require.True(t, f.RemoveDevice("x"))
 	}
-	all.mu.RLock()
-	assert.Equal(t, before, len(all.objects))
-	all.mu.RUnlock()
+	assert.Equal(t, before, own.Objects())
 	require.NoError(t, f.Close())
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+// Package device implements fabrics of software devices: their wires, sockets, faults and clocks, and what the
+// connection manager needs of them.
 package device
 
 import (
@@ -15,8 +17,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
@@ -51,12 +55,12 @@ type DeviceOptions struct {
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines. The
 // fabric's lock guards the fields from devices on.
 type Fabric struct {
-	Engine
+	engine.Engine
 	captures pcap.Captures // of the packets that it sends and receives
 
-	devices []*device
-	gone    []*device // that were taken away, and that programs have open
-	made    int       // devices that there ever were
+	devices []*verbs.Device
+	gone    []*verbs.Device // that were taken away, and that programs have open
+	made    int             // devices that there ever were
 	direct  *inprocess.Wire
 	sound   wire.Wire       // the one without faults: direct, or a test's wire over it, or outer
 	past    counters.Counts // of removed devices
@@ -70,7 +74,7 @@ const wireVariable = "GOVERBS_SOFT_WIRE"
 
 // New creates a fabric, which exists until Close. It needs no lock: the fabric is not shared yet.
 func New(o Options) (*Fabric, error) {
-	if _, err := theHost(); err != nil {
+	if _, err := verbs.TheHost(); err != nil {
 		return nil, err
 	}
 	if o.Trace {
@@ -79,8 +83,8 @@ func New(o Options) (*Fabric, error) {
 	named := rights.Getenv(wireVariable)
 	losses, lossy := packets.Named(named)
 	f := &Fabric{manager: unmanaged{}, direct: inprocess.New()}
-	f.traced, f.exact = o.Trace, o.ExactCaps
-	f.start(o.Virtual || lossy) // lost messages are sent again without a wait
+	f.Traced, f.Exact = o.Trace, o.ExactCaps
+	f.Start(o.Virtual || lossy) // lost messages are sent again without a wait
 	f.sound = f.direct
 	switch {
 	case o.losses != nil:
@@ -88,11 +92,11 @@ func New(o Options) (*Fabric, error) {
 	case named == "encoded":
 		f.sound = encoded.Over(f.direct)
 	case named == "delayed":
-		f.sound = delayed.Over(f.direct, func(arrive func()) { f.clock.After(time.Microsecond, arrive) })
+		f.sound = delayed.Over(f.direct, func(arrive func()) { f.Clock.After(time.Microsecond, arrive) })
 	case named == "packets" || lossy:
 		f.sound = f.packetWire(losses)
 	}
-	f.faulty = faulty.Over(f.sound, f.later)
+	f.Faulty = faulty.Over(f.sound, f.later)
 	f.setFaults(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
@@ -111,8 +115,8 @@ func (f *Fabric) packetWire(losses packets.Losses) *packets.Wire {
 	w.Watch(func(p []byte, from, to *packet.Endpoint) {
 		for _, c := range f.captures.All() {
 			at := time.Now()
-			if f.clock.IsVirtual() {
-				at = time.Unix(0, f.clock.Now())
+			if f.Clock.IsVirtual() {
+				at = time.Unix(0, f.Clock.Now())
 			}
 			c.Packet(at, p, from, to, 0)
 		}
@@ -122,10 +126,10 @@ func (f *Fabric) packetWire(losses packets.Losses) *packets.Wire {
 
 // Capture writes packets to a file; soft.Fabric explains it.
 func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
-	f.mu.Lock()
+	f.Mu.Lock()
 	_, inMemory := f.sound.(*packets.Wire)
-	sends := inMemory || f.outer != nil
-	f.mu.Unlock()
+	sends := inMemory || f.Outer != nil
+	f.Mu.Unlock()
 	if !sends {
 		return nil, fmt.Errorf("soft: no device of the fabric sends packets, which those with an address do "+
 			"(soft@ADDRESS, or DeviceOptions.Wire): %w", syscall.EOPNOTSUPP)
@@ -134,14 +138,14 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 }
 
 // later calls a function after a time. The caller holds Fabric.mu.
-func (f *Fabric) later(d time.Duration, fire func()) { f.clock.After(d, fire) }
+func (f *Fabric) later(d time.Duration, fire func()) { f.Clock.After(d, fire) }
 
 // Function returns a function of a library, whether or not it takes an object of the fabric.
 func (f *Fabric) Function(library, name string) runtime.Func {
 	if own := f.own(library, name); own != nil {
 		return own
 	}
-	return function(library, name)
+	return verbs.Function(library, name)
 }
 
 // own are the functions that take no object. It needs no lock: the manager stays the same one.
@@ -162,21 +166,21 @@ type Faults = faulty.Faults
 
 // SetFaults replaces the faults from now on.
 func (f *Fabric) SetFaults(o Faults) {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	f.setFaults(o)
 }
 
 // FailedAllocation reports whether a fault made an allocation fail since it was last asked.
-func (f *Fabric) FailedAllocation() bool { return f.failed.Swap(false) }
+func (f *Fabric) FailedAllocation() bool { return f.Failed.Swap(false) }
 
 // setFaults routes messages over the faulty wire, if there are faults.
 func (f *Fabric) setFaults(o Faults) {
-	f.faulty.Set(o)
-	f.failed.Store(false)
-	f.wire = f.sound
-	if !f.faulty.Idle() {
-		f.wire = f.faulty
+	f.Faulty.Set(o)
+	f.Failed.Store(false)
+	f.Wire = f.sound
+	if !f.Faulty.Idle() {
+		f.Wire = f.Faulty
 	}
-	f.plain = f.wire == wire.Wire(f.direct)
+	f.Plain = f.Wire == wire.Wire(f.direct)
 }

@@ -290,9 +290,9 @@ func TestFaultsForgetQueuePairs(t *testing.T) {
 		for range 100 {
 			of.polled(p.aSend)
 		}
-		require.NotZero(t, r.fabric.faulty.Known())
+		require.NotZero(t, r.fabric.Faulty.Known())
 	})
-	assert.Zero(t, r.fabric.faulty.Known())
+	assert.Zero(t, r.fabric.Faulty.Known())
 }
 
 // TestLockAfterPanic: a panic in ready work leaves the fabric's lock free.
@@ -300,11 +300,11 @@ func TestLockAfterPanic(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
 	assert.Panics(t, func() {
-		f.mu.Lock()
-		f.ready = append(f.ready, nil) // no queue pair
+		f.Mu.Lock()
+		f.Ready = append(f.Ready, nil) // no queue pair
 		f.Unlock()
 	})
-	require.True(t, f.mu.TryLock())
-	f.mu.Unlock()
+	require.True(t, f.Mu.TryLock())
+	f.Mu.Unlock()
 	require.NoError(t, f.Close())
 }

@@ -13,6 +13,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestFlushes: a flush requires that the queue pair and the region allow the placement, and a range within the region;
@@ -66,7 +67,7 @@ func TestFlushes(t *testing.T) {
 // TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared
 // compiling all of it for three numbers.
 func TestCapabilityBits(t *testing.T) {
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(flushGlobal))
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(flushPersistent))
-	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(atomicWrite))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(own.FlushGlobal))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(own.FlushPersistent))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(own.AtomicWrite))
 }

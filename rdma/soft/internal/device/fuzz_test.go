@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key grants
@@ -148,7 +149,7 @@ func FuzzAttributes(f *testing.F) {
 			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
 		// Not by the generated function, which passes an address that is not the device's to the C library.
-		address, errno := createQPEx(find[context](mem.AddressOf(r.context[0])), mem.AddressOf(init))
+		address, errno := own.CreateQPEx(own.Find[own.Context](mem.AddressOf(r.context[0])), mem.AddressOf(init))
 		if errno != 0 {
 			return
 		}

@@ -118,7 +118,7 @@ func memoryThatIsGone(t *testing.T, over func(*rig)) {
 			assert.Equal(t, c.received, s.statuses(s.p.bRecv))
 
 			// Others go on, and look at nothing twice.
-			assert.False(t, s.fabric.careful)
+			assert.False(t, s.fabric.Careful)
 			other := s.pair(ibv.QPT_RC)
 			s.recv(other.b, 8, s.there.sge(0, 64))
 			copy(s.here.bytes, "alive")

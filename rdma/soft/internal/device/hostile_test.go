@@ -14,6 +14,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
@@ -65,8 +66,8 @@ func FuzzBuilders(f *testing.F) {
 		h := &hostile{Data: data}
 		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}[h.Next()%3]
 		ops := ibv.QPCreateSendOpsFlags(0)
-		for i, op := range sendOps {
-			if rules[kind][op].builds {
+		for i, op := range own.SendOps {
+			if own.Rules[kind][op].Builds {
 				ops |= 1 << i
 			}
 		}
@@ -288,11 +289,11 @@ func FuzzRegions(f *testing.F) {
 // does nothing; nor does an answer from a port other than the requested one.
 func TestMessagesThatLie(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
-	b := s.fabric.qpOf(s.p.b.QPNum)
+	b := s.fabric.QPOf(s.p.b.QPNum)
 	payload := []byte("a payload of thirty-two bytes..")
 	whole := message.Request{
-		From: b.out.To, To: b.out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,
-		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.receiver.Expects, Packets: 1, Remote: s.there.at(0),
+		From: b.Out.To, To: b.Out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,
+		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.Receiver.Expects, Packets: 1, Remote: s.there.at(0),
 		RKey: s.there.mr.RKey, Length: 8, Payload: []mem.Segment{{Base: mem.AddressOf(&payload[0]), Length: 8}},
 	}
 	lies := map[string]func(*message.Request){
@@ -313,7 +314,7 @@ func TestMessagesThatLie(t *testing.T) {
 		lie(&m)
 		arrives(m)
 		assert.Equal(t, make([]byte, 16), s.there.bytes[:16], what)
-		assert.Equal(t, whole.PSN, b.receiver.Expects, what)
+		assert.Equal(t, whole.PSN, b.Receiver.Expects, what)
 	}
 	arrives(whole)
 	assert.Equal(t, payload[:8], s.there.bytes[:8])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
 // built returns an unconnected queue pair with builders.
@@ -69,11 +70,11 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
-	var e Events[int]
+	var e resource.Events[int]
 	require.Zero(t, e.Open())
 	e.Push(1)
 	e.Close()
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	_, errno := e.Wait(&f.Core, false, nil)
 	require.Equal(t, syscall.EINVAL, errno, "the file is another's by now")

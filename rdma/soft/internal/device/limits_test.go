@@ -11,6 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestObjectLimits: a device holds as many objects of each kind as it reports and no more, destroying one makes room
@@ -18,18 +20,19 @@ import (
 func TestObjectLimits(t *testing.T) {
 	s := newStage(t, ibv.QPT_UD, Options{})
 	d := s.fabric.devices[0]
-	assert.Less(t, d.limits.mr+d.limits.mw, 1<<24, "each has a place of its own in the keys")
-	d.limits, d.mostGroups = d.has, d.groups
-	for _, n := range []*int{&d.limits.pd, &d.limits.mr, &d.limits.mw, &d.limits.cq, &d.limits.qp, &d.limits.srq,
-		&d.limits.ah, &d.mostGroups} {
+	assert.Less(t, d.Limits.MR+d.Limits.MW, 1<<24, "each has a place of its own in the keys")
+	d.Limits, d.MostGroups = d.Has, d.Groups
+	for _, n := range []*int{&d.Limits.PD, &d.Limits.MR, &d.Limits.MW, &d.Limits.CQ, &d.Limits.QP, &d.Limits.SRQ,
+		&d.Limits.AH, &d.MostGroups} {
 		*n += 2
 	}
 	attr := new(ibv.DeviceAttr)
 	require.NoError(t, verbs.QueryDevice(s.context[0], attr))
-	assert.Equal(t, d.limits, limits{pd: int(attr.MaxPD), mr: int(attr.MaxMR), mw: int(attr.MaxMW), cq: int(attr.MaxCQ),
-		qp:  int(attr.MaxQP),
-		srq: int(attr.MaxSRQ), ah: int(attr.MaxAH)}, "they are announced")
-	assert.EqualValues(t, d.mostGroups, attr.MaxMcastGrp)
+	assert.Equal(t, d.Limits, own.Limits{PD: int(attr.MaxPD), MR: int(attr.MaxMR), MW: int(attr.MaxMW),
+		CQ:  int(attr.MaxCQ),
+		QP:  int(attr.MaxQP),
+		SRQ: int(attr.MaxSRQ), AH: int(attr.MaxAH)}, "they are announced")
+	assert.EqualValues(t, d.MostGroups, attr.MaxMcastGrp)
 	memory, group := pointerTo(&s.here.bytes[0]), byte(0)
 	for name, make := range map[string]func(device int) (func() error, error){
 		"pd": func(i int) (func() error, error) {
@@ -106,7 +109,7 @@ func TestLimitOfAGroup(t *testing.T) {
 		}
 		return err
 	}
-	for range maxGroupQPs {
+	for range engine.MaxGroupQPs {
 		require.NoError(t, attach(s.qp(0, ibv.QPT_UD, testCaps, s.p.aSend, s.p.aRecv)))
 	}
 	assert.ErrorIs(t, attach(s.p.a), syscall.ENOMEM)

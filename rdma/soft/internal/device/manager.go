@@ -9,8 +9,10 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -20,15 +22,15 @@ type Manager interface {
 	// Function returns a function of librdmacm that takes no object, or nil.
 	Function(name string) runtime.Func
 	// Receive handles a message that came to a device. The caller holds Fabric.mu.
-	Receive(at *Device, m *message.MAD)
+	Receive(at *verbs.Device, m *message.MAD)
 	// Removed notifies all identifiers on a device that it is gone. The caller holds Fabric.mu.
-	Removed(d *Device)
+	Removed(d *verbs.Device)
 	// Cut reports that the link of a device is down: waiters get no messages from programs behind it. The caller holds
 	// Fabric.mu.
-	Cut(d *Device)
+	Cut(d *verbs.Device)
 	// Moved notifies all identifiers bound to an address of a device that another device has it now. The caller holds
 	// Fabric.mu.
-	Moved(gid [16]byte, from *Device)
+	Moved(gid [16]byte, from *verbs.Device)
 	// Rest closes the objects that only the connection manager has open. The caller holds Fabric.mu.
 	Rest()
 	// OpenChannels counts the event channels that programs have. The caller holds Fabric.mu.
@@ -37,7 +39,7 @@ type Manager interface {
 	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
 	// Ends are those of connections that the connection manager has, by the numbers of their queue pairs. The caller
 	// holds Fabric.mu.
-	Ends() map[uint32]ManagedEnd
+	Ends() map[uint32]engine.ManagedEnd
 }
 
 // Manage sets the fabric's connection manager. It needs no lock: nothing uses the fabric yet.
@@ -45,27 +47,27 @@ func (f *Fabric) Manage(m Manager) { f.manager = m }
 
 // Tap puts a wire over the one that messages go by, until SetFaults. It is for tests.
 func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
-	f.wire, f.plain = over(f.wire), false
+	f.Wire, f.Plain = over(f.Wire), false
 }
 
 // unmanaged is the connection manager of a fabric that has none.
 type unmanaged struct{}
 
 func (unmanaged) Function(string) runtime.Func                     { return nil }
-func (unmanaged) Receive(*Device, *message.MAD)                    {}
-func (unmanaged) Removed(*Device)                                  {}
+func (unmanaged) Receive(*verbs.Device, *message.MAD)              {}
+func (unmanaged) Removed(*verbs.Device)                            {}
 func (unmanaged) Rest()                                            {}
-func (unmanaged) Cut(*Device)                                      {}
-func (unmanaged) Moved([16]byte, *Device)                          {}
+func (unmanaged) Cut(*verbs.Device)                                {}
+func (unmanaged) Moved([16]byte, *verbs.Device)                    {}
 func (unmanaged) OpenChannels() int                                { return 0 }
 func (unmanaged) AddressOwner(*rdmacm.CMID, netip.AddrPort) string { return "" }
-func (unmanaged) Ends() map[uint32]ManagedEnd                      { return nil }
+func (unmanaged) Ends() map[uint32]engine.ManagedEnd               { return nil }
 
 // AddressOwner describes the owner that keeps an ID from using an address, or returns "". It is for error texts.
 func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
-	f.mu.Lock()
+	f.Mu.Lock()
 	defer f.Unlock()
 	return f.manager.AddressOwner(of, address)
 }
@@ -73,10 +75,10 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 // Fabric methods for the connection manager, other than its clock and its objects.
 
 // Present are the devices, without those that were taken away. The caller holds Fabric.mu.
-func (f *Fabric) Present() []*device { return f.devices }
+func (f *Fabric) Present() []*verbs.Device { return f.devices }
 
 // First is the first device, or nil. The caller holds Fabric.mu.
-func (f *Fabric) First() *device {
+func (f *Fabric) First() *verbs.Device {
 	if len(f.devices) == 0 {
 		return nil
 	}
@@ -85,12 +87,12 @@ func (f *Fabric) First() *device {
 
 // Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them,
 // unless it has a wire: then they are other places. The caller holds Fabric.mu.
-func (f *Fabric) Owner(ip netip.Addr) *device {
+func (f *Fabric) Owner(ip netip.Addr) *verbs.Device {
 	if d := f.owner(ip.As16()); d != nil {
 		return d
 	}
 	local := ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if d := f.First(); local && d != nil && !d.wired {
+	if d := f.First(); local && d != nil && !d.Wired {
 		return d
 	}
 	return nil
@@ -102,7 +104,7 @@ func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 	if d := f.Owner(ip); d != nil {
 		return d.Address(), true
 	}
-	if f.outer == nil || !ip.IsValid() || ip.IsUnspecified() {
+	if f.Outer == nil || !ip.IsValid() || ip.IsUnspecified() {
 		return to, false
 	}
 	return message.Remote(ip.As16()), true
@@ -111,7 +113,7 @@ func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 // Elsewhere is where an address of a device's is reached in other processes that have it, too, if there may be some.
 // The caller holds Fabric.mu.
 func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
-	if f.outer == nil || !f.outer.IsShared(ip.As16()) {
+	if f.Outer == nil || !f.Outer.IsShared(ip.As16()) {
 		return to, false
 	}
 	return message.Remote(ip.As16()), true
@@ -121,7 +123,7 @@ func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
 // caller holds Fabric.mu.
 func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 	for _, d := range f.devices {
-		for _, l := range d.links {
+		for _, l := range d.Links {
 			if who := l.Claimant(service); who != "" && (ip.IsUnspecified() || l.Has(ip.As16())) {
 				return who
 			}
@@ -133,12 +135,12 @@ func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 // Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
 // have one, it is the one with the address that the kernel would send from, or else the first. A scope other than 0 is
 // the interface that the device must be on. The caller holds Fabric.mu.
-func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *device, own netip.Addr) {
+func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *verbs.Device, own netip.Addr) {
 	wired := 0
 	for _, other := range f.devices {
-		for _, gid := range other.gids {
+		for _, gid := range other.GIDs {
 			a := netip.AddrFrom16(gid).Unmap()
-			if !other.wired || a.Is4() != ip.Is4() || scope != 0 && other.Scope(a) != scope {
+			if !other.Wired || a.Is4() != ip.Is4() || scope != 0 && other.Scope(a) != scope {
 				continue
 			}
 			if wired++; wired == 1 {
@@ -148,7 +150,7 @@ func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *device, own netip.Addr)
 	}
 	if wired > 1 && scope == 0 {
 		if from, err := udp.Source(ip); err == nil {
-			if other := f.owner(from.As16()); other != nil && other.wired {
+			if other := f.owner(from.As16()); other != nil && other.Wired {
 				return other, from
 			}
 		}
@@ -157,49 +159,55 @@ func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *device, own netip.Addr)
 }
 
 // Routes reports whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
-func (f *Fabric) Routes(from *device, own, to netip.Addr) bool {
-	if d := f.gids[to.As16()]; d != nil {
-		return f.wire.Routes(from.AddressOf(own), d.AddressOf(to))
+func (f *Fabric) Routes(from *verbs.Device, own, to netip.Addr) bool {
+	if d := f.GIDs[to.As16()]; d != nil {
+		return f.Wire.Routes(from.AddressOf(own), d.AddressOf(to))
 	}
-	return f.wire.Routes(from.AddressOf(own), f.addressOf(to.As16(), 0))
+	return f.Wire.Routes(from.AddressOf(own), f.AddressOf(to.As16(), 0))
 }
 
 // PathMTU returns the MTU of the path from an address of a device to one of another fabric. The caller holds Fabric.mu.
-func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
-	if f.outer == nil {
-		return from.mtu
+func (f *Fabric) PathMTU(from *verbs.Device, own, to netip.Addr) ibv.MTU {
+	if f.Outer == nil {
+		return from.MTU
 	}
-	if n := f.outer.PathMTU(from.GIDAtIP(own), to.As16()); n != 0 {
-		return min(from.mtu, mtuOf(n))
+	if n := f.Outer.PathMTU(from.GIDAtIP(own), to.As16()); n != 0 {
+		return min(from.MTU, mtuOf(n))
 	}
-	return from.mtu
+	return from.MTU
 }
 
 // Device methods for the connection manager, other than opening it and sending messages.
 
 // Queue pair methods for the connection manager, other than creation, destruction and group membership.
 
+// Resources counts what programs hold of the fabric; see soft.Fabric.
+func (f *Fabric) Resources() map[string]int { return verbs.Resources(&f.Engine) }
+
+// Held describes the objects that programs hold; see soft.Fabric.
+func (f *Fabric) Held() []string { return verbs.Held(&f.Engine) }
+
 // Connections are the connected queue pairs, by device and number.
-func (f *Fabric) Connections() (all []Connection) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (f *Fabric) Connections() (all []engine.Connection) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	ends := f.manager.Ends()
-	names := map[*Port]string{}
+	names := map[*engine.Port]string{}
 	for _, d := range slices.Concat(f.devices, f.gone) {
 		names[&d.Port] = d.Name()
 	}
-	for _, object := range f.numbers.All() {
-		if q := object.qp; q != nil && q.kind != ibv.QPT_UD && q.state >= ibv.QPS_RTR && q.out.To.Link != 0 {
-			c := q.connection(ends[q.number])
-			c.Device = names[q.port]
+	for _, object := range f.Numbers.All() {
+		if q := object.QP; q != nil && q.Kind != ibv.QPT_UD && q.State >= ibv.QPS_RTR && q.Out.To.Link != 0 {
+			c := q.Connection(ends[q.Number])
+			c.Device = names[q.Port]
 			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b Connection) int {
+	slices.SortFunc(all, func(a, b engine.Connection) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN))
 	})
 	return all
 }
 
 // Named is a device by its name, or nil. The caller holds Fabric.mu.
-func (f *Fabric) Named(name string) *device { return f.device(name) }
+func (f *Fabric) Named(name string) *verbs.Device { return f.device(name) }

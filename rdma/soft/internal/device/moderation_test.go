@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // moderated is a stage whose receiver completes on a queue with a channel.
@@ -54,10 +55,10 @@ func (m *moderated) send(n int) {
 
 // events is how many there are, without a look that makes time go on.
 func (m *moderated) events() int {
-	c := find[channel](mem.AddressOf(m.channel))
-	c.fabric().mu.Lock()
-	defer c.fabric().mu.Unlock()
-	return len(c.events.queue)
+	c := own.Find[own.Channel](mem.AddressOf(m.channel))
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Mu.Unlock()
+	return len(c.Events.Queue)
 }
 
 func (m *moderated) take() {

@@ -7,6 +7,7 @@ package device
 import (
 	"testing"
 
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +15,7 @@ import (
 // TestNudgeAgain: a wait that is edge-triggered, like that of Go's poller, notices each nudge, even if the file was not
 // read since the last one; and there is one item to read.
 func TestNudgeAgain(t *testing.T) {
-	var e Events[int]
+	var e resource.Events[int]
 	require.Zero(t, e.Open())
 	defer e.Close()
 	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)

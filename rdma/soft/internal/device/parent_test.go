@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestParentDomainOfAnotherDevice: a parent domain cannot be created from domains of another device.
@@ -78,8 +79,8 @@ func TestDMAHandles(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 	h, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: all, PH: 3, TPHMemType: 1})
 	require.NoError(t, err)
-	memory := make([]byte, pageSize)
-	attr := ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH, Length: pageSize,
+	memory := make([]byte, own.PageSize)
+	attr := ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH, Length: own.PageSize,
 		Addr: uintptr(mem.AddressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
 	_, err = verbs.RegMREx(r.pd[1], &attr)
 	assert.ErrorIs(t, err, syscall.EINVAL, "it is another device's")
@@ -100,7 +101,7 @@ func TestDMAHandles(t *testing.T) {
 func TestPortSpeed(t *testing.T) {
 	r := newRig(t, Options{})
 	var speed uint64
-	require.NoError(t, verbs.QueryPortSpeed(r.context[0], portNum, &speed))
+	require.NoError(t, verbs.QueryPortSpeed(r.context[0], own.PortNum, &speed))
 	assert.EqualValues(t, 1000, speed)
 	assert.ErrorIs(t, verbs.QueryPortSpeed(r.context[0], 2, &speed), syscall.EINVAL)
 }

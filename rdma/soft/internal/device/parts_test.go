@@ -13,19 +13,20 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // packet brings a packet of the peer's, the next one of a message, to a queue pair.
-func (r *rig) packet(q *qp, data []byte, m message.Request) {
-	m.From, m.To, m.PKey, m.DestQP, m.Packets = q.out.To, q.out.From, 0xffff, q.number, 1
-	m.PSN, m.Transport = q.receiver.Expects, q.expectsOf
+func (r *rig) packet(q *own.QP, data []byte, m message.Request) {
+	m.From, m.To, m.PKey, m.DestQP, m.Packets = q.Out.To, q.Out.From, 0xffff, q.Number, 1
+	m.PSN, m.Transport = q.Receiver.Expects, q.ExpectsOf
 	if m.Length == 0 {
 		m.Length = uint64(len(data))
 	}
 	if len(data) > 0 {
 		m.Payload = []mem.Segment{{Base: mem.AddressOf(&data[0]), Length: uint64(len(data))}}
 	}
-	r.fabric.Deliver(func() { q.device.Request(&m) })
+	r.fabric.Deliver(func() { q.Device.Request(&m) })
 }
 
 // TestTaggedWithoutEnd: a message that is matched by its tag is collected only as long as some buffer has room for it,
@@ -36,16 +37,16 @@ func TestTaggedWithoutEnd(t *testing.T) {
 	r.add(10, 0xa, 0, 3000)
 	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	r.recvSRQ(1, 3000)
-	q := findQP(mem.AddressOf(r.p.b))
+	q := own.FindQP(mem.AddressOf(r.p.b))
 	data := outside[byte](r.rig, 1024)
 	data[0], data[15] = byte(ibv.TMH_EAGER), 0xa
-	require.EqualValues(t, 3016, q.srq.greatest())
-	for i := 0; i < 1000 && q.state != ibv.QPS_ERR; i++ {
+	require.EqualValues(t, 3016, q.SRQ.Greatest())
+	for i := 0; i < 1000 && q.State != ibv.QPS_ERR; i++ {
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: i > 0, More: true})
-		assert.LessOrEqual(t, cap(q.part.whole), 8192)
+		assert.LessOrEqual(t, cap(q.Part.Whole), 8192)
 	}
-	require.Equal(t, ibv.QPS_ERR, q.state)
-	assert.Nil(t, q.part.whole)
+	require.Equal(t, ibv.QPS_ERR, q.State)
+	assert.Nil(t, q.Part.Whole)
 	r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_LEN_ERR)
 }
 
@@ -69,9 +70,9 @@ func TestHeldReceives(t *testing.T) {
 		sges[0] = b.sge(0, 4096)
 		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "the queue is full")
-		q := findQP(mem.AddressOf(to))
+		q := own.FindQP(mem.AddressOf(to))
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true})
-		require.True(t, q.part.held)
+		require.True(t, q.Part.Held)
 		require.NoError(t, verbs.DestroyQP(to))
 	}
 }
@@ -82,7 +83,7 @@ func TestQueueOfAPartGoes(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		r := newRig(t, Options{Virtual: true})
 		xrcd, err := verbs.OpenXRCD(r.context[1],
-			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: oCreate})
+			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: own.OCreate})
 		require.NoError(t, err)
 		cq := r.cq(1, 16)
 		srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
@@ -102,15 +103,15 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		require.NoError(t, err)
 		from := r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.cq(0, 16), nil)
 		r.toRTR(to, 0, from.QPNum)
-		q := findQP(mem.AddressOf(to))
+		q := own.FindQP(mem.AddressOf(to))
 		data := outside[byte](r, 1024)
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
-		require.True(t, q.part.held)
+		require.True(t, q.Part.Held)
 		require.NoError(t, verbs.DestroySRQ(srq))
 		if more { // a continuation is refused
 			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})
-			require.Equal(t, ibv.QPS_ERR, q.state)
-			assert.EqualValues(t, 1, q.device.counts[counters.TellsInvalid])
+			require.Equal(t, ibv.QPS_ERR, q.State)
+			assert.EqualValues(t, 1, q.Device.Counts[counters.TellsInvalid])
 		}
 		_, came := r.polled(cq)
 		assert.False(t, came, "a completion of a queue that is gone")

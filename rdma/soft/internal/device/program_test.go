@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
 const (
@@ -195,5 +196,5 @@ func (p *program) header(q *refQP, pieces []refPiece) (header []byte) {
 	for _, piece := range pieces {
 		header = append(header, p.areas[q.device][refGuard+piece.offset:][:piece.length]...)
 	}
-	return slices.Clone(header[:grhSize])
+	return slices.Clone(header[:engine.GRHSize])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // xrcQueue is a shared receive queue of an XRC domain.
@@ -21,7 +22,7 @@ type xrcQueue struct {
 
 // overXRC makes two shared receive queues of a domain and two pairs of queue pairs that reach both of them.
 func (p *program) overXRC() {
-	domain, err := p.openXRCD(1, -1, oCreate)
+	domain, err := p.openXRCD(1, -1, own.OCreate)
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { require.NoError(p.t, verbs.CloseXRCD(domain)) })
 	for range 2 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
 // The reference: the results of verbs programs, computed in a different way than in the device, with slices in place of
@@ -255,7 +256,7 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	}
 	n := len(data)
 	if q.kind == ibv.QPT_UD {
-		n += grhSize
+		n += engine.GRHSize
 	}
 	done.length = n
 	used, rest := []refPiece{}, n

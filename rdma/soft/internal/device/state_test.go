@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
 // TestTransitions: ibv_modify_qp follows the generated table, requires the attributes listed there, and changes nothing
@@ -107,7 +108,7 @@ func TestQueryQP(t *testing.T) {
 	require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, got))
 	assert.Equal(t, want, *got)
 	path := r.av(1)
-	path.GRH.HopLimit = hopLimit
+	path.GRH.HopLimit = engine.HopLimit
 	assert.Equal(t, ibv.QPAttr{
 		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123,
 		QPAccessFlags: everything, Cap: testCaps,

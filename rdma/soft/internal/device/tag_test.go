@@ -14,6 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // tagRig is a sender and a receiver that matches tags.
@@ -251,9 +253,9 @@ func TestLongAnnouncements(t *testing.T) {
 	r.recvSRQ(7, 2048)
 	r.add(10, 0xa, 0, 64)
 	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
-	rest := rndvBytes - int(tmhSize)
+	rest := 64 - int(resource.TagHeader)
 	r.message(ibv.TMH_RNDV, 0xa, make([]byte, rest+1))
-	assert.EqualValues(t, rndvBytes+1, r.came(t, 7, ibv.WC_TM_NO_TAG, 0, ibv.WC_SUCCESS).ByteLen)
+	assert.EqualValues(t, 64+1, r.came(t, 7, ibv.WC_TM_NO_TAG, 0, ibv.WC_SUCCESS).ByteLen)
 	r.recv(r.p.a, 77, r.here.sge(3000, 64))
 	r.message(ibv.TMH_RNDV, 0xa, make([]byte, rest)) // of no data
 	r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
@@ -360,19 +362,15 @@ func TestTagOperationsOnAQueueThatGoes(t *testing.T) {
 	op, bad := outside[ibv.OpsWR](r.rig, 1), outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)
 	op[0] = ibv.OpsWR{Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_SIGNALED}
 	posted, address := make(chan error, 1), uint64(mem.AddressOf(srq))
-	r.fabric.mu.Lock()
+	r.fabric.Mu.Lock()
 	go func() { posted <- verbs.PostSRQOps(srq, &op[0], &bad[0]) }()
 	time.Sleep(20 * time.Millisecond) // it waits for its turn
-	all.mu.Lock()
-	of := all.objects[address]
-	delete(all.objects, address) // as destroying it does
-	all.mu.Unlock()
-	r.fabric.mu.Unlock()
+	of := own.Find[own.SRQ](address)
+	own.Enter(srq, nil) // as destroying it does
+	r.fabric.Mu.Unlock()
 	assert.ErrorIs(t, <-posted, syscall.EINVAL)
 	_, came := r.polled(r.cq)
 	assert.False(t, came)
-	all.mu.Lock()
-	all.objects[address] = of
-	all.mu.Unlock()
+	own.Enter(srq, of)
 	require.NoError(t, verbs.DestroySRQ(srq))
 }

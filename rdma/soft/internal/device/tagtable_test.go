@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
 // TestTagCompletionsAreThoseOfTheTables: each outcome of a message, and each operation, completes as the generated
@@ -109,7 +110,7 @@ func TestSharedQueuesByType(t *testing.T) {
 				s, err := verbs.CreateSRQEx(r.context[0], attr)
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(s)) })
-				if err := c(r, s); refused(ibv.SRQOpValidity(kind, name)) {
+				if err := c(r, s); engine.Refused(ibv.SRQOpValidity(kind, name)) {
 					assert.Error(t, err)
 				} else {
 					assert.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 func TestPartitions(t *testing.T) {
@@ -50,7 +51,7 @@ func TestXRC(t *testing.T) {
 func xrc(t *testing.T, r *rig) {
 	fd := int32(-1)
 	xrcd, err := verbs.OpenXRCD(r.context[1],
-		&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: oCreate})
+		&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: own.OCreate})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(xrcd)) })
 	b := r.buffer(1, 4096, everything)
@@ -221,7 +222,7 @@ func TestLastReceive(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
 		cq := r.cq(0, 16)
 		init := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps}
-		var want []asyncEvent
+		var want []own.AsyncEvent
 		if shares {
 			init.SRQ = ibv.PtrTo(srq)
 		}
@@ -229,13 +230,14 @@ func TestLastReceive(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(one)) })
 		if shares {
-			want = []asyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, mem.AddressOf(one), &find[qp](mem.AddressOf(one)).asyncs}}
+			q := own.Find[own.QP](mem.AddressOf(one))
+			want = []own.AsyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, mem.AddressOf(one), &q.Asyncs}}
 		}
 		r.connect(one, 1, 17)
 		for range 2 {
 			require.NoError(t, verbs.ModifyQP(one, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		}
-		assert.Equal(t, want, find[context](mem.AddressOf(r.context[0])).async.queue)
+		assert.Equal(t, want, own.Find[own.Context](mem.AddressOf(r.context[0])).Async.Queue)
 	}
 }
 

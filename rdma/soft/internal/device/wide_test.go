@@ -118,7 +118,7 @@ func TestWideResults(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	guid, err := verbs.GetDeviceGUID(s.context[0].Device.Deref())
 	require.NoError(t, err)
-	assert.Equal(t, s.fabric.devices[0].guid, guid.Host())
+	assert.Equal(t, s.fabric.devices[0].GUID, guid.Host())
 
 	cq, err := verbs.CreateCQEx(s.context[0],
 		&ibv.CQInitAttrEx{CQE: 4, WCFlags: ibv.WC_EX_WITH_COMPLETION_TIMESTAMP |

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // TestXRCDomainsAreOfDevices: a file names one domain of each device.
@@ -22,15 +23,15 @@ func TestXRCDomainsAreOfDevices(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	fd := int32(file.Fd())
-	one, err := r.openXRCD(0, fd, oCreate|oExclusive)
+	one, err := r.openXRCD(0, fd, own.OCreate|own.OExclusive)
 	require.NoError(t, err)
 	_, err = r.openXRCD(1, fd, 0)
 	assert.ErrorIs(t, err, syscall.EAGAIN, "as Linux says it")
-	other, err := r.openXRCD(1, fd, oCreate|oExclusive)
+	other, err := r.openXRCD(1, fd, own.OCreate|own.OExclusive)
 	require.NoError(t, err)
 	again, err := r.openXRCD(0, fd, 0)
 	require.NoError(t, err)
-	for _, flags := range []int32{oCreate | oExclusive, oExclusive} {
+	for _, flags := range []int32{own.OCreate | own.OExclusive, own.OExclusive} {
 		_, err = r.openXRCD(0, fd, flags)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // xrcRig is a sender, and a receiving queue pair of a domain with a shared receive queue.
@@ -32,7 +33,7 @@ func (r *rig) openXRCD(device int, fd, flags int32) (*ibv.XRCD, error) {
 func newXRCRig(t *testing.T, entries int) *xrcRig {
 	r := &xrcRig{rig: newRig(t, Options{Virtual: true})}
 	var err error
-	r.xrcd, err = r.openXRCD(1, -1, oCreate)
+	r.xrcd, err = r.openXRCD(1, -1, own.OCreate)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(r.xrcd)) })
 	r.recvs, r.send = r.cq(1, entries), r.cq(0, 16)
@@ -120,7 +121,7 @@ func TestXRCHandles(t *testing.T) {
 func TestXRCAnotherDomain(t *testing.T) {
 	r := newXRCRig(t, 16)
 	defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
-	other, err := r.openXRCD(1, -1, oCreate)
+	other, err := r.openXRCD(1, -1, own.OCreate)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.CloseXRCD(other)) }()
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{

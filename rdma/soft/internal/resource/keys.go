@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package resource implements the queues and keys of a software device, without the objects through which programs use
-// them: the memory that a key grants access to, windows, posted receives, and tag lists. It does not depend on devices
-// or queue pairs. Callers hold the fabric's lock, unless a comment states otherwise.
+// Package resource implements the parts of a software device that its queue pairs use: the lock, clock and work list of
+// a fabric, events, the memory that a key grants access to, windows, posted receives, completions, and tag lists. It
+// does not depend on devices or queue pairs. Callers hold the fabric's lock, unless a comment states otherwise.
 package resource
 
 import (

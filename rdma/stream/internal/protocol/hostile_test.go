@@ -134,7 +134,8 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.ErrorContains(t, err, "which this side has not announced")
 }
 
-// TestOnlyThoseThatReadAreOffered: pieces are offered only if both ends allow reads and the peer announces that it reads.
+// TestOnlyThoseThatReadAreOffered: pieces are offered only if both ends allow reads and the peer announces that it
+// reads.
 func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
@@ -147,8 +148,8 @@ func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	}
 }
 
-// TestAPeerThatFetchesNothing: staging that the peer may still read is not reused, however much else it has received and
-// acknowledged.
+// TestAPeerThatFetchesNothing: staging that the peer may still read is not reused, however much else it has received
+// and acknowledged.
 func TestAPeerThatFetchesNothing(t *testing.T) {
 	const part = 64 << 10
 	s := &Stream{Link: Link{staging: make([]byte, offeringParts*part), parts: offeringParts}}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
+)
+
+// AH is the path that an address handle stands for.
+type AH struct {
+	GID    [16]byte // where to
+	Route  ibv.GlobalRoute
+	to     message.Address
+	moves  uint64 // Engine.moves when to was looked up
+	member int    // of the queue pair that it was looked up for
+}
+
+// GIDAt is the GID of an index, if there is one.
+func (d *Port) GIDAt(index uint8) (gid [16]byte, ok bool) {
+	if int(index) >= len(d.GIDs) {
+		return gid, false
+	}
+	return d.GIDs[index], d.GIDs[index] != gid
+}
+
+// HopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To groups,
+// it is the program's.
+const HopLimit = 64
+
+// Resolved is an address vector as the kernel completes it when it resolves the address.
+func Resolved(attr *ibv.AHAttr) ibv.AHAttr {
+	to := *attr
+	if !IsMulticast(*to.GRH.DGID.Raw()) {
+		to.GRH.HopLimit = HopLimit
+	}
+	return to
+}
+
+// IsMulticast reports whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have
+// there.
+func IsMulticast(gid [16]byte) bool {
+	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
+}
+
+// MAC is the address of the device's port, which its GUID is made of.
+func (d *Port) MAC() [6]byte {
+	return [6]byte{byte(d.GUID >> 56), byte(d.GUID >> 48), byte(d.GUID >> 40), byte(d.GUID >> 16), byte(d.GUID >> 8),
+		byte(d.GUID)}
+}
+
+// bytes is the most that a datagram has.
+func (d *Port) bytes() uint64 { return 128 << d.MTU }
+
+// address is where a queue pair is to which the handle leads. It keeps the answer until a GID leads elsewhere, because
+// looking it up costs a tenth of a datagram.
+func (h *AH) address(e *Engine, qpn uint32) *message.Address {
+	if member := udp.MemberOfQP(qpn); h.moves != e.Moves || h.member != member {
+		h.to, h.moves, h.member = e.AddressOf(h.GID, qpn), e.Moves, member
+	}
+	return &h.to
+}
+
+// Assign maps a GID to a device, or to none.
+func (e *Engine) Assign(gid [16]byte, p *Port) {
+	e.Moves++
+	if p == nil {
+		delete(e.GIDs, gid)
+		return
+	}
+	e.GIDs[gid] = p
+}
+
+// AddressOf is where a queue pair is reached at a GID: the address of the group that the GID names, or of the device
+// that has it, unless the queue pair is that of another process that has it, too.
+func (e *Engine) AddressOf(gid [16]byte, qpn uint32) message.Address {
+	if IsMulticast(gid) {
+		return message.Group(gid)
+	}
+	if p := e.GIDs[gid]; p != nil && (e.Outer == nil || e.Outer.HasQP(gid, qpn)) {
+		return message.Address{Link: p.Link, GID: gid}
+	}
+	if e.Outer != nil && gid != [16]byte{} {
+		return message.Remote(gid)
+	}
+	return message.Address{GID: gid}
+}
+
+// Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
+// at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Fabric.mu.
+func (p *Port) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err error) {
+	for _, l := range p.Links {
+		if ip.IsValid() && !l.Has(ip.As16()) {
+			continue
+		}
+		c, err := l.Claim(service)
+		if err != nil {
+			for _, c := range claims {
+				c.Close()
+			}
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// Pass passes a message for a service to another process that has claimed it at the message's destination address, and
+// reports whether there is one. The caller holds Fabric.mu.
+func (p *Port) Pass(service uint64, m *message.MAD) bool {
+	return slices.ContainsFunc(p.Links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
+}
+
+// IDOf makes a number the communication ID of an identifier on the device. The caller holds Fabric.mu.
+func (p *Port) IDOf(number uint32) uint32 {
+	if len(p.Links) == 0 || !p.Links[0].IsShared() {
+		return number
+	}
+	return udp.IDOf(p.Links[0].Member(), number)
+}
+
+// Scope returns the index of the network interface that has an address of the device's, or 0: the address is one of
+// IPv4, or the device has no wire.
+func (p *Port) Scope(ip netip.Addr) uint32 {
+	for _, l := range p.Links {
+		if l.Has(ip.As16()) {
+			return l.Scope()
+		}
+	}
+	return 0
+}
+
+// IsWired reports whether the device speaks to other fabrics.
+func (p *Port) IsWired() bool { return p.Wired }
+
+// PKey is the partition key that connections have.
+func (p *Port) PKey() uint16 { return p.PKeys[0] }
+
+// GIDAtIP is the GID that an address of the device's stands for.
+func (p *Port) GIDAtIP(ip netip.Addr) [16]byte { return p.GIDs[p.GIDOf(ip)] }
+
+// GIDOf is the index of the GID that an address of the device's stands for.
+func (p *Port) GIDOf(ip netip.Addr) uint8 {
+	if i := slices.Index(p.GIDs, ip.As16()); i >= 0 && !ip.IsUnspecified() {
+		return uint8(i)
+	}
+	for i, gid := range p.GIDs { // its first own address
+		if isIPv4(gid) {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// IP is the device's first address.
+func (p *Port) IP() netip.Addr {
+	return netip.AddrFrom16(p.GIDs[p.GIDOf(netip.IPv6Unspecified())]).Unmap()
+}
+
+// Address is where the device's port is.
+func (p *Port) Address() message.Address {
+	return message.Address{Link: p.Link, GID: p.GIDs[0]}
+}
+
+// AddressOf returns the address of the device's port for one of the device's IP addresses.
+func (p *Port) AddressOf(own netip.Addr) message.Address {
+	return message.Address{Link: p.Link, GID: p.GIDAtIP(own)}
+}

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
+)
+
+// atomicSize is the size of the operand of an atomic, in bytes.
+const atomicSize = 8
+
+// answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
+// Fabric.mu.
+func (q *QP) answered(a *message.Answer) {
+	if q.sender != nil {
+		q.acknowledged(a)
+		return
+	}
+	if q.pending.len() == 0 || !q.sent || a.PSN != q.Out.PSN {
+		q.count(counters.LateAnswers)
+		return
+	}
+	b := q.pending.first()
+	switch {
+	case a.Syndrome != message.Ack:
+		q.refused(a)
+		return
+	case !q.returns:
+		b.done = true
+	default:
+		b.status, b.done = q.keepData(*b, a, 0)
+	}
+	if b.done {
+		q.psn = transport.Next(q.psn, q.Out.Packets)
+	}
+}
+
+// acknowledged takes an answer to messages that travelled as packets.
+func (q *QP) acknowledged(a *message.Answer) {
+	s := q.sender
+	if q.pending.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
+		q.count(counters.LateAnswers)
+		return
+	}
+	news, backs := false, s.Backs()
+	switch {
+	case a.Kind != message.Plain:
+		if news = q.dataArrived(a); !news {
+			q.count(counters.LateAnswers)
+		}
+	case a.Syndrome == message.Ack:
+		news = s.Acknowledge(transport.Next(a.PSN, 1))
+		if !news && backs == s.Backs() { // it is for packets that were never sent, or a gap is known
+			q.count(counters.LateAnswers)
+		}
+	default:
+		news = s.Acknowledge(a.PSN) // earlier messages
+		if s.Oldest() == a.PSN && s.Waits() {
+			q.refused(a)
+			backs = s.Backs() // which it has counted
+		} else if !news {
+			q.count(counters.LateAnswers)
+		}
+	}
+	if backs != s.Backs() {
+		q.count(counters.WentBack)
+		q.count(counters.ImpliedGaps)
+	}
+	if news {
+		q.Retry.lost, q.Retry.notReady, q.Retry.due = 0, 0, 0
+	}
+}
+
+// refused takes a NAK, which is for the oldest message that was not acknowledged.
+func (q *QP) refused(a *message.Answer) {
+	b, t := q.pending.first(), &q.Retry
+	if q.sender != nil {
+		b = q.pending.at(q.sender.First())
+	}
+	told, _ := counters.OfRefusal(a.Syndrome)
+	switch a.Syndrome {
+	case message.OutOfOrder:
+		q.count(counters.ToldGaps)
+		if q.sender != nil && q.sender.Missing() {
+			q.count(counters.WentBack)
+		}
+	case message.NotReady:
+		if t.paused { // it came twice
+			q.count(counters.LateAnswers)
+			return
+		}
+		t.lost = 0
+		if q.Attr.RNRRetry != forEver {
+			if t.notReady >= int(q.Attr.RNRRetry) {
+				b.status = ibv.WC_RNR_RETRY_EXC_ERR
+				break
+			}
+			t.notReady++
+		}
+		q.goBack(false)
+		q.pause(notReadyTime(a.Timer))
+	case message.InvalidRequest:
+		b.status = ibv.WC_REM_INV_REQ_ERR
+	case message.RemoteAccess:
+		b.status = ibv.WC_REM_ACCESS_ERR
+	default:
+		b.status = ibv.WC_REM_OP_ERR
+	}
+	q.count(told)
+}
+
+// answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
+func (q *QP) answerIsLate() {
+	t := &q.Retry
+	t.due = 0
+	q.count(counters.Timeouts)
+	if t.lost++; t.lost > int(q.Attr.RetryCnt) {
+		q.pending.first().status = ibv.WC_RETRY_EXC_ERR
+		return
+	}
+	q.count(counters.WentBack)
+	q.goBack(true)
+}
+
+// goBack makes all unacknowledged messages be sent again.
+func (q *QP) goBack(lost bool) {
+	if q.sent = false; q.sender != nil {
+		q.sender.Back(lost)
+	}
+}
+
+// dataArrived takes the next part of the data that a message asked for, and reports whether an answer brings it.
+func (q *QP) dataArrived(a *message.Answer) bool {
+	i, packet, ok := q.sender.Answer(a.PSN)
+	if !ok {
+		return false
+	}
+	b := q.pending.at(i)
+	if b.status != ibv.WC_SUCCESS {
+		return false
+	}
+	status, fits := q.keepData(*b, a, uint64(packet)<<(7+q.Attr.PathMTU))
+	if fits {
+		b.status = status
+		q.sender.Answered(i)
+	}
+	return fits
+}
+
+// readLength is how many bytes the request at a position reads.
+func (q *QP) readLength(position uint32) uint64 {
+	r := &q.Ring[position&q.Mask]
+	if r.Opcode != ibv.WR_RDMA_READ {
+		return 0
+	}
+	return resource.Room(q.Entries(position)[:r.SGEs])
+}
+
+// takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
+// answer fits the request. It panics if memory is gone.
+func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+	opcode, length := q.Out.Opcode, q.Out.Length
+	if q.sender != nil { // out may be another message
+		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
+			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
+		} else {
+			opcode, length = q.Ring[b.position&q.Mask].Opcode, q.readLength(b.position)
+		}
+		length = min(length-skip, 128<<q.Attr.PathMTU)
+	}
+	data := a.Data
+	if opcode == ibv.WR_ATOMIC_CMP_AND_SWP || opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		f := q.On
+		f.original = a.Original
+		f.data[0] = mem.Segment{Base: mem.AddressOf(&f.original), Length: atomicSize}
+		data, fits = f.data[:], a.Kind == message.AtomicData
+	} else {
+		fits = a.Kind != message.AtomicData && sum(data) == length && len(data) <= message.MaxSegments
+	}
+	if fits && len(data) > 0 {
+		status = q.placeData(b, skip, data)
+	}
+	return status, fits
+}
+
+// keepData is takeData outside Send. It copies again if memory of this side turns out to be gone. An answer whose own
+// memory is gone cannot be read.
+func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+	f := q.On
+	copies := func() ibv.WCStatus {
+		status, fits = q.takeData(b, a, skip)
+		return status
+	}
+	if _, gone := q.tryKeep(copies); gone == nil {
+		return status, fits
+	}
+	defer func(before bool) { f.Careful = before }(f.Careful)
+	for range attempts {
+		if !mem.TouchAll(a.Data) {
+			return status, false
+		}
+		f.Careful = true
+		if _, gone := q.tryKeep(copies); gone == nil {
+			return status, fits
+		}
+	}
+	return ibv.WC_LOC_PROT_ERR, true
+}
+
+// tryKeep copies, and returns a panic of memory that is gone.
+func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
+	f := q.On
+	done, before := false, f.guard()
+	defer func() {
+		f.unguard(before)
+		if !done {
+			gone = f.fault(recover())
+		}
+	}()
+	status = copies()
+	done = true
+	return status, nil
+}
+
+// placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
+func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
+	if b.step == readStep {
+		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
+	}
+	f := q.On
+	local := f.from[:] // of a request that was sent just now
+	if q.sender != nil || !q.moving || f.Careful {
+		var status ibv.WCStatus
+		if local, _, status = q.gather(b.position); status != ibv.WC_SUCCESS {
+			return status
+		}
+		local = mem.Skip(local, skip)
+	}
+	mem.Scatter(local, data)
+	return ibv.WC_SUCCESS
+}
+
+// gather looks up the memory of the request at a position, on the sender's side.
+func (q *QP) gather(position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
+	f, r := q.On, &q.Ring[position&q.Mask]
+	if r.Inline >= 0 {
+		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.Inline)}
+		return f.from[:1], uint64(r.Inline), ibv.WC_SUCCESS
+	}
+	access := ibv.AccessFlags(0)
+	switch r.Opcode {
+	case ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		access = ibv.ACCESS_LOCAL_WRITE
+	}
+	n := 0
+	for _, s := range q.Entries(position)[:r.SGEs] {
+		if s.Length == 0 {
+			continue
+		}
+		segment, ok := q.Port.Keys.Local(q.Protects, s, access)
+		if !ok || f.Careful && !mem.Touch(segment, access != 0) {
+			return nil, 0, ibv.WC_LOC_PROT_ERR
+		}
+		f.from[n] = segment
+		n++
+		length += uint64(s.Length)
+	}
+	switch {
+	case access != 0 && q.Attr.MaxRdAtomic == 0:
+		return nil, 0, ibv.WC_LOC_QP_OP_ERR
+	case length > MaxMessage, access != 0 && r.Opcode != ibv.WR_RDMA_READ && length != atomicSize:
+		return nil, 0, ibv.WC_LOC_LEN_ERR
+	}
+	return f.from[:n], length, ibv.WC_SUCCESS
+}
+
+// endFirst ends the first pending message if it is done or has failed, and reports whether it is.
+func (q *QP) endFirst() bool {
+	b := q.pending.first()
+	if b.status == ibv.WC_SUCCESS && !b.done && (q.sender == nil || !q.sender.Done()) {
+		return false
+	}
+	q.endPending(b.status)
+	return true
+}
+
+// endPending ends the first pending message with a status.
+func (q *QP) endPending(status ibv.WCStatus) {
+	b := *q.pending.first()
+	q.pending.drop()
+	if q.sender != nil {
+		q.sender.Take()
+	} else {
+		q.sent, q.Retry.lost, q.Retry.notReady, q.Retry.due = false, 0, 0, 0
+	}
+	q.endMessage(b, status)
+}
+
+// endMessage ends a message that is not pending any more.
+func (q *QP) endMessage(b pending, status ibv.WCStatus) {
+	if b.step == ownRequest {
+		q.finish(&q.Ring[b.position&q.Mask], status)
+		return
+	}
+	r := q.rendezvous.first()
+	if b.step == readStep {
+		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
+		q.SRQ.Tags.Recycle(r.tag)
+		r.isRead = true
+	}
+	if b.step == finStep || status != ibv.WC_SUCCESS {
+		q.rendezvous.drop()
+	}
+	if status != ibv.WC_SUCCESS {
+		q.SetState(ibv.QPS_ERR)
+	}
+}
+
+// endRendezvous releases the tags whose data was not read.
+func (q *QP) endRendezvous() {
+	for q.rendezvous.len() > 0 {
+		if r := q.rendezvous.first(); !r.isRead {
+			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
+			q.SRQ.Tags.Recycle(r.tag)
+		}
+		q.rendezvous.drop()
+	}
+}
+
+// finish ends the first request of the send queue.
+func (q *QP) finish(r *Request, status ibv.WCStatus) {
+	position := q.next
+	q.next++
+	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.Signals {
+		e := q.SendCQ.Next()
+		e.WC = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.Opcode], QPNum: q.Number}
+		switch r.Opcode {
+		case ibv.WR_RDMA_READ:
+			e.WC.ByteLen = uint32(q.readLength(position))
+		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+			e.WC.ByteLen = 8
+		}
+		e.Sends, e.Receives, e.Position = &q.retired, nil, q.next
+		q.SendCQ.Publish(e, false)
+	}
+	q.count(counters.OfRequest(r.Opcode))
+	switch status {
+	case ibv.WC_SUCCESS:
+		return
+	case ibv.WC_RETRY_EXC_ERR:
+		q.count(counters.RetriesExceeded)
+	case ibv.WC_RNR_RETRY_EXC_ERR:
+		q.count(counters.NotReadyExceeded)
+	}
+	if state, changes := stateAfter(status, q.Kind); changes && q.State != ibv.QPS_ERR {
+		q.SetState(state)
+	}
+}
+
+// waits reports whether messages are in flight.
+func (q *QP) waits() bool {
+	if q.sender != nil {
+		return q.sender.Waits()
+	}
+	return q.sent
+}
+
+// setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
+// looks at the time that counts by then.
+func (q *QP) setTimer() {
+	t := &q.Retry
+	if t.paused {
+		return
+	}
+	if !q.waits() {
+		if t.timer != 0 && q.On.Clock.IsVirtual() { // it would let the time go on
+			q.stopTimer()
+		}
+		return
+	}
+	if q.Attr.Timeout == 0 {
+		return
+	}
+	d := int64(4096) << (q.Attr.Timeout & 31)
+	if t.due == 0 {
+		t.due = q.On.Clock.Now() + d
+	}
+	if t.timer == 0 {
+		t.timer = q.On.Clock.After(time.Duration(d), t.Fire)
+	}
+}
+
+// pause stops sending for a time.
+func (q *QP) pause(d time.Duration) {
+	q.stopTimer()
+	q.Retry.paused = true
+	q.Retry.timer = q.On.Clock.After(d, q.Retry.Fire)
+}
+
+// forEver is the rnr_retry that has no end.
+const forEver = 7
+
+// notReadyTimes are the RNR timers of codes 1 and higher, in hundredths of a millisecond; that of code 0 is the
+// longest.
+var notReadyTimes = [32]int32{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+	6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+func notReadyTime(code uint8) time.Duration {
+	return time.Duration(notReadyTimes[code&31]) * 10 * time.Microsecond
+}
+
+// asking are the operations that are answered with more than an acknowledgement.
+const asking = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD | 1<<ibv.WR_FLUSH |
+	1<<ibv.WR_ATOMIC_WRITE
+
+// asksFor reports whether a request is answered with more than an acknowledgement.
+func asksFor(opcode ibv.WROpcode) bool { return asking>>(opcode&31)&1 != 0 }
+
+// packets is how many packets of the path's MTU a message takes, or the answer to a read.
+func (q *QP) packets(m *message.Request) uint32 {
+	if m.Opcode == ibv.WR_FLUSH || q.Kind == ibv.QPT_UD {
+		return 1
+	}
+	return packetsOf(m.Length, q.Attr.PathMTU)
+}
+
+// packetsOf is how many packets a number of bytes takes.
+func packetsOf(length uint64, mtu ibv.MTU) uint32 {
+	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
+}
+
+// sum is how many bytes segments have.
+func sum(of []mem.Segment) (n uint64) {
+	for i := range of {
+		n += of[i].Length
+	}
+	return n
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
+)
+
+// Count counts an event. The caller holds Fabric.mu.
+func (p *Port) Count(c counters.Counter) { p.Counts[c]++ }
+
+// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the
+// request goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
+func (e *Engine) bySender() bool { return e.guarded && e.Plain }
+
+// Tops are the bits that numbers of a device's objects may have above the place: the least ones, and how many there
+// are. The greatest of all would make a number that is multicast's.
+func (p *Port) Tops() (low, n uint32) {
+	low = p.On.Numbers.Low()
+	if len(p.Links) == 0 || !p.Links[0].IsShared() {
+		return low, 1<<(24-numbers.Bits) - 1 - low
+	}
+	first := udp.QPsOf(p.Links[0].Member())
+	n = (udp.QPsOf(p.Links[0].Member()+1) - first) >> numbers.Bits
+	if first == 0 {
+		return low, n - low
+	}
+	return first >> numbers.Bits, n
+}
+
+// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
+// caller holds Fabric.mu.
+func (p *Port) Request(m *message.Request) *message.Answer {
+	e := p.On
+	switch {
+	case e.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
+		return p.carry(m)
+	case !m.IsWhole():
+		p.Count(counters.BadLength)
+		e.lose(m)
+	case m.Transport == ibv.QPT_UD:
+		p.datagrams(m)
+	default:
+		return p.guarded(m, p)
+	}
+	return nil
+}
+
+// guarded executes a request, and repeats it if memory of this side turns out to be gone. If the memory of the message
+// is gone, the panic passes to its sender, if that is in the middle of sending; other messages are lost.
+func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
+	e := p.On
+	a, gone := p.try(m, by)
+	if gone == nil {
+		return a
+	}
+	defer func(before bool) { e.Careful = before }(e.Careful)
+	for range attempts {
+		if !mem.TouchAll(m.Payload) {
+			break
+		}
+		e.Careful = true
+		if a, gone = p.try(m, by); gone == nil {
+			return a
+		}
+	}
+	if e.guarded {
+		panic(gone)
+	}
+	e.lose(m)
+	return nil
+}
+
+// carrier is the receiver of a request: a device for connections, a queue pair for datagrams.
+type carrier interface {
+	// carry carries the request out, and returns the answer. The caller holds Fabric.mu.
+	carry(m *message.Request) *message.Answer
+}
+
+// try executes a request. It returns a panic caused by missing memory. If no caller further up recovers, it reads the
+// data of the answer itself.
+func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any) {
+	e := p.On
+	done, before := false, e.guard()
+	defer func() {
+		e.unguard(before)
+		if !done {
+			gone = e.fault(recover())
+		}
+	}()
+	if a = by.carry(m); a != nil && a.Data != nil && !before.guarded {
+		a = a.Clone()
+	}
+	done = true
+	return a, nil
+}
+
+// carry takes a request of a connection. The caller holds Fabric.mu.
+func (p *Port) carry(m *message.Request) *message.Answer {
+	q := p.On.QPOf(m.DestQP)
+	if q == nil || q.Port != p {
+		p.drop(m, counters.UnknownQP)
+		return nil
+	}
+	if q.sender != nil { // a packet does not name its source queue pair
+		m.SourceQP = q.Attr.DestQPNum
+	}
+	switch {
+	case p.Down:
+		p.drop(m, counters.WhileDown)
+	case q.Out.To.Link != m.From.Link || q.Attr.DestQPNum != m.SourceQP:
+		p.drop(m, counters.StrangePeer)
+	case !q.receives():
+		p.drop(m, counters.WrongState)
+		return q.refuseAgain(m)
+	case m.Transport != q.ExpectsOf:
+		p.drop(m, counters.WrongKind)
+	case !q.inPartition(m.PKey): // which counts it
+		p.On.lose(m)
+	case q.Reliable && !q.inStep(m):
+		p.drop(m, counters.BehindGaps)
+	default:
+		return q.arrives(m)
+	}
+	return nil
+}
+
+// drop counts an unanswered request of a connection.
+func (p *Port) drop(m *message.Request, why counters.Counter) {
+	p.Count(why)
+	p.On.lose(m)
+}
+
+// Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
+// not fit is dropped. The caller holds Fabric.mu.
+func (p *Port) Answer(a *message.Answer) {
+	q := p.On.QPOf(a.DestQP)
+	switch {
+	case q == nil || q.Port != p:
+		p.Count(counters.UnknownQP)
+		return
+	case p.Down:
+		p.Count(counters.WhileDown)
+		return
+	case a.From.Link != q.Out.To.Link:
+		p.Count(counters.StrangePeer)
+		return
+	case a.Life != q.Out.Life && a.Life != 0:
+		p.Count(counters.LateAnswers)
+		return
+	case q.sender != nil && a.Transport != q.Kind: // UC gets no answers
+		p.Count(counters.WrongKind)
+		return
+	case q.sender != nil && !q.inPartition(a.PKey): // which counts it
+		return
+	}
+	if q.answered(a); !q.moving {
+		q.Progress()
+	}
+}
+
+// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
+func (p *Port) datagrams(m *message.Request) {
+	e := p.On
+	if p.Down {
+		p.Count(counters.WhileDown)
+		return
+	}
+	if !m.To.IsGroup() {
+		switch q := e.QPOf(m.DestQP); {
+		case q == nil || q.Port != p:
+			p.Count(counters.UnknownQP)
+		case q.Kind != ibv.QPT_UD:
+			p.Count(counters.WrongKind)
+		case e.bySender():
+			q.carry(m)
+		default:
+			p.guarded(m, q)
+		}
+		return
+	}
+	if m.DestQP != MulticastQPN {
+		p.Count(counters.UnknownQP)
+		return
+	}
+	if len(e.groups[m.To.GID]) == 0 { // the last one has left
+		p.Count(counters.UnknownQP)
+	}
+	for _, q := range e.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
+		own := q.Unheard && m.SourceQP == q.Number && slices.Contains(p.GIDs, m.From.GID)
+		if q.Port == p && !own {
+			p.guarded(m, q)
+		}
+	}
+}
+
+// SendMAD puts a message on the wire, unless the link is down. The caller holds Fabric.mu.
+func (p *Port) SendMAD(m *message.MAD) {
+	if !p.Down {
+		p.On.Wire.SendMAD(m)
+	}
+}
+
+// MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
+// Fabric.mu.
+func (p *Port) MAD(m *message.MAD) {
+	if p.Down {
+		p.Count(counters.WhileDown)
+		return
+	}
+	p.MADs(m)
+}
+
+// Disconnect closes the device's sockets. Readers of them end later.
+func (p *Port) Disconnect() (links []*roce.Link) {
+	links, p.Links = p.Links, nil
+	for group, l := range p.Joined {
+		delete(p.Joined, group)
+		links = append(links, l)
+	}
+	for _, l := range links {
+		p.On.Outer.Detach(l)
+	}
+	return links
+}
+
+// Counters returns the device's counters by name.
+func (p *Port) Counters() map[string]uint64 {
+	all := map[string]uint64{}
+	p.Counts.Named(all)
+	for _, l := range p.Links {
+		l.Counters(all)
+	}
+	for l := range maps.Values(p.Joined) {
+		l.Counters(all)
+	}
+	return all
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
+)
+
+// mostPartBytes is the size of a part of a message: a datagram that is segmented later.
+const mostPartBytes = 60 << 10
+
+// Progress sends the requests of the send queue that may be sent, in order, and ends those that are done.
+func (q *QP) Progress() {
+	if q.moving { // its own peer
+		return
+	}
+	for !q.run() {
+	}
+	if q.State == ibv.QPS_SQD && q.Attr.SQDraining != 0 && q.pending.len() == 0 {
+		q.Attr.SQDraining = 0
+		if q.Attr.EnSQDAsyncNotify != 0 {
+			q.Attr.EnSQDAsyncNotify = 0
+			q.Report(ibv.EVENT_SQ_DRAINED)
+		}
+	}
+}
+
+// run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
+// request ends in a status. The caller holds Fabric.mu.
+func (q *QP) run() (done bool) {
+	f := q.On
+	before := f.guard()
+	q.moving = true
+	defer func() {
+		f.unguard(before)
+		q.moving = false
+		if done {
+			f.calm()
+			return
+		}
+		f.again(recover())
+	}()
+	for {
+		switch {
+		case q.State == ibv.QPS_ERR || q.State == ibv.QPS_SQE:
+			q.flushSends()
+			return true
+		case q.pending.len() == 0:
+			if q.next == q.Posted && q.rendezvous.len() == 0 || q.Retry.paused || !q.beginNext() {
+				if q.sent || q.Retry.timer != 0 || q.sender != nil {
+					q.setTimer()
+				}
+				return true
+			}
+		case q.endFirst():
+		case q.Retry.paused || !q.sendPending():
+			q.setTimer()
+			return true
+		}
+	}
+}
+
+// flushSends ends all requests.
+func (q *QP) flushSends() {
+	q.stopSending()
+	if q.State == ibv.QPS_ERR {
+		q.endRendezvous()
+	}
+	for q.next != q.Posted {
+		q.finish(&q.Ring[q.next&q.Mask], ibv.WC_WR_FLUSH_ERR)
+	}
+}
+
+// sendPending sends the rest of pending messages, or begins another one. It reports whether more may be sent.
+func (q *QP) sendPending() bool {
+	if q.sender != nil {
+		if p, ok := q.sender.Next(partPackets(q.Attr.PathMTU)); ok {
+			b := q.pending.at(p.Message)
+			return b.status == ibv.WC_SUCCESS && q.send(*b, &p, true)
+		}
+		return q.beginNext()
+	}
+	if q.sent && q.Retry.timer != 0 {
+		return false
+	}
+	// It was not answered in time, or, without a timer, another request comes.
+	return q.send(*q.pending.first(), nil, true)
+}
+
+// beginNext begins the next message, and reports whether there is one that may begin.
+func (q *QP) beginNext() bool {
+	waiting := uint32(q.pending.len())
+	switch {
+	case q.State != ibv.QPS_RTS || q.sender != nil && !q.mayBegin():
+		return false
+	case q.rendezvous.len() > 0:
+		return waiting == 0 && q.beginStep()
+	case q.next+waiting == q.Posted:
+		return false
+	}
+	b := pending{position: q.next + waiting}
+	r := &q.Ring[b.position&q.Mask]
+	switch {
+	case r.Opcode == ibv.WR_LOCAL_INV || r.Opcode == ibv.WR_BIND_MW:
+		if waiting > 0 { // messages in flight may need the window
+			return false
+		}
+		if r.Opcode == ibv.WR_BIND_MW {
+			q.finish(r, q.bindWindow(r))
+		} else {
+			q.finish(r, q.invalidate(r))
+		}
+		return true
+	case q.sender == nil:
+		return q.send(b, nil, false)
+	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:
+		return false
+	}
+	return q.addMessage(b)
+}
+
+// mayBegin reports whether a message may begin behind those that are in flight as packets.
+func (q *QP) mayBegin() bool {
+	s := q.sender
+	if q.pending.len() > 0 {
+		return q.pending.last().status == ibv.WC_SUCCESS
+	}
+	if s.Window() == 0 || !s.Waits() && s.Oldest() != q.psn {
+		s.Reset(q.psn, windowOf(q.Attr.PathMTU))
+	}
+	return true
+}
+
+// beginStep begins the next message of the first rendezvous: the read, or the FIN.
+func (q *QP) beginStep() bool {
+	r, b := q.rendezvous.first(), pending{step: readStep}
+	switch {
+	case r.isRead:
+		b.step = finStep
+	case r.headers.rvh.Len == 0:
+		q.endMessage(b, ibv.WC_SUCCESS)
+		return true
+	}
+	if q.sender == nil {
+		return q.send(b, nil, false)
+	}
+	return q.addMessage(b)
+}
+
+// addMessage starts a message that is sent as packets, unless too many reads and atomics are in flight.
+func (q *QP) addMessage(b pending) bool {
+	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
+	if b.step == ownRequest {
+		opcode := q.Ring[b.position&q.Mask].Opcode
+		if asks = asksFor(opcode); opcode < ibv.WR_FLUSH {
+			_, length, b.status = q.gather(b.position)
+			q.On.calm()
+			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.Attr.MaxRdAtomic) {
+				return false
+			}
+		}
+	} else if asks {
+		length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
+		if q.Attr.MaxRdAtomic == 0 {
+			b.status = ibv.WC_LOC_QP_OP_ERR
+		}
+	}
+	if b.status == ibv.WC_SUCCESS {
+		packets = max(packetsOf(length, q.Attr.PathMTU), 1)
+		q.psn = transport.Next(q.psn, packets)
+	}
+	q.pending.add(b)
+	q.sender.Begin(packets, asks && b.status == ibv.WC_SUCCESS)
+	return true
+}
+
+// send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
+// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
+// sent.
+func (q *QP) send(b pending, p *transport.Part, again bool) bool {
+	m, f, r := &q.Out, q.On, &q.Ring[b.position&q.Mask]
+	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
+	if b.step != ownRequest {
+		n, status = q.describe(b.step)
+	} else {
+		if r.Opcode < ibv.WR_FLUSH { // others have no memory of the sender
+			var local []mem.Segment
+			local, length, status = q.gather(b.position)
+			n = len(local)
+		}
+		m.Opcode, m.Solicited, m.Imm, m.SRQ = r.Opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.Imm), r.Number
+		m.Remote, m.RKey, m.Length = r.Remote, r.RKey, length
+		q.returns = false
+		switch r.Opcode {
+		case ibv.WR_RDMA_READ:
+			n, q.returns = 0, true
+		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+			n, m.Operand, m.Swap, q.returns = 0, r.Operand, r.Swap, true
+		case ibv.WR_ATOMIC_WRITE:
+			m.Operand, m.Length = r.Operand, atomicSize
+		case ibv.WR_FLUSH:
+			m.Length, m.Placement, m.Level = r.Operand, uint32(r.Swap), uint32(r.Swap>>32)
+		}
+		if q.Kind == ibv.QPT_UD && status == ibv.WC_SUCCESS {
+			status = q.direct(r)
+		}
+	}
+	if status != ibv.WC_SUCCESS {
+		return q.failed(b, p, again, status)
+	}
+	m.Payload = m.Payload[:n] // of Fabric.from, where gather has put it
+	if m.PSN, m.Packets = q.psn, 1; p != nil {
+		q.cut(p)
+	} else if m.Length > 256 {
+		m.Packets = q.packets(m)
+	}
+	var answer *message.Answer
+	if q.Port.Down || m.To.Link == 0 {
+		f.lose(m)
+	} else {
+		var wait time.Duration
+		if answer, wait = f.Wire.Send(m); wait > 0 {
+			return q.notTaken(b, wait, again)
+		}
+	}
+	if p != nil {
+		q.partSent(p)
+		return true
+	}
+	if answer == nil {
+		if q.Reliable {
+			return q.unanswered(b, again)
+		}
+	} else if answer.Syndrome != message.Ack {
+		q.unanswered(b, again)
+		q.refused(answer)
+		return q.endFirst()
+	} else if q.returns {
+		var fits bool
+		if status, fits = q.takeData(b, answer, 0); !fits {
+			return q.unanswered(b, again)
+		}
+	}
+	f.calm()
+	if q.psn = transport.Next(q.psn, m.Packets); again || b.step != ownRequest {
+		return q.endSent(b, again, status)
+	}
+	q.finish(r, status)
+	return true
+}
+
+// endSent ends a message, which may be pending.
+func (q *QP) endSent(b pending, again bool, status ibv.WCStatus) bool {
+	if again {
+		q.endPending(status)
+	} else {
+		q.endMessage(b, status)
+	}
+	return true
+}
+
+// failed ends a message that cannot be sent.
+func (q *QP) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
+	q.On.calm()
+	if p != nil { // its memory is gone by now
+		q.pending.at(p.Message).status = status
+		return true
+	}
+	return q.endSent(b, again, status)
+}
+
+// unanswered makes a message wait for its answer.
+func (q *QP) unanswered(b pending, again bool) bool {
+	q.On.calm()
+	if q.sent = true; !again {
+		q.pending.add(b)
+	}
+	return false
+}
+
+// notTaken delays a message that the wire does not accept for a time.
+func (q *QP) notTaken(b pending, wait time.Duration, again bool) bool {
+	q.On.calm()
+	q.pause(wait)
+	if q.sender != nil {
+		q.Out.Payload = q.On.from[:0]
+		return false
+	}
+	if q.sent = false; !again {
+		q.pending.add(b)
+	}
+	return false
+}
+
+// direct addresses a datagram.
+func (q *QP) direct(r *Request) ibv.WCStatus {
+	m, to := &q.Out, &r.AH.Route
+	if m.Length > q.Port.bytes() {
+		return ibv.WC_LOC_LEN_ERR
+	}
+	m.From.GID, _ = q.Port.GIDAt(to.SGIDIndex)
+	m.To = *r.AH.address(q.On, r.Number)
+	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
+	m.DestQP, m.QKey, m.MTU = r.Number, r.QKey, uint32(q.Port.bytes())
+	if int32(r.QKey) < 0 { // a controlled Q_Key stands for the queue pair's own
+		m.QKey = q.Attr.QKey
+	}
+	return ibv.WC_SUCCESS
+}
+
+// describe makes out a message of the first rendezvous, and returns how many segments of Fabric.from its payload has.
+func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
+	m, h := &q.Out, &q.rendezvous.first().headers
+	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
+	if s == finStep {
+		h.tmh.Opcode = ibv.TMH_FIN
+		q.On.from[0] = mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
+		m.Opcode, m.Length = ibv.WR_SEND, tmhSize+rvhSize
+		return 1, ibv.WC_SUCCESS
+	}
+	m.Opcode, m.Remote, m.RKey = ibv.WR_RDMA_READ, h.rvh.VA.Host(), h.rvh.RKey.Host()
+	m.Length = uint64(h.rvh.Len.Host())
+	if q.Attr.MaxRdAtomic == 0 {
+		return 0, ibv.WC_LOC_QP_OP_ERR
+	}
+	return 0, ibv.WC_SUCCESS
+}
+
+// cut leaves a part of the message that out describes.
+func (q *QP) cut(p *transport.Part) {
+	m := &q.Out
+	m.MTU = 128 << q.Attr.PathMTU
+	skip := uint64(p.First) * uint64(m.MTU)
+	m.PSN, m.Packets, m.Continues, m.More = p.PSN, p.Packets, p.First > 0, !p.Last
+	n := min(m.Length-skip, uint64(p.Packets)*uint64(m.MTU))
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ: // each part is a read
+		m.Remote, m.Length, m.Continues, m.More = m.Remote+skip, n, false, false
+	case len(m.Payload) > 0:
+		m.Payload = cut(mem.Skip(m.Payload, skip), n)
+		if m.Continues {
+			m.Length = n
+		}
+	}
+	m.AckReq = asksFor(m.Opcode) || q.sender.Asks(*p, !p.Last || q.moreFollows(p.Message))
+}
+
+// partSent notes that the wire has taken a part.
+func (q *QP) partSent(p *transport.Part) {
+	q.On.calm()
+	q.Out.Payload = q.On.from[:0]
+	if again := q.sender.Sent(*p); again > 0 {
+		if asksFor(q.Out.Opcode) { // the sequence numbers are those of the answer
+			again = 1
+		}
+		q.resent += uint64(again)
+		q.Port.Counts[counters.SentAgain] += uint64(again)
+	}
+	if !q.Reliable {
+		q.sender.Unreliable()
+	}
+}
+
+// cut leaves the first n bytes of a list, which it changes.
+func cut(from []mem.Segment, n uint64) []mem.Segment {
+	for i := range from {
+		if n <= from[i].Length {
+			from[i].Length = n
+			return from[:i+1]
+		}
+		n -= from[i].Length
+	}
+	return from
+}
+
+// moreFollows reports whether another message will be sent behind a pending one, whatever the peer answers.
+func (q *QP) moreFollows(message int) bool {
+	if message+1 < q.pending.len() {
+		return q.pending.at(message+1).status == ibv.WC_SUCCESS
+	}
+	begin := q.next + uint32(q.pending.len())
+	if q.rendezvous.len() > 0 || begin == q.Posted || q.State != ibv.QPS_RTS {
+		return false
+	}
+	r := &q.Ring[begin&q.Mask]
+	switch r.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+		return r.flags&ibv.SEND_FENCE == 0
+	}
+	return false
+}
+
+// partPackets is how many packets a part of a message has at most.
+func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
+
+// Timeout handles the timer.
+func (q *QP) Timeout() {
+	t := &q.Retry
+	t.timer = 0
+	switch now := q.On.Clock.Now(); {
+	case t.paused:
+		t.paused = false
+	case !q.waits() || t.due == 0: // all was answered
+		t.due = 0
+	case t.due > now:
+		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.Fire)
+		return
+	default:
+		q.answerIsLate()
+	}
+	q.Progress()
+}
+
+// bindWindow carries out a request to bind.
+func (q *QP) bindWindow(r *Request) ibv.WCStatus {
+	if !q.Port.Keys.Bind(r.Window, &r.Bind, q.Protects, &q.User) {
+		return ibv.WC_MW_BIND_ERR
+	}
+	return ibv.WC_SUCCESS
+}
+
+// invalidate carries out a request to invalidate.
+func (q *QP) invalidate(r *Request) ibv.WCStatus {
+	w := q.Port.Keys.Bound(r.Imm, &q.User)
+	if w == nil {
+		return ibv.WC_LOC_QP_OP_ERR
+	}
+	w.Unbind()
+	return ibv.WC_SUCCESS
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
+)
+
+// inStep reports whether a message of a reliable connection comes from the sender that the queue pair is connected to.
+// Packets do not distinguish incarnations of a queue pair.
+func (q *QP) inStep(m *message.Request) bool {
+	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
+}
+
+// meets accepts a sender in memory whose next message has the first sequence number, if no message came since that was
+// set.
+func (q *QP) meets(m *message.Request) bool {
+	if q.heard || m.PSN != q.Receiver.Expects {
+		return false
+	}
+	q.heard, q.peerLife = true, m.Life
+	return true
+}
+
+// arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
+// to the wire at once, while access to missing memory is recovered from.
+func (q *QP) arrives(m *message.Request) *message.Answer {
+	r, psn, s := &q.Receiver, m.PSN, message.Ack
+	if psn != r.Expects || q.sender != nil {
+		if a, done := q.arrivesOtherwise(m); done {
+			return a
+		}
+	}
+	if q.isPart(m) {
+		s = q.takePart(m)
+	} else {
+		s = q.carryOut(m)
+	}
+	switch {
+	case s == message.NotReady:
+		r.Refused()
+	case s != message.Ack:
+		if q.arriving != nil {
+			q.broke, q.brokeAt = s, psn
+		}
+	case q.sender == nil:
+		r.Took(m.Packets, true)
+		if !q.Reliable {
+			q.heard, q.peerLife = true, m.Life
+			return nil
+		}
+		if asksFor(m.Opcode) {
+			return q.answerWithData(m)
+		}
+	case asksFor(m.Opcode):
+		return q.answerAsked(m)
+	default:
+		if r.Took(m.Packets, !m.More); !m.AckReq {
+			return nil
+		}
+		psn = transport.Next(r.Expects, PSNMask) // one answer is for all requests before it
+	}
+	if a := q.answer(m, message.Plain, s, psn); q.sender == nil {
+		return a
+	}
+	return q.sendAnswer(readRange{})
+}
+
+// answerWithData returns the answer for a peer in memory to a request that asks for more than an acknowledgement.
+func (q *QP) answerWithData(m *message.Request) *message.Answer {
+	a := q.answer(m, message.ReadData, message.Ack, m.PSN)
+	switch m.Opcode {
+	case ibv.WR_RDMA_READ:
+		if m.Length > 0 {
+			a.Data = q.On.read[:]
+		}
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		a.Kind = message.AtomicData
+		q.Receiver.Keep(m.PSN, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
+	}
+	return a
+}
+
+// arrivesOtherwise handles a request that is not the next one, or that is not answered in packets. It reports whether
+// the request is done.
+func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
+	r := &q.Receiver
+	switch {
+	case q.sender != nil && !q.Reliable:
+		q.arrivesUnreliably(m)
+		return nil, true
+	case m.PSN == r.Expects:
+		return nil, false
+	case q.Reliable:
+		return q.arrivesOutOfOrder(m), true
+	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // the wire brought it twice
+		q.count(counters.Repeats)
+		return nil, true
+	}
+	r.Expects = m.PSN
+	return nil, false
+}
+
+// answerAsked answers a request that asks for more than an acknowledgement.
+func (q *QP) answerAsked(m *message.Request) *message.Answer {
+	r := &q.Receiver
+	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		r.Took(1, true)
+		r.Keep(m.PSN, q.back.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
+		return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+	}
+	r.Count++ // which the answer reports
+	a := q.answerData(m)
+	r.Count--
+	r.Took(q.answerPackets(m), true)
+	return a
+}
+
+// arrivesOutOfOrder handles a request that is not the next one.
+func (q *QP) arrivesOutOfOrder(m *message.Request) *message.Answer {
+	switch q.Receiver.Arrives(m.PSN) {
+	case transport.Repeated:
+		return q.repeated(m)
+	case transport.Gap:
+		q.count(counters.Gaps)
+		return q.reply(q.answer(m, message.Plain, message.OutOfOrder, q.Receiver.Expects))
+	}
+	q.count(counters.BehindGaps)
+	return nil
+}
+
+// repeated answers a request that came before. Only a read is carried out again.
+func (q *QP) repeated(m *message.Request) *message.Answer {
+	if !q.On.Careful { // otherwise the answer was begun already
+		q.count(counters.Repeats)
+	}
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ:
+		if transport.Distance(transport.Next(m.PSN, q.answerPackets(m)), q.Receiver.Expects) > 0 {
+			return nil
+		}
+		switch s := q.reads(m); {
+		case s == message.Ack:
+			return q.answerData(m)
+		case q.sender == nil: // the memory is gone; a packet may be forged, which must not break the connection
+			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
+		}
+	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
+		if found, ok := q.Receiver.Found(m.PSN); ok {
+			q.back.Original = found
+			return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+		}
+	case asksFor(m.Opcode):
+		return q.answerData(m)
+	case q.sender == nil:
+		return q.reply(q.answer(m, message.Plain, message.Ack, m.PSN))
+	case m.AckReq:
+		return q.reply(q.answer(m, message.Plain, message.Ack, transport.Next(q.Receiver.Expects, PSNMask)))
+	}
+	return nil
+}
+
+// refuseAgain answers a packet that broke the connection, if the answer was lost.
+func (q *QP) refuseAgain(m *message.Request) *message.Answer {
+	if q.sender != nil && q.State == ibv.QPS_ERR && q.broke != message.Ack && m.PSN == q.brokeAt &&
+		m.Transport == q.ExpectsOf {
+		return q.reply(q.answer(m, message.Plain, q.broke, m.PSN))
+	}
+	return nil
+}
+
+// arrivesUnreliably handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
+func (q *QP) arrivesUnreliably(m *message.Request) {
+	p, r := &q.Part, &q.Receiver
+	if m.Continues && (!p.on || m.PSN != r.Expects) {
+		if q.count(counters.BehindGaps); p.on {
+			q.On.Lost++
+		}
+		p.on = false
+		return
+	}
+	if !m.Continues {
+		p.on = false
+	}
+	if !q.isPart(m) {
+		q.carryOut(m)
+	} else if q.takePart(m) != message.Ack {
+		p.on = false
+	}
+	r.Expects = transport.Next(m.PSN, m.Packets)
+}
+
+// isPart reports whether a message is a part of one, or comes behind one.
+func (q *QP) isPart(m *message.Request) bool {
+	return q.arriving != nil && (m.Continues || m.More || q.Part.on || q.Part.Held)
+}
+
+// takePart takes a part of a request, or one behind a part.
+func (q *QP) takePart(m *message.Request) message.Syndrome {
+	p := &q.Part
+	writes := m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
+	if !m.Continues && !m.More && writes && !p.on {
+		return q.carryOut(m)
+	}
+	if m.Continues != p.on || m.Continues && writes != p.writes || !q.fitsPart(m, writes) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	var s message.Syndrome
+	switch {
+	case writes:
+		s = q.takeWrite(m)
+	case q.SRQ != nil && q.SRQ.Tags != nil:
+		s = q.collect(m)
+	default:
+		s = q.receivePart(m)
+	}
+	if s != message.Ack {
+		return s
+	}
+	p.on, p.writes = m.More, writes
+	if m.More {
+		p.done += sum(m.Payload)
+		return s
+	}
+	p.done = 0
+	q.establish()
+	return s
+}
+
+// fitsPart reports whether a part has only full packets, unless it is the last one, and the message no more bytes than
+// one may have.
+func (q *QP) fitsPart(m *message.Request, writes bool) bool {
+	p, n := &q.Part, sum(m.Payload)
+	done := uint64(0)
+	if m.Continues {
+		done = p.done
+	}
+	switch {
+	case n == 0 && (m.More || m.Continues), m.More && n&(128<<q.Attr.PathMTU-1) != 0, done+n > MaxMessage:
+		return false
+	case !writes:
+		return true
+	case !m.Continues:
+		return m.Length > n && m.Length <= MaxMessage
+	case m.More:
+		return done+n < p.length
+	}
+	return done+n == p.length
+}
+
+// takeWrite takes a part of a write. Keys are looked up for each part, because a region may go in between.
+func (q *QP) takeWrite(m *message.Request) message.Syndrome {
+	p := &q.Part
+	if !m.Continues {
+		if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
+			return q.refuse(m, message.InvalidRequest)
+		}
+		if _, ok := q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+		p.remote, p.rkey, p.length, p.done = m.Remote, m.RKey, m.Length, 0
+	}
+	m.Remote, m.RKey = p.remote+p.done, p.rkey
+	if m.More || m.Opcode == ibv.WR_RDMA_WRITE {
+		to, ok := q.remote(m, sum(m.Payload), ibv.ACCESS_REMOTE_WRITE)
+		if !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+		scatterTo(to, m.Payload)
+		return message.Ack
+	}
+	m.Length = sum(m.Payload)
+	return q.writtenBy(m, p.length)
+}
+
+// carryOut executes a request. On a reliable connection errors go back to the sender; on an unreliable one, messages
+// that may not be delivered are dropped.
+func (q *QP) carryOut(m *message.Request) message.Syndrome {
+	s := message.InvalidRequest
+	switch m.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
+		s = q.receive(m)
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+		s = q.writtenBy(m, m.Length)
+	case ibv.WR_RDMA_READ:
+		s = q.readBy(m)
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		s = q.atomic(m)
+	case ibv.WR_FLUSH:
+		s = q.flush(m)
+	case ibv.WR_ATOMIC_WRITE:
+		s = q.atomicWrite(m)
+	}
+	if m.Transport == ibv.QPT_UC {
+		s = message.Ack
+	}
+	if s == message.Ack && !q.established {
+		q.establish()
+	}
+	return s
+}
+
+// establish notes that a message came.
+func (q *QP) establish() {
+	if q.established {
+		return
+	}
+	q.established = true
+	if q.State == ibv.QPS_RTR {
+		q.Report(ibv.EVENT_COMM_EST)
+	}
+}
+
+// allows reports whether the queue pair grants its peer an access.
+func (q *QP) allows(access ibv.AccessFlags) bool { return q.Attr.QPAccessFlags&access == access }
+
+// writtenBy executes a write, or the last part of one with this total number of bytes.
+func (q *QP) writtenBy(m *message.Request, whole uint64) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	var to mem.Segment
+	if m.Length > 0 {
+		var ok bool
+		if to, ok = q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+	}
+	if m.Opcode == ibv.WR_RDMA_WRITE {
+		scatterTo(to, m.Payload)
+		return message.Ack
+	}
+	recvs, s, answer := q.recvQueueOf(m)
+	if recvs == nil {
+		return answer
+	}
+	scatterTo(to, m.Payload)
+	id, _ := recvs.First()
+	take(recvs, s)
+	c := q.completes(s)
+	e := c.NextOf(recvs, recvs.Taken)
+	e.WC = ibv.WC{WRID: id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.Number,
+		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
+	*e.WC.ImmData() = m.Imm
+	c.Publish(e, m.Solicited)
+	q.count(counters.Receives)
+	return message.Ack
+}
+
+func scatterTo(to mem.Segment, from []mem.Segment) {
+	for _, s := range from {
+		mem.Move(to.Base, s.Base, s.Length)
+		to.Base += s.Length
+	}
+}
+
+// readBy is a read.
+func (q *QP) readBy(m *message.Request) message.Syndrome {
+	s := q.reads(m)
+	if s != message.Ack {
+		return q.refuse(m, s)
+	}
+	return s
+}
+
+// reads finds the memory of a read request, or returns the reason for refusing it.
+func (q *QP) reads(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.Attr.MaxDestRdAtomic == 0 {
+		return message.InvalidRequest
+	}
+	if m.Length == 0 {
+		return message.Ack
+	}
+	from, ok := q.remote(m, m.Length, ibv.ACCESS_REMOTE_READ)
+	if !ok {
+		return message.RemoteAccess
+	}
+	q.On.read[0] = from
+	return message.Ack
+}
+
+// atomic executes an atomic. It keeps the old value for the answer, and to repeat the answer if it is lost.
+func (q *QP) atomic(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_ATOMIC) || q.Attr.MaxDestRdAtomic == 0 || m.Remote%atomicSize != 0 {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	at, ok := q.remote(m, atomicSize, ibv.ACCESS_REMOTE_ATOMIC)
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	found := mem.Load64(at.Base)
+	q.back.Original = found
+	switch {
+	case m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
+		mem.Store64(at.Base, found+m.Operand)
+	case found == m.Operand:
+		mem.Store64(at.Base, m.Swap)
+	}
+	return message.Ack
+}
+
+// flush makes earlier writes visible, which they always are here.
+func (q *QP) flush(m *message.Request) message.Syndrome {
+	placement, level := ibv.PlacementType(m.Placement), ibv.SelectivityLevel(m.Level)
+	access := ibv.AccessFlags(0)
+	if placement&ibv.FLUSH_GLOBAL != 0 {
+		access |= ibv.ACCESS_FLUSH_GLOBAL
+	}
+	if placement&ibv.FLUSH_PERSISTENT != 0 {
+		access |= ibv.ACCESS_FLUSH_PERSISTENT
+	}
+	if !q.allows(access) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	k := q.Port.Keys.Get(m.RKey)
+	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.Domain) && k.IsFor(&q.User) && k.Access&access == access
+	if level != ibv.FLUSH_MR {
+		_, ok = q.remote(m, m.Length, access)
+	}
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	return message.Ack
+}
+
+// atomicWrite is a write of 8 bytes that is never seen half done.
+func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	at, ok := q.remote(m, atomicSize, ibv.ACCESS_REMOTE_WRITE)
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	mem.Store64(at.Base, m.Operand)
+	return message.Ack
+}
+
+// receive takes a send into a receive.
+func (q *QP) receive(m *message.Request) message.Syndrome {
+	if q.SRQ != nil && q.SRQ.Tags != nil {
+		return q.tagged(m)
+	}
+	recvs, s, answer := q.recvQueueOf(m)
+	if recvs == nil {
+		return answer
+	}
+	id, sges := recvs.First()
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.Port.Keys.Bound(uint32(m.Imm), &q.User) != nil {
+		status = q.place(recvs.Domain, sges, m.Payload, m.Length)
+	}
+	take(recvs, s)
+	c := q.completes(s)
+	e := c.NextOf(recvs, recvs.Taken)
+	e.WC = ibv.WC{WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.Number,
+		SrcQP: m.SourceQP}
+	return q.received(m, status, c, e)
+}
+
+// receivePart takes a part of a send into a receive, which the first part takes.
+func (q *QP) receivePart(m *message.Request) message.Syndrome {
+	p := &q.Part
+	if !m.Continues {
+		if p.done = 0; !p.Held {
+			recvs, s, answer := q.recvQueueOf(m)
+			if recvs == nil {
+				return answer
+			}
+			id, sges := recvs.First()
+			p.Held, p.recvs, p.srq, p.id = true, recvs, s, id
+			p.sges = append(p.sges[:0], sges...)
+			take(recvs, s)
+			p.position = recvs.Taken
+		}
+	}
+	if p.orphaned() {
+		p.Held = false
+		return q.refuse(m, message.InvalidRequest)
+	}
+	n, status := sum(m.Payload), ibv.WC_SUCCESS
+	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.Port.Keys.Bound(uint32(m.Imm), &q.User) == nil {
+		status = ibv.WC_REM_INV_REQ_ERR
+	} else if n > 0 {
+		status = q.placeAt(p.recvs.Domain, p.sges, p.done, m.Payload, n)
+	}
+	if m.More && status == ibv.WC_SUCCESS {
+		return message.Ack
+	}
+	p.Held = false
+	c := q.completes(p.srq)
+	e := c.NextOf(p.recvs, p.position)
+	e.WC = ibv.WC{WRID: p.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(p.done + n), QPNum: q.Number,
+		SrcQP: m.SourceQP}
+	return q.received(m, status, c, e)
+}
+
+// collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.
+func (q *QP) collect(m *message.Request) message.Syndrome {
+	p := &q.Part
+	if !m.Continues {
+		p.Whole, p.done = p.Whole[:0], 0
+	}
+	p.Whole = p.Whole[:p.done] // again, if memory turned out to be gone
+	at := len(p.Whole)
+	n := int(sum(m.Payload))
+	grows := at+n > cap(p.Whole)
+	p.Whole = append(p.Whole, make([]byte, n)...)
+	if n > 0 {
+		mem.Scatter([]mem.Segment{{Base: mem.AddressOf(&p.Whole[at]), Length: uint64(n)}}, m.Payload)
+	}
+	if m.More && !(grows && uint64(at+n) > q.SRQ.Greatest()) {
+		return message.Ack
+	}
+	all, length := *m, uint64(len(p.Whole))
+	all.Length, all.Payload = length, []mem.Segment{{Base: mem.AddressOf(&p.Whole[0]), Length: length}}
+	s := q.tagged(&all)
+	if s != message.NotReady {
+		p.Whole = nil
+	}
+	return s
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package engine
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
+// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
+func (q *QP) Publish(n uint32) bool {
+	f := q.On
+	f.Mu.Lock()
+	f.panics = true
+	defer func() {
+		f.panics = false
+		f.UnlockPosted()
+	}()
+	takes := q.State >= ibv.QPS_RTS && q.State <= ibv.QPS_ERR
+	if takes && n > 0 {
+		q.Posted += n
+		q.Progress()
+	}
+	return takes
+}
+
+// Claim is the request at a position, if there is a slot for it. The caller holds qp.post.
+func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
+	if position-q.retired.Load() >= q.Cap.MaxSendWR {
+		return nil, syscall.ENOMEM
+	}
+	return &q.Ring[position&q.Mask], 0
+}
+
+// Entries is the room for the scatter/gather entries of a place.
+func (q *QP) Entries(position uint32) []ibv.SGE {
+	return q.SGEs[(position&q.Mask)*q.Cap.MaxSendSGE:][:q.Cap.MaxSendSGE]
+}
+
+func (q *QP) AddInline(position uint32, r *Request, address uint64, length uint64) runtime.Errno {
+	if length > uint64(q.Cap.MaxInlineData)-uint64(r.Inline) {
+		return syscall.EINVAL
+	}
+	if length > 0 {
+		mem.Move(q.inlineAt(position)+uint64(r.Inline), address, length)
+		r.Inline += int32(length)
+	}
+	return 0
+}
+
+// inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
+func (q *QP) inlineAt(position uint32) uint64 {
+	if q.Cap.MaxInlineData == 0 {
+		return 0
+	}
+	return mem.AddressOf(&q.Inline[(position&q.Mask)*q.Cap.MaxInlineData])
+}
+
+// Start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal
+// is made elsewhere first, and copied with its pointers.
+func (r *Request) Start(id uint64, op ibv.WROpcode, flags ibv.SendFlags) {
+	r.id, r.Opcode, r.flags = id, op, flags
+	r.Imm, r.RKey, r.Remote, r.Operand, r.Swap = 0, 0, 0, 0, 0
+	r.SGEs, r.Inline, r.Number, r.QKey = 0, -1, 0, 0
+	if r.AH != nil {
+		r.AH = nil
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resource
+
+import (
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
+)
+
+// Core is the state that all objects of a fabric share: the lock, the clock, and the work that the holder of the lock
+// executes before it unlocks. mu guards the other fields and all objects, unless noted otherwise.
+type Core struct {
+	Mu       sync.Mutex
+	Clock    clock.Clock
+	Acked    sync.Cond // an event was acknowledged
+	Ready    []Task    // that may go on
+	overruns []*CQ     // whose queue pairs break
+	Outgoing bool      // there are packets to send
+
+	// Set once, by the engine.
+	Overran func(*CQ)
+	Send    func(patient bool) // sends packets, and unlocks; patient callers wait while others send many
+}
+
+// Task is work for the holder of the lock.
+type Task interface{ Progress() }
+
+// Lock locks the fabric. It takes Fabric.mu for its caller.
+func (c *Core) Lock() { c.Mu.Lock() }
+
+// Unlock executes all ready work, and unlocks. The caller holds Fabric.mu.
+func (c *Core) Unlock() {
+	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
+		c.workAndUnlock(false)
+		return
+	}
+	c.Mu.Unlock()
+}
+
+// UnlockPosted is Unlock for those who post: they wait where many packets wait to be sent.
+func (c *Core) UnlockPosted() {
+	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
+		c.workAndUnlock(true)
+		return
+	}
+	c.Mu.Unlock()
+}
+
+// workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
+func (c *Core) workAndUnlock(patient bool) {
+	defer c.Send(patient)
+	c.Work()
+}
+
+// Work executes everything that became ready. The caller holds Fabric.mu.
+func (c *Core) Work() {
+	for len(c.Ready)+len(c.overruns) > 0 {
+		if n := len(c.overruns); n > 0 {
+			q := c.overruns[n-1]
+			c.overruns = c.overruns[:n-1]
+			c.Overran(q)
+			continue
+		}
+		t := c.Ready[0]
+		c.Ready = c.Ready[:copy(c.Ready, c.Ready[1:])]
+		t.Progress()
+	}
+}
+
+// After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
+func (c *Core) After(d time.Duration, fire func()) (number uint64) { return c.Clock.After(d, fire) }
+
+// Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
+func (c *Core) Cancel(number uint64) { c.Clock.Cancel(number) }
+
+// IsVirtual reports whether the clock stands still while programs are at work.
+func (c *Core) IsVirtual() bool { return c.Clock.IsVirtual() }
+
+// Deliver calls arrive with the lock held, then executes everything that became ready. Wires call it to deliver delayed
+// messages.
+func (c *Core) Deliver(arrive func()) {
+	c.Mu.Lock()
+	defer c.Unlock()
+	arrive()
+}
+
+// Due fires the expired timers of a real clock.
+func (c *Core) Due() {
+	c.Deliver(func() {
+		c.Clock.Elapse(c.Clock.Now(), c.Work)
+		c.Clock.Arm()
+	})
+}
+
+// Step advances a virtual clock to the next timer, and reports whether there was one. It takes Fabric.mu.
+func (c *Core) Step() bool {
+	if !c.Clock.IsVirtual() {
+		return false
+	}
+	c.Mu.Lock()
+	defer c.Unlock()
+	return c.Clock.Step(c.Work)
+}
+
+// Advance advances a virtual clock by d and fires the timers that are due. With a real clock it does nothing.
+func (c *Core) Advance(d time.Duration) {
+	c.Deliver(func() {
+		if c.Clock.IsVirtual() {
+			c.Clock.Elapse(c.Clock.Now()+int64(d), c.Work)
+		}
+	})
+}
+
+// Now is the fabric's time since it was made.
+func (c *Core) Now() time.Duration {
+	c.Mu.Lock()
+	defer c.Unlock()
+	return time.Duration(c.Clock.Now())
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resource
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// SRQ is a shared receive queue: plain, of an XRC domain, or one that matches tags.
+type SRQ struct {
+	Uses   int // queue pairs
+	Number uint32
+	Kind   ibv.SRQType
+	Recvs  *RecvQueue
+	Domain *XRCDomain // of XRC
+	CQ     *CQ        // of XRC and tag matching
+	Tags   *Tags      // of tag matching
+	Limit  uint32
+	Low    func() // fewer receives than limit are left
+	Gone   bool   // destroyed
+}
+
+// Took looks at the limit after a receive was taken.
+func (s *SRQ) Took() {
+	if s.Limit > 0 && s.Recvs.Posted-s.Recvs.Taken < s.Limit {
+		s.Limit = 0
+		s.Low()
+	}
+}
+
+// TagHeader is the size of the header of a message with a tag.
+const TagHeader = uint64(unsafe.Sizeof(ibv.TMH{}))
+
+// Greatest is how many bytes the greatest message has that finds room now, with its header.
+func (s *SRQ) Greatest() (n uint64) {
+	for _, e := range s.Tags.Entries {
+		n = max(n, Room(e.SGEs)+TagHeader)
+	}
+	return max(n, s.Recvs.Room())
+}
+
+// XRCDomain is an XRC domain of a device, in which receives are shared. It may have several handles.
+type XRCDomain struct {
+	Uses    int // queue pairs and shared receive queues
+	Handles int
+	PDs     map[*Domain]int // of the shared receive queues: whose keys the queue pairs take
+	File    string          // that names it, or ""
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// ah is an address handle as programs know it.
+type ah struct {
+	*Context
+	engine.AH
+	record *ibv.AH
+	owner  *PD
+	gone   atomic.Bool // destroyed
+}
+
+func createAH(of ibv.Ptr[ibv.PD], attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
+	if attr == 0 {
+		return 0, syscall.EINVAL
+	}
+	p := locked[PD](of)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	defer p.Fabric().Unlock()
+	return p.newAH(attr.Deref())
+}
+
+func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
+	if errno := p.Device.checkAH(attr); errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.AH](p.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	h := &ah{Context: p.Context, record: record, owner: p,
+		AH: engine.AH{GID: *attr.GRH.DGID.Raw(), Route: engine.Resolved(attr).GRH}}
+	record.Context, record.PD, record.Handle = p.Address(), ibv.PtrTo(p.Record), p.Device.handle()
+	p.hold(1)
+	p.Context.uses++
+	Enter(record, h)
+	return mem.AddressOf(record), 0
+}
+
+// checkAH checks an address vector: over Ethernet it has to be global.
+func (d *Device) checkAH(attr *ibv.AHAttr) runtime.Errno {
+	if attr.IsGlobal == 0 || attr.PortNum != PortNum {
+		return syscall.EINVAL
+	}
+	if _, ok := d.GIDAt(attr.GRH.SGIDIndex); !ok {
+		return errnos.ENODATA
+	}
+	if to := *attr.GRH.DGID.Raw(); d.On.GIDs[to] == nil && !engine.IsMulticast(to) && (!d.Wired || to == [16]byte{}) {
+		// no address resolves to it
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+// resolveEthernet is ibv_resolve_eth_l2_from_gid.
+func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byte],
+	vlan ibv.Ptr[uint16]) runtime.Errno {
+	c := Find[Context](of)
+	if c == nil || to == 0 || ethernet == 0 || vlan == 0 {
+		return syscall.EINVAL
+	}
+	attr := to.Deref()
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	if errno := c.Device.checkAH(attr); errno != 0 {
+		return errno
+	}
+	mac := [6]byte{0: 0x33, 1: 0x33}
+	if to := c.Device.On.GIDs[*attr.GRH.DGID.Raw()]; to != nil {
+		mac = to.MAC()
+	} else {
+		copy(mac[2:], attr.GRH.DGID.Raw()[12:])
+	}
+	*ethernet.Deref(), *vlan.Deref() = mac, noVLAN
+	return 0
+}
+
+const noVLAN = 0xffff
+
+func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
+	h := locked[ah](of)
+	if h == nil {
+		return syscall.EINVAL
+	}
+	defer h.Fabric().Unlock()
+	if errno := mayGo(h.Fabric(), of, h, never); errno != 0 {
+		return errno
+	}
+	h.owner.hold(-1)
+	h.Context.leave()
+	h.gone.Store(true)
+	Forget(h.record)
+	return 0
+}
+
+func attachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
+	q := lockedQP(of)
+	if q == nil {
+		return syscall.EINVAL
+	}
+	defer q.Fabric().Unlock()
+	if group == 0 || q.Kind != ibv.QPT_UD || !engine.IsMulticast(*group.Deref()) {
+		return syscall.EINVAL
+	}
+	return q.Attach(*group.Deref())
+}
+
+func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
+	if group == 0 {
+		return syscall.EINVAL
+	}
+	q := lockedQP(of)
+	if q == nil {
+		return syscall.EINVAL
+	}
+	defer q.Fabric().Unlock()
+	return q.Detach(*group.Deref())
+}
+
+// back is the path back to the sender of a datagram.
+func (d *Device) back(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
+	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = PortNum, wc.SL, wc.SLID, wc.DLIDPathBits
+	if wc.WCFlags&ibv.WC_GRH == 0 {
+		return attr, 0
+	}
+	if grh == 0 {
+		return attr, syscall.EINVAL
+	}
+	route, own, errno := engine.ReadGRH(grh.Deref())
+	if errno != 0 {
+		return attr, errno
+	}
+	index := slices.Index(d.GIDs, own)
+	if index < 0 {
+		return attr, syscall.EINVAL
+	}
+	route.SGIDIndex = uint8(index)
+	attr.IsGlobal, attr.GRH = 1, route
+	return attr, 0
+}
+
+// initAH is ibv_init_ah_from_wc.
+func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
+	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
+	c := Find[Context](of)
+	if c == nil || port != PortNum || wc == 0 || to == 0 {
+		return syscall.EINVAL
+	}
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Mu.Unlock()
+	attr, errno := c.Device.back(wc.Deref(), grh)
+	if errno != 0 {
+		return errno
+	}
+	*to.Deref() = attr
+	return 0
+}
+
+func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte], port uint8) (uint64,
+	runtime.Errno) {
+	if wc == 0 || port != PortNum {
+		return 0, syscall.EINVAL
+	}
+	p := locked[PD](of)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	defer p.Fabric().Unlock()
+	attr, errno := p.Device.back(wc.Deref(), grh)
+	if errno != 0 {
+		return 0, errno
+	}
+	return p.newAH(&attr)
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// AsyncEvent is an event that a context queues for the program.
+type AsyncEvent struct {
+	Kind    ibv.EventType
+	Element uint64            // the object's address; of a port, its number
+	Reports *resource.Reports // of the object; nil for a port
+}
+
+// tell queues an event of an object.
+func (c *Context) tell(kind ibv.EventType, element uint64, r *resource.Reports) {
+	if c.closed {
+		return
+	}
+	c.Async.Push(AsyncEvent{kind, element, r})
+}
+
+func (c *Context) portEvent(kind ibv.EventType) { c.tell(kind, PortNum, nil) }
+
+// silence removes the undelivered events of an object.
+func (c *Context) silence(r *resource.Reports) {
+	c.Async.Drop(func(e AsyncEvent) bool { return e.Reports == r })
+}
+
+// getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
+func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.Waiter) runtime.Errno {
+	c := Find[Context](of)
+	if c == nil || to == 0 {
+		return syscall.EINVAL
+	}
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	e, errno := c.Async.Wait(&c.Fabric().Core, false, w)
+	if errno != 0 {
+		return errno
+	}
+	event := to.Deref()
+	*event = ibv.AsyncEvent{EventType: e.Kind}
+	if e.Reports == nil {
+		*event.Element.PortNum() = PortNum
+	} else {
+		e.Reports.Got++
+		*event.Element.QP() = ibv.Ptr[ibv.QP](e.Element)
+	}
+	return 0
+}
+
+// reporter is an object that asynchronous events concern.
+type reporter interface {
+	reported() *resource.Reports
+	Fabric() *engine.Engine
+}
+
+func ackAsyncEvent(of ibv.Ptr[ibv.AsyncEvent]) runtime.Errno {
+	if of == 0 {
+		return syscall.EINVAL
+	}
+	all.mu.RLock()
+	object, ok := all.objects[uint64(*of.Deref().Element.QP())].(reporter)
+	all.mu.RUnlock()
+	if ok {
+		f := object.Fabric()
+		f.Mu.Lock()
+		defer f.Unlock()
+		f.Acknowledged(object.reported(), 1)
+	}
+	return 0
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cqRecord is the C record of a completion queue, with its place in the host's table.
+type cqRecord struct {
+	ibv.CQEx
+	index uint32
+}
+
+// cq is a completion queue as programs know it.
+type cq struct {
+	*Context
+	resource.CQ
+	record  *cqRecord
+	index   uint32
+	channel *Channel
+	parent  *PD              // domain that it was made in, or nil
+	events  resource.Reports // of the channel
+	asyncs  resource.Reports
+	flags   ibv.CreateCQWCFlags // of an extended one
+
+	// Between ibv_start_poll and ibv_end_poll, guarded by CQ.mu.
+	current    *resource.Completion
+	shown      resource.Completion
+	shownStamp resource.Stamp // if stamps
+}
+
+func CreateCQ(of ibv.Ptr[ibv.Context], entries int32, userContext uintptr, ch ibv.Ptr[ibv.CompChannel],
+	vector uint32) (uint64, runtime.Errno) {
+	c := Find[Context](of)
+	if c == nil || entries <= 0 {
+		return 0, syscall.EINVAL
+	}
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: userContext, Channel: ch, CompVector: vector},
+		false)
+}
+
+func (c *Context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.Errno) {
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	ch := Find[Channel](uint64(attr.Channel))
+	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 &&
+		(ch == nil || ch.Context != c) {
+		return 0, syscall.EINVAL
+	}
+	var parent *PD
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
+		if parent = Find[PD](uint64(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.Context != c {
+			return 0, syscall.EINVAL
+		}
+	}
+	record, errno := allocate[cqRecord](c.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	q := &cq{Context: c, record: record, channel: ch, parent: parent}
+	q.Core = &c.Fabric().Core
+	q.Broke = func() { q.tell(ibv.EVENT_CQ_ERR, mem.AddressOf(record), &q.asyncs) }
+	record.Context, record.Channel, record.CQContext = c.Address(), attr.Channel, attr.CQContext
+	if extended {
+		q.extend(attr)
+	}
+	q.Resize(attr.CQE)
+	record.CQE = int32(attr.CQE)
+	q.index = all.cqs.add(q)
+	record.index, record.Handle = q.index, q.index
+	c.uses++
+	if parent != nil {
+		parent.hold(1)
+	}
+	if ch != nil {
+		ch.uses++
+		ch.record.Refcnt++
+		q.Notify = func() { ch.Events.Push(q) }
+	}
+	Enter(record, q)
+	return mem.AddressOf(record), 0
+}
+
+func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
+	c := Find[cq](of)
+	if c == nil || entries <= 0 || entries > maxCQE {
+		return syscall.EINVAL
+	}
+	c.Mu.Lock() // first, because a callback of the poll may post before it ends
+	defer c.Mu.Unlock()
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	if Find[cq](of) != c || c.Tail-c.Head.Load() > uint32(entries) {
+		return syscall.EINVAL
+	}
+	c.Resize(uint32(entries))
+	c.record.CQE = entries
+	return 0
+}
+
+func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
+	c := locked[cq](of)
+	if c == nil {
+		return syscall.EINVAL
+	}
+	f := c.Fabric()
+	defer f.Unlock()
+	if errno := mayGo(f, of, c, func() bool { return c.Uses > 0 }, &c.events, &c.asyncs); errno != 0 {
+		return errno
+	}
+	c.silence(&c.asyncs)
+	if c.channel != nil {
+		c.Quiet()
+		c.channel.Events.Drop(func(other *cq) bool { return other == c })
+		c.channel.uses--
+		c.channel.record.Refcnt--
+	}
+	for i := c.Head.Load(); i != c.Tail; i++ { // they will not be polled, and shared receive queues live on
+		c.Entries[i&c.Mask].Retire(1)
+	}
+	if c.parent != nil {
+		c.parent.hold(-1)
+	}
+	all.cqs.remove(c.index)
+	c.Context.leave()
+	Forget(c.record)
+	return 0
+}
+
+func (c *cq) reported() *resource.Reports { return &c.asyncs }
+
+// pollCQ is the slot poll_cq.
+func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil {
+		return ^uint64(0), 0
+	}
+	got := c.Poll(wcs, int32(n))
+	if got == 0 && int32(n) > 0 && c.Fabric().Idle() {
+		got = c.Poll(wcs, int32(n))
+	}
+	if got < 0 || got == 0 && c.Broken.Load() {
+		return ^uint64(0), 0
+	}
+	return uint64(got), 0
+}
+
+// reqNotifyCQ is the slot req_notify_cq.
+func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	f := c.Fabric()
+	f.Mu.Lock()
+	if int32(solicitedOnly) == 0 {
+		c.Armed = resource.ArmedNext
+	} else if c.Armed == resource.ArmedNot {
+		c.Armed = resource.ArmedSolicited
+	}
+	// the caller will wait for the file, without another call
+	if ch := c.channel; ch != nil && f.Clock.IsVirtual() && !ch.Events.Blocks() {
+		f.Clock.Await(&ch.Events)
+	}
+	f.Mu.Unlock()
+	if w := f.Polled.Load(); w != nil {
+		w.Armed()
+	}
+	return 0, 0
+}
+
+// createCQEx is the operation create_cq_ex.
+func createCQEx(c *Context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := *mem.At[ibv.CQInitAttrEx](address)
+	const (
+		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
+		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
+		lacks = ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG
+	)
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS == 0 {
+		attr.Flags = 0
+	}
+	switch {
+	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
+		return 0, syscall.EINVAL
+	case attr.WCFlags&lacks != 0, attr.WCFlags&^ibv.CREATE_CQ_SUP_WC_FLAGS != 0:
+		return 0, syscall.EOPNOTSUPP
+	}
+	return c.newCQ(&attr, true)
+}
+
+func cqOf(address uint64) *cq {
+	c := all.cqs.get(mem.At[cqRecord](address).index)
+	if c == nil || mem.AddressOf(c.record) != address {
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"math/bits"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
+	p := Find[PD](of)
+	if p == nil || init == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := init.Deref()
+	ex := ibv.QPInitAttrEx{
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
+		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.Record),
+	}
+	q, errno := p.Context.newQP(&ex)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Cap = q.Cap
+	return mem.AddressOf(q.record), 0
+}
+
+// CreateQPEx is the operation create_qp_ex.
+func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := mem.At[ibv.QPInitAttrEx](address)
+	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
+		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	if attr.CompMask&^known != 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
+	flags := createFlags(attr)
+	if flags != 0 && (flags != ibv.QP_CREATE_BLOCK_SELF_MCAST_LB || attr.QPType != ibv.QPT_UD) {
+		return 0, syscall.EOPNOTSUPP
+	}
+	q, errno := c.newQP(attr)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Cap = q.Cap
+	return mem.AddressOf(q.record), 0
+}
+
+// createFlags are those of the attributes, which may be without any.
+func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
+	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS == 0 {
+		return 0
+	}
+	return attr.CreateFlags
+}
+
+// newQP checks attributes and makes a queue pair, in RESET.
+func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
+	f := c.Fabric()
+	f.Mu.Lock()
+	defer f.Unlock()
+	q := &QP{Context: c, QP: engine.QP{On: f, Port: &c.Device.Port, Kind: attr.QPType, Cap: attr.Cap,
+		Signals: attr.SQSigAll != 0, Unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
+	q.Report = q.tell
+	if errno := q.parts(attr); errno != 0 {
+		return nil, errno
+	}
+	q.Reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind
+	if q.Kind == ibv.QPT_XRC_RECV {
+		q.ExpectsOf = ibv.QPT_XRC_SEND
+	}
+	ops := ibv.QPCreateSendOpsFlags(0)
+	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+		ops = attr.SendOpsFlags
+		if errno := Buildable(q.Kind, ops); errno != 0 {
+			return nil, errno
+		}
+	}
+	record, errno := allocate[qpRecord](c.Device)
+	if errno != 0 {
+		return nil, errno
+	}
+	low, values := c.Device.Tops()
+	number, ok := f.Numbers.Add(engine.Numbered{QP: &q.QP}, low, values)
+	if !ok {
+		Forget(record)
+		return nil, syscall.ENOMEM
+	}
+	q.record, q.Number = record, number
+	q.Renew()
+	size := uint32(1) << bits.Len32(max(q.Cap.MaxSendWR, 1)-1)
+	q.Ring, q.Mask = make([]engine.Request, size), size-1
+	q.SGEs, q.Inline = make([]ibv.SGE, size*q.Cap.MaxSendSGE), make([]byte, size*q.Cap.MaxInlineData)
+	if q.SRQ == nil && q.Kind != ibv.QPT_XRC_RECV && q.Kind != ibv.QPT_XRC_SEND {
+		q.Recvs = resource.NewRecvQueue(q.Protects, q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE, false)
+	}
+	q.Retry.Fire = q.Timeout
+	q.index = all.qps.add(q)
+	record.index = q.index
+	base := &record.QPBase
+	*base = ibv.QP{Context: c.Address(), QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ,
+		SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.Kind}
+	if q.owner != nil {
+		base.PD = ibv.PtrTo(q.owner.Record)
+		q.owner.hold(1)
+	}
+	c.uses++
+	for _, uses := range q.used() {
+		*uses++
+	}
+	if ops != 0 {
+		q.extend(ops)
+	}
+	Enter(record, q)
+	return q, 0
+}
+
+// parts looks up the objects that the queue pair refers to.
+func (q *QP) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
+	of := q.Context
+	switch q.Kind {
+	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
+	case ibv.QPT_RAW_PACKET, ibv.QPT_DRIVER:
+		return syscall.EOPNOTSUPP
+	default:
+		return syscall.EINVAL
+	}
+	if q.Kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
+		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
+			return syscall.EINVAL
+		}
+		handle := Find[XRCD](uint64(attr.XRCD))
+		if handle == nil || handle.Device != of.Device {
+			return syscall.EINVAL
+		}
+		q.Domain, q.Cap = handle.domain, ibv.QPCap{}
+		return 0
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
+		return syscall.EINVAL
+	}
+	if q.owner = Find[PD](uint64(attr.PD)); q.owner == nil || q.owner.Device != of.Device {
+		return syscall.EINVAL
+	}
+	q.Protects = q.owner.protects()
+	if q.SendCQ = of.completes(attr.SendCQ); q.SendCQ == nil {
+		return syscall.EINVAL
+	}
+	if q.Kind == ibv.QPT_XRC_SEND {
+		q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
+	} else {
+		if q.RecvCQ = of.completes(attr.RecvCQ); q.RecvCQ == nil {
+			return syscall.EINVAL
+		}
+		if attr.SRQ != 0 {
+			s := Find[SRQ](uint64(attr.SRQ))
+			if s == nil || s.Device != of.Device || engine.Refused(ibv.SRQAttachValidity(s.Kind, q.Kind)) {
+				return syscall.EINVAL
+			}
+			q.SRQ = &s.SRQ
+			q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
+		}
+	}
+	if q.Cap.MaxSendWR > maxQPWR || q.Cap.MaxRecvWR > maxQPWR || q.Cap.MaxSendSGE > engine.MaxSGE ||
+		q.Cap.MaxRecvSGE > engine.MaxSGE || q.Cap.MaxInlineData > maxInline {
+		return syscall.EINVAL
+	}
+	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
+	if !of.Device.On.Exact {
+		q.Cap.MaxInlineData = max(q.Cap.MaxInlineData, q.Cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
+	}
+	return 0
+}
+
+// completes returns the completion queue of a handle, or nil if the device has no such queue.
+func (c *Context) completes(of ibv.Ptr[ibv.CQ]) *resource.CQ {
+	if q := Find[cq](uint64(of)); q != nil && q.Device == c.Device {
+		return &q.CQ
+	}
+	return nil
+}
+
+// used returns the reference counts of the objects that the queue pair uses.
+func (q *QP) used() (counts []*int) {
+	if q.SendCQ != nil {
+		counts = append(counts, &q.SendCQ.Uses)
+	}
+	if q.RecvCQ != nil {
+		counts = append(counts, &q.RecvCQ.Uses)
+	}
+	if q.SRQ != nil {
+		counts = append(counts, &q.SRQ.Uses)
+	}
+	if q.Domain != nil {
+		counts = append(counts, &q.Domain.Uses)
+	}
+	return counts
+}
+
+// DestroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
+func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
+	if o := locked[openedQP](of); o != nil {
+		defer o.Fabric().Unlock()
+		o.silence(&o.asyncs)
+		if errno := mayGo(o.Fabric(), of, o, never, &o.asyncs); errno != 0 {
+			return errno
+		}
+		o.silence(&o.asyncs)
+		q := o.of
+		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
+		o.Context.leave()
+		Forget(o.record)
+		if q.closed && len(q.handles) == 0 {
+			q.end()
+		}
+		return 0
+	}
+	q := locked[QP](of)
+	if q == nil {
+		return syscall.EINVAL
+	}
+	f := q.Fabric()
+	defer f.Unlock()
+	busy := func() bool { return q.User.Windows > 0 || q.Groups > 0 }
+	if errno := mayGo(f, of, q, busy); errno != 0 {
+		return errno
+	}
+	if len(q.handles) == 0 {
+		q.SetState(ibv.QPS_RESET)
+	}
+	q.silence(&q.Asyncs)
+	if errno := mayGo(f, of, q, busy, &q.Asyncs); errno != 0 {
+		return errno
+	}
+	q.silence(&q.Asyncs)
+	all.qps.remove(q.index)
+	q.Context.leave()
+	Forget(q.record)
+	if q.closed = true; len(q.handles) == 0 {
+		q.end()
+	}
+	return 0
+}
+
+// end is the end of a queue pair that has no handle any more.
+func (q *QP) end() {
+	q.SetState(ibv.QPS_RESET) // it may have been used until now
+	q.Fabric().Numbers.Remove(q.Number)
+	q.Fabric().Faulty.Forget(q.Number)
+	if q.owner != nil {
+		q.owner.hold(-1)
+	}
+	for _, uses := range q.used() {
+		*uses--
+	}
+}

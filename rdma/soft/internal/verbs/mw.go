@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// mw is a memory window.
+type mw struct {
+	*Context
+	resource.Window
+	record *ibv.MW
+	owner  *PD
+	gone   atomic.Bool // destroyed
+}
+
+// allocMW is the slot alloc_mw.
+func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
+		return 0, syscall.EINVAL
+	}
+	p := locked[PD](domain)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	defer p.Fabric().Unlock()
+	record, errno := allocate[ibv.MW](p.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	w := &mw{Context: p.Context, record: record, owner: p}
+	p.Device.Keys.NewWindow(&w.Window, p.protects(), ibv.MWType(kind))
+	*record = ibv.MW{Context: p.Address(), PD: ibv.PtrTo(p.Record), RKey: w.Key, Handle: p.Device.handle(),
+		Type: w.Kind}
+	p.hold(1)
+	p.Context.uses++
+	Enter(record, w)
+	return mem.AddressOf(record), 0
+}
+
+// deallocMW is the slot dealloc_mw. A window that is bound is unbound.
+func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := locked[mw](address)
+	if w == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	defer w.Fabric().Unlock()
+	if errno := mayGo(w.Fabric(), address, w, never); errno != 0 {
+		return uint64(errno), 0
+	}
+	w.Unbind()
+	w.Device.Keys.Remove(&w.Memory)
+	w.owner.hold(-1)
+	w.Context.leave()
+	w.gone.Store(true)
+	Forget(w.record)
+	return 0, 0
+}
+
+// lastBound are a window and a region that were looked up. Mostly the next request names them again, and then they are
+// found without a lock.
+type lastBound struct {
+	window *mw
+	region *Region
+}
+
+// find is the window and the region at two addresses; either may be nil.
+func (l *lastBound) find(window, of uint64) (*mw, *Region) {
+	if l.window == nil || mem.AddressOf(l.window.record) != window || l.window.gone.Load() {
+		l.window = Find[mw](window)
+	}
+	if l.region == nil || mem.AddressOf(l.region.record) != of || l.region.gone.Load() {
+		if l.region = Find[Region](of); l.region == nil {
+			l.region = importedRegion(of)
+		}
+	}
+	return l.window, l.region
+}
+
+// fillBind checks a request to bind a window, as far as that is done when it is posted. The caller holds qp.post.
+func (q *QP) fillBind(r *engine.Request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
+	w, m := q.binds.find(window, uint64(info.MR))
+	if w == nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWPostSend, q.Kind)) {
+		return syscall.EINVAL
+	}
+	if info.MR != 0 && m == nil {
+		return syscall.EINVAL
+	}
+	binds(r, w, m, info, key)
+	return 0
+}
+
+// binds fills in the window to bind and its region, or nil to unbind.
+func binds(r *engine.Request, w *mw, m *Region, info *ibv.MWBindInfo, key uint32) {
+	r.Window = &w.Window
+	r.Bind = resource.Binding{Address: info.Addr, Length: info.Length, Access: info.MWAccessFlags, Key: key}
+	if m != nil {
+		r.Bind.Region = &m.Region
+	}
+}

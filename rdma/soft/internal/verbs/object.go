@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package verbs implements libibverbs for software devices: its functions and slots, by the addresses of the objects that
+// programs hold. An object embeds what the engine sees of it. Methods without a comment about it are called with the
+// fabric's lock, Fabric.mu.
+package verbs
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// host owns the objects of all fabrics: a process has room for few Spaces, and for any number of fabrics.
+type host struct {
+	space *runtime.Space
+	slots slots
+
+	mu      sync.RWMutex       // guards the fields below, up to made; the tables are read without it
+	objects map[uint64]any     // Go state of every object, by the address of its C record
+	made    map[any]made.Place // where the objects of traced fabrics were made
+	qps     table[QP]          // objects of the data path are in a table too, which needs no lock
+	cqs     table[cq]
+	srqs    table[SRQ]
+}
+
+var TheHost = sync.OnceValues(func() (*host, error) {
+	h := &host{objects: map[uint64]any{}, made: map[any]made.Place{}}
+	var err error
+	if h.space, err = runtime.NewSpace(h); err != nil {
+		return nil, err
+	}
+	all = h
+	return h, h.fillSlots()
+})
+
+// all is the host, once there is a fabric.
+var all *host
+
+// Objects returns the number of objects of all fabrics. It is for tests.
+func Objects() int {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	return len(all.objects)
+}
+
+// Function returns a function of a library that takes an object.
+func (h *host) Function(library, name string) runtime.Func { return Function(library, name) }
+
+// allocate returns zeroed memory for a T of the device.
+func allocate[T any](d *Device) (*T, runtime.Errno) {
+	if d.Gone {
+		return nil, syscall.EIO
+	}
+	if d.full((*T)(nil)) {
+		return nil, syscall.ENOMEM
+	}
+	return AllocateOf[T](d.On)
+}
+
+// AllocateOf is allocate for objects that belong to no device.
+func AllocateOf[T any](f *engine.Engine) (*T, runtime.Errno) {
+	if !f.Faulty.Allocates() {
+		f.Failed.Store(true)
+		return nil, syscall.ENOMEM
+	}
+	var v T
+	p, err := all.space.Alloc(int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, syscall.ENOMEM
+	}
+	return (*T)(p), 0
+}
+
+// AllocateList returns zeroed memory for n values of T that are not objects.
+func AllocateList[T any](n int) ([]T, runtime.Errno) {
+	var v T
+	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, syscall.ENOMEM
+	}
+	return unsafe.Slice((*T)(p), n), 0
+}
+
+// Free frees memory that no object uses.
+func Free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
+
+// Enter makes an object known by the address of its record. It takes host.mu.
+func Enter[C any](record *C, object any) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.objects[mem.AddressOf(record)] = object
+	count(record, object, 1)
+}
+
+// Forget frees a record. It takes host.mu.
+func Forget[C any](record *C) {
+	all.mu.Lock()
+	count(record, all.objects[mem.AddressOf(record)], -1)
+	delete(all.objects, mem.AddressOf(record))
+	all.mu.Unlock()
+	all.space.Free(unsafe.Pointer(record))
+}
+
+// replace puts another object at the address of one that is there. It takes host.mu.
+func replace(address uint64, by any) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	object := all.objects[address]
+	all.objects[address] = by
+	if place, ok := all.made[object]; ok {
+		delete(all.made, object)
+		all.made[by] = place
+	}
+}
+
+// Find returns the object at an address, or nil if there is none of the type. It takes host.mu.
+func Find[T any, A abi.Address](address A) *T {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	object, _ := all.objects[uint64(address)].(*T)
+	return object
+}
+
+// Still reports whether an object is there, asked with the lock that destroying it takes.
+func Still[T any, A abi.Address](address A, object *T) bool { return Find[T](address) == object }
+
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless it returns nil: while it
+// waits, another goroutine may destroy the object.
+func locked[T any, P interface {
+	*T
+	Fabric() *engine.Engine
+}, A abi.Address](address A) P {
+	object := P(Find[T](address))
+	if object == nil {
+		return nil
+	}
+	object.Fabric().Mu.Lock()
+	if !Still[T](address, object) {
+		object.Fabric().Unlock()
+		return nil
+	}
+	return object
+}
+
+// mayGo reports whether an object can be destroyed. It returns EBUSY while something uses the object. It waits until
+// the program has acknowledged all events that it got of the object, and releases the fabric's lock during the wait: if
+// another goroutine destroys the object, it returns EINVAL.
+func mayGo[T any, A abi.Address](f *engine.Engine, address A, object *T, busy func() bool,
+	told ...*resource.Reports) runtime.Errno {
+	f.Work()
+	for Still(address, object) {
+		switch {
+		case busy():
+			return syscall.EBUSY
+		case !slices.ContainsFunc(told, func(r *resource.Reports) bool { return !r.Settled() }):
+			return 0
+		}
+		f.Acked.Wait()
+	}
+	return syscall.EINVAL
+}
+
+// never is when objects are busy that nothing uses.
+func never() bool { return false }
+
+// table assigns numbers to objects. It is read without a lock, and written under the host's.
+type table[T any] struct {
+	entries atomic.Pointer[[]atomic.Pointer[T]]
+	free    []uint32
+}
+
+// get is the object of a number, or nil.
+func (t *table[T]) get(i uint32) *T {
+	if entries := t.entries.Load(); entries != nil && i < uint32(len(*entries)) {
+		return (*entries)[i].Load()
+	}
+	return nil
+}
+
+// add assigns a number to an object. It takes host.mu.
+func (t *table[T]) add(v *T) uint32 {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(t.free) == 0 {
+		var old []atomic.Pointer[T]
+		if entries := t.entries.Load(); entries != nil {
+			old = *entries
+		}
+		grown := make([]atomic.Pointer[T], max(2*len(old), 64))
+		for i := range old {
+			grown[i].Store(old[i].Load())
+		}
+		for i := len(grown) - 1; i >= len(old); i-- {
+			t.free = append(t.free, uint32(i))
+		}
+		t.entries.Store(&grown)
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	(*t.entries.Load())[i].Store(v)
+	return i
+}
+
+// remove frees a number. It takes host.mu.
+func (t *table[T]) remove(i uint32) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	(*t.entries.Load())[i].Store(nil)
+	t.free = append(t.free, i)
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// PD is a protection domain, or a parent domain, which protects as the one it was made of.
+type PD struct {
+	*Context
+	resource.Domain // whose keys count, of the one that was made
+	Record          *ibv.PD
+	uses            int // of the domain that was made, by all of its handles
+	parent          *PD // the domain of a parent domain
+	td              *td
+	of              *PD // of an import: the domain that was made
+	imports[PD]
+}
+
+// made is the domain that a program made, of which p may be an import.
+func (p *PD) made() *PD {
+	if p.of != nil {
+		return p.of
+	}
+	return p
+}
+
+// hold counts so many more objects in the domain. The caller holds Fabric.mu.
+func (p *PD) hold(n int) { p.made().uses += n }
+
+func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
+	c := locked[Context](of)
+	if c == nil {
+		return 0, syscall.EINVAL
+	}
+	defer c.Fabric().Unlock()
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	return mem.AddressOf(p.Record), 0
+}
+
+func (c *Context) newPD() (*PD, runtime.Errno) {
+	record, errno := allocate[ibv.PD](c.Device)
+	if errno != 0 {
+		return nil, errno
+	}
+	c.uses++
+	p := &PD{Context: c, Record: record}
+	record.Context, record.Handle = c.Address(), c.Device.handle()
+	Enter(record, p)
+	return p, 0
+}
+
+func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
+	p := locked[PD](of)
+	if p == nil {
+		return syscall.EINVAL
+	}
+	defer p.Fabric().Unlock()
+	return p.Dealloc()
+}
+
+// Dealloc is deallocPD with the fabric's lock.
+func (p *PD) Dealloc() runtime.Errno {
+	of := p.made()
+	if errno := mayGo(p.Fabric(), mem.AddressOf(p.Record), p, func() bool { return of.uses > 0 }); errno != 0 {
+		return errno
+	}
+	if p.parent != nil {
+		p.parent.hold(-1)
+	}
+	if p.td != nil {
+		p.td.uses--
+	}
+	for h := range handlesOf(of, &of.imports) {
+		drop(h.Context, h.Record, "pd", h == p || h.left)
+	}
+	return 0
+}
+
+// protects is the domain whose keys count.
+func (p *PD) protects() *resource.Domain {
+	if p.parent != nil {
+		return &p.parent.made().Domain
+	}
+	return &p.made().Domain
+}
+
+// td is a thread domain: a promise of the program's that this device has no use for.
+type td struct {
+	*Context
+	Record *ibv.TD
+	uses   int
+}
+
+func allocTD(c *Context, init uint64) (uint64, runtime.Errno) {
+	if init == 0 || mem.At[ibv.TDInitAttr](init).CompMask != 0 {
+		return 0, syscall.EINVAL
+	}
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	record, errno := allocate[ibv.TD](c.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	c.uses++
+	record.Context = c.Address()
+	Enter(record, &td{Context: c, Record: record})
+	return mem.AddressOf(record), 0
+}
+
+func deallocTD(address uint64) runtime.Errno {
+	t := locked[td](address)
+	if t == nil {
+		return syscall.EINVAL
+	}
+	defer t.Fabric().Unlock()
+	if errno := mayGo(t.Fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
+		return errno
+	}
+	t.Context.leave()
+	Forget(t.Record)
+	return 0
+}
+
+// dmah is a DMA handle: hints about the bus between memory and an adapter, of which this device has none. It checks
+// them, and heeds none.
+type dmah struct {
+	*Context
+	Record *ibv.DMAH
+	uses   int // regions
+}
+
+// Values of hints.
+const (
+	maxPH  = 3
+	maxCPU = 1<<13 - 1 // the most that Linux counts
+)
+
+// allocDMAH is ibv_alloc_dmah.
+func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
+	c := locked[Context](of)
+	if c == nil {
+		return 0, syscall.EINVAL
+	}
+	defer c.Fabric().Unlock()
+	if init == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := init.Deref()
+	const known = ibv.DMAH_INIT_ATTR_MASK_CPU_ID | ibv.DMAH_INIT_ATTR_MASK_PH | ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
+	has := func(bit ibv.DMAHInitAttrMask) bool { return attr.CompMask&bit != 0 }
+	switch {
+	case attr.CompMask&^known != 0:
+		return 0, syscall.EOPNOTSUPP
+	case has(ibv.DMAH_INIT_ATTR_MASK_PH) && attr.PH > maxPH, has(ibv.DMAH_INIT_ATTR_MASK_CPU_ID) && attr.CPUID > maxCPU,
+		has(ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && attr.TPHMemType > ibv.TPH_MEM_TYPE_PM:
+		return 0, syscall.EINVAL
+	}
+	record, errno := allocate[ibv.DMAH](c.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	c.uses++
+	record.Context = c.Address()
+	Enter(record, &dmah{Context: c, Record: record})
+	return mem.AddressOf(record), 0
+}
+
+// deallocDMAH is ibv_dealloc_dmah.
+func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
+	h := locked[dmah](of)
+	if h == nil {
+		return syscall.EINVAL
+	}
+	defer h.Fabric().Unlock()
+	if errno := mayGo(h.Fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
+		return errno
+	}
+	h.Context.leave()
+	Forget(h.Record)
+	return 0
+}
+
+func allocParentDomain(c *Context, init uint64) (uint64, runtime.Errno) {
+	if init == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := mem.At[ibv.ParentDomainInitAttr](init)
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	of, with := Find[PD](uint64(attr.PD)), Find[td](uint64(attr.TD))
+	if of == nil || of.parent != nil || of.Device != c.Device || attr.TD != 0 &&
+		(with == nil || with.Device != c.Device) {
+		return 0, syscall.EINVAL
+	}
+	// The program's functions for memory of queues are not called: queues of this device are not in its memory.
+	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 && (attr.Alloc == 0 || attr.Free == 0) {
+		return 0, syscall.EINVAL
+	}
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	p.parent = of
+	of.hold(1)
+	if with != nil {
+		p.td = with
+		with.uses++
+	}
+	return mem.AddressOf(p.Record), 0
+}
+
+// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
+func (c *Context) NewPD() (p *PD, errno runtime.Errno) {
+	made.Shared(func() { p, errno = c.newPD() })
+	return p, errno
+}

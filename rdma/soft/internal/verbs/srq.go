@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// srqRecord is the C record of a shared receive queue, with its place in the host's table.
+type srqRecord struct {
+	ibv.SRQ
+	index uint32
+}
+
+// SRQ is a shared receive queue as programs know it.
+type SRQ struct {
+	*Context
+	resource.SRQ
+	record *srqRecord
+	index  uint32
+	owner  *PD
+	asyncs resource.Reports
+}
+
+func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
+	if init == 0 {
+		return 0, syscall.EINVAL
+	}
+	p, attr := locked[PD](of), init.Deref()
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	defer p.Fabric().Unlock()
+	s, errno := p.Context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
+		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.Recvs.Capacity, s.Recvs.MaxSGE
+	return mem.AddressOf(s.record), 0
+}
+
+// CreateSRQEx is the operation create_srq_ex.
+func CreateSRQEx(c *Context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := mem.At[ibv.SRQInitAttrEx](address)
+	of := *attr
+	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
+		return 0, syscall.EOPNOTSUPP
+	}
+	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
+		return 0, syscall.EINVAL
+	}
+	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
+		of.SRQType = ibv.SRQT_BASIC
+	}
+	c.Fabric().Mu.Lock()
+	defer c.Fabric().Unlock()
+	p := Find[PD](uint64(of.PD))
+	if p == nil || p.Device != c.Device {
+		return 0, syscall.EINVAL
+	}
+	var d *resource.XRCDomain
+	var q *resource.CQ
+	switch of.SRQType {
+	case ibv.SRQT_BASIC:
+	case ibv.SRQT_XRC, ibv.SRQT_TM:
+		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
+			return 0, syscall.EINVAL
+		}
+		queue := Find[cq](uint64(of.CQ))
+		if queue == nil || queue.Device != c.Device {
+			return 0, syscall.EINVAL
+		}
+		q = &queue.CQ
+		if of.SRQType == ibv.SRQT_XRC {
+			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
+				return 0, syscall.EINVAL
+			}
+			handle := Find[XRCD](uint64(of.XRCD))
+			if handle == nil || handle.Device != c.Device {
+				return 0, syscall.EINVAL
+			}
+			d = handle.domain
+		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
+			return 0, syscall.EINVAL
+		}
+	default:
+		return 0, syscall.EINVAL
+	}
+	s, errno := c.newSRQ(&of, p, d, q)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.Recvs.Capacity, s.Recvs.MaxSGE
+	return mem.AddressOf(s.record), 0
+}
+
+func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, q *resource.CQ) (*SRQ, runtime.Errno) {
+	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > engine.MaxSGE {
+		return nil, syscall.EINVAL
+	}
+	f := c.Fabric()
+	record, errno := allocate[srqRecord](c.Device)
+	if errno != 0 {
+		return nil, errno
+	}
+	s := &SRQ{Context: c, record: record, owner: p}
+	s.Kind, s.Domain, s.CQ = attr.SRQType, d, q
+	s.Low = func() { s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, mem.AddressOf(record), &s.asyncs) }
+	low, values := c.Device.Tops()
+	number, ok := f.Numbers.Add(engine.Numbered{SRQ: &s.SRQ}, low, values)
+	if !ok {
+		Forget(record)
+		return nil, syscall.ENOMEM
+	}
+	if s.Kind == ibv.SRQT_TM {
+		s.Tags = resource.NewTags(&attr.TMCap)
+	}
+	s.Number, s.Recvs = number, resource.NewRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
+	s.index = all.srqs.add(s)
+	record.index, record.Handle = s.index, number
+	record.Context, record.SRQContext, record.PD = c.Address(), attr.SRQContext, ibv.PtrTo(p.Record)
+	p.hold(1)
+	c.uses++
+	if d != nil {
+		d.Uses++
+		d.PDs[p.protects()]++
+	}
+	if q != nil {
+		q.Uses++
+	}
+	Enter(record, s)
+	return s, 0
+}
+
+func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
+	s := locked[SRQ](of)
+	if s == nil {
+		return syscall.EINVAL
+	}
+	f := s.Fabric()
+	defer f.Unlock()
+	if errno := mayGo(f, of, s, func() bool { return s.SRQ.Uses > 0 }, &s.asyncs); errno != 0 {
+		return errno
+	}
+	s.silence(&s.asyncs)
+	f.Numbers.Remove(s.Number)
+	s.Gone = true
+	all.srqs.remove(s.index)
+	s.owner.hold(-1)
+	s.Context.leave()
+	if s.Domain != nil {
+		s.Domain.Uses--
+		if s.Domain.PDs[s.Recvs.Domain]--; s.Domain.PDs[s.Recvs.Domain] == 0 {
+			delete(s.Domain.PDs, s.Recvs.Domain)
+		}
+	}
+	if s.CQ != nil {
+		s.CQ.Uses--
+	}
+	Forget(s.record)
+	return 0
+}
+
+func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
+	attr := to.Deref()
+	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
+		return syscall.EINVAL
+	}
+	s := locked[SRQ](of)
+	if s == nil {
+		return syscall.EINVAL
+	}
+	defer s.Fabric().Unlock()
+	capacity := s.Recvs.Capacity
+	if mask&ibv.SRQ_MAX_WR != 0 {
+		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
+			s.Recvs.Posted-s.Recvs.Freed.Load() > capacity || s.Limit > capacity {
+			return syscall.EINVAL
+		}
+	}
+	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > capacity {
+		return syscall.EINVAL
+	}
+	if capacity != s.Recvs.Capacity {
+		s.Recvs.Resize(capacity)
+	}
+	if mask&ibv.SRQ_LIMIT != 0 {
+		s.Limit = attr.SRQLimit
+	}
+	return 0
+}
+
+func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
+	if to == 0 {
+		return syscall.EINVAL
+	}
+	s := locked[SRQ](of)
+	if s == nil {
+		return syscall.EINVAL
+	}
+	defer s.Fabric().Unlock()
+	*to.Deref() = ibv.SRQAttr{MaxWR: s.Recvs.Capacity, MaxSGE: s.Recvs.MaxSGE, SRQLimit: s.Limit}
+	return 0
+}
+
+// srqNumber is ibv_get_srq_num: XRC senders name a queue by it, and others have none that is of use.
+func srqNumber(address, number uint64) runtime.Errno {
+	s := Find[SRQ](address)
+	switch {
+	case s == nil || number == 0:
+		return syscall.EINVAL
+	case engine.Refused(ibv.SRQOpValidity(s.Kind, ibv.SRQGetNum)):
+		return syscall.EOPNOTSUPP
+	}
+	*mem.At[uint32](number) = s.Number
+	return 0
+}
+
+func (s *SRQ) reported() *resource.Reports { return &s.asyncs }
+
+// postSRQRecv is the slot post_srq_recv.
+func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	s := all.srqs.get(mem.At[srqRecord](address).index)
+	if s == nil || mem.AddressOf(s.record) != address {
+		return uint64(syscall.EINVAL), 0
+	}
+	f := s.Fabric()
+	f.Mu.Lock()
+	defer f.Unlock()
+	return s.Recvs.Post(wr, bad), 0
+}

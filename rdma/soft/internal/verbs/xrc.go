@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbs
+
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// XRCD is a handle of an XRC domain.
+type XRCD struct {
+	*Context
+	record *ibv.XRCD
+	domain *resource.XRCDomain
+}
+
+func OpenXRCD(c *Context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := mem.At[ibv.XRCDInitAttr](address)
+	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
+	if attr.CompMask != needs {
+		return 0, syscall.EINVAL
+	}
+	file, errno := fd.Name(attr.FD)
+	if errno != 0 {
+		return 0, errno
+	}
+	f := c.Fabric()
+	f.Mu.Lock()
+	defer f.Unlock()
+	d := c.Device.inodes[file]
+	switch {
+	case file == "" && attr.Oflags&OCreate == 0: // without a file, the domain is private
+		return 0, syscall.EINVAL
+	case d == nil && attr.Oflags&OCreate == 0:
+		return 0, syscall.EAGAIN
+	case d != nil && attr.Oflags&OExclusive != 0:
+		return 0, syscall.EINVAL
+	}
+	record, errno := allocate[ibv.XRCD](c.Device)
+	if errno != 0 {
+		return 0, errno
+	}
+	if d == nil {
+		d = &resource.XRCDomain{File: file, PDs: map[*resource.Domain]int{}}
+		if file != "" {
+			c.Device.inodes[file] = d
+		}
+	}
+	d.Handles++
+	c.uses++
+	record.Context = c.Address()
+	Enter(record, &XRCD{Context: c, record: record, domain: d})
+	return mem.AddressOf(record), 0
+}
+
+// Flags of open(2) with their Linux values, as in the attribute.
+const (
+	OCreate    = 0o100
+	OExclusive = 0o200
+)
+
+func closeXRCD(address uint64) runtime.Errno {
+	x := locked[XRCD](address)
+	if x == nil {
+		return syscall.EINVAL
+	}
+	defer x.Fabric().Unlock()
+	return x.Close()
+}
+
+// Close is closeXRCD with the fabric's lock.
+func (x *XRCD) Close() runtime.Errno {
+	f := x.Fabric()
+	last := func() bool { return x.domain.Handles == 1 }
+	if errno := mayGo(f, mem.AddressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
+		return errno
+	}
+	if last() {
+		delete(x.Device.inodes, x.domain.File)
+	}
+	x.domain.Handles--
+	x.Context.leave()
+	Forget(x.record)
+	return 0
+}
+
+// openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
+func openQP(c *Context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, syscall.EINVAL
+	}
+	attr := mem.At[ibv.QPOpenAttr](address)
+	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
+	f := c.Fabric()
+	f.Mu.Lock()
+	defer f.Unlock()
+	handle := Find[XRCD](uint64(attr.XRCD))
+	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
+		handle == nil || handle.Device != c.Device {
+		return 0, syscall.EINVAL
+	}
+	of := original(func(q *QP) bool { return q.Number == attr.QPNum && q.On == f })
+	if of == nil || of.Kind != ibv.QPT_XRC_RECV || of.Domain != handle.domain || of.Device != c.Device {
+		return 0, syscall.EINVAL
+	}
+	if c.Device.Gone {
+		return 0, syscall.EIO
+	}
+	record, errno := AllocateOf[qpRecord](f) // a handle is no queue pair more
+	if errno != 0 {
+		return 0, errno
+	}
+	record.QPBase = ibv.QP{Context: c.Address(), Handle: of.index, QPNum: of.Number, State: of.State, QPType: of.Kind}
+	if attr.CompMask&ibv.QP_OPEN_ATTR_CONTEXT != 0 {
+		record.QPBase.QPContext = attr.QPContext
+	}
+	record.index = ^uint32(0)
+	c.uses++
+	o := &openedQP{Context: c, record: record, of: of}
+	of.handles = append(of.handles, o)
+	Enter(record, o)
+	return mem.AddressOf(record), 0
+}
+
+// openedQP is a handle that ibv_open_qp gave.
+type openedQP struct {
+	*Context
+	record *qpRecord
+	of     *QP
+	asyncs resource.Reports
+}
+
+func (o *openedQP) reported() *resource.Reports { return &o.asyncs }
