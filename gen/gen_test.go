@@ -13,7 +13,7 @@ import (
 // TestGoGenerate runs the real directive: it must work, and find generated/ up to date.
 func TestGoGenerate(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles the generator and generates; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	out, err := exec.Command("go", "generate", "./...").CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -271,11 +271,8 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !ofSend(wc.Opcode) {
 				break
 			}
-			if next == posted {
-				if s.capacity == 0 {
-					continue
-				}
-				break
+			if next == posted { // it stands for no request of the queue
+				continue
 			}
 			at := next
 			if mixed {

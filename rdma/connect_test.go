@@ -127,7 +127,7 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		"a path on Ethernet must be global": func(a *ibv.QPAttr) {
 			a.AHAttr.IsGlobal = 0
 		},
-		"the GID of zeros, which nobody has": func(a *ibv.QPAttr) {
+		"the zero GID": func(a *ibv.QPAttr) {
 			a.AHAttr.GRH.DGID = ibv.GID{}
 		},
 	} {
@@ -142,9 +142,9 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		require.Equal(t, ibv.QPS_RESET, e.qp.State(), "it can be connected again")
 	}
 	err := e.qp.Modify(&ibv.QPAttr{CurQPState: ibv.QPS_RTS, QPState: ibv.QPS_SQD}, ibv.QP_STATE|ibv.QP_CUR_STATE)
-	assert.ErrorContains(t, err, "in RESET, not in RTS as cur_qp_state says")
+	assert.ErrorContains(t, err, "in RESET, not in cur_qp_state RTS")
 	err = e.qp.Modify(&ibv.QPAttr{QPState: 77}, ibv.QP_STATE)
-	assert.ErrorContains(t, err, "there is no state 77 (qp_state)")
+	assert.ErrorContains(t, err, "unknown state 77 (qp_state)")
 	_, err = e.qp.PD().CreateAH(&ibv.AHAttr{PortNum: 7})
 	assert.ErrorContains(t, err, "port 7, which the device does not have")
 }
@@ -170,10 +170,10 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 	assert.Empty(t, reason(good))
 	for want, change := range map[string]func(*ibv.QPAttr){
 		"sl is 16; it must be from 0 to 15": func(a *ibv.QPAttr) { a.AHAttr.SL = 16 },
-		"grh.flow_label is 0x100000, and has 20 bits": func(a *ibv.QPAttr) {
+		"grh.flow_label is 0x100000, which exceeds 20 bits": func(a *ibv.QPAttr) {
 			a.AHAttr.GRH.FlowLabel = 1 << 20
 		},
-		"path_mtu is 4096 bytes, and the port carries 1024 (active": func(a *ibv.QPAttr) { a.PathMTU = ibv.MTU_4096 },
+		"path_mtu is 4096 bytes, but the port's active_mtu is 1024": func(a *ibv.QPAttr) { a.PathMTU = ibv.MTU_4096 },
 		"alt_timeout is 32; it must be from 0 to 31": func(a *ibv.QPAttr) {
 			a.AltPortNum, a.AltTimeout = 1, 32
 		},
@@ -249,7 +249,7 @@ func TestConnectToUnreachableGID(t *testing.T) {
 	require.NoError(t, err)
 	from := peer.GID.String()
 	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
-	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " +
+	want := "perhaps no host has the GID ::ffff:10.9.9.9 (grh.dgid), or it is not reachable from the GID " +
 		from
 	assert.ErrorContains(t, e.qp.Connect(peer), want)
 	path, err := e.qp.Path(peer)

@@ -50,7 +50,12 @@ type Device struct {
 func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	c, err := libibverbs.OpenDevice(d)
 	if err != nil {
-		return nil, wrap("ibv_open_device", info.Name, verberr.Injected(info.Backend, err))
+		object := info.Name
+		if !info.IsSoftware() {
+			object += " (" + chosen.Name(info.Backend) + ")"
+		}
+		return nil, explain("ibv_open_device", object, needsLibrary(info.Backend, err),
+			verberr.Injected(info.Backend, err))
 	}
 	return adoptDevice(c, info, libibverbs.CloseDevice)
 }
@@ -83,7 +88,7 @@ func ImportDevice(name string, commands int) (*Device, error) {
 }
 
 // ImportDeviceOn is ImportDevice of a software backend, whose device this process has open. A nil backend selects that
-// of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is the native library. After an error the caller still owns
+// of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is rdma-core. After an error the caller still owns
 // the descriptor.
 func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
 	backend, err := chosen.Of(backend)
@@ -136,7 +141,7 @@ func (d *Device) from() libibverbs.From {
 
 // refused is the device for package refusal.
 func (d *Device) refused() refusal.Device {
-	return refusal.Device{C: d.c, Software: chosen.IsSoftware(d.info.Backend), Vectors: d.vectors}
+	return refusal.Device{C: d.c, Software: d.info.IsSoftware(), Vectors: d.vectors}
 }
 
 // registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.

@@ -28,15 +28,27 @@ type DeviceInfo struct {
 	Index     int      // the kernel's number of the device, or -1 if unknown
 	NodeType  ibv.NodeType
 	Transport ibv.TransportType
-	Backend   runtime.Backend // a software fabric, or runtime.Native
+	Backend   runtime.Backend // a software fabric, package native's backend, or runtime.Native: rdma-core
 }
 
-// Devices lists the devices of the native library, those of the built-in software fabric, and those with an address in
-// their names ("soft@192.0.2.1") that this process has opened. On a machine without rdma-core, or whose kernel has no
-// RDMA, it lists only devices in software. That is no error; DevicesOf(runtime.Native) returns the
-// cause.
+// IsSoftware reports whether the device is software of this process, not the kernel's.
+func (i DeviceInfo) IsSoftware() bool { return chosen.IsSoftware(i.Backend) }
+
+// KernelBackend returns the backend that Open uses for devices of the kernel. It is runtime.Native, which is rdma-core,
+// where libibverbs can be opened, and otherwise package native's. GOVERBS_NATIVE=1 in the environment selects the
+// latter; programs with more privileges than their user ignore it. To select one in the program, pass runtime.Native or
+// the result of native.Open to functions that take a backend, like OpenOn.
+func KernelBackend() (runtime.Backend, error) { return chosen.Kernel() }
+
+// BackendName names a backend in reports: "rdma-core 44.0" (or "rdma-core" if its release is unknown), "native" or
+// "software".
+func BackendName(backend runtime.Backend) string { return chosen.Name(backend) }
+
+// Devices lists the devices of the kernel, by [KernelBackend], those of the built-in software fabric, and those with an
+// address in their names ("soft@192.0.2.1") that this process has opened. On a machine whose kernel has no RDMA, it
+// lists only devices in software. That is no error; DevicesOf(KernelBackend()) returns the cause.
 func Devices() ([]DeviceInfo, error) {
-	all, err := DevicesOf(runtime.Native)
+	all, err := kernelDevices()
 	if noRDMA(err) {
 		err = nil
 	}
@@ -53,13 +65,22 @@ func Devices() ([]DeviceInfo, error) {
 	return all, err
 }
 
+// kernelDevices lists the devices of the kernel.
+func kernelDevices() ([]DeviceInfo, error) {
+	backend, err := chosen.Kernel()
+	if err != nil {
+		return nil, err
+	}
+	return DevicesOf(backend)
+}
+
 // noRDMA reports whether an error of the list of devices means that this system has no RDMA.
 func noRDMA(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOENT)
 }
 
-// DevicesOf lists the devices of a software backend, or of the native library, runtime.Native; nil means all, as
-// [Devices].
+// DevicesOf lists the devices of a backend: a software fabric, package native's backend, or runtime.Native, which is
+// rdma-core; nil means all, as [Devices].
 func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
 	if backend == nil {
 		return Devices()
@@ -77,7 +98,7 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 	var n int32
 	list, err := libibverbs.From{Backend: backend}.GetDeviceList(&n)
 	if err != nil {
-		return explain("ibv_get_device_list", "", listReason(err), err)
+		return explain("ibv_get_device_list", listedBy(backend, err), listReason(backend, err), err)
 	}
 	defer libibverbs.FreeDeviceList(list)
 	for _, p := range unsafe.Slice(list, n) {
@@ -99,27 +120,40 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 	return nil
 }
 
-// listReason explains an errno of ibv_get_device_list.
-func listReason(err error) string {
-	var call *runtime.CallError
-	if errors.As(err, &call) && (call.Errno == syscall.ENOSYS || call.Errno == syscall.ENOENT) {
-		return "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
+// listedBy names the backend of a failed list. A missing library names itself.
+func listedBy(backend runtime.Backend, err error) string {
+	if chosen.IsSoftware(backend) || errors.As(err, new(*runtime.NotSupportedError)) {
+		return ""
 	}
-	return ""
+	return chosen.Name(backend)
 }
 
-// Open opens a device by name: one of the native library or, like "soft0", of the built-in software fabric. If both
-// have the name, Open opens the native library's device.
+// listReason explains an errno of ibv_get_device_list, and why package native is in use if libibverbs is missing.
+func listReason(backend runtime.Backend, err error) string {
+	var call *runtime.CallError
+	if !errors.As(err, &call) || call.Errno != syscall.ENOSYS && call.Errno != syscall.ENOENT {
+		return ""
+	}
+	reason := "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
+	if missing := chosen.WithoutLibrary(); chosen.IsNative(backend) && missing != "" {
+		reason += " (not rdma-core: " + missing + ")"
+	}
+	return reason
+}
+
+// Open opens a device by name: one of the kernel or, like "soft0", of the built-in software fabric. If both have the
+// name, Open opens the kernel's device, by rdma-core if its libibverbs can be opened, and otherwise by package native:
+// see [KernelBackend].
 //
 // A name with an address of this machine, like "soft@192.0.2.1", "soft@2001:db8::1" or "soft@fe80::1%eth0", opens a
 // software device that speaks RoCE v2 over UDP port 4791 to devices at other addresses: software devices of other
 // processes and hosts, Soft-RoCE, and adapters. See soft.Named. Such a device is reachable from the network:
 // docs/wire.md describes the consequences.
 //
-// A name like "native:rxe0" opens the kernel's device without rdma-core; see package native.
+// A name like "native:rxe0" always opens the kernel's device by package native, without rdma-core.
 //
-// Without a name, Open uses the environment variable GOVERBS_DEVICE. If that is not set, it opens the native library's
-// first device. Programs with more privileges than their user (set-uid, set-gid, file capabilities) ignore the
+// Without a name, Open uses the environment variable GOVERBS_DEVICE. If that is not set, it opens the kernel's first
+// device. Programs with more privileges than their user (set-uid, set-gid, file capabilities) ignore the
 // variable.
 //
 // C: ibv_open_device
@@ -140,14 +174,22 @@ func Open(name string) (*Device, error) {
 		return OpenOn(fabric, device)
 	}
 	if kernelName, ok := strings.CutPrefix(name, kernel.Prefix); ok {
-		return openNative(kernelName)
+		backend, err := kernel.Open()
+		if err != nil {
+			return nil, err
+		}
+		return OpenOn(backend, kernelName)
 	}
 	if !named { // rdma/cm has the same order
-		if fabric, err := chosen.Backend(); err == nil && fabric != runtime.Native {
+		if fabric, err := chosen.Backend(); err == nil && chosen.IsSoftware(fabric) {
 			return OpenOn(fabric, name)
 		}
 	}
-	d, native := OpenOn(runtime.Native, name)
+	backend, err := chosen.Kernel()
+	if err != nil {
+		return nil, err
+	}
+	d, native := OpenOn(backend, name)
 	if native == nil {
 		return d, nil
 	}
@@ -162,7 +204,7 @@ func Open(name string) (*Device, error) {
 	d, err = OpenOn(fabric, name)
 	if unknown != nil && errors.As(err, &unknown) {
 		all, _ := Devices()
-		return nil, &UnknownDeviceError{Name: name, Known: names(all)}
+		return nil, &UnknownDeviceError{Name: name, Known: names(all), Library: chosen.Name(backend)}
 	}
 	if errors.As(err, &unknown) { // there is no native library that could have it either
 		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
@@ -170,22 +212,21 @@ func Open(name string) (*Device, error) {
 	return d, err
 }
 
-// openNative opens a device of the kernel without rdma-core.
-func openNative(name string) (*Device, error) {
-	backend, err := kernel.Open()
-	if err != nil {
-		return nil, err
+// needsLibrary explains why package native does not open a device, if its driver is the reason.
+func needsLibrary(backend runtime.Backend, err error) string {
+	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
+		return ""
 	}
-	d, err := OpenOn(backend, name)
-	if errors.Is(err, syscall.EOPNOTSUPP) {
-		err = explain("", "", "its driver needs rdma-core: open it without "+kernel.Prefix, err)
+	const reason = "its driver needs rdma-core"
+	if missing := chosen.WithoutLibrary(); missing != "" {
+		return reason + ": " + missing
 	}
-	return d, err
+	return reason + ": open it without " + kernel.Prefix + " and " + chosen.NativeVariable
 }
 
-// openFirst opens the native library's first device.
+// openFirst opens the kernel's first device.
 func openFirst() (*Device, error) {
-	all, err := DevicesOf(runtime.Native)
+	all, err := kernelDevices()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", err, chosen.Variable)
@@ -196,7 +237,8 @@ func openFirst() (*Device, error) {
 	return all[0].Open()
 }
 
-// OpenOn opens a device of a software backend, or of the native library, runtime.Native; nil means any, as [Open].
+// OpenOn opens a device of a backend: a software fabric, package native's backend, or runtime.Native, which is
+// rdma-core; nil means any, as [Open].
 func OpenOn(backend runtime.Backend, name string) (*Device, error) {
 	if backend == nil {
 		return Open(name)
@@ -218,7 +260,11 @@ func OpenOn(backend runtime.Backend, name string) (*Device, error) {
 	case err != nil || failed != nil:
 		return nil, errors.Join(err, failed)
 	case device == nil:
-		return nil, &UnknownDeviceError{Name: name, Known: names(known)}
+		unknown := &UnknownDeviceError{Name: name, Known: names(known)}
+		if !chosen.IsSoftware(backend) {
+			unknown.Library = chosen.Name(backend)
+		}
+		return nil, unknown
 	}
 	return device, nil
 }
@@ -235,19 +281,23 @@ func names(all []DeviceInfo) (names []string) {
 
 // UnknownDeviceError reports that no device has the name, and lists the devices. errors.Is matches ENOENT.
 type UnknownDeviceError struct {
-	Name  string
-	Known []string
+	Name    string
+	Known   []string
+	Library string // BackendName of the kernel's devices, or "" if the error concerns only software devices
 }
 
-// Error returns the unknown name and the known ones.
+// Error returns the unknown name, the known ones, and how the kernel's devices were listed.
 func (e *UnknownDeviceError) Error() string {
 	form := ""
 	if strings.HasPrefix(e.Name, "soft") {
 		form = "; one with an address of this machine is " + soft.Prefix + "ADDRESS"
 	}
+	if e.Library != "" {
+		form = " (kernel devices: " + e.Library + ")" + form
+	}
 	switch {
 	case len(e.Known) == 0 && e.Name == "":
-		return "rdma: there is no device"
+		return "rdma: there is no device" + form
 	case len(e.Known) == 0:
 		return fmt.Sprintf("rdma: no device %q: there is none at all%s", e.Name, form)
 	}

@@ -44,9 +44,9 @@ func TestNumbersThatOverflowC(t *testing.T) {
 	require.NoError(t, cq.Resize(100))
 	assert.Equal(t, 100, cq.Len())
 	for want, cap := range map[string]ibv.QPCap{
-		"max_send_wr is 4294967295, which is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1,
+		"max_send_wr is 4294967295, which exceeds": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1,
 			MaxRecvSGE: 1},
-		"max_recv_wr is 4294967295, which is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1,
+		"max_recv_wr is 4294967295, which exceeds": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1,
 			MaxRecvSGE: 1},
 	} {
 		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap},

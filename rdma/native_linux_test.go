@@ -51,7 +51,15 @@ func compileDevice(dir string) error {
 	return err
 }
 
+// needC skips a test of C functions in a build that cannot call them.
+func needC(t testing.TB) {
+	if !runtime.OpensLibraries {
+		t.Skip("this build cannot call C (goverbs_static)")
+	}
+}
+
 func native(t testing.TB) *device {
+	needC(t)
 	l, err := nativeDevice()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("no C compiler: ", err)

@@ -22,6 +22,7 @@ import (
 // TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and the memory at their offsets
 // holds other data. testdata/device.c imitates a library of release 44.0 in a child process.
 func TestSlotsOfOlderLibraries(t *testing.T) {
+	needC(t)
 	const inside = "GOVERBS_TEST_OLD_LIBRARY"
 	if os.Getenv(inside) != "" {
 		slotsOfRelease44(t)

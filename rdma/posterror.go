@@ -67,9 +67,9 @@ func (e *PostError) Is(target error) bool {
 
 // As gives the error as a VerbError, for programs that treat all verbs alike.
 func (e *PostError) As(target any) bool {
-	to, ok := target.(**verberr.VerbError)
+	to, ok := target.(**VerbError)
 	if ok {
-		*to = &verberr.VerbError{Verb: e.Verb, Object: e.queue(), Errno: e.Errno, Reason: e.Reason}
+		*to = &VerbError{Verb: e.Verb, Object: e.queue(), Errno: e.Errno, Reason: e.Reason}
 		if e.Err != nil {
 			(*to).Err = errors.Unwrap(e.Err)
 		}
@@ -80,7 +80,7 @@ func (e *PostError) As(target any) bool {
 // because completes the error of a post that a batch or a program is not fit for.
 func (e *PostError) because(err error) *PostError {
 	e.Errno, e.Err = syscall.EINVAL, err
-	if why, ok := err.(*verberr.VerbError); ok {
+	if why, ok := err.(*VerbError); ok {
 		e.Errno, e.Reason = why.Errno, cmp.Or(why.Reason, why.Object+" is closed")
 	}
 	return e

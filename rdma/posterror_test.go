@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -96,7 +95,7 @@ func TestPostErrorTypes(t *testing.T) {
 			assert.Equal(t, c.index, post.Index)
 			assert.Equal(t, c.errno, post.Errno)
 			assert.NotEmpty(t, post.Reason)
-			var verb *verberr.VerbError
+			var verb *VerbError
 			require.ErrorAs(t, err, &verb)
 			assert.Equal(t, c.errno, verb.Errno)
 			assert.Equal(t, post.Reason, verb.Reason)

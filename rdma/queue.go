@@ -25,8 +25,7 @@ type queue struct {
 	verb    string // that posts
 	recv    *recvRules
 	route
-	calling mark // guarded by mu, like inPath: the slots of the post that is in the path
-	inPath  bool // a path is called for a queue that counts
+	calling mark // guarded by mu: the slots of the post that is in the path
 }
 
 // posting has the fields that the call of a post needs.
@@ -146,7 +145,7 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 // postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device
 // refused. The chain ends at to. The caller holds slots.mu, if posts do.
 func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
-	if q.refusal != nil {
+	if !q.plain && q.refusal != nil { // a plain queue has none, and the field is in a cache line of its own
 		return 0, q.refusal
 	}
 	var m mark
@@ -159,6 +158,7 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	var result int32
 	if q.plain && from == 0 {
 		result = q.callDirect(b)
+		goruntime.KeepAlive(b)
 	} else {
 		result = q.call(b, from, m)
 	}
@@ -168,12 +168,11 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	return to - from, nil
 }
 
-// callDirect calls C with a whole batch.
+// callDirect calls C with a whole batch, which the caller keeps alive. It is small enough to be inlined.
 func (q *queue) callDirect(b *batch) int32 {
-	*b.bad = 0
-	result := runtime.CallDirect(&q.function, b.first, uintptr(unsafe.Pointer(b.bad)))
-	goruntime.KeepAlive(b)
-	return result
+	bad := b.bad
+	*bad = 0
+	return runtime.CallDirect(&q.function, b.first, uintptr(unsafe.Pointer(bad)))
 }
 
 // call calls the queue's path with the requests from one index on, whose slots begin at m.
@@ -224,13 +223,13 @@ func (q *queue) unlock() {
 
 // reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.
 func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
-	if q.recv != nil {
-		if !q.recv.inState(q.qp) || q.recv.unfit(b, from, to) >= 0 {
-			return m, false
-		}
-		return q.takeRecv(b, from, to)
+	if q.checks != nil {
+		return q.takeChecked(b.sends(from, to))
 	}
-	return q.takeChecked(b.sends(from, to))
+	if !q.recv.inState(q.qp) || q.recv.unfit(b, from, to) >= 0 {
+		return m, false
+	}
+	return q.takeRecv(b, from, to)
 }
 
 // takeChecked checks a list of sends and takes slots for it, or does nothing. The caller holds slots.mu.

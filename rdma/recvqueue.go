@@ -20,7 +20,7 @@ type RecvQueue struct {
 	queue
 	rules recvRules
 
-	_ [48 - unsafe.Sizeof(uintptr(0))]byte // fills the size up to one that Go aligns to cache lines
+	_ [56 - unsafe.Sizeof(uintptr(0))]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // recvRules are the rules of a receive queue.

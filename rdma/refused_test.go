@@ -46,19 +46,19 @@ func TestRefusedCreation(t *testing.T) {
 	}
 	children := [2]int{pd.life.Children(), d.life.Children()}
 	for want, create := range map[string]func() error{
-		"ibv_qp_type(99) is not a known queue pair type": qp(func(a *ibv.QPInitAttr) {
+		"unknown queue pair type ibv_qp_type(99)": qp(func(a *ibv.QPInitAttr) {
 			a.QPType = 99
 		}),
-		"the device does not have queue pairs of type RAW_PACKET": qp(func(a *ibv.QPInitAttr) {
+		"the device does not support queue pairs of type RAW_PACKET": qp(func(a *ibv.QPInitAttr) {
 			a.QPType = ibv.QPT_RAW_PACKET
 		}),
-		"max_inline_data is 1048576, which is more than the device grants; it grants 1024": qp(func(a *ibv.QPInitAttr) {
+		"max_inline_data is 1048576, but the device grants only 1024": qp(func(a *ibv.QPInitAttr) {
 			a.Cap.MaxInlineData = 1 << 20
 		}),
-		"max_send_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
+		"max_send_sge is 1000, which exceeds the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
 			a.Cap.MaxSendSGE = 1000
 		}),
-		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
+		"max_recv_sge is 1000, which exceeds the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
 			a.Cap.MaxRecvSGE = 1000
 		}),
 		"SendCQ must be set, even for a queue pair that only receives": qp(func(a *ibv.QPInitAttr) {
@@ -67,17 +67,17 @@ func TestRefusedCreation(t *testing.T) {
 		"RecvCQ must be set, even for a queue pair that only sends": qp(func(a *ibv.QPInitAttr) {
 			a.RecvCQ = 0
 		}),
-		"there is no completion vector 1; the device has 1, from 0 on": func() error {
+		"no completion vector 1; the device has 1, starting at 0": func() error {
 			_,
 				err := d.CreateCQ(4, nil, 1)
 			return err
 		},
-		"there is no completion vector -1": func() error {
+		"no completion vector -1": func() error {
 			_,
 				err := d.CreateCQ(4, nil, -1)
 			return err
 		},
-		"there is no completion vector 7": func() error {
+		"no completion vector 7": func() error {
 			_,
 				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7})
 			return err
@@ -87,7 +87,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40})
 			return err
 		},
-		"16777216 completions are more than the device's 4194304 (max_cqe)": func() error {
+		"16777216 completions exceed the device's 4194304 (max_cqe)": func() error {
 			_,
 				err := d.CreateCQ(1<<24, nil, 0)
 			return err
@@ -97,7 +97,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{})
 			return err
 		},
-		"max_sge is 1000, which is more than the device's 32 (max_srq_sge)": func() error {
+		"max_sge is 1000, which exceeds the device's 32 (max_srq_sge)": func() error {
 			_,
 				err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{})
 			return err
@@ -114,7 +114,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE)
 			return err
 		},
-		"access 0x40000000: 0x40000000 is not a known flag": func() error {
+		"access 0x40000000: unknown flag 0x40000000": func() error {
 			_,
 				err := pd.RegMR(b, 1<<30)
 			return err
@@ -164,12 +164,12 @@ func TestRefusedCreation(t *testing.T) {
 				QueueOptions{})
 			return err
 		},
-		"one of type IBV_SRQT_BASIC needs IBV_SRQ_INIT_ATTR_PD as well": srqEx(0, 0),
-		"one of type IBV_SRQT_XRC needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ as well": srqEx(ibv.SRQT_XRC,
+		"type IBV_SRQT_BASIC also needs IBV_SRQ_INIT_ATTR_PD": srqEx(0, 0),
+		"type IBV_SRQT_XRC also needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ": srqEx(ibv.SRQT_XRC,
 			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
-		"one of type IBV_SRQT_TM needs IBV_SRQ_INIT_ATTR_TM as well": srqEx(ibv.SRQT_TM,
+		"type IBV_SRQT_TM also needs IBV_SRQ_INIT_ATTR_TM": srqEx(ibv.SRQT_TM,
 			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
-		"ibv_srq_type(9) is not a known type of shared receive queue": srqEx(9,
+		"unknown shared receive queue type ibv_srq_type(9)": srqEx(9,
 			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
 		"a queue pair of type RC has a peer: use Connect": e.qp.Ready,
 		"ibv_mw_type(77) is not a known type of memory window": func() error {
@@ -194,22 +194,22 @@ func TestFindsExcessiveCapacity(t *testing.T) {
 	defer delete(f.Do, "ibv_destroy_qp")
 	cap := ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 	for want, fits := range map[string]func(c *ibv.QPCap) bool{
-		"max_send_wr is 8, which is more than the device grants; it grants 7": func(c *ibv.QPCap) bool {
+		"max_send_wr is 8, but the device grants only 7": func(c *ibv.QPCap) bool {
 			return c.MaxSendWR < 8
 		},
-		"max_recv_wr is 8, which is more than the device grants; it grants 7": func(c *ibv.QPCap) bool {
+		"max_recv_wr is 8, but the device grants only 7": func(c *ibv.QPCap) bool {
 			return c.MaxRecvWR < 8
 		},
-		"max_send_sge is 4, which is more than the device grants; it grants 3": func(c *ibv.QPCap) bool {
+		"max_send_sge is 4, but the device grants only 3": func(c *ibv.QPCap) bool {
 			return c.MaxSendSGE < 4
 		},
-		"max_recv_sge is 4, which is more than the device grants; it grants 3": func(c *ibv.QPCap) bool {
+		"max_recv_sge is 4, but the device grants only 3": func(c *ibv.QPCap) bool {
 			return c.MaxRecvSGE < 4
 		},
-		"max_inline_data is 64, which is more than the device grants; it grants 28": func(c *ibv.QPCap) bool {
+		"max_inline_data is 64, but the device grants only 28": func(c *ibv.QPCap) bool {
 			return c.MaxInlineData <= 28
 		},
-		"max_inline_data is 64, which is more than the device grants; it grants 0": func(c *ibv.QPCap) bool {
+		"max_inline_data is 64, but the device grants only 0": func(c *ibv.QPCap) bool {
 			return c.MaxInlineData == 0
 		},
 		"ibv_create_qp: " + pd.name +

@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"cmp"
+	goruntime "runtime"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -41,7 +42,7 @@ type SendQueue struct {
 	queue
 	avoidSetters bool // the provider's setters of programs mishandle irregular requests; ibv_post_send does not
 
-	_ [7]byte // fills the size up to one that Go aligns to cache lines
+	_ [15]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
@@ -145,6 +146,7 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if result := q.callDirect(&b.batch); result != 0 {
 		return q.oneNotPosted(b, m, result)
 	}
+	goruntime.KeepAlive(b)
 	q.mu.Unlock()
 	return 1, nil
 }

@@ -48,11 +48,12 @@ type slots struct {
 	// a checked send queue whose requests have no addresses, as far as the tables know
 	connected bool
 	short     bool // quick is not nil
+	inPath    bool // guarded by mu: a path is called for a queue that counts
 
 	mu lock.Lock
 
 	quick   datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
-	_       [32]byte        // the one that retires writes to another line
+	_       [24]byte        // the one that retires writes to another line
 	retired atomic.Uint32   // of the one that retires
 	num     uint32          // of the queue pair, which may be gone
 	missing sync.Mutex      // see above

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -11,26 +12,36 @@ import (
 
 // VerbError is the error of a verb on an object, with the reason if it is known. errors.Is matches Errno, and the
 // errors in Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
-//
-// Fields:
-//
-//	Verb   string        // "ibv_create_qp"
-//	Object string        // "QP 0x12", "mlx5_0"
-//	Errno  runtime.Errno // of C or of a check; 0: none
-//	Reason string        // the mistake and the valid values, or ""
-//	Err    error         // the cause, or nil
-//
-// Methods:
-//
-//	// Error returns the verb, the object, the reason, and the errno or the cause.
-//	Error() string
-//	// Is matches Errno and, as the error of a call does, runtime.ErrNotSupported.
-//	Is(target error) bool
-//	// Timeout reports whether a context's deadline has passed, as net.Error does.
-//	Timeout() bool
-//	// Unwrap returns Err.
-//	Unwrap() error
-type VerbError = verberr.VerbError
+type VerbError struct {
+	Verb   string        // "ibv_create_qp"
+	Object string        // "QP 0x12", "mlx5_0"
+	Errno  runtime.Errno // of C or of a check; 0: none
+	Reason string        // the mistake and the valid values, or ""
+	Err    error         // the cause, or nil
+}
+
+// Error returns the verb, the object, the reason, and the errno or the cause.
+func (e *VerbError) Error() string { return (*verberr.Error)(e).Error() }
+
+// Is reports whether target is Errno, or [ErrNotSupported] if Errno means that.
+func (e *VerbError) Is(target error) bool { return (*verberr.Error)(e).Is(target) }
+
+// Timeout reports whether a context's deadline has passed, so that a net.OpError with this error is a timeout, too.
+func (e *VerbError) Timeout() bool { return (*verberr.Error)(e).Timeout() }
+
+// Unwrap returns Err.
+func (e *VerbError) Unwrap() error { return e.Err }
+
+// declared makes the packages below this one return a VerbError. Functions that are called to initialize variables
+// refer to it, so that it comes first.
+var declared = verberr.Declare(
+	func(e *verberr.Error) error { return (*VerbError)(e) },
+	func(err error) *verberr.Error { e, _ := err.(*VerbError); return (*verberr.Error)(e) },
+	func(err error) *verberr.Error {
+		var e *VerbError
+		errors.As(err, &e)
+		return (*verberr.Error)(e)
+	})
 
 // ErrnoReason is the meaning of an errno of some verbs, as errors state it.
 type ErrnoReason struct {
@@ -68,6 +79,7 @@ func explain(verb, object, reason string, err error) error {
 
 // invalid returns the error of a check made before the call into C.
 func invalid(verb, object, format string, args ...any) error {
+	_ = declared
 	return verberr.Invalid(verb, object, format, args...)
 }
 
@@ -78,5 +90,5 @@ func otherPath(verb, object, queue string) error {
 
 // closed returns the error of using a closed object.
 func closed(what string) error {
-	return &verberr.VerbError{Object: what, Errno: syscall.EINVAL, Err: ErrClosed}
+	return &VerbError{Object: what, Errno: syscall.EINVAL, Err: ErrClosed}
 }

@@ -49,7 +49,7 @@ func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {
 }
 
 // FindDeviceOn is FindDevice on a software backend. A nil backend selects by GOVERBS_DEVICE, like FindDevice;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func FindDeviceOn(ctx context.Context, backend runtime.Backend, side Side, host string) (*Device, error) {
 	return manager{
 		func(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, ps) },
@@ -95,13 +95,13 @@ func (m manager) find(ctx context.Context, side Side, host string) (*Device, err
 
 const defaultTimeout = defaultTimeoutMS * time.Millisecond
 
-func (d *Device) made() bool { return d != nil && d.Device != nil && d.id != nil }
+func (d *Device) created() bool { return d != nil && d.Device != nil && d.id != nil }
 
 // Close closes the device. Close its peers first.
 func (d *Device) Close() error {
 	const op = "Device.Close"
-	if !d.made() {
-		return neverMade(op)
+	if !d.created() {
+		return notCreated(op)
 	}
 	return failed(op, d.id.Close())
 }

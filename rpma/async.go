@@ -27,14 +27,14 @@ type Async struct {
 	waits sync.RWMutex // held for reading by waits
 }
 
-func (a *Async) made() bool { return a != nil && a.calls != nil }
+func (a *Async) created() bool { return a != nil && a.calls != nil }
 
 // NewAsync returns an Async for up to most outstanding operations, which takes over the connection's completion queue.
 // A connection has at most one Async. It must be closed with the connection, or earlier.
 func (c *Conn) NewAsync(most int) (*Async, error) {
 	const op = "Conn.NewAsync"
-	if !c.made() {
-		return nil, neverMade(op)
+	if !c.created() {
+		return nil, notCreated(op)
 	}
 	c.closing.Lock()
 	defer c.closing.Unlock()
@@ -52,8 +52,8 @@ func (c *Conn) NewAsync(most int) (*Async, error) {
 
 // Close returns the completion queue to the connection. It fails with rdma.ErrInUse while a goroutine waits.
 func (a *Async) Close() error {
-	if !a.made() {
-		return neverMade("Async.Close")
+	if !a.created() {
+		return notCreated("Async.Close")
 	}
 	a.conn.closing.Lock()
 	defer a.conn.closing.Unlock()
@@ -119,8 +119,8 @@ func (o Op) Abandon(release func()) {
 
 // start begins a call and posts its operation.
 func (a *Async) start(op string, post func(id uint64) error) (Op, error) {
-	if !a.made() {
-		return Op{}, neverMade(op)
+	if !a.created() {
+		return Op{}, notCreated(op)
 	}
 	call, err := a.calls.Begin()
 	if err != nil {
@@ -183,8 +183,8 @@ func (a *Async) SendWithImm(src *MR, offset, length uint64, imm uint32) (Op, err
 
 // Recv is [Conn.Recv], on a connection whose receives complete in [Conn.CQ].
 func (a *Async) Recv(dst *MR, offset, length uint64) (Op, error) {
-	if !a.made() {
-		return Op{}, neverMade("Async.Recv")
+	if !a.created() {
+		return Op{}, notCreated("Async.Recv")
 	}
 	if a.conn.rcq != nil {
 		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, where the Async does not wait")

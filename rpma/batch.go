@@ -19,7 +19,7 @@ type Batch struct {
 	ops  []operation
 }
 
-func (b *Batch) made() bool { return b != nil && b.list != nil }
+func (b *Batch) created() bool { return b != nil && b.list != nil }
 
 // operation is a checked operation.
 type operation struct {
@@ -90,8 +90,8 @@ func (o *operation) postNative(s *sends) error {
 
 // NewBatch returns an empty batch for up to most operations.
 func (c *Conn) NewBatch(most int) (*Batch, error) {
-	if !c.made() {
-		return nil, neverMade("Conn.NewBatch")
+	if !c.created() {
+		return nil, notCreated("Conn.NewBatch")
 	}
 	if most < 1 {
 		return nil, invalid("Conn.NewBatch", "a batch for %d operations", most)
@@ -122,8 +122,8 @@ func (b *Batch) Reset() {
 func (b *Batch) room() bool { return b != nil && len(b.ops) < cap(b.ops) }
 
 func (b *Batch) full(op string) error {
-	if !b.made() {
-		return neverMade(op)
+	if !b.created() {
+		return notCreated(op)
 	}
 	return &Error{Op: op, Code: ErrNoMemory, Reason: fmt.Sprintf("the batch is full: it was created for %d operations",
 		cap(b.ops)), Err: syscall.ENOMEM}
@@ -237,8 +237,8 @@ func (b *Batch) add(o operation, local *MR, offset, length uint64) {
 // posted. The batch keeps its operations and can be posted again. Adjacent operations are posted in one call; native
 // flushes and native atomic writes need a call each.
 func (b *Batch) Post() (posted int, err error) {
-	if !b.made() {
-		return 0, neverMade("Batch.Post")
+	if !b.created() {
+		return 0, notCreated("Batch.Post")
 	}
 	s := &b.conn.sends
 	s.mu.Lock()
@@ -271,8 +271,8 @@ func (b *Batch) Post() (posted int, err error) {
 
 // Close releases the batch's memory. Posted operations continue.
 func (b *Batch) Close() error {
-	if !b.made() {
-		return neverMade("Batch.Close")
+	if !b.created() {
+		return notCreated("Batch.Close")
 	}
 	b.ops = nil
 	return failed("Batch.Close", b.list.Close())

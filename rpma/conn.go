@@ -35,7 +35,7 @@ func newConn(l *link, private []byte) *Conn {
 	return c
 }
 
-func (c *Conn) made() bool { return c != nil && c.link != nil }
+func (c *Conn) created() bool { return c != nil && c.link != nil }
 
 // EventError reports an event that arrived instead of the expected one.
 type EventError struct{ Event Event }
@@ -57,8 +57,8 @@ func (e *EventError) Error() string { return fmt.Sprintf("the connection is %v",
 // C: rpma_conn_next_event, rpma_conn_get_event_fd
 func (c *Conn) NextEvent(ctx context.Context) (Event, error) {
 	const op = "Conn.NextEvent"
-	if !c.made() {
-		return Undefined, neverMade(op)
+	if !c.created() {
+		return Undefined, notCreated(op)
 	}
 	e, err := c.events.Event(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *Conn) PrivateData() []byte {
 //
 // C: rpma_conn_apply_remote_peer_cfg
 func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
-	if c.made() {
+	if c.created() {
 		c.pmem.Store(config.DirectWriteToPmem)
 	}
 }
@@ -124,7 +124,7 @@ func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
 //
 // C: rpma_conn_get_qp_num
 func (c *Conn) QPNum() uint32 {
-	if !c.made() {
+	if !c.created() {
 		return 0
 	}
 	return c.qp.Num()
@@ -132,7 +132,7 @@ func (c *Conn) QPNum() uint32 {
 
 // QP returns the connection's queue pair. It belongs to the connection.
 func (c *Conn) QP() *rdma.QP {
-	if !c.made() {
+	if !c.created() {
 		return nil
 	}
 	return c.qp
@@ -140,7 +140,7 @@ func (c *Conn) QP() *rdma.QP {
 
 // Peer returns the peer on which the connection was created.
 func (c *Conn) Peer() *Peer {
-	if !c.made() {
+	if !c.created() {
 		return nil
 	}
 	return c.peer
@@ -150,7 +150,7 @@ func (c *Conn) Peer() *Peer {
 //
 // C: rpma_conn_get_cq
 func (c *Conn) CQ() *CQ {
-	if !c.made() {
+	if !c.created() {
 		return nil
 	}
 	return c.cq
@@ -160,7 +160,7 @@ func (c *Conn) CQ() *CQ {
 //
 // C: rpma_conn_get_rcq
 func (c *Conn) RecvCQ() *CQ {
-	if !c.made() {
+	if !c.created() {
 		return nil
 	}
 	return c.rcq
@@ -173,8 +173,8 @@ func (c *Conn) RecvCQ() *CQ {
 // C: rpma_conn_wait, rpma_conn_get_compl_fd
 func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 	const op = "Conn.Wait"
-	if !c.made() {
-		return nil, false, neverMade(op)
+	if !c.created() {
+		return nil, false, notCreated(op)
 	}
 	if c.channel == nil {
 		return nil, false, &Error{Op: op, Code: ErrNotSharedChannel,
@@ -199,8 +199,8 @@ func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 // C: rpma_conn_disconnect
 func (c *Conn) Disconnect() error {
 	const op = "Conn.Disconnect"
-	if !c.made() {
-		return neverMade(op)
+	if !c.created() {
+		return notCreated(op)
 	}
 	// The ID is asynchronous, so this does not wait.
 	return failed(op, c.id.Disconnect(context.Background()))
@@ -212,8 +212,8 @@ func (c *Conn) Disconnect() error {
 //
 // C: rpma_conn_delete
 func (c *Conn) Close() error {
-	if !c.made() {
-		return neverMade("Conn.Close")
+	if !c.created() {
+		return notCreated("Conn.Close")
 	}
 	c.closing.Lock()
 	defer c.closing.Unlock()

@@ -49,7 +49,7 @@ func (c *ConnConfig) complete(op string) (full ConnConfig, err error) {
 	if full.Timeout < 0 || full.SQSize < 0 || full.RQSize < 0 || full.CQSize < 0 || full.RecvCQSize < 0 {
 		return full, invalid(op, "negative number in ConnConfig: %+v", full)
 	}
-	if full.SRQ != nil && !full.SRQ.made() {
+	if full.SRQ != nil && !full.SRQ.created() {
 		return full, invalid(op, "ConnConfig.SRQ is a zero SRQ; create it with Peer.NewSRQ")
 	}
 	if full.SharedChannel && full.SRQ != nil && full.SRQ.cq != nil {

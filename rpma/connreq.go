@@ -25,8 +25,8 @@ type ConnRequest struct {
 // C: rpma_conn_req_new
 func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnConfig) (*ConnRequest, error) {
 	const op = "Peer.NewConnRequest"
-	if !p.made() {
-		return nil, neverMade(op)
+	if !p.created() {
+		return nil, notCreated(op)
 	}
 	full, err := config.complete(op)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnC
 func (r *ConnRequest) Recv(dst *MR, offset, length uint64, id uint64) error {
 	const op = "ConnRequest.Recv"
 	if r == nil {
-		return neverMade(op)
+		return notCreated(op)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *ConnRequest) PeerAddr() netip.AddrPort {
 func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	const op = "ConnRequest.Connect"
 	if r == nil {
-		return nil, neverMade(op)
+		return nil, notCreated(op)
 	}
 	l := r.take()
 	if l == nil {
@@ -139,7 +139,7 @@ func (r *ConnRequest) take() *link {
 func (r *ConnRequest) Close() error {
 	const op = "ConnRequest.Close"
 	if r == nil {
-		return neverMade(op)
+		return notCreated(op)
 	}
 	l := r.take()
 	if l == nil {

@@ -16,7 +16,7 @@ type CQ struct {
 	shared  bool // the channel is the connection's
 }
 
-func (q *CQ) made() bool { return q != nil && q.cq != nil }
+func (q *CQ) created() bool { return q != nil && q.cq != nil }
 
 // newCQ creates a completion queue with its own channel, or on a shared one if shared is not nil. It arms the queue at
 // once, so that the first wait on a shared channel misses no completion.
@@ -61,8 +61,8 @@ func closeAll(all ...rdma.Object) { rdma.CloseAll(nil, all...) }
 //
 // C: rpma_cq_get_wc
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
-	if !q.made() {
-		return 0, neverMade("CQ.Poll")
+	if !q.created() {
+		return 0, notCreated("CQ.Poll")
 	}
 	if n, err = q.cq.Poll(dst); err != nil {
 		return n, failed("CQ.Poll", err)
@@ -75,8 +75,8 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 //
 // C: rpma_cq_wait, rpma_cq_get_wc, rpma_cq_get_fd
 func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
-	if !q.made() {
-		return 0, neverMade("CQ.Wait")
+	if !q.created() {
+		return 0, notCreated("CQ.Wait")
 	}
 	if q.shared {
 		return 0, &Error{Op: "CQ.Wait", Code: ErrSharedChannel, Reason: "use Conn.Wait, which waits for all queues of the channel"}

@@ -37,7 +37,7 @@ const handshakes = 16
 // handshakeTimeout limits the time in which a peer must confirm a connection. A test changes it.
 var handshakeTimeout = 5 * time.Second
 
-func (e *Endpoint) made() bool { return e != nil && e.id != nil }
+func (e *Endpoint) created() bool { return e != nil && e.id != nil }
 
 // Listen listens at "host:port". An empty host means all addresses, and port 0 a free port, which Addr returns. ctx
 // limits the resolution of a name.
@@ -45,8 +45,8 @@ func (e *Endpoint) made() bool { return e != nil && e.id != nil }
 // C: rpma_ep_listen
 func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
 	const op = "Peer.Listen"
-	if !p.made() {
-		return nil, neverMade(op)
+	if !p.created() {
+		return nil, notCreated(op)
 	}
 	at, err := p.device.manager.lookup(ctx, Local, address)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
 
 // Addr returns the endpoint's address.
 func (e *Endpoint) Addr() netip.AddrPort {
-	if !e.made() {
+	if !e.created() {
 		return netip.AddrPort{}
 	}
 	return e.id.LocalAddr()
@@ -84,8 +84,8 @@ func (e *Endpoint) Addr() netip.AddrPort {
 // C: rpma_ep_next_conn_req, rpma_ep_get_fd
 func (e *Endpoint) NextConnRequest(ctx context.Context, config *ConnConfig) (*ConnRequest, error) {
 	const op = "Endpoint.NextConnRequest"
-	if !e.made() {
-		return nil, neverMade(op)
+	if !e.created() {
+		return nil, notCreated(op)
 	}
 	full, err := config.complete(op)
 	if err != nil {
@@ -131,8 +131,8 @@ func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
 // calls of Accept return their connections, and Close closes the rest.
 func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
 	const op = "Endpoint.Accept"
-	if !e.made() {
-		return nil, neverMade(op)
+	if !e.created() {
+		return nil, notCreated(op)
 	}
 	full, err := config.complete(op)
 	if err != nil {
@@ -251,7 +251,7 @@ func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, 
 func (e *Endpoint) Close() error {
 	const op = "Endpoint.Close"
 	if e == nil || e.events == nil {
-		return neverMade(op)
+		return notCreated(op)
 	}
 	e.mu.Lock()
 	e.cancel()

@@ -99,8 +99,8 @@ func failedAs(op string, code Code, err error) error {
 	return &Error{Op: op, Code: code, Err: err}
 }
 
-// neverMade returns the error of a method on nil or on the zero value of a type that needs a constructor.
-func neverMade(op string) error {
+// notCreated returns the error of a method on nil or on the zero value of a type that needs a constructor.
+func notCreated(op string) error {
 	return invalid(op, "object is nil or a zero value; create it with its constructor")
 }
 

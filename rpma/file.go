@@ -34,7 +34,7 @@ type File struct {
 	over    bool
 }
 
-func (f *File) made() bool { return f != nil && f.file != nil }
+func (f *File) created() bool { return f != nil && f.file != nil }
 
 // FileOptions are options for mapping a file. The zero value maps all of an existing file.
 type FileOptions struct {
@@ -133,8 +133,8 @@ func (f *File) FlushUsage() Usage {
 // Man: msync(2)
 func (f *File) Sync(offset, length int) error {
 	const op = "File.Sync"
-	if !f.made() {
-		return neverMade(op)
+	if !f.created() {
+		return notCreated(op)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +159,7 @@ func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceDat
 // C: rpma_mr_reg
 func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
 	const op = "Peer.RegFile"
-	if !f.made() {
+	if !f.created() {
 		return nil, invalid(op, "no file")
 	}
 	f.mu.Lock()
@@ -200,8 +200,8 @@ func (f *File) leave(m *MR) {
 // Close unmaps the memory and closes the file. It fails while the memory is registered.
 func (f *File) Close() error {
 	const op = "File.Close"
-	if !f.made() {
-		return neverMade(op)
+	if !f.created() {
+		return notCreated(op)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -40,8 +40,8 @@ func (l *link) open(config *ConnConfig) error {
 		return err
 	}
 	if own := l.peer.device; device != own.Device {
-		return &Error{Op: "Peer", Code: ErrInvalid, Reason: fmt.Sprintf("the way to the other side is device %s, and "+
-			"the peer is on %s", device.Name(), own.Name())}
+		return &Error{Op: "Peer", Code: ErrInvalid, Reason: fmt.Sprintf("the route to the other side is on device %s, "+
+			"but the peer is on %s", device.Name(), own.Name())}
 	}
 	if l.events, err = l.peer.device.manager.createEventChannel(); err != nil {
 		return err

@@ -24,7 +24,7 @@ type MR struct {
 	closing atomic.Bool
 }
 
-func (m *MR) made() bool { return m != nil && m.mr != nil }
+func (m *MR) created() bool { return m != nil && m.mr != nil }
 
 // RegMR registers Go memory, which is pinned until the region is closed.
 //
@@ -62,8 +62,8 @@ func (p *Peer) RegAddress(address uintptr, length uint64, usage Usage) (*MR, err
 func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
 	reg func(ibv.AccessFlags) (*rdma.MR, error)) (*MR, error) {
 	switch {
-	case !p.made():
-		return nil, neverMade(op)
+	case !p.created():
+		return nil, notCreated(op)
 	case length == 0:
 		return nil, invalid(op, "no memory")
 	case usage == 0:
@@ -85,8 +85,8 @@ func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
 //
 // C: rpma_mr_dereg
 func (m *MR) Close() error {
-	if !m.made() {
-		return neverMade("MR.Close")
+	if !m.created() {
+		return notCreated("MR.Close")
 	}
 	m.closing.Store(true) // rejects new operations
 	if err := m.mr.Close(); err != nil {
@@ -147,7 +147,7 @@ func (m *MR) RDMA() *rdma.MR {
 //
 // C: rpma_mr_get_descriptor, rpma_mr_get_descriptor_size
 func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
-	if !m.made() {
+	if !m.created() {
 		return d
 	}
 	binary.LittleEndian.PutUint64(d[0:], m.region.Address)
@@ -163,8 +163,8 @@ func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
 // C: rpma_mr_advise
 func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag) error {
 	const op = "MR.Advise"
-	if !m.made() {
-		return neverMade(op)
+	if !m.created() {
+		return notCreated(op)
 	}
 	sge, err := m.entry(op, offset, length)
 	if err != nil {

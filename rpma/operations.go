@@ -19,7 +19,7 @@ import (
 // C: rpma_read
 func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Read"
-	if !c.made() || !canTransfer(dst, dstOffset, src, srcOffset, length, flags) {
+	if !c.created() || !canTransfer(dst, dstOffset, src, srcOffset, length, flags) {
 		if err := c.refuse(op, dst, dstOffset, src, srcOffset, length, flags); err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length 
 // C: rpma_write
 func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Write"
-	if !c.made() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
+	if !c.created() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
 		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length
 func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
 	imm uint32, id uint64) error {
 	const op = "Conn.WriteWithImm"
-	if !c.made() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
+	if !c.created() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
 		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 // C: rpma_atomic_write
 func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
 	const op = "Conn.AtomicWrite"
-	if !c.made() || !canAtomicWrite(dst, dstOffset, flags) {
+	if !c.created() || !canAtomicWrite(dst, dstOffset, flags) {
 		return c.refuseAtomicWrite(op, dst, dstOffset, flags)
 	}
 	s := &c.sends
@@ -94,7 +94,7 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 // C: rpma_flush
 func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
 	const op = "Conn.Flush"
-	if !c.made() || !c.canFlush(dst, dstOffset, length, to, flags) {
+	if !c.created() || !c.canFlush(dst, dstOffset, length, to, flags) {
 		return c.refuseFlush(op, dst, dstOffset, length, to, flags)
 	}
 	s := &c.sends
@@ -118,7 +118,7 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 // C: rpma_send
 func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Send"
-	if !c.made() || !canSend(src, offset, length, flags) {
+	if !c.created() || !canSend(src, offset, length, flags) {
 		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) erro
 // C: rpma_send_with_imm
 func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint32, id uint64) error {
 	const op = "Conn.SendWithImm"
-	if !c.made() || !canSend(src, offset, length, flags) {
+	if !c.created() || !canSend(src, offset, length, flags) {
 		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint
 // C: rpma_recv
 func (c *Conn) Recv(dst *MR, offset, length uint64, id uint64) error {
 	const op = "Conn.Recv"
-	if !c.made() {
-		return neverMade(op)
+	if !c.created() {
+		return notCreated(op)
 	}
 	return c.recvs.post(op, c.qp, dst, offset, length, id)
 }
@@ -170,7 +170,7 @@ func placement(to FlushType) ibv.PlacementType {
 	return ibv.FLUSH_GLOBAL
 }
 
-// Each operation has a check that is a few comparisons, and a function that says why it fails.
+// The checks of operations are short, so that they can be inlined; the functions here build their errors.
 
 func badFlags(op string, flags Flags) error {
 	return invalid(op, "invalid flags %#x; use OnError or Always", uint8(flags))
@@ -189,8 +189,8 @@ func canTransfer(local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, 
 func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64,
 	flags Flags) error {
 	switch {
-	case !c.made():
-		return neverMade(op)
+	case !c.created():
+		return notCreated(op)
 	case flags == 0 || flags > Always:
 		return badFlags(op, flags)
 	case local == nil && remote == nil && localOffset == 0 && remoteOffset == 0 && length == 0:
@@ -211,8 +211,8 @@ func canSend(src *MR, offset, length uint64, flags Flags) bool {
 // refuseSend returns the error for an invalid message, or nil for an empty one.
 func (c *Conn) refuseSend(op string, src *MR, offset, length uint64, flags Flags) error {
 	switch {
-	case !c.made():
-		return neverMade(op)
+	case !c.created():
+		return notCreated(op)
 	case flags == 0 || flags > Always:
 		return badFlags(op, flags)
 	case src == nil && offset == 0 && length == 0:
@@ -230,8 +230,8 @@ func canAtomicWrite(dst *RemoteMR, offset uint64, flags Flags) bool {
 
 func (c *Conn) refuseAtomicWrite(op string, dst *RemoteMR, offset uint64, flags Flags) error {
 	switch {
-	case !c.made():
-		return neverMade(op)
+	case !c.created():
+		return notCreated(op)
 	case flags == 0 || flags > Always:
 		return badFlags(op, flags)
 	case dst == nil:
@@ -249,8 +249,8 @@ func (c *Conn) canFlush(dst *RemoteMR, offset, length uint64, to FlushType, flag
 
 func (c *Conn) refuseFlush(op string, dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) error {
 	switch {
-	case !c.made():
-		return neverMade(op)
+	case !c.created():
+		return notCreated(op)
 	case flags == 0 || flags > Always:
 		return badFlags(op, flags)
 	case dst == nil:
@@ -275,7 +275,7 @@ func (c *Conn) CompletionErr(wc *ibv.WC) error {
 		return nil
 	}
 	e := &Error{Op: "completion", Code: ErrProvider, Err: err}
-	if c.made() && (wc.Status == ibv.WC_REM_ACCESS_ERR || wc.Status == ibv.WC_REM_INV_REQ_ERR) &&
+	if c.created() && (wc.Status == ibv.WC_REM_ACCESS_ERR || wc.Status == ibv.WC_REM_INV_REQ_ERR) &&
 		c.sends.wasFlush(wc.WRID) {
 		e.Reason = fmt.Sprintf("if this is the flush of id %#x: %s", wc.WRID, c.trap())
 	}

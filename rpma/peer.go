@@ -30,14 +30,14 @@ type PeerOptions struct {
 	PlainAtomicWrite bool
 }
 
-func (p *Peer) made() bool { return p != nil && p.pd != nil }
+func (p *Peer) created() bool { return p != nil && p.pd != nil }
 
 // NewPeer creates a peer on a device, which must stay open until the peer is closed.
 //
 // C: rpma_peer_new
 func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 	const op = "NewPeer"
-	if !device.made() {
+	if !device.created() {
 		return nil, invalid(op, "no device")
 	}
 	attr, err := device.QueryEx()
@@ -63,15 +63,15 @@ func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 // C: rpma_peer_delete
 func (p *Peer) Close() error {
 	const op = "Peer.Close"
-	if !p.made() {
-		return neverMade(op)
+	if !p.created() {
+		return notCreated(op)
 	}
 	return failed(op, p.pd.Close())
 }
 
 // Device returns the peer's device.
 func (p *Peer) Device() *Device {
-	if !p.made() {
+	if !p.created() {
 		return nil
 	}
 	return p.device
@@ -79,7 +79,7 @@ func (p *Peer) Device() *Device {
 
 // PD returns the protection domain of the peer's regions and queue pairs. It belongs to the peer.
 func (p *Peer) PD() *rdma.PD {
-	if !p.made() {
+	if !p.created() {
 		return nil
 	}
 	return p.pd

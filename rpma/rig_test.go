@@ -44,7 +44,7 @@ const (
 	addressB = "127.0.0.2"
 )
 
-// newRig makes the two sides, and no connection.
+// newRig creates the two sides, without a connection.
 func newRig(t testing.TB, o options) *rig {
 	t.Helper()
 	o.soft.Virtual = true
@@ -72,7 +72,7 @@ func (r *rig) newEnd(address string, o PeerOptions) *end {
 	return e
 }
 
-// connected is newRig with a connection.
+// connected creates the two sides and a connection.
 func connected(t testing.TB, o options) *rig {
 	t.Helper()
 	r := newRig(t, o)
@@ -80,17 +80,17 @@ func connected(t testing.TB, o options) *rig {
 	return r
 }
 
-// connect makes a connection, which ends with the test.
+// connect creates a connection, which ends with the test.
 func (r *rig) connect(o options) (a, b *Conn) {
 	r.t.Helper()
-	a, b = r.ask(o)
+	a, b = r.handshake(o)
 	require.Equal(r.t, Established, r.event(a))
 	require.Equal(r.t, Established, r.event(b))
 	return a, b
 }
 
-// ask makes one side connect and the other accept.
-func (r *rig) ask(o options) (a, b *Conn) {
+// handshake makes one side connect and the other accept.
+func (r *rig) handshake(o options) (a, b *Conn) {
 	r.t.Helper()
 	out, err := r.a.peer.NewConnRequest(soon(r.t), r.ep.Addr().String(), o.connA)
 	require.NoError(r.t, err)

@@ -35,7 +35,7 @@ func eachOperation(r *rig) map[string]func(id uint64) error {
 	}
 }
 
-// message posts a receive at b for each message of a, which b polls at once.
+// message returns a function that posts a receive at b and a message at a, and polls the receive's completion.
 func (r *rig) message(recv, send func(id uint64) error) func(id uint64) error {
 	cq, received := r.b.conn.CQ(), make([]ibv.WC, 1)
 	return func(id uint64) error {
@@ -70,14 +70,14 @@ func TestNoAllocation(t *testing.T) {
 	})
 }
 
-// BenchmarkOperations measures each operation of 8 bytes and the poll of its completion, and what it costs more than
-// the verbs of package rdma on the same queue pair (added-ns, the median over short spans): 20 ns at most.
+// BenchmarkOperations measures each operation with 8 bytes, including the poll of its completion. added-ns is its cost
+// above the verbs of package rdma on the same queue pair (the median over short spans): 20 ns at most.
 func BenchmarkOperations(b *testing.B) {
 	const span = 256
 	for way, o := range ways {
 		for _, name := range operationNames {
 			b.Run(way+"/"+name, func(b *testing.B) {
-				r := connected(b, options{a: o, b: o}) // whose locks no goroutine has taken yet
+				r := connected(b, options{a: o, b: o}) // new locks, which no other goroutine has used
 				post, verb := eachOperation(r)[name], eachVerb(r)[name]
 				cq, rdmaCQ, wcs := r.a.conn.CQ(), r.a.conn.CQ().RDMA(), make([]ibv.WC, 1)
 				var added, all []float64
@@ -112,7 +112,8 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// eachVerb posts the operations of eachOperation with package rdma; for a message, the side in its name.
+// eachVerb returns functions that post the operations of eachOperation with package rdma. For a message, it is the side
+// in the operation's name.
 func eachVerb(r *rig) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to, qp, sge, one := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8), ibv.ToBE32(1)

@@ -30,15 +30,15 @@ type SRQ struct {
 	recvs recvs
 }
 
-func (s *SRQ) made() bool { return s != nil && s.srq != nil }
+func (s *SRQ) created() bool { return s != nil && s.srq != nil }
 
 // NewSRQ creates a shared receive queue. Connections use it with [ConnConfig].SRQ.
 //
 // C: rpma_srq_new
 func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
 	const op = "Peer.NewSRQ"
-	if !p.made() {
-		return nil, neverMade(op)
+	if !p.created() {
+		return nil, notCreated(op)
 	}
 	if config.RQSize < 0 {
 		return nil, invalid(op, "negative RQSize %d", config.RQSize)
@@ -71,8 +71,8 @@ func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
 // C: rpma_srq_recv
 func (s *SRQ) Recv(dst *MR, offset, length uint64, id uint64) error {
 	const op = "SRQ.Recv"
-	if !s.made() {
-		return neverMade(op)
+	if !s.created() {
+		return notCreated(op)
 	}
 	return s.recvs.post(op, s.srq, dst, offset, length, id)
 }
@@ -99,8 +99,8 @@ func (s *SRQ) RDMA() *rdma.SRQ {
 //
 // C: rpma_srq_delete
 func (s *SRQ) Close() error {
-	if !s.made() {
-		return neverMade("SRQ.Close")
+	if !s.created() {
+		return notCreated("SRQ.Close")
 	}
 	if err := rdma.CloseAll(nil, append([]rdma.Object{s.srq}, s.cq.objects()...)...); err != nil {
 		return failed("SRQ.Close", err)

@@ -34,7 +34,7 @@ func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 			uint64(maxMessage))
 	}
 	for i, c := range conns {
-		if !c.made() {
+		if !c.created() {
 			return nil, invalid(op, "connection %d is nil or a zero value", i)
 		}
 	}
@@ -57,7 +57,7 @@ func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 	return s, nil
 }
 
-func (s *Stripe) made() bool { return s != nil && s.chunk != 0 }
+func (s *Stripe) created() bool { return s != nil && s.chunk != 0 }
 
 // depth returns the depth of the send queue.
 func (c *Conn) depth() int { return int(c.qp.Cap().MaxSendWR) }
@@ -87,8 +87,8 @@ type transfer struct {
 }
 
 func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
-	if !s.made() {
-		return neverMade(op)
+	if !s.created() {
+		return notCreated(op)
 	}
 	if t.local == nil || t.remote == nil {
 		return noRegion(op)
@@ -108,7 +108,7 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 	for i, at := 0, uint64(0); at < t.length; i, at = i+1, at+s.chunk {
 		place := &s.ops[i%len(s.ops)]
 		if err := s.wait(ctx, place); err != nil {
-			return s.give(ctx, op, err)
+			return s.abandon(ctx, op, err)
 		}
 		var err error
 		lane, n := s.lanes[i%len(s.lanes)], min(s.chunk, t.length-at)
@@ -118,7 +118,7 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 			*place, err = lane.Write(t.remote, t.remoteOffset+at, t.local, t.localOffset+at, n)
 		}
 		if err != nil {
-			return s.give(ctx, op, err)
+			return s.abandon(ctx, op, err)
 		}
 	}
 	return s.ended(ctx, op, s.settle(ctx))
@@ -128,8 +128,8 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 // all flushes have completed.
 func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64, to FlushType) error {
 	const op = "Stripe.Flush"
-	if !s.made() {
-		return neverMade(op)
+	if !s.created() {
+		return notCreated(op)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64
 	for i, lane := range s.lanes {
 		var err error
 		if s.ops[i], err = lane.Flush(dst, offset, length, to); err != nil {
-			return s.give(ctx, op, err)
+			return s.abandon(ctx, op, err)
 		}
 	}
 	return s.ended(ctx, op, s.settle(ctx))
@@ -173,8 +173,8 @@ func (s *Stripe) settle(ctx context.Context) (first error) {
 	return first
 }
 
-// give ends a failed transfer: it waits for posted operations until ctx ends.
-func (s *Stripe) give(ctx context.Context, op string, err error) error {
+// abandon ends a failed transfer: it waits for posted operations until ctx ends.
+func (s *Stripe) abandon(ctx context.Context, op string, err error) error {
 	s.settle(ctx)
 	return s.ended(ctx, op, err)
 }
@@ -189,8 +189,8 @@ func (s *Stripe) ended(ctx context.Context, op string, err error) error {
 // Close returns the completion queues to their connections. It fails during a transfer. Chunks whose wait was ended by
 // a context continue.
 func (s *Stripe) Close() error {
-	if !s.made() {
-		return neverMade("Stripe.Close")
+	if !s.created() {
+		return notCreated("Stripe.Close")
 	}
 	for len(s.lanes) > 0 {
 		if err := s.lanes[0].Close(); err != nil && !errors.Is(err, rdma.ErrClosed) {

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Set("rapid.nofailfile", "true")
 	os.Exit(func() int {
+		if !runtime.OpensLibraries {
+			flag.Set("test.run", "^(TestCompiler|TestStatic)$")
+			return m.Run()
+		}
 		dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
 		if dir == "" {
 			var err error
@@ -58,6 +62,9 @@ func TestMain(m *testing.M) {
 
 // TestCompiler is the only test that runs, and is skipped, where no C compiler is.
 func TestCompiler(t *testing.T) {
+	if !runtime.OpensLibraries {
+		t.Skip("the tests of this package call C, and the program was built with the tag goverbs_static")
+	}
 	if libraries == "" {
 		t.Skip("the tests of this package call C, and no compiler is installed: make deps installs gcc")
 	}

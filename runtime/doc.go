@@ -15,4 +15,7 @@
 // On linux/amd64 and linux/arm64, System is available with the minor release of Go that a build tag names. On
 // linux/loong64, ppc64le and riscv64, and with other releases of Go, every call is Blocking. On other systems the
 // package compiles, and everything that needs a library returns [ErrNotSupported].
+//
+// With the build tag goverbs_static, a Linux program behaves like one on those other systems, and is linked statically
+// if cgo is off. Software backends work in it.
 package runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64)
+//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64) || goverbs_static
 
 package runtime
 
@@ -10,8 +10,7 @@ const (
 	direct = false
 )
 
-const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, " +
-	"ppc64le and riscv64 can"
+const noCalls = "goverbs: " + withoutC
 
 // CallDirect panics: this build cannot call C.
 func CallDirect(*Bound, uintptr, uintptr) int32 { panic(noCalls) }

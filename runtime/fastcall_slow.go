@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64) && (goverbs_slow || !(amd64 || arm64) || !go1.26 || go1.27)
+//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64) && !goverbs_static && (goverbs_slow || !(amd64 || arm64) || !go1.26 || go1.27)
 
 package runtime
 

@@ -29,6 +29,10 @@ type Library struct {
 	tried  bool
 }
 
+// OpensLibraries reports whether this build can open C libraries and call their functions: builds for Linux on amd64,
+// arm64, loong64, ppc64le and riscv64, without the build tag goverbs_static.
+const OpensLibraries = opensLibraries
+
 // SetPath sets the file to open instead of the one that the system's loader would find. Call it before the first call
 // of a function of the library or of a library that needs it; later it returns an error. The environment variable
 // GOVERBS_LIBIBVERBS, or likewise for another Name, has the same effect; SetPath takes precedence.

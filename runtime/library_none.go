@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64)
+//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64) || goverbs_static
 
 package runtime
 
@@ -8,10 +8,7 @@ import "errors"
 
 const opensLibraries = false
 
-func openLibrary(string) (uintptr, error) {
-	return 0, errors.New("this build cannot open shared libraries; only builds for linux on amd64, arm64, loong64, " +
-		"ppc64le and riscv64 can")
-}
+func openLibrary(string) (uintptr, error) { return 0, errors.New(withoutC) }
 
 func findSymbol(uintptr, string) uintptr { return 0 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64)
+//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64) && !goverbs_static
 
 package runtime
 

@@ -30,9 +30,9 @@ func (c doctorCommand) Run(o output) error {
 	if err != nil {
 		return err
 	}
-	if host.Chosen = c.Device; c.Device != "" && !host.Knows(c.Device) {
+	if host.Chosen = c.Device; c.Device != "" && !host.HasDevice(c.Device) {
 		return fmt.Errorf("device %q: not found; list devices with goverbs devices, use soft@ADDRESS for a software "+
-			"device, or leave out -d to see why devices are missing", c.Device)
+			"device, or omit -d to see why devices are missing", c.Device)
 	}
 	report := doctor.Examine(host)
 	var pairErr error

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
 )
 
-// export runs the exporter in this process, on a simulated host with an adapter. A server stops at once.
+// export runs the exporter in this process, on a simulated host with an adapter. A server stops immediately.
 func export(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)

@@ -147,5 +147,5 @@ func TestInterrupted(t *testing.T) {
 	}
 	left, err := os.ReadDir(".")
 	require.NoError(t, err)
-	assert.Empty(t, left, "nothing half done stays")
+	assert.Empty(t, left, "no incomplete files remain")
 }

@@ -45,7 +45,7 @@ func TestCopy(t *testing.T) {
 		assert.Equal(t, uint64(size), last)
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
-		assert.Len(t, left, 2, "nothing else stays")
+		assert.Len(t, left, 2, "no other files remain")
 	}
 }
 
@@ -74,7 +74,7 @@ func TestCopyRefused(t *testing.T) {
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
 	assert.ErrorContains(t, err, "already exists")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
-	assert.ErrorIs(t, err, os.ErrNotExist, "reported before it waits")
+	assert.ErrorIs(t, err, os.ErrNotExist, "reported before waiting")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, problems, "give a destination")

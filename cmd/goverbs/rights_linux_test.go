@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// TestRunWithMoreRights checks that goverbs with elevated privileges does not run other programs.
-func TestRunWithMoreRights(t *testing.T) {
+// TestElevatedPrivileges checks that goverbs with elevated privileges does not run other programs.
+func TestElevatedPrivileges(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GOVERBS_LIBRARIES", dir)
 	t.Setenv("GOVERBS_DEVICE", "")

@@ -40,8 +40,8 @@ func TestTraceRecord(t *testing.T) {
 	assert.NotContains(t, problems, "broken pipe")
 }
 
-// TestPassedOn checks that SIGTERM and SIGHUP are forwarded to the program.
-func TestPassedOn(t *testing.T) {
+// TestForwardedSignals checks that SIGTERM and SIGHUP are forwarded to the program.
+func TestForwardedSignals(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		ready := filepath.Join(t.TempDir(), "ready")
 		c := exec.Command("goverbs", "trace", "record", "--", "sh", "-c", "echo $$ > "+ready+"; exec sleep 100")
@@ -64,7 +64,7 @@ func TestPassedOn(t *testing.T) {
 func TestUnwritten(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip("this system has no /dev/full")
+		t.Skip("no /dev/full")
 	}
 	defer full.Close()
 	t.Setenv("GOVERBS_DEVICE", "soft0")

@@ -6,20 +6,20 @@ cd "$(dirname "$0")/../.."
 go=${GO:-go}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-case ${1:-post}${BASE:+-beside} in
+case ${1:-post}${BASE:+-compare} in
 post) # posting and polling from Go, C, cgo and purego; writes results/post.*; 20 s
 	.ci/deps gcc libc6-dev libibverbs-dev librdmacm-dev
 	cd conformance/bench
 	CGO_ENABLED=1 "$go" run .
 	;;
-post-beside) # CELLS=REGEXP selects some
-	sh conformance/bench/beside.sh post "$BASE" "${CELLS:-}"
+post-compare) # CELLS=REGEXP selects some
+	sh conformance/bench/compare.sh post "$BASE" "${CELLS:-}"
 	;;
 soft) # operations on software devices against Soft-RoCE in an emulated guest; 45 s
 	conformance/vm/run.sh bench-soft
 	;;
-soft-beside) # operations, streams and connections on software devices; fails if one is over 3 % slower; 1 min
-	sh conformance/bench/beside.sh soft "$BASE"
+soft-compare) # operations, streams and connections on software devices; fails if one is over 3 % slower; 1 min
+	sh conformance/bench/compare.sh soft "$BASE"
 	;;
 mlx5) # libmlx5 from C and Go, and the data path in Go, over the emulated device; writes results/mlx5.csv; 40 s
 	cd conformance/bench

@@ -47,7 +47,7 @@ func chart(w io.Writer, all results) error {
 		ink)
 	fmt.Fprintf(&b,
 		`<text x="20" y="44" fill="%s">`+
-			`minimum of interleaved samples, on a stub that returns at once; `+
+			`minimum of interleaved samples, on a stub that returns immediately; `+
 			`× is the ratio to C, the dashed line</text>`+"\n",
 		faint)
 	for i, p := range panels {

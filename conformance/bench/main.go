@@ -15,7 +15,7 @@ import (
 
 func main() {
 	out := flag.String("out", "results", "directory of the results; empty to write none")
-	only := flag.Bool("objects", false, "measure the objects of package rdma alone")
+	only := flag.Bool("objects", false, "measure only the objects of package rdma")
 	which := flag.String("cells", "", "measure the cells alone whose names match, and the objects where \"objects\" "+
 		"does, and print them as Go's benchmarks for benchstat")
 	flag.Parse()

@@ -179,17 +179,17 @@ func runObjects(out string) error {
 	return os.WriteFile(filepath.Join(out, "objects.md"), []byte(md.String()), 0o644)
 }
 
-const objectsHeading = `# Objects beside the bare runtime
+const objectsHeading = `# Objects compared with the bare runtime
 
-Written by ` + "`make bench`" + `. A list is posted, whose last request is signalled, and its completion
-polled: by a QP and a CQ of package rdma, which check requests, count slots and may be closed at any time, and by an
-unchecked queue over the bare runtime. The functions in C return at once. Unchecked objects are what closing safely
-costs alone. Minimum / median in ns; %s, %s/%s, %d CPUs.
+Written by ` + "`make bench`" + `. Each call posts a list whose last request is signaled, and polls its completion. Objects are a
+QP and a CQ of package rdma, which check requests, count slots and may be closed at any time; bare is an unchecked queue
+without objects. The C functions return immediately. Unchecked objects show the cost of safe closing alone. Minimum /
+median in ns; %s, %s/%s, %d CPUs.
 
 `
 
 func objectsTable(w io.Writer, rows []objectRow) {
-	fmt.Fprint(w, "| batch | bare | objects | objects, unchecked | more for each work request "+
+	fmt.Fprint(w, "| batch | bare | objects | objects, unchecked | overhead per work request "+
 		"| limit | | unchecked |\n|---:|---:|---:|---:|---:|---:|---|---:|\n")
 	for _, r := range rows {
 		more := func(f figure) float64 { return (f.min - r.bare.min) / float64(r.batch) }

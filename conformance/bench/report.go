@@ -64,7 +64,7 @@ func table(w io.Writer, all results) {
 }
 
 func title(c cell) string {
-	s := map[stubKind]string{stubReturn: "Stub that returns at once",
+	s := map[stubKind]string{stubReturn: "Stub that returns immediately",
 		stubWQE: "Stub that writes a 64-byte WQE for each work request and rings a doorbell"}[c.stub]
 	s += fmt.Sprintf(", %d QP", c.qps)
 	if c.qps > 1 {
@@ -78,9 +78,9 @@ func title(c cell) string {
 
 const heading = `# Posting and polling: Go against C
 
-Written by ` + "`make bench`" + `. Minimum / median of the samples in ns for each call of the whole list or
-each poll, and in parentheses the ratio of the minimum to C's. With several goroutines it is the time that passed, by
-the number of calls that all of them made.
+Written by ` + "`make bench`" + `. Minimum / median of the samples, in ns per call for a complete list or
+per poll, and in parentheses the ratio of the minimum to C's. With several goroutines, the elapsed time is divided by the
+number of calls of all goroutines.
 `
 
 // write writes post.csv, poll.csv, post.md and post.svg to a directory.

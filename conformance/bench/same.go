@@ -30,7 +30,7 @@ func sameBytes(s *stub) error {
 					want = got
 				}
 				if !bytes.Equal(got, want) {
-					return fmt.Errorf("%s posts something else than C does: %v: %s", impl.name, c,
+					return fmt.Errorf("%s and C post different bytes: %v: %s", impl.name, c,
 						firstDifference(got, want))
 				}
 			}

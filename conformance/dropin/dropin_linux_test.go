@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 // built returns the directory of the libraries. It skips the test without a C compiler.
 func built(t *testing.T) string {
 	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("no C compiler is here: make deps installs one")
+		t.Skip("no C compiler: make deps installs one")
 	}
 	dir, err := libraries()
 	require.NoError(t, err)
@@ -162,10 +162,10 @@ func TestFunctions(t *testing.T) {
 var missing = func() map[string]string {
 	all := map[string]string{}
 	for reason, names := range map[string]string{
-		"no counters of completions, as with Soft-RoCE": "_ibv_query_comp_cntr_caps ibv_create_comp_cntr " +
+		"no completion counters, like Soft-RoCE": "_ibv_query_comp_cntr_caps ibv_create_comp_cntr " +
 			"ibv_destroy_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr " +
 			"ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_qp_attach_comp_cntr",
-		"epoll for rsockets is new in rdma-core 65, and no program of it uses that": "repoll_create repoll_ctl " +
+		"epoll for rsockets is new in rdma-core 65, whose programs do not use it": "repoll_create repoll_ctl " +
 			"repoll_wait",
 	} {
 		for _, name := range strings.Fields(names) {
@@ -221,7 +221,7 @@ func TestPrograms(t *testing.T) {
 		server, client := strings.Fields(pair.server), strings.Fields(pair.client)
 		t.Run(server[0], func(t *testing.T) {
 			if _, err := exec.LookPath(server[0]); err != nil {
-				t.Skipf("%s is not installed: make deps brings ibverbs-utils and rdmacm-utils", server[0])
+				t.Skipf("%s is not installed: make deps installs ibverbs-utils and rdmacm-utils", server[0])
 			}
 			said, out := meet(t, dir, server, client)
 			assert.Contains(t, out, pair.want)
@@ -261,7 +261,7 @@ func meet(t *testing.T, dir string, server, client []string, env ...string) (sai
 func TestCapture(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
-		t.Skip("ibv_rc_pingpong is not installed: make deps brings ibverbs-utils")
+		t.Skip("ibv_rc_pingpong is not installed: make deps installs ibverbs-utils")
 	}
 	port, file := freePort(t), filepath.Join(t.TempDir(), "capture")
 	listens := with(t, dir, "ibv_rc_pingpong", "-g", "0", "-p", port)
@@ -291,7 +291,7 @@ func TestCapture(t *testing.T) {
 func TestKilledPeer(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
-		t.Skip("ibv_rc_pingpong is not installed: make deps brings ibverbs-utils")
+		t.Skip("ibv_rc_pingpong is not installed: make deps installs ibverbs-utils")
 	}
 	for range 20 {
 		if said, ended := killed(t, dir); ended {
@@ -299,13 +299,13 @@ func TestKilledPeer(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("no peer ends")
+	t.Fatal("no peer exits")
 }
 
 // killed starts a ping-pong, kills the server, and returns the client's output, if it ended.
 func killed(t *testing.T, dir string) (said string, ended bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
-	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // whole lines, for stdbuf
+	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // complete lines, for stdbuf
 	victim := with(t, dir, "stdbuf", long...)
 	victim.Env = append(victim.Env, "GOVERBS_DEVICE=soft@"+own)
 	out, err := victim.StdoutPipe()

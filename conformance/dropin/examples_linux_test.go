@@ -20,10 +20,10 @@ import (
 // TestExamples runs the goverbs run examples of the documentation and compares the output.
 func TestExamples(t *testing.T) {
 	if inGuest() {
-		t.Skip("the libraries are not in a guest")
+		t.Skip("guests do not have the libraries")
 	}
 	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
-		t.Skip("ibv_devinfo is not installed: make deps brings ibverbs-utils")
+		t.Skip("ibv_devinfo is not installed: make deps installs ibverbs-utils")
 	}
 	dir := built(t)
 	script, err := os.ReadFile("../../dropin/goverbs-run")

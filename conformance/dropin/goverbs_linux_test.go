@@ -47,8 +47,8 @@ func goverbs(t *testing.T) string {
 // inGuest reports whether this is a guest with Soft-RoCE, which has rdma-core's libraries and cannot build.
 func inGuest() bool { return os.Getenv("GOVERBS_GUEST") != "" }
 
-// alike maps names of ibv_devinfo that differ from C.
-var alike = map[string]string{"InfiniBand": "IB", "Ethernet": "ETHERNET"}
+// cNames maps names of ibv_devinfo that differ from C.
+var cNames = map[string]string{"InfiniBand": "IB", "Ethernet": "ETHERNET"}
 
 // TestQuery compares goverbs query with ibv_devinfo -v for values that both print.
 func TestQuery(t *testing.T) {
@@ -57,7 +57,7 @@ func TestQuery(t *testing.T) {
 		device, dir = "soft@"+freeAddress(t), built(t)
 	}
 	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
-		t.Skip("ibv_devinfo is not installed: make deps brings ibverbs-utils")
+		t.Skip("ibv_devinfo is not installed: make deps installs ibverbs-utils")
 	}
 	devinfo := with(t, dir, "ibv_devinfo", "-v")
 	devinfo.Env = append(devinfo.Env, "GOVERBS_DEVICE="+device)
@@ -86,7 +86,7 @@ func TestQuery(t *testing.T) {
 			continue
 		}
 		if strings.HasSuffix(name, "_guid") && !inGuest() {
-			continue // the software device of each process has its own
+			continue // differs between processes on the software device
 		}
 		compared++
 		assert.True(t, same(own, value), "%s: ibv_devinfo prints %q, goverbs query %v", name, value, own)
@@ -123,7 +123,7 @@ var unit = regexp.MustCompile(`(kHZ|kbps)$`)
 func same(own any, text string) bool {
 	words := strings.Fields(text)
 	if name, ok := own.(string); ok {
-		if other, ok := alike[words[0]]; ok {
+		if other, ok := cNames[words[0]]; ok {
 			words[0] = other
 		}
 		return name == words[0] || strings.HasSuffix(name, "_"+words[0]) || name == text
@@ -181,7 +181,7 @@ func TestPing(t *testing.T) {
 		dir = built(t)
 	}
 	if _, err := exec.LookPath("rping"); err != nil {
-		t.Skip("rping is not installed: make deps brings rdmacm-utils and ibverbs-utils")
+		t.Skip("rping is not installed: make deps installs rdmacm-utils and ibverbs-utils")
 	}
 	ours := goverbs(t)
 	for _, p := range []struct{ name, server, client string }{

@@ -114,14 +114,14 @@ func TestOrphans(t *testing.T) {
 // TestARM64 runs programs for arm64 in an emulator.
 func TestARM64(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("it compiles Go's library once more: make test-all runs it")
+		t.Skip("recompiles Go's library: make test-all runs it")
 	}
 	dir := t.TempDir()
 	build := exec.Command("../../dropin/build", dir)
 	build.Env = append(os.Environ(), "CC=aarch64-linux-gnu-gcc", "GOARCH=arm64")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	headers := t.TempDir() // the emulated machine's own directories have none
+	headers := t.TempDir() // the emulated machine's directories have none
 	for _, of := range []string{"infiniband", "rdma"} {
 		require.NoError(t, os.Symlink("/usr/include/"+of, filepath.Join(headers, of)))
 	}

@@ -32,8 +32,8 @@ var measured = []string{
 	"read lat -R", "atomic lat -x 0", "send lat -c UD -R -s 200",
 }
 
-// measuredAtLength are more of them, many of which are slower: perftest calibrates the clock for a second at each size.
-var measuredAtLength = []string{
+// slowTests are more arguments, many of which are slower: perftest calibrates the clock for a second at each size.
+var slowTests = []string{
 	"send bw", "send bw -c UC -s 3000", "write bw -m 1024", "write bw -c UC -I 64 -s 64", "send lat", "send lat -R -e",
 	"send bw -a -n 20", "write bw -a -n 20", "read bw -a -R -n 20", "send lat -a -n 20", "send bw -c UD -a -n 20",
 	"send bw -D 3", "write bw -D 3", "read lat -D 3", "send lat -D 3",
@@ -47,11 +47,11 @@ var measuredAtLength = []string{
 func TestPerf(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
-		t.Skip("ib_send_bw is not installed: make deps brings perftest")
+		t.Skip("ib_send_bw is not installed: make deps installs perftest")
 	}
 	tests := measured
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
-		tests = append(tests, measuredAtLength...)
+		tests = append(tests, slowTests...)
 	}
 	perfWith(t, dir, tests, nil)
 }
@@ -69,7 +69,7 @@ func TestPerfNewer(t *testing.T) {
 	root, err := vm.PrepareRoot(t.Context(), "trixie", []string{"perftest"}, vm.CacheDir(), t.Logf)
 	require.NoError(t, err)
 	own := filepath.Join(root.Dir, "usr", "lib", "x86_64-linux-gnu")
-	perfWith(t, dir, append(measured, measuredAtLength...), func(name string) []string {
+	perfWith(t, dir, append(measured, slowTests...), func(name string) []string {
 		return []string{filepath.Join(own, "ld-linux-x86-64.so.2"), "--library-path", dir + ":" + own,
 			filepath.Join(root.Dir, "usr", "bin", name)}
 	})
@@ -157,7 +157,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
-		require.Fail(t, "the server does not end")
+		require.Fail(t, "the server does not exit")
 	}
 	return said.Bytes(), asked
 }

@@ -22,7 +22,7 @@ import (
 func TestPerfOther(t *testing.T) {
 	dir, goverbs := built(t), goverbs(t)
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
-		t.Skip("ib_send_bw is not installed: make deps brings perftest")
+		t.Skip("ib_send_bw is not installed: make deps installs perftest")
 	}
 	tests := []string{"send bw", "write bw", "read bw", "atomic bw", "send lat", "write lat", "read lat", "atomic lat"}
 	type pair struct{ ours, theirs string }
@@ -65,7 +65,7 @@ func TestPerfOther(t *testing.T) {
 	}
 }
 
-// unnoticed are pairs that run although their tests differ, because the exchanged data does not tell them apart.
+// unnoticed are pairs that run although their tests differ, because they exchange the same data.
 var unnoticed = []string{
 	"write lat with a client of write lat -n 200", "write lat with a server of write lat -n 200",
 	"read bw -s 64 with a server of read bw -s 128",
@@ -74,7 +74,7 @@ var unnoticed = []string{
 	"write bw with a client of read bw", "read bw with a client of write bw", "atomic lat with a client of read lat",
 }
 
-// notices runs a server and a client, one of which is goverbs perf, until that exits.
+// notices runs a server and a client, one of which is goverbs perf, until goverbs perf exits.
 func notices(t *testing.T, dir string, server, client []string, serves, noticed bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	at := func(address string, args []string, more ...string) *exec.Cmd {
@@ -102,7 +102,7 @@ func notices(t *testing.T, dir string, server, client []string, serves, noticed 
 			assert.Regexp(t, `; run "goverbs perf |: -R only on this end \(peer: perftest `, said.String())
 		}
 	case <-time.After(60 * time.Second):
-		assert.Fail(t, "goverbs perf does not end", "%s", &said)
+		assert.Fail(t, "goverbs perf does not exit", "%s", &said)
 		_ = ours.Process.Kill()
 		<-ended
 	}

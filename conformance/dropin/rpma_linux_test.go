@@ -21,7 +21,7 @@ import (
 func TestRPMA(t *testing.T) {
 	dir := built(t)
 	if _, err := os.Stat("/usr/include/librpma.h"); err != nil {
-		t.Skip("librpma is not installed: make deps brings librpma-dev")
+		t.Skip("librpma is not installed: make deps installs librpma-dev")
 	}
 	peer := filepath.Join(t.TempDir(), "rpmapeer")
 	out, err := exec.Command("cc", "-O1", "-o", peer, "../vm/rpma/peer/rpmapeer.c", "-lrpma",

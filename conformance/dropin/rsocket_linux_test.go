@@ -29,7 +29,7 @@ import (
 // installed skips a test if a program is not installed.
 func installed(t *testing.T, program string) {
 	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("%s is not installed: make deps brings it", program)
+		t.Skipf("%s is not installed: make deps installs it", program)
 	}
 }
 
@@ -92,7 +92,7 @@ func preload(t *testing.T) string {
 	all, err := filepath.Glob("/usr/lib/*/rsocket/librspreload.so")
 	require.NoError(t, err)
 	if len(all) == 0 {
-		t.Skip("librspreload.so is not installed: make deps brings librdmacm1")
+		t.Skip("librspreload.so is not installed: make deps installs librdmacm1")
 	}
 	return "LD_PRELOAD=" + all[0]
 }

@@ -21,7 +21,7 @@ func TestMeeting(t *testing.T) {
 	dir := built(t)
 	for _, name := range []string{"ibv_rc_pingpong", "rping"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed: make deps brings ibverbs-utils and rdmacm-utils", name)
+			t.Skipf("%s is not installed: make deps installs ibverbs-utils and rdmacm-utils", name)
 		}
 	}
 	port, other := freePort(t), freePort(t)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestEveryTarget(t *testing.T) {
 	require.Greater(t, len(all), 40)
 	var packages []string
 	for _, p := range list(t, "./generated/...", "./runtime", "./rdma/...") {
-		name, ours := room(p.ImportPath)
+		name, ours := folderOf(p.ImportPath)
 		require.True(t, ours)
 		packages = append(packages, name)
 	}
@@ -73,7 +74,7 @@ func TestEveryTarget(t *testing.T) {
 // a separate module. make test-all checks both such examples for 32 bits.
 func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
 	}
 	t.Parallel()
 	modules := map[string][]string{"../..": {"386"}, "../../examples/grpc": {"amd64"}}
@@ -92,7 +93,7 @@ func TestRemainingCodeCompiles(t *testing.T) {
 				return string(text), stderr.String(), err
 			}
 			if _, why, err := run("mod", "download"); err != nil {
-				t.Skipf("the modules that %s needs can't be had here (make deps brings them): %s", dir, why)
+				t.Skipf("modules of %s are missing (make deps downloads them): %s", dir, why)
 			}
 			checker, err := targets.New(dir)
 			require.NoError(t, err)
@@ -142,15 +143,7 @@ func main() {
 		build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		f, err := elf.Open(filepath.Join(dir, arch))
-		require.NoError(t, err)
-		defer f.Close()
-		for _, p := range f.Progs {
-			assert.NotEqual(t, elf.PT_INTERP, p.Type, "the program asks for a dynamic linker")
-		}
-		libraries, err := f.ImportedLibraries()
-		assert.NoError(t, err)
-		assert.Empty(t, libraries)
+		assertStatic(t, filepath.Join(dir, arch))
 	}
 	out, err := exec.Command(filepath.Join(dir, "amd64")).CombinedOutput()
 	if err != nil && strings.Contains(err.Error(), "exec format") {
@@ -158,4 +151,48 @@ func main() {
 	}
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, "IBV_WR_RDMA_WRITE_WITH_IMM IBV_SEND_SIGNALED|IBV_SEND_INLINE 7 no\n", string(out))
+}
+
+// assertStatic checks that an ELF program needs neither a dynamic linker nor libraries.
+func assertStatic(t *testing.T, file string) {
+	t.Helper()
+	f, err := elf.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	for _, p := range f.Progs {
+		assert.NotEqual(t, elf.PT_INTERP, p.Type, "%s has an interpreter", file)
+		assert.NotEqual(t, elf.PT_DYNAMIC, p.Type, "%s has a dynamic section", file)
+	}
+	libraries, err := f.ImportedLibraries()
+	assert.NoError(t, err)
+	assert.Empty(t, libraries, file)
+}
+
+// TestStaticCommand checks that cmd/goverbs, which imports most packages, is static with the tag goverbs_static, and
+// that its devices and errors are those of such a build.
+func TestStaticCommand(t *testing.T) {
+	t.Parallel()
+	architectures := []string{"amd64"}
+	if os.Getenv("GOVERBS_LONG") != "" {
+		architectures = append(architectures, "arm64")
+	}
+	dir := t.TempDir()
+	for _, arch := range architectures {
+		file := filepath.Join(dir, arch)
+		build := exec.Command("go", "build", "-tags", "goverbs_static", "-o", file, "./cmd/goverbs")
+		build.Dir = "../.."
+		build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assertStatic(t, file)
+		if arch != runtime.GOARCH || runtime.GOOS != "linux" {
+			continue
+		}
+		run := exec.Command(file, "--json", "devices")
+		run.Env = append(os.Environ(), "GOVERBS_DEVICE=")
+		out, err = run.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Contains(t, string(out), `"library": "native"`)
+		assert.Contains(t, string(out), `"name": "soft0"`)
+	}
 }

@@ -46,14 +46,14 @@ func list(t *testing.T, patterns ...string) []listed {
 	}
 }
 
-// room returns the part of an import path after the module path, "gen/parse", and false for other modules.
-func room(path string) (string, bool) {
+// folderOf returns the part of an import path after the module path, "gen/parse", and false for other modules.
+func folderOf(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	return rest, ok
 }
 
-func under(path string, rooms ...string) bool {
-	return slices.ContainsFunc(rooms, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
+func under(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return path == f || strings.HasPrefix(path, f+"/") })
 }
 
 // nouns are the packages of types and tables according to gen/rules.

@@ -55,7 +55,7 @@ func allowed(rules []importRule, from, to string) bool {
 	if rule == nil {
 		return false
 	}
-	to, ours := room(to)
+	to, ours := folderOf(to)
 	if !ours {
 		return !strings.Contains(to, ".") || slices.Contains(rule.others, "*") || under(to, rule.others...)
 	}
@@ -81,7 +81,7 @@ func TestImports(t *testing.T) {
 	rules := importRules(t)
 	used := map[*importRule]bool{}
 	for _, p := range list(t, "./...") {
-		from, ok := room(p.ImportPath)
+		from, ok := folderOf(p.ImportPath)
 		require.True(t, ok, p.ImportPath)
 		used[ruleFor(rules, from)] = true
 		for _, to := range p.Imports {
@@ -133,7 +133,7 @@ func TestImportRules(t *testing.T) {
 // TestVendors checks that importing rdma does not import vendor packages.
 func TestVendors(t *testing.T) {
 	for _, to := range list(t, "./rdma")[0].Deps {
-		if to, ours := room(to); ours {
+		if to, ours := folderOf(to); ours {
 			assert.False(t, under(to, vendors...), "rdma needs %s", to)
 		}
 	}

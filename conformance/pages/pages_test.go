@@ -40,8 +40,8 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// workshop returns the directory of a user's module that requires this tree.
-func workshop(t *testing.T) string {
+// userModule returns the directory of a user's module that requires this tree.
+func userModule(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	tree, err := filepath.Abs(root)
@@ -75,7 +75,7 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 // TestPages compiles all Go code in README.md and docs/, runs complete programs and tests on the software device, and
 // compares their output with the page.
 func TestPages(t *testing.T) {
-	dir := workshop(t)
+	dir := userModule(t)
 	harness, err := os.ReadFile("testdata/body.go.txt")
 	require.NoError(t, err)
 	type ran struct{ name, where, output string }
@@ -112,7 +112,7 @@ func TestPages(t *testing.T) {
 			case fragment:
 				source, err := os.ReadFile(filepath.Join(root, from))
 				require.NoError(t, err, where)
-				assert.Contains(t, flat(string(source)), flat(b.text), "%s: %s does not have it", where, from)
+				assert.Contains(t, flat(string(source)), flat(b.text), "%s: not found in %s", where, from)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ const (
 	longNumbers     = "0x200"
 )
 
-func knows(release string) bool { return os.Getenv(envRelease) >= release }
+func supports(release string) bool { return os.Getenv(envRelease) >= release }
 
 // efaTests are the EFA tests to run over each release. The newest one runs them directly.
 var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
@@ -104,7 +104,7 @@ func TestEFAQueries(t *testing.T) {
 	assert.Equal(t, []uint32{4096, 1 << 15, 2, 4, 32, 1 << 30}, []uint32{own.MaxSQWR, own.MaxRQWR,
 		uint32(own.MaxSQSGE), uint32(own.MaxRQSGE), uint32(own.InlineBufSize), own.MaxRDMASize})
 	want := efadv.DEVICE_ATTR_CAPS_RDMA_READ | efadv.DEVICE_ATTR_CAPS_RNR_RETRY | efadv.DEVICE_ATTR_CAPS_CQ_WITH_SGID
-	if knows(writes) {
+	if supports(writes) {
 		want |= efadv.DEVICE_ATTR_CAPS_RDMA_WRITE | efadv.DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV
 	}
 	assert.Equal(t, want, own.DeviceCaps)
@@ -114,7 +114,7 @@ func TestEFAQueries(t *testing.T) {
 	keep(t, mr, err)
 	var region efadv.MRAttr
 	err = libefa.QueryMR(mr.C(), &region, uint32(unsafe.Sizeof(region)))
-	if knows(writes) {
+	if supports(writes) {
 		require.NoError(t, err)
 		assert.Equal(t, efadv.MRAttr{ICIDValidity: 7, RecvICID: 1, RDMAReadICID: 1, RDMARecvICID: 1}, region)
 	} else {

@@ -120,10 +120,10 @@ func TestERDMAFailures(t *testing.T) {
 		request func(b *rdma.SendBatch, own, peer *rdma.MR)
 		status  ibv.WCStatus
 	}{
-		"a write behind the region": {func(b *rdma.SendBatch, own, peer *rdma.MR) {
+		"a write beyond the region": {func(b *rdma.SendBatch, own, peer *rdma.MR) {
 			b.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
-		"data by a wrong key": {func(b *rdma.SendBatch, own, _ *rdma.MR) {
+		"data with a wrong key": {func(b *rdma.SendBatch, own, _ *rdma.MR) {
 			b.Send(1).SGE(own.Address(), 1, own.LKey()^1).Signaled()
 		}, ibv.WC_LOC_ACCESS_ERR},
 		"no receive": {func(b *rdma.SendBatch, own, _ *rdma.MR) { b.Send(1).Add(own.SGE(0, 1)).Signaled() },

@@ -67,7 +67,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 		t.Helper()
 		var ids []uint64
 		for late := time.Now().Add(time.Minute); len(ids) < len(want); {
-			require.False(t, time.Now().After(late), "%v of %v came", ids, want)
+			require.False(t, time.Now().After(late), "%v of %v arrived", ids, want)
 			found, err := cq.PollProgram(polls[cq])
 			require.NoError(t, err)
 			for _, c := range found {

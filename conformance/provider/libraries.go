@@ -20,7 +20,7 @@ import (
 // time. The name of librdmacm's package depends on the release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev", "librdmacm-dev",
-	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // the second line is for strangers.go
+	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // the second line is for python.go
 
 const librdmacm = "librdmacm1"
 
@@ -53,7 +53,7 @@ func Open(ctx context.Context, release string) (*Libraries, error) {
 // OpenFor is like Open, for an architecture whose programs run here, possibly with qemu's user mode emulation.
 func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 	if _, ok := machines[arch]; !ok {
-		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported, arch)
+		return nil, fmt.Errorf("%w for %s: the emulated kernel is untested there", errors.ErrUnsupported, arch)
 	}
 	cache, err := cacheDir()
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 	defer os.RemoveAll(work)
 	archive, err := fetch.OpenPackages(ctx, filepath.Join(work, "apt"), l.Arch, suites...)
 	if err != nil {
-		return fmt.Errorf("%w: %w; conformance/provider needs it once, to fill its cache", ErrNoArchive, err)
+		return fmt.Errorf("%w: %w; conformance/provider needs it to fill its cache", ErrNoArchive, err)
 	}
 	root := filepath.Join(work, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -106,7 +106,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 			return err
 		}
 		if !strings.HasPrefix(version, l.Release+"-") {
-			errs = append(errs, fmt.Errorf("suite %s has %s %s, and not release %s: pin another release (make bump)",
+			errs = append(errs, fmt.Errorf("suite %s has %s %s instead of release %s: pin another release (make bump)",
 				suite, packages[0], version, l.Release))
 			continue
 		}

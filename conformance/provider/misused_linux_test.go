@@ -26,7 +26,7 @@ func TestMisused(t *testing.T) {
 	device := openDevice(t)
 	for name, test := range map[string]func(*testing.T, *misuse){
 		"sends": misusedSends, "sends over others": misusedRing, "receives": misusedReceives,
-		"polls": misusedPolls, "shared receives": misusedShared, "a stranger": misusedByStranger,
+		"polls": misusedPolls, "shared receives": misusedShared, "a stranger": misusedByForeignQP,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newMisuse(t, device)) })
 	}
@@ -169,7 +169,7 @@ func misusedShared(t *testing.T, m *misuse) {
 	found(t, srq.Close(), srq, what)
 }
 
-func misusedByStranger(t *testing.T, m *misuse) {
+func misusedByForeignQP(t *testing.T, m *misuse) {
 	cq := m.qps[0].SendCQ()
 	c, err := libibverbs.CreateQP(m.qps[0].PD().C(), &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(),
 		RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxRecvWR: 1, MaxRecvSGE: 1}})

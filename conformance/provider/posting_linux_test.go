@@ -99,7 +99,7 @@ func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	for i, part := range parts[len(parts)-len(lines)-1 : len(parts)-1] {
 		result, call, _ := strings.Cut(lines[i], " ")
 		rows = append(rows, row{e.libraries.Release, e.adapter.Name,
-			fmt.Sprintf("%s in errors: %s", call, result), "", fmt.Sprint(strings.Count(part, "\ncommand "))})
+			fmt.Sprintf("%s in ERR: %s", call, result), "", fmt.Sprint(strings.Count(part, "\ncommand "))})
 	}
 	return rows
 }

@@ -72,7 +72,7 @@ var build = sync.OnceValues(func() (*Emulated, error) {
 func emulated(t *testing.T) *Emulated {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("no C compiler is here: make deps installs one")
+		t.Skip("no C compiler: make deps installs one")
 	}
 	e, err := build()
 	if os.Getenv("GOVERBS_VM") == "" && (errors.Is(err, ErrNoArchive) || errors.Is(err, errors.ErrUnsupported)) {
@@ -195,18 +195,18 @@ func pure(t *testing.T, e *Emulated) {
 	}
 }
 
-// takesLong skips a test that takes minutes unless make providers runs it.
-func takesLong(t *testing.T) {
+// slow skips a test that takes minutes unless make providers runs it.
+func slow(t *testing.T) {
 	t.Helper()
 	if os.Getenv(envAll) == "" {
-		t.Skip("make providers does this, and so make test-all")
+		t.Skip("slow: make providers and make test-all run it")
 	}
 }
 
 // TestReleases runs the same programs with libraries of older releases, including their C libraries, and with those of
 // arm64 under an emulator.
 func TestReleases(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, release := range []string{"65.0", "56.1", "44.0"} {
 			if arch == goruntime.GOARCH && release == headers.Primary("rdma-core") {
@@ -241,7 +241,7 @@ func emulatedFor(t *testing.T, release, arch string) *Emulated {
 // lists through the data path in Go. TestReleases runs everything.
 func TestARM64(t *testing.T) {
 	if goruntime.GOARCH == "arm64" {
-		t.Skip("the other tests do this")
+		t.Skip("covered by the other tests")
 	}
 	for _, tool := range []string{machines["arm64"].emulator, machines["arm64"].triplet + "-gcc"} {
 		if _, err := exec.LookPath(tool); err != nil && os.Getenv("GOVERBS_VM") == "" {
@@ -274,7 +274,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	posting(t, e)
 	efaSuite(t, e)
 	tagSuite(t, e)
-	if !e.libraries.foreign() { // an emulator of a processor takes minutes to read Python's modules, and may hang
+	if !e.libraries.foreign() { // under processor emulation, reading Python's modules takes minutes and may hang
 		pyverbsSuite(t, e)
 	}
 	if e.libraries.Arch == "amd64" {

@@ -23,7 +23,7 @@ import (
 
 func createSRD(pd *rdma.PD, cq *rdma.CQ, flags efadv.QPFlags) (*rdma.QP, error) {
 	operations := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ
-	if knows(writes) {
+	if supports(writes) {
 		operations |= ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM
 	}
 	return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
@@ -49,7 +49,7 @@ func TestSRD(t *testing.T) {
 		return
 	}
 	g := newSRD(t, 0)
-	if knows("65.0") {
+	if supports("65.0") {
 		var sends, receives efadv.WQAttr
 		require.NoError(t, libefa.QueryQPWQs(g.qps[0].C(), &sends, &receives, uint32(unsafe.Sizeof(sends))))
 		long := sends.Caps&efadv.WQ_CAPS_64_BIT_REQ_ID != 0
@@ -82,7 +82,7 @@ func TestSRD(t *testing.T) {
 	ah, qpn, qkey := g.to(1)
 	copy(own.Bytes(), "what is written")
 	clear(peer.Bytes())
-	if !knows(writes) {
+	if !supports(writes) {
 		copy(peer.Bytes()[9:], "what is written")
 		program(t, a, func(p *rdma.WRProgram) {
 			p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
@@ -169,7 +169,7 @@ func TestSRDFailures(t *testing.T) {
 	far, err := g.pds[0].CreateAH(&away)
 	keep(t, far, err)
 	impatient := newSRDOn(t, g)
-	const aWrite = "a write behind the region"
+	const aWrite = "a write beyond the region"
 	type failure struct {
 		by     *rdma.QP
 		post   func(p *rdma.WRProgram)
@@ -179,16 +179,16 @@ func TestSRDFailures(t *testing.T) {
 		aWrite: {a, func(p *rdma.WRProgram) {
 			p.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
-		"a read by a wrong key": {a, func(p *rdma.WRProgram) {
+		"a read with a wrong key": {a, func(p *rdma.WRProgram) {
 			p.Read(1, peer.Address(), peer.RKey()^1).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
-		"data by a wrong key": {a, func(p *rdma.WRProgram) {
+		"data with a wrong key": {a, func(p *rdma.WRProgram) {
 			p.Send(1).SGE(own.Address(), 1, own.LKey()^1).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_LOC_PROT_ERR},
 		"no queue pair": {a, func(p *rdma.WRProgram) {
 			p.Send(1).Add(own.SGE(0, 2)).UD(ah, qpn+1000, qkey).Signaled()
 		}, ibv.WC_REM_INV_RD_REQ_ERR},
-		"an address where nobody is": {a, func(p *rdma.WRProgram) {
+		"an address without a host": {a, func(p *rdma.WRProgram) {
 			p.Send(1).Add(own.SGE(0, 2)).UD(far.Ptr(), qpn, qkey).Signaled()
 		}, ibv.WC_RESP_TIMEOUT_ERR},
 		"no receive": {impatient, func(p *rdma.WRProgram) {
@@ -196,13 +196,13 @@ func TestSRDFailures(t *testing.T) {
 		}, ibv.WC_RNR_RETRY_EXC_ERR},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == aWrite && !knows(writes) {
+			if name == aWrite && !supports(writes) {
 				return
 			}
 			program(t, f.by, f.post)
 			wc := next(t, f.by.SendCQ())
 			want := f.status
-			if !knows(writes) && slices.Contains(laterStatuses, want) {
+			if !supports(writes) && slices.Contains(laterStatuses, want) {
 				want = ibv.WC_GENERAL_ERR
 			}
 			assert.Equal(t, []any{want, uint64(1)}, []any{wc.Status, wc.WRID})

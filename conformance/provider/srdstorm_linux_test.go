@@ -27,9 +27,9 @@ import (
 // current ones, which may be destroyed meanwhile.
 type srdStorm struct {
 	*datagrams
-	t                   *testing.T
-	numbers             [4]atomic.Uint32
-	sent, heard, nobody atomic.Int64
+	t                        *testing.T
+	numbers                  [4]atomic.Uint32
+	sent, heard, undelivered atomic.Int64
 }
 
 // TestSRDStorm creates and destroys queue pairs in several goroutines, and sends to those of the others. Every request
@@ -55,12 +55,12 @@ func TestSRDStorm(t *testing.T) {
 	all.Wait()
 	assert.NotZero(t, s.heard.Load())
 	assert.LessOrEqual(t, s.heard.Load(), s.sent.Load())
-	t.Logf("%d sent, %d received, %d without receiver", s.sent.Load(), s.heard.Load(), s.nobody.Load())
+	t.Logf("%d sent, %d received, %d without receiver", s.sent.Load(), s.heard.Load(), s.undelivered.Load())
 }
 
 // TestSRDStormRaces is TestSRDStorm with the race detector.
 func TestSRDStormRaces(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	e := emulated(t).As(EFA)
 	racing := filepath.Join(dir, "srdstormrace.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-race", "-vet=off", "-o", racing, ".")
@@ -131,7 +131,7 @@ func (s *srdStorm) complete(qp *rdma.QP, cq *rdma.CQ, waiting map[uint64]bool) {
 		switch wc.Status {
 		case ibv.WC_SUCCESS, ibv.WC_RNR_RETRY_EXC_ERR:
 		case ibv.WC_REM_INV_RD_REQ_ERR:
-			s.nobody.Add(1)
+			s.undelivered.Add(1)
 		default:
 			assert.Fail(s.t, "unknown request", "%v", errors.Join(rdma.CompletionErr(&wc)))
 		}

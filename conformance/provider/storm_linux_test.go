@@ -21,7 +21,7 @@ import (
 // TestStorm runs TestStorm of package rdma, in which goroutines post, poll, wait, create, modify and destroy
 // concurrently, over libmlx5, libmlx4 and the data path in Go, without and with the race detector.
 func TestStorm(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	rounds := "400" // a tenth of which are storms
 	if n := os.Getenv("GOVERBS_ROUNDS"); n != "" {
 		rounds = n

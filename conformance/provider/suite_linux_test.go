@@ -113,13 +113,13 @@ func TestObjectSuite(t *testing.T) {
 
 // TestObjectSuiteMLX4 is the same over libmlx4.
 func TestObjectSuiteMLX4(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	objectSuite(t, emulated(t).As(MLX4), pathMLX4)
 }
 
 // TestObjectSuiteERDMA is the same over liberdma.
 func TestObjectSuiteERDMA(t *testing.T) {
-	takesLong(t)
+	slow(t)
 	objectSuite(t, emulated(t).As(ERDMA), pathERDMA)
 }
 

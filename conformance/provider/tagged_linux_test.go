@@ -95,7 +95,7 @@ func (g *tagged) add(tag uint64, at ibv.SGE) uint32 {
 	handle := g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 		return b.AddTag(tag, 1000+tag, tag, ^uint64(0)).Add(at).Signaled()
 	})
-	g.came(tag, ibv.WC_TM_ADD, 0)
+	g.expect(tag, ibv.WC_TM_ADD, 0)
 	return handle
 }
 
@@ -133,8 +133,8 @@ func (g *tagged) next() rdma.Completion {
 	return c[0]
 }
 
-// came returns the next completion, which must be successful.
-func (g *tagged) came(id uint64, opcode ibv.WCOpcode, flags ibv.WCFlags) rdma.Completion {
+// expect returns the next completion, which must be successful.
+func (g *tagged) expect(id uint64, opcode ibv.WCOpcode, flags ibv.WCFlags) rdma.Completion {
 	g.t.Helper()
 	c := g.next()
 	assert.Equal(g.t, []any{ibv.WC_SUCCESS, id, opcode, flags}, []any{c.Status, c.WRID, c.Opcode, c.Flags})

@@ -83,7 +83,7 @@ func TestTags(t *testing.T) {
 			}
 			clear(g.there.Bytes())
 			g.message(ibv.TMH_EAGER, tag, text, nil)
-			c := g.came(1000+tag, ibv.WC_TM_RECV, whole)
+			c := g.expect(1000+tag, ibv.WC_TM_RECV, whole)
 			assert.Equal(t, []any{tag, uint32(tag) + 7, uint32(len(text)), g.receiver.Num()},
 				[]any{c.TM.Tag, c.TM.Priv, c.ByteLen, c.QPNum})
 			assert.Equal(t, text, g.there.Bytes()[2000*tag:][:len(text)])
@@ -109,13 +109,13 @@ func TestTagsAndReceives(t *testing.T) {
 		text := make([]byte, 1+round*5)
 		text[round] = 77
 		g.message(ibv.TMH_NO_TAG, 1, text, nil)
-		c := g.came(100, ibv.WC_TM_NO_TAG, 0)
+		c := g.expect(100, ibv.WC_TM_NO_TAG, 0)
 		assert.EqualValues(t, tagHeader+len(text), c.ByteLen)
 		assert.Equal(t, g.here.Bytes()[:tagHeader+len(text)], g.there.Bytes()[8192:][:tagHeader+len(text)])
 		g.sent()
 
 		g.message(ibv.TMH_EAGER, 1, text, nil)
-		c = g.came(101, ibv.WC_TM_RECV, 0)
+		c = g.expect(101, ibv.WC_TM_RECV, 0)
 		assert.EqualValues(t, tagHeader+len(text), c.ByteLen)
 		assert.Equal(t, g.here.Bytes()[:tagHeader+len(text)], g.there.Bytes()[8192+1000:][:tagHeader+len(text)])
 		g.sent()
@@ -124,24 +124,24 @@ func TestTagsAndReceives(t *testing.T) {
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 			return b.AddTag(2, 1001, 1, ^uint64(0)).Add(g.there.SGE(0, 1000)).Signaled()
 		})
-		g.came(2, ibv.WC_TM_ADD, ibv.WC_TM_SYNC_REQ)
+		g.expect(2, ibv.WC_TM_ADD, ibv.WC_TM_SYNC_REQ)
 		g.message(ibv.TMH_EAGER, 1, text, nil)
-		g.came(102, ibv.WC_TM_RECV, 0)
+		g.expect(102, ibv.WC_TM_RECV, 0)
 		g.sent()
 		unexpected++
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.Sync(3, unexpected).Signaled() })
-		g.came(3, ibv.WC_TM_SYNC, 0)
+		g.expect(3, ibv.WC_TM_SYNC, 0)
 		g.message(ibv.TMH_EAGER, 1, text, nil)
-		g.came(1001, ibv.WC_TM_RECV, whole)
+		g.expect(1001, ibv.WC_TM_RECV, whole)
 		assert.Equal(t, text, g.there.Bytes()[:len(text)])
 		g.sent()
 
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { // reports all as seen with another operation
 			return b.AddTag(4, 1002, 2, ^uint64(0)).Add(g.there.SGE(0, 1000)).Unexpected(unexpected).Signaled()
 		})
-		g.came(4, ibv.WC_TM_ADD, 0)
+		g.expect(4, ibv.WC_TM_ADD, 0)
 		g.message(ibv.TMH_EAGER, 2, text, nil)
-		g.came(1002, ibv.WC_TM_RECV, whole)
+		g.expect(1002, ibv.WC_TM_RECV, whole)
 		g.sent()
 	}
 }
@@ -155,25 +155,25 @@ func TestTagLists(t *testing.T) {
 	for range 20 {
 		first, second := g.add(1, g.there.SGE(0, 100)), g.add(2, g.there.SGE(100, 100))
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
-		g.came(9, ibv.WC_TM_DEL, 0)
+		g.expect(9, ibv.WC_TM_DEL, 0)
 		g.message(ibv.TMH_EAGER, 2, []byte("two"), nil)
 		g.sent() // the message has arrived
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(8, second).Signaled() })
-		g.came(1002, ibv.WC_TM_RECV, whole)
+		g.expect(1002, ibv.WC_TM_RECV, whole)
 		c := g.next()
 		assert.Equal(t, []any{ibv.WC_TM_ERR, uint64(8)}, []any{c.Status, c.WRID}, "a message has taken it")
 
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 			return b.AddTag(3, 1003, 0x1200, 0xff00).Add(g.there.SGE(0, 100)).Signaled()
 		})
-		g.came(3, ibv.WC_TM_ADD, 0)
+		g.expect(3, ibv.WC_TM_ADD, 0)
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(4, 1004, 0, 0).Signaled() }) // without memory
-		g.came(4, ibv.WC_TM_ADD, 0)
+		g.expect(4, ibv.WC_TM_ADD, 0)
 		g.message(ibv.TMH_EAGER, 0x1234, []byte("masked"), nil)
-		g.came(1003, ibv.WC_TM_RECV, whole)
+		g.expect(1003, ibv.WC_TM_RECV, whole)
 		g.sent()
 		g.message(ibv.TMH_EAGER, 0x1234, nil, nil)
-		assert.Zero(t, g.came(1004, ibv.WC_TM_RECV, whole).ByteLen)
+		assert.Zero(t, g.expect(1004, ibv.WC_TM_RECV, whole).ByteLen)
 		g.sent()
 
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
@@ -181,7 +181,7 @@ func TestTagLists(t *testing.T) {
 		})
 		g.nothing() // unsignaled
 		g.message(ibv.TMH_EAGER, 5, []byte("quiet"), nil)
-		g.came(1005, ibv.WC_TM_RECV, whole)
+		g.expect(1005, ibv.WC_TM_RECV, whole)
 		g.sent()
 	}
 	full, err := rdma.NewTagBatch(mostTags+1, 1)
@@ -193,7 +193,7 @@ func TestTagLists(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOMEM)
 	assert.Equal(t, mostTags, n)
 	for i := range uint64(mostTags) {
-		g.came(i, ibv.WC_TM_ADD, 0)
+		g.expect(i, ibv.WC_TM_ADD, 0)
 	}
 }
 
@@ -209,9 +209,9 @@ func TestRendezvous(t *testing.T) {
 		clear(g.there.Bytes())
 		g.add(6, g.there.SGE(0, 4000))
 		data := g.announce(6, n, g.here.RKey())
-		c := g.came(1006, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
+		c := g.expect(1006, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
 		assert.Equal(t, []any{uint64(6), uint32(13)}, []any{c.TM.Tag, c.TM.Priv})
-		c = g.came(1006, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID)
+		c = g.expect(1006, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID)
 		assert.EqualValues(t, n, c.ByteLen)
 		assert.Equal(t, data, g.there.Bytes()[:n])
 		g.sent()
@@ -231,7 +231,7 @@ func TestRendezvous(t *testing.T) {
 	}
 	g.add(8, g.there.SGE(0, 100))
 	g.announce(8, 50, g.here.RKey()^1)
-	g.came(1008, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
+	g.expect(1008, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
 	c := g.next()
 	assert.Equal(t, []any{ibv.WC_TM_RNDV_INCOMPLETE, uint64(1008)}, []any{c.Status, c.WRID}, "the data will not come")
 	attr, _, err := g.receiver.Query(ibv.QP_STATE)
@@ -277,9 +277,9 @@ func TestLostTags(t *testing.T) {
 	first := g.add(1, g.there.SGE(0, 100))
 	g.add(2, g.there.SGE(0, 100))
 	g.message(ibv.TMH_EAGER, 1, nil, nil)
-	g.came(1001, ibv.WC_TM_RECV, whole)
+	g.expect(1001, ibv.WC_TM_RECV, whole)
 	g.message(ibv.TMH_EAGER, 2, nil, nil)
-	g.came(1002, ibv.WC_TM_RECV, whole)
+	g.expect(1002, ibv.WC_TM_RECV, whole)
 	g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
 	assert.Equal(t, ibv.WC_TM_ERR, g.next().Status)
 	b, err := rdma.NewTagBatch(mostTags, 1)

@@ -87,7 +87,7 @@ var commands = map[string][]string{
 // module's zip file and its dependencies. make test-all also compiles and runs the commands.
 func TestInstall(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it compiles programs anew; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("compiles programs; GOVERBS_LONG=1, which make test sets, runs it")
 	}
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
@@ -135,10 +135,10 @@ func TestCommandsInPages(t *testing.T) {
 // TestNotes checks that the workflow's script extracts only the section of a version, and fails without one.
 func TestNotes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
-	write(t, file, []byte("# Changelog\n\n## Unreleased\n\nnew\n\n## v0.1.1, 2026-12-01\n\nmended\n\n### API\n\n"+
+	write(t, file, []byte("# Changelog\n\n## Unreleased\n\nnew\n\n## v0.1.1, 2026-12-01\n\nfixed\n\n### API\n\n"+
 		"none\n\n## v0.1.0\n\nfirst\n\n## v0.0.9\n\n## v0.0.8\n\nold\n"))
 	for tag, want := range map[string]string{
-		"v0.1.1": "\nmended\n\n### API\n\nnone\n", "v0.1.0": "\nfirst\n", "v0.0.9": "", "v0.1": "", "v9": "",
+		"v0.1.1": "\nfixed\n\n### API\n\nnone\n", "v0.1.0": "\nfirst\n", "v0.0.9": "", "v0.1": "", "v9": "",
 	} {
 		out, err := exec.Command(filepath.Join(root, ".ci/notes"), tag, file).Output()
 		assert.Equal(t, want, string(out), tag)

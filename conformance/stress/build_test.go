@@ -34,19 +34,19 @@ func TestMain(m *testing.M) {
 // everything enables variants that take minutes to compile or emulate and rarely find anything new: make test-all.
 var everything = os.Getenv("GOVERBS_EVERYTHING") != ""
 
-func needEverything(t *testing.T, seldom bool) {
+func needEverything(t *testing.T, rare bool) {
 	t.Helper()
-	if seldom && !everything {
-		t.Skip("make test-all does this")
+	if rare && !everything {
+		t.Skip("make test-all runs it")
 	}
 }
 
 // build is a way to build the worker.
 type build struct {
-	name   string
-	seldom bool // needs a separate compilation of the libraries
-	env    []string
-	flags  []string
+	name  string
+	rare  bool // needs a separate compilation of the libraries
+	env   []string
+	flags []string
 }
 
 // builds for this machine: without cgo; with cgo and the race detector, which also checks our use of pointers; and with
@@ -54,10 +54,10 @@ type build struct {
 var builds = []build{
 	{name: "plain", env: []string{"CGO_ENABLED=0"}},
 	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},
-	{name: "checkptr", seldom: true, env: []string{"CGO_ENABLED=0"},
+	{name: "checkptr", rare: true, env: []string{"CGO_ENABLED=0"},
 		flags: []string{"-gcflags=" + module + "/...=-d=checkptr"}},
-	{name: "cgo", seldom: true, env: []string{"CGO_ENABLED=1"}},
-	{name: "pie", seldom: true, env: []string{"CGO_ENABLED=0"}, flags: []string{"-buildmode=pie"}},
+	{name: "cgo", rare: true, env: []string{"CGO_ENABLED=1"}},
+	{name: "pie", rare: true, env: []string{"CGO_ENABLED=0"}, flags: []string{"-buildmode=pie"}},
 }
 
 var built sync.Map // file → *sync.Once

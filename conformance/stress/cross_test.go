@@ -21,7 +21,7 @@ import (
 // machine is a machine for the tests of package runtime: this one, or an emulated one in qemu's user mode.
 type machine struct {
 	name, arch, gnu, qemu string
-	seldom                bool // only in make test-all: other machines cover it
+	rare                  bool // only in make test-all: other machines cover it
 	flags, env            []string
 }
 
@@ -29,11 +29,11 @@ var arm64 = machine{name: "arm64", arch: "arm64", gnu: "aarch64-linux-gnu", qemu
 
 var machines = []machine{
 	{name: "the slow way", arch: runtime.GOARCH, flags: []string{"-tags=goverbs_slow"}},
-	{name: "a full traceback", seldom: true, arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
+	{name: "a full traceback", rare: true, arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
 	arm64,
-	{name: "ppc64le", seldom: true, arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
+	{name: "ppc64le", rare: true, arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
 	// Debian's loader is not where purego expects it
-	{name: "riscv64", seldom: true, arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64",
+	{name: "riscv64", rare: true, arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64",
 		flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
 }
 
@@ -60,11 +60,11 @@ func (m machine) emulator(t *testing.T) []string {
 // TestMachines runs the tests of packages runtime and rdma on every machine.
 func TestMachines(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it builds and runs tests for other machines; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("builds and runs tests for other machines; GOVERBS_LONG=1, which make test sets, runs it")
 	}
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
-			needEverything(t, m.seldom)
+			needEverything(t, m.rare)
 			t.Parallel()
 			emulator := m.emulator(t)
 			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",

@@ -47,7 +47,7 @@ func run(t *testing.T, env []string, words ...string) string {
 
 func needFast(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("storms take a minute; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("takes a minute; GOVERBS_LONG=1, which make test sets, runs it")
 	}
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("the ways without the scheduler are for amd64 and arm64; the tests of package runtime cover the " +
@@ -62,7 +62,7 @@ func TestStorms(t *testing.T) {
 	library := queueLibrary(t, "gcc")
 	for _, b := range builds {
 		t.Run(b.name, func(t *testing.T) {
-			needEverything(t, b.seldom)
+			needEverything(t, b.rare)
 			storms(t, b.worker(t), "-library="+library)
 		})
 	}
@@ -93,7 +93,7 @@ func TestRegionsAreOneProgram(t *testing.T) {
 	}
 	out, err := command(t, 4*time.Second, []string{"GOMAXPROCS=1"}, worker, "-library="+library, "-bodies=separate",
 		"-storms=stop", "-for=2s")
-	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not hang: what does this test prove?\n%s", out)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not deadlock, so the test proves nothing\n%s", out)
 }
 
 var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)

@@ -24,7 +24,7 @@ type call struct {
 	lacking bool                // the device lacks the slot
 	crash   bool                // C crashes when it calls the slot
 	nothing bool                // the object is NULL
-	said    answer              // result in C
+	inC     answer              // result in C
 	log     []Record            // calls made in C
 }
 

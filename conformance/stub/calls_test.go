@@ -31,15 +31,15 @@ import (
 // enoughRounds is the number of rounds that cover all paths of a function.
 const enoughRounds = 40
 
-var rounds = flag.Int("rounds", defaultRounds, "how often each function is called in each state of its slot")
+var rounds = flag.Int("rounds", defaultRounds, "calls of each function in each state of its slot")
 
 // state is the state of a slot.
 type state string
 
 const (
-	present     state = "the slot is there"
+	present     state = "the slot is set"
 	null        state = "the slot is NULL"
-	tooShort    state = "sz ends in front of the slot"
+	tooShort    state = "sz ends before the slot"
 	longEnough  state = "sz includes the slot"
 	notExtended state = "the context is not extended"
 	noObject    state = "the object is NULL" // C crashes
@@ -143,7 +143,7 @@ func (c *call) run(fn reflect.Value) error {
 	memory := before
 	if !c.crash {
 		start()
-		c.said.result, c.said.errno = s.Call(c.f.Name, c.args...)
+		c.inC.result, c.inC.errno = s.Call(c.f.Name, c.args...)
 		log, memory = bytes.Clone(s.RawLog()), bytes.Clone(d.Memory())
 		c.log = s.decode(log)
 	}
@@ -151,21 +151,21 @@ func (c *call) run(fn reflect.Value) error {
 	got := fn.Call(args)
 	goLog := bytes.Clone(s.RawLog())
 	if !bytes.Equal(log, goLog) {
-		return fmt.Errorf("C made these calls, and Go those:\n%v\n%v", c.log, s.decode(goLog))
+		return fmt.Errorf("different calls\nC: %v\nGo: %v", c.log, s.decode(goLog))
 	}
 	if at := differ(memory, d.Memory()); at >= 0 {
-		return fmt.Errorf("memory differs at %s: C has %#x, and Go %#x", d.where(at), end(memory, at),
+		return fmt.Errorf("memory differs at %s: C has %#x, Go %#x", d.where(at), end(memory, at),
 			end(d.Memory(), at))
 	}
 	if c.nothing {
 		return refused(got)
 	}
 	missing := c.crash || c.lacking && len(log) == 0 &&
-		(c.said.errno == syscall.EOPNOTSUPP || runtime.Errno(c.said.result) == syscall.EOPNOTSUPP)
+		(c.inC.errno == syscall.EOPNOTSUPP || runtime.Errno(c.inC.result) == syscall.EOPNOTSUPP)
 	if compare, ok := results[c.f.Name]; ok && !missing {
-		return compare(c, c.said, got)
+		return compare(c, c.inC, got)
 	}
-	return c.said.check(c.f, convention(c.f.Name), missing, got)
+	return c.inC.check(c.f, convention(c.f.Name), missing, got)
 }
 
 // where returns the object at an offset of the device's memory.
@@ -237,7 +237,7 @@ func TestCalls(t *testing.T) {
 		})
 	}
 	if skipped > 0 {
-		t.Logf("%d functions are newer than the headers of %s, which are all that is here", skipped, b.stub.Release)
+		t.Logf("%d functions are newer than the headers of %s, the newest available", skipped, b.stub.Release)
 	}
 }
 
@@ -253,7 +253,7 @@ func (b *bench) missing(f *model.Func, fn reflect.Value) error {
 	err, _ = got[len(got)-1].Interface().(error)
 	var not *runtime.NotSupportedError
 	if !errors.As(err, &not) || !strings.HasSuffix(not.Function, f.Name) || not.Since == "" {
-		return fmt.Errorf("%s, which the library lacks: the error is %v", f.Name, err)
+		return fmt.Errorf("%s is missing in the library, but the error is %v", f.Name, err)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func refused(got []reflect.Value) error {
 	err, _ := got[len(got)-1].Interface().(error)
 	var null *runtime.NilError
 	if !errors.As(err, &null) || !errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("the object is NULL, and the error is %v", err)
+		return fmt.Errorf("the object is NULL, but the error is %v", err)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func TestOlderProviders(t *testing.T) {
 		}
 		include := filepath.Join(root, "headers", "cache", rdmaCore.File(release), "include")
 		if _, err := os.Stat(include); err != nil {
-			t.Logf("not tested with %s: its headers are not here; run make headers", release)
+			t.Logf("not tested with %s: its headers are missing; run make headers", release)
 			continue
 		}
 		cmd := exec.Command(os.Args[0], "-test.run", "^(TestCalls|TestBuilderRegion|TestRecv)$", "-rounds", "6",
@@ -293,8 +293,8 @@ func TestOlderProviders(t *testing.T) {
 		cmd.Env = append(os.Environ(), EnvHeaders+"="+include)
 		out, err := cmd.CombinedOutput()
 		if errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("this machine runs the test through an emulator, which does not start it again: older providers " +
-				"are tested where it runs by itself")
+			t.Skip("the emulator that runs this test cannot start it again: older providers " +
+				"are tested on native machines only")
 		}
 		assert.NoError(t, err, "%s:\n%s", release, out)
 	}

@@ -225,61 +225,61 @@ func outcomeOf(c *call) string {
 	switch {
 	case len(made) > 0:
 		return strings.Join(made, " ")
-	case c.said.errno != 0:
-		return fmt.Sprint(uint64(c.said.errno))
+	case c.inC.errno != 0:
+		return fmt.Sprint(uint64(c.inC.errno))
 	}
-	return fmt.Sprint(int32(c.said.result))
+	return fmt.Sprint(int32(c.inC.result))
 }
 
 // results are for the functions that conventions.txt declares special, with reasons.
-var results = map[string]func(c *call, said answer, got []reflect.Value) error{
+var results = map[string]func(c *call, inC answer, got []reflect.Value) error{
 	"ibv_start_poll": stepped,
 	"ibv_next_poll":  stepped,
-	"ibv_poll_cq": func(c *call, said answer, got []reflect.Value) error {
-		switch n, asked := int32(said.result), int32(c.args[1]); {
+	"ibv_poll_cq": func(c *call, inC answer, got []reflect.Value) error {
+		switch n, asked := int32(inC.result), int32(c.args[1]); {
 		case n < 0:
 			return failedWith(0, false, got[1])
 		case n > asked:
 			return failedWith(runtime.Errno(n), true, got[1])
 		default:
-			return said.check(c.f, "value", false, got)
+			return inC.check(c.f, "value", false, got)
 		}
 	},
-	"ibv_rereg_mr": func(c *call, said answer, got []reflect.Value) error {
-		if int32(said.result) == 0 {
-			return said.check(c.f, "value", false, got)
+	"ibv_rereg_mr": func(c *call, inC answer, got []reflect.Value) error {
+		if int32(inC.result) == 0 {
+			return inC.check(c.f, "value", false, got)
 		}
-		return errors.Join(said.value("value", got[0]), failedWith(said.errno, true, got[1]))
+		return errors.Join(inC.value("value", got[0]), failedWith(inC.errno, true, got[1]))
 	},
-	"rdma_getaddrinfo": func(c *call, said answer, got []reflect.Value) error {
-		if code := int32(said.result); code == 0 {
-			return said.check(c.f, "value", false, got)
+	"rdma_getaddrinfo": func(c *call, inC answer, got []reflect.Value) error {
+		if code := int32(inC.result); code == 0 {
+			return inC.check(c.f, "value", false, got)
 		}
-		return errors.Join(said.value("value", got[0]), failedWith(0, false, got[1]))
+		return errors.Join(inC.value("value", got[0]), failedWith(0, false, got[1]))
 	},
 	"rdma_get_send_comp": completed,
 	"rdma_get_recv_comp": completed,
-	"repoll_wait": func(c *call, said answer, got []reflect.Value) error {
-		if n := int32(said.result); n != -1 && n > int32(c.args[2]) {
+	"repoll_wait": func(c *call, inC answer, got []reflect.Value) error {
+		if n := int32(inC.result); n != -1 && n > int32(c.args[2]) {
 			return failedWith(runtime.Errno(n), true, got[1])
 		}
-		return said.check(c.f, "minus-one", false, got)
+		return inC.check(c.f, "minus-one", false, got)
 	},
 }
 
 // completed: the inline code sets errno to the result of ibv_poll_cq, which is negative and not an errno.
-func completed(c *call, said answer, got []reflect.Value) error {
-	if int32(said.errno) < 0 {
+func completed(c *call, inC answer, got []reflect.Value) error {
+	if int32(inC.errno) < 0 {
 		return failedWith(0, true, got[1])
 	}
-	return said.check(c.f, "minus-one", false, got)
+	return inC.check(c.f, "minus-one", false, got)
 }
 
 // stepped: 0, a positive errno, or a failure without an errno.
-func stepped(c *call, said answer, got []reflect.Value) error {
-	n := int32(said.result)
+func stepped(c *call, inC answer, got []reflect.Value) error {
+	n := int32(inC.result)
 	if n == 0 {
-		return said.check(c.f, "void", false, got)
+		return inC.check(c.f, "void", false, got)
 	}
 	return failedWith(runtime.Errno(max(n, 0)), true, got[0])
 }
@@ -289,7 +289,7 @@ func failedWith(errno runtime.Errno, certain bool, got reflect.Value) error {
 	err, _ := got.Interface().(error)
 	var call *runtime.CallError
 	if !errors.As(err, &call) || certain && call.Errno != errno {
-		return fmt.Errorf("C failed with %d (%v), and the error is %v", errno, errno, err)
+		return fmt.Errorf("C failed with %d (%v), but the error is %v", errno, errno, err)
 	}
 	return nil
 }

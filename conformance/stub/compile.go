@@ -170,7 +170,7 @@ func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *
 	}
 	if include, err = abicheck.FindHeaders(ctx, cc, rdmaCore); err != nil {
 		return "", nil,
-			fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)",
+			fmt.Errorf("the stub provider needs rdma-core's headers: %w (make headers downloads those of %s)",
 				err, headers.Primary("rdma-core"))
 	}
 	r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())

@@ -79,7 +79,7 @@ func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
 	case "void", "value", "bool", "null-ok":
 		return 0, false
 	}
-	panic("no such kind of function: " + kind)
+	panic("unknown kind of function: " + kind)
 }
 
 // check compares the result of a Go function with that of C: the error, or without one the value. missing means that C
@@ -93,7 +93,7 @@ func (a answer) check(f *model.Func, kind string, missing bool, got []reflect.Va
 	}
 	if missing {
 		if !errors.Is(err, runtime.ErrNotSupported) || !errors.Is(err, syscall.EOPNOTSUPP) {
-			return fmt.Errorf("there is nothing to call, and the error is %v", err)
+			return fmt.Errorf("there is no function to call, but the error is %v", err)
 		}
 		return nil
 	}
@@ -106,11 +106,11 @@ func (a answer) check(f *model.Func, kind string, missing bool, got []reflect.Va
 	case failed:
 		var call *runtime.CallError
 		if !errors.As(err, &call) || call.Errno != errno || call.Function == "" {
-			return fmt.Errorf("C failed with %d (%v), and the error is %v", errno, errno, err)
+			return fmt.Errorf("C failed with %d (%v), but the error is %v", errno, errno, err)
 		}
 		return nil
 	case err != nil:
-		return fmt.Errorf("C did not fail, and the error is %v", err)
+		return fmt.Errorf("C did not fail, but the error is %v", err)
 	case len(got) == 0:
 		return nil
 	}
@@ -140,7 +140,7 @@ func (a answer) value(kind string, got reflect.Value) error {
 		return fmt.Errorf("a result of type %v", got.Type())
 	}
 	if want != have {
-		return fmt.Errorf("C gave %#x, and Go %v", want, have)
+		return fmt.Errorf("C returned %#x, Go %v", want, have)
 	}
 	return nil
 }

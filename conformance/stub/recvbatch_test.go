@@ -105,7 +105,7 @@ func TestPollCQ(t *testing.T) {
 		b.stub.Script("ibv_context_ops.poll_cq", Result{Value: result, Pokes: []Poke{{Arg: 2, Bytes: entries}}})
 		b.stub.ResetLog()
 		clear(memory)
-		said, _ := b.stub.Call("ibv_poll_cq", uint64(object), uint64(asked), uint64(where))
+		inC, _ := b.stub.Call("ibv_poll_cq", uint64(object), uint64(asked), uint64(where))
 		log, want := bytes.Clone(b.stub.RawLog()), bytes.Clone(memory)
 		for who, poll := range pollers {
 			b.stub.ResetLog()
@@ -113,8 +113,8 @@ func TestPollCQ(t *testing.T) {
 			n, err := poll(asked)
 			assert.Equal(t, log, b.stub.RawLog(), who)
 			assert.Equal(t, want, memory, who)
-			assert.Equal(t, int32(said) < 0, err != nil, "%s: %v", who, err)
-			assert.Equal(t, max(int(int32(said)), 0), n, who)
+			assert.Equal(t, int32(inC) < 0, err != nil, "%s: %v", who, err)
+			assert.Equal(t, max(int(int32(inC)), 0), n, who)
 		}
 		solicited := b.random.IntN(2)
 		answer := []uint64{0, 12}[b.random.IntN(2)]
@@ -129,7 +129,7 @@ func TestPollCQ(t *testing.T) {
 			assert.EqualValues(t, answer, errnoOf(err), who)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: %d asked, %d given", *seed, asked, given)
+			t.Fatalf("seed %d: %d requested, %d returned", *seed, asked, given)
 		}
 	}
 }

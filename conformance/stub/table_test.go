@@ -32,7 +32,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-var update = flag.Bool("update", false, "write functions_test.go anew")
+var update = flag.Bool("update", false, "write functions_test.go")
 
 // tables are the functions of the headers in the Go packages.
 var tables = [][]ibv.Function{ibv.Functions, rdmacm.Functions, mlx5dv.Functions, mlx4dv.Functions, efadv.Functions}

@@ -25,8 +25,8 @@ func Build(ctx context.Context, script string, limit time.Duration, args ...stri
 	case err == nil:
 		return nil
 	case ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%s did not end in %v: is this machine slow, or the archive? The line @ build of "+
-			"conformance/suites/cases sets the limit", script, limit)
+		return fmt.Errorf("%s did not finish in %v; if this machine or the archive is slow, raise the limit "+
+			"in the line @ build of conformance/suites/cases", script, limit)
 	}
 	return fmt.Errorf("%s: %w", script, err)
 }

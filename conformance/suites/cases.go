@@ -62,7 +62,7 @@ var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-6
 func Read(name string) (*Suite, error) {
 	text, err := casesFiles.ReadFile(path.Join("cases", name+".txt"))
 	if err != nil {
-		return nil, fmt.Errorf("no suite %q; there are %s", name, strings.Join(Names, ", "))
+		return nil, fmt.Errorf("unknown suite %q; use one of %s", name, strings.Join(Names, ", "))
 	}
 	return parse(name, "conformance/suites/cases/"+name+".txt", string(text))
 }

@@ -35,15 +35,15 @@ func newNetwork() (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said strings.Builder
-	n.stdin, n.holder.Stderr = stdin, &said
+	var text strings.Builder
+	n.stdin, n.holder.Stderr = stdin, &text
 	if err := n.holder.Start(); err != nil {
 		return nil, err
 	}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
 		stdin.Close()
 		_ = n.holder.Wait()
-		return nil, fmt.Errorf("making a network namespace: %s%s%w", line, said.String(), err)
+		return nil, fmt.Errorf("making a network namespace: %s%s%w", line, text.String(), err)
 	}
 	return n, nil
 }

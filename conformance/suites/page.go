@@ -9,27 +9,26 @@ import (
 	"strings"
 )
 
-const about = `# Test suites of others, on the software device and on Soft-RoCE
+const about = `# Third-party test suites on the software device and on Soft-RoCE
 
-Programs and tests that nobody of this project wrote run unmodified on the [drop-in libraries](dropin.md) over the
-software device. They come from the Debian archive, in the versions below. ` +
-	"`make suites` installs them, runs\neach case, and fails if one ends otherwise than here; it takes half an " +
-	"hour, of which the first time 8 min build what\nthe archive has only as source. `make suites KERNEL=all` runs those " +
-	"that can on Soft-RoCE of two kernels, with rdma-core's own\n" + `libraries, in a guest. This page is made from
-[conformance/suites/results](../conformance/suites/results).
+These third-party programs and tests run unmodified on the [drop-in libraries](dropin.md) over the software device. They
+come from the Debian archive, in the versions below. ` + "`make suites` installs them, runs each case, and fails if a " +
+	"result\ndiffers from this page. It takes half an hour, including 8 minutes for building suites the first time. " +
+	"`make suites KERNEL=all`\nruns the suites that support it in guests, on Soft-RoCE of two kernels with rdma-core's\n" +
+	`libraries. This page is generated from [conformance/suites/results](../conformance/suites/results).
 
-A server and its client are two processes. On the software device, each has one of its own at a loopback address; those
-of libfabric, which leaves loopback out, are in a network namespace. In a guest, both have the same device. A case
-passes if both end with status 0, and if the client prints what the case asks for. What a suite skips, it skips for a
-reason of its own: the feature is of one vendor, or the device does not have it. What only a race of the suite's own
-fails, runs again; the suite's file of cases says which.
+A server and its client are two processes. On the software device, each has its own device at a loopback address, except
+for libfabric, which ignores loopback interfaces: its programs run in a network namespace. In a guest, both use the same
+device. A case passes if both programs exit with status 0 and the client prints the expected text. Suites skip cases
+because a feature is vendor-specific or the device lacks it. A case that fails because of a known race in the suite runs
+again; the suite's file of cases describes the race.
 
 `
 
 // Page returns docs/suites.md, generated from the expected results.
 func Page(root string) (string, error) {
 	var table, reasons strings.Builder
-	table.WriteString("Numbers are of cases that pass, are skipped, and fail.\n\n| suite | version | cases | soft0 |")
+	table.WriteString("Each cell has the numbers of passed, skipped and failed cases.\n\n| suite | version | cases | soft0 |")
 	for _, kernel := range Kernels {
 		fmt.Fprintf(&table, " rxe %s |", kernel)
 	}
@@ -68,12 +67,12 @@ func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result
 	if kernel != "" {
 		at = ", on Soft-RoCE of " + kernel
 	}
-	for _, why := range []struct{ end, title string }{{Fail, "fails"}, {Skip, "is skipped"}} {
+	for _, why := range []struct{ end, title string }{{Fail, "Failed"}, {Skip, "Skipped"}} {
 		some := ending(results, why.end)
 		if len(some) == 0 || why.end == Skip && kernel != "" {
 			continue
 		}
-		fmt.Fprintf(to, "\n## What %s of %s%s\n\n| why | cases |\n|---|---|\n", why.title, s.Title, at)
+		fmt.Fprintf(to, "\n## %s cases of %s%s\n\n| reason | cases |\n|---|---|\n", why.title, s.Title, at)
 		for _, reason := range grouped(some) {
 			cases := reason.cases
 			if n := len(cases); n > 4 && (why.end == Skip || kernel != "") {

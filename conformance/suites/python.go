@@ -70,18 +70,18 @@ func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module strin
 		}
 		err = p.endOrSilence(ctx, r.limit(s))
 		p.kill()
-		some, begun := read(p.said())
+		some, begun := read(p.text())
 		all = append(all, some...)
 		for _, one := range some {
 			command = append(command, one.Case)
 		}
 		if begun == "" {
 			if err != nil && done == len(all) {
-				all = append(all, Result{module, Fail, err.Error() + ": " + last(p.said()), p.said()})
+				all = append(all, Result{module, Fail, err.Error() + ": " + last(p.text()), p.text()})
 			}
 			return all
 		}
-		all = append(all, Result{begun, Fail, err.Error() + ": " + last(p.said()), p.said()})
+		all = append(all, Result{begun, Fail, err.Error() + ": " + last(p.text()), p.text()})
 		command = append(command, begun)
 	}
 }

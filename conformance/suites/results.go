@@ -62,9 +62,9 @@ func Expected(dir, suite string) ([]Result, error) {
 		case r.Ends != Pass && r.Ends != Skip && r.Ends != Fail:
 			f.Fail(row.At, "invalid result %q; want pass, skip or fail", r.Ends)
 		case r.Ends == Pass && r.Reason != "":
-			f.Fail(row.At, "what passes needs no reason")
+			f.Fail(row.At, "a case that passes needs no reason")
 		case r.Ends != Pass && (r.Reason == "" || r.Reason == noReason):
-			f.Fail(row.At, "%s: write why, in the third column", r.Ends)
+			f.Fail(row.At, "%s: write the reason in the third column", r.Ends)
 		}
 		all = append(all, r)
 	}
@@ -80,14 +80,14 @@ func Compare(suite string, want, got []Result) error {
 		case i < 0:
 			errs = append(errs, fmt.Errorf("%s: %s: %s, without a row", suite, g.Case, g))
 		case want[i].Ends != g.Ends:
-			errs = append(errs, fmt.Errorf("%s: %s: %s, but expected is %s", suite, g.Case, g, want[i]))
+			errs = append(errs, fmt.Errorf("%s: %s: got %s, want %s", suite, g.Case, g, want[i]))
 		case g.Ends == Skip && want[i].Reason != g.Reason:
-			errs = append(errs, fmt.Errorf("%s: %s: %s, but expected is %s", suite, g.Case, g, want[i]))
+			errs = append(errs, fmt.Errorf("%s: %s: got %s, want %s", suite, g.Case, g, want[i]))
 		}
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(g Result) bool { return w.Case == g.Case }) {
-			errs = append(errs, fmt.Errorf("%s: %s: is expected, but no such case has run; delete its row", suite,
+			errs = append(errs, fmt.Errorf("%s: %s: expected, but no such case ran; delete its row", suite,
 				w.Case))
 		}
 	}
@@ -105,8 +105,8 @@ func Update(dir, suite string, want, got []Result) error {
 	if kernel, ok := strings.CutPrefix(filepath.Base(dir), "rxe-"); ok {
 		device, how, ours = "Soft-RoCE of Linux "+kernel, "make suites UPDATE=1 KERNEL="+kernel, false
 	}
-	fmt.Fprintf(&text, "# How the cases of %s end on %s. %s writes it, and leaves the reasons of failures to "+
-		"us.\n#\n# case | result | the suite's reason for a skip, ours for a failure\n", suite, device, how)
+	fmt.Fprintf(&text, "# Results of %s on %s. Written by %s, except for the reasons of failures.\n#\n"+
+		"# case | result | the suite's reason for a skip, ours for a failure\n", suite, device, how)
 	for _, g := range got {
 		reason := g.Reason
 		if g.Ends == Fail {

@@ -131,13 +131,13 @@ func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
 		return Result{c.Name, Fail, err.Error(), ""}
 	}
 	defer asking.kill()
-	asked, said := asking.end(ctx), asking.said
+	asked, text := asking.end(ctx), asking.text
 	switch {
-	case asked == nil && !strings.Contains(asking.said(), fill.Replace(c.Prints)):
+	case asked == nil && !strings.Contains(asking.text(), fill.Replace(c.Prints)):
 		asked = fmt.Errorf("%q is not in the output", c.Prints)
 	case asked == nil && serving != nil && !c.Stays:
 		if err := serving.end(ctx); err != nil {
-			asked, said = fmt.Errorf("the server: %w", err), serving.said
+			asked, text = fmt.Errorf("server: %w", err), serving.text
 		}
 	}
 	if asked == nil {
@@ -145,11 +145,11 @@ func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
 	}
 	var exit *exec.ExitError
 	if errors.As(asked, &exit) && slices.Contains(s.Skips, exit.ExitCode()) {
-		return Result{c.Name, Skip, last(asking.said()), ""}
+		return Result{c.Name, Skip, last(asking.text()), ""}
 	}
-	result := Result{c.Name, Fail, fmt.Sprintf("%v: %s", asked, last(said())), "client: " + asking.said()}
+	result := Result{c.Name, Fail, fmt.Sprintf("%v: %s", asked, last(text())), "client: " + asking.text()}
 	if serving != nil {
-		result.output += "server: " + serving.said()
+		result.output += "server: " + serving.text()
 	}
 	return result
 }
@@ -226,7 +226,7 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.output.Write(b)
 }
 
-func (p *process) said() string {
+func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.output.String()

@@ -100,7 +100,7 @@ own           |                    | X=own printenv X              | own
 		"status":       "fail (exit status 1: )",
 		"skipped":      "skip",
 		"both":         "pass",
-		"server fails": "fail (the server: exit status 1: )",
+		"server fails": "fail (server: exit status 1: )",
 		"server stays": "pass",
 		"for-all":      "pass",
 		"other":        `fail ("for-all" is not in the output: other)`,
@@ -133,7 +133,7 @@ addresses | | ip -4 -o addr show up | 192.0.2.2
 	require.NoError(t, err)
 	all, err := runner(t).All(t.Context(), s, func(string) bool { return true })
 	if err != nil {
-		t.Skip("a namespace can't be made here: ", err)
+		t.Skip("cannot create a namespace: ", err)
 	}
 	assert.Equal(t, []Result{{Case: "addresses", Ends: Pass}}, all)
 }
@@ -149,7 +149,7 @@ func hangs(t *testing.T) (script string, gone func()) {
 		assert.Eventually(t, func() bool {
 			stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
-		}, 10*time.Second, 10*time.Millisecond, "sleep lives")
+		}, 10*time.Second, 10*time.Millisecond, "sleep is still running")
 	}
 }
 
@@ -165,7 +165,7 @@ func TestRunEnds(t *testing.T) {
 // TestBuildEnds checks the same for a build script.
 func TestBuildEnds(t *testing.T) {
 	script, gone := hangs(t)
-	assert.ErrorContains(t, Build(t.Context(), "sh", 300*time.Millisecond, script), "did not end in 300ms")
+	assert.ErrorContains(t, Build(t.Context(), "sh", 300*time.Millisecond, script), "did not finish in 300ms")
 	gone()
 	assert.ErrorContains(t, Build(t.Context(), "/bin/false", time.Minute), "/bin/false: exit status 1")
 	assert.NoError(t, Build(t.Context(), "/bin/true", time.Minute))
@@ -182,11 +182,11 @@ func TestCompare(t *testing.T) {
 	}{
 		{[]Result{pass}, []Result{pass}, ""},
 		{[]Result{fail}, []Result{{Case: "a", Ends: Fail, Reason: "other words"}}, ""},
-		{[]Result{fail}, []Result{pass}, "s: a: pass, but expected is fail (b)"},
-		{[]Result{pass}, []Result{fail}, "s: a: fail (b), but expected is pass"},
-		{[]Result{skip}, []Result{other}, "s: a: skip (no such port), but expected is skip (no such device)"},
+		{[]Result{fail}, []Result{pass}, "s: a: got pass, want fail (b)"},
+		{[]Result{pass}, []Result{fail}, "s: a: got fail (b), want pass"},
+		{[]Result{skip}, []Result{other}, "s: a: got skip (no such port), want skip (no such device)"},
 		{nil, []Result{pass}, "s: a: pass, without a row"},
-		{[]Result{pass}, nil, "s: a: is expected, but no such case has run; delete its row"},
+		{[]Result{pass}, nil, "s: a: expected, but no such case ran; delete its row"},
 	} {
 		err := Compare("s", c.want, c.got)
 		if c.differs == "" {
@@ -209,7 +209,7 @@ func TestUpdate(t *testing.T) {
 
 	require.NoError(t, Update(dir, "s", got, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
 	_, err = Expected(dir, "s")
-	assert.ErrorContains(t, err, "s.txt:4: fail: write why, in the third column")
+	assert.ErrorContains(t, err, "s.txt:4: fail: write the reason in the third column")
 
 	dir = ResultsOf(dir, "6.1") // on kernels, output is the reason
 	require.NoError(t, os.Mkdir(dir, 0o755))

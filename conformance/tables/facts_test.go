@@ -122,7 +122,7 @@ func TestFactCoverage(t *testing.T) {
 			cell, combination := &g.Cells[i], g.Combination(i)
 			at := name + ": " + strings.Join(combination, " × ")
 			if cell.Answer == rules.Unspecified {
-				assert.True(t, isOpen(want.open, combination), "%s must be answered", at)
+				assert.True(t, isOpen(want.open, combination), "%s must have an answer", at)
 				for _, o := range want.open {
 					if isOpen([][]string{o}, combination) {
 						needed[fmt.Sprint(o)] = true
@@ -132,7 +132,7 @@ func TestFactCoverage(t *testing.T) {
 			assertSourced(t, at, cell)
 		}
 		for _, o := range want.open {
-			assert.True(t, needed[fmt.Sprint(o)], "%s: all cells of %v are answered; delete the exemption", name, o)
+			assert.True(t, needed[fmt.Sprint(o)], "%s: all cells of %v have answers; delete the exemption", name, o)
 		}
 	}
 }

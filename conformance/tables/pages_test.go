@@ -23,7 +23,7 @@ func page(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../headers/cache", headers.Primary("rdma-core"), "man", name))
 	if os.IsNotExist(err) {
-		t.Skipf("%s is not in headers/cache (make headers brings it): the tables were not compared with it", name)
+		t.Skipf("%s is not in headers/cache (make headers downloads it): the tables were not compared with it", name)
 	}
 	require.NoError(t, err)
 	return string(text)

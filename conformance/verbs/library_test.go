@@ -58,7 +58,7 @@ func TestInstalledLibrary(t *testing.T) {
 	for of, pkg := range debian {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", pkg).Output()
 		if err != nil {
-			t.Skip("dpkg-query does not know the installed release")
+			t.Skip("dpkg-query does not list the installed release")
 		}
 		installed[of], _, _ = strings.Cut(string(out), "-")
 	}
@@ -81,7 +81,7 @@ func TestInstalledLibrary(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("releases %v: %d there, %d newer", installed, counts[true], counts[false])
+	t.Logf("releases %v: %d exist, %d are newer", installed, counts[true], counts[false])
 	if installed["rdma-core"] == "44.0" {
 		assert.Greater(t, counts[false], 15)
 		_, err := libibverbs.RegMREx(nil, nil)

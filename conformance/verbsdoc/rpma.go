@@ -41,7 +41,7 @@ func rpmaPage(release *model.Release, in []Stated, generated map[string]string) 
 	where := map[string][]string{}
 	for _, s := range in {
 		if strings.HasPrefix(s.C, "rpma_") && generated[s.C] == "" {
-			return "", fmt.Errorf("rpma/%s: %s names %s, which librpma.h does not have", s.Place, s.Go, s.C)
+			return "", fmt.Errorf("rpma/%s: %s names %s, which librpma.h does not declare", s.Place, s.Go, s.C)
 		}
 		if !slices.Contains(where[s.C], s.Go) {
 			where[s.C] = append(where[s.C], s.Go)

@@ -221,7 +221,7 @@ func page(release *model.Release, inRDMA []Stated, generated map[string]string, 
 	where := map[string][]string{}
 	for _, s := range inRDMA {
 		if !known[s.C] {
-			return "", fmt.Errorf("rdma/%s: %s names %s, which no header has", s.Place, s.Go, s.C)
+			return "", fmt.Errorf("rdma/%s: %s names %s, which no header declares", s.Place, s.Go, s.C)
 		}
 		if !slices.Contains(where[s.C], s.Go) {
 			where[s.C] = append(where[s.C], s.Go)

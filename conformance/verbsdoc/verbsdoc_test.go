@@ -41,7 +41,7 @@ func TestRPMAPageErrors(t *testing.T) {
 	_, err := rpmaPage(of, in, generated)
 	assert.EqualError(t, err, "rpma or generated/librpma lacks rpma_recv")
 	_, err = rpmaPage(of, append(in, Stated{"rpma_typo", "Conn.Typo", "x.go:2"}), generated)
-	assert.EqualError(t, err, "rpma/x.go:2: Conn.Typo names rpma_typo, which librpma.h does not have")
+	assert.EqualError(t, err, "rpma/x.go:2: Conn.Typo names rpma_typo, which librpma.h does not declare")
 	text, err := rpmaPage(of, append(in, Stated{"rpma_recv", "ConnConfig.Recv", "x.go:3"}), generated)
 	require.NoError(t, err)
 	assert.Contains(t, text, "\n| rpma_recv | `ConnConfig.Recv` | `librpma.Recv` |\n| rpma_send |")
@@ -68,7 +68,7 @@ func TestPageErrors(t *testing.T) {
 	_, err = page(release("ibv_x", "ibv_z"), in, generated, known)
 	assert.EqualError(t, err, "neither rdma nor generated/libibverbs has ibv_z")
 	_, err = page(release("ibv_x"), append(in, Stated{"ibv_typo", "CQ.Typo", "cq.go:7"}), generated, known)
-	assert.EqualError(t, err, "rdma/cq.go:7: CQ.Typo names ibv_typo, which no header has")
+	assert.EqualError(t, err, "rdma/cq.go:7: CQ.Typo names ibv_typo, which no header declares")
 }
 
 func TestLinesOfDocComments(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 // ErrNoArchive reports that the Debian archive cannot be reached from this machine.
 var ErrNoArchive = errors.New("the Debian archive cannot be reached")
 
-const archiveHint = "conformance/vm needs the network and Debian's apt, dpkg-deb and debian-archive-keyring once, " +
+const archiveHint = "conformance/vm needs the network, and apt, dpkg-deb and debian-archive-keyring of Debian, " +
 	"to fill its cache; " +
-	"copy conformance/vm/cache from a machine that has it, or run there"
+	"provide them, or copy conformance/vm/cache from another machine"
 
 // archive downloads amd64 packages from the Debian archive.
 type archive struct {

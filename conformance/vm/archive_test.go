@@ -19,7 +19,7 @@ func TestCached(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoImage)
 	assert.ErrorContains(t, err, "vmtest -fetch -kernel 6.1")
 	_, err = Cached("5.4", dir)
-	assert.EqualError(t, err, `no kernel "5.4" is known, only 6.1, 6.12, 7`)
+	assert.EqualError(t, err, `unknown kernel "5.4"; use one of 6.1, 6.12, 7`)
 	k, err := find("6.1")
 	require.NoError(t, err)
 	put(t, dir, "6.1-00000000/image.json", []byte(`{"Kernel": "6.1"}`))

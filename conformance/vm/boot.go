@@ -112,7 +112,7 @@ var errClock = errors.New("the guest's clock is too fast")
 // errBroke means that the kernel crashed, stopped or hung before it ran a program. Emulated processors do not always
 // survive cross-modifying code (an int3 in sched_clock_cpu has been seen on Linux 7), and on a busy host some wait for
 // an interrupt that never comes.
-var errBroke = errors.New("the kernel broke before it ran anything")
+var errBroke = errors.New("the kernel failed before it ran a program")
 
 // clockIsFast compares elapsed time in the guest and on the host. A small difference can also mean that the guest was
 // not scheduled.

@@ -26,7 +26,7 @@ func available(t *testing.T) (*Image, func(args ...string) Program) {
 		err = errors.Join(err, ErrNoQEMU)
 	}
 	if err != nil && os.Getenv("GOVERBS_VM") == "" {
-		t.Skipf("boots guests, and cannot: %v", err)
+		t.Skipf("cannot boot guests: %v", err)
 	}
 	require.NoError(t, err)
 	built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, nil, time.Minute, t.Logf)
@@ -39,11 +39,11 @@ func available(t *testing.T) (*Image, func(args ...string) Program) {
 	}
 }
 
-// seldom skips a test that boots guests for code that rarely changes.
-func seldom(t *testing.T) {
+// needEverything skips a test that boots guests for code that rarely changes.
+func needEverything(t *testing.T) {
 	t.Helper()
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("boots guests for this alone: make test-all does this")
+		t.Skip("boots guests for this test only: make test-all runs it")
 	}
 }
 
@@ -72,7 +72,7 @@ func TestGuest(t *testing.T) {
 		{"0", 0, "", false}, {"leave", 0, "", false}, {"sleep", 2, "", true}, {"killed", 137, "killed", false},
 		{"3", 3, "", false}, {"deaf", 2, "", true}, {"hold", 1, "", false}, {"0", 0, "", false},
 	}, got, "%s", o)
-	assert.Equal(t, "it has ended, and the kernel still holds 1 ctx, 1 pd", o.Results[6].Text)
+	assert.Equal(t, "it has exited, but the kernel still holds 1 ctx, 1 pd", o.Results[6].Text)
 	assert.Equal(t, Hang, o.Kind)
 	assert.Equal(t, "sleep", o.Program)
 	assert.Regexp(t,
@@ -99,7 +99,7 @@ func TestGuestPanics(t *testing.T) {
 }
 
 func TestGuestLacksMemory(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, program := available(t)
 	o, err := (&Guest{Image: image, NoDevice: true, Memory: 256, Programs: []Program{program("oom")}}).Run(t.Context())
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestGuestLacksMemory(t *testing.T) {
 
 // TestGuestHangs checks that the host kills a hanging guest and a cancelled one, and that no QEMU remains.
 func TestGuestHangs(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, program := available(t)
 	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 5 * time.Second,
 		Programs: []Program{program("sleep")}}).Run(t.Context())
@@ -138,7 +138,7 @@ func TestGuestDoesNotStart(t *testing.T) {
 // TestGuestBootsAgain boots a guest whose kernel first hangs, then panics, then reaches init. On a busy machine it may
 // boot more often.
 func TestGuestBootsAgain(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, program := available(t)
 	defer func(usual int) { bootsAgain = usual }(bootsAgain)
 	bootsAgain = 8
@@ -167,7 +167,7 @@ func TestGuestBootsAgain(t *testing.T) {
 // TestPairBreaksEarly checks that both guests of a pair are booted again, a limited number of times, when the kernel of
 // one crashes early.
 func TestPairBreaksEarly(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, program := available(t)
 	defer func(usual int) { bootsAgain = usual }(bootsAgain)
 	bootsAgain = 1
@@ -189,10 +189,10 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPairFails: when a program fails in one of two guests, neither runs the ones after it, in which each would wait
-// for the other.
+// TestPairFails checks that when a program fails in one of two guests, neither runs the following ones, in which each
+// would wait for the other.
 func TestPairFails(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, program := available(t)
 	outcomes, err := RunPair(t.Context(), [2]*Guest{
 		{Image: image, Log: t.Logf, Programs: []Program{program("3"), program("sleep")}},
@@ -208,7 +208,7 @@ func TestPairFails(t *testing.T) {
 // TestPassedBefore checks that an unchanged program that has passed is skipped, whatever directory it was built in, and
 // that a failed one runs again.
 func TestPassedBefore(t *testing.T) {
-	seldom(t)
+	needEverything(t)
 	image, _ := available(t)
 	passed := t.TempDir()
 	run := func(args ...string) *Outcome {

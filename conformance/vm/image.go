@@ -77,7 +77,7 @@ func find(name string) (Kernel, error) {
 		}
 		have = append(have, k.Name)
 	}
-	return Kernel{}, fmt.Errorf("no kernel %q is known, only %s", name, strings.Join(have, ", "))
+	return Kernel{}, fmt.Errorf("unknown kernel %q; use one of %s", name, strings.Join(have, ", "))
 }
 
 // recipe returns a digest that differs between versions of this package that make different images.
@@ -101,7 +101,7 @@ func Cached(name, cacheDir string) (*Image, error) {
 	i := &Image{dir: filepath.Join(cacheDir, k.Name+"-"+k.recipe())}
 	text, err := os.ReadFile(filepath.Join(i.dir, "image.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("kernel %s: %w: go run ./conformance/vm/cmd/vmtest -fetch -kernel %s brings it", name,
+		return nil, fmt.Errorf("kernel %s: %w; download it with go run ./conformance/vm/cmd/vmtest -fetch -kernel %s", name,
 			ErrNoImage, name)
 	}
 	if err != nil {

@@ -224,7 +224,7 @@ func classify(s observed) *Outcome {
 			lastLines(s.output, 20), "last output of the kernel:", lastLines(s.console, 20), text)
 	case s.failed != "" && s.ready && kind == Hang:
 		o.Kind, o.Detail = Hang, join(s.failed, text)
-	case s.failed != "" && strings.Contains(s.failed, "stuck inside the kernel"):
+	case s.failed != "" && strings.Contains(s.failed, "stuck in the kernel"):
 		o.Kind, o.Detail = Hang, join(s.failed, lastLines(s.before, 10), firstLines(s.output, 60),
 			lastLines(s.console, 20))
 	case s.failed != "":

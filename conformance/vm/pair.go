@@ -87,7 +87,7 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 		other := outcomes[1-host]
 		if errors.Is(errs[host], context.Canceled) && other != nil && other.Kind != Passed {
 			outcomes[host] = &Outcome{Kind: Broken,
-				Detail: fmt.Sprintf("ended because the other guest had: %s", other.Kind)}
+				Detail: fmt.Sprintf("ended after the other guest: %s", other.Kind)}
 			errs[host] = nil
 		}
 	}

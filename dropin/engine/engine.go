@@ -33,12 +33,12 @@ var engine struct {
 	fabric    func() (*soft.Fabric, error)
 }
 
-// sockets are the rsockets of the process, over its devices.
+// sockets are the rsockets of the process.
 var sockets = rsocket.New(func() (runtime.Backend, error) { return engine.fabric() })
 
 func init() {
 	engine.fabric = sync.OnceValues(func() (*soft.Fabric, error) {
-		defer leaveLow()()
+		defer reserveLow()()
 		f, err := open()
 		if err == nil {
 			err = callable(f)
@@ -68,7 +68,7 @@ func callable(f *soft.Fabric) error {
 	return runtime.Callable(uintptr(list), uintptr(C.goverbs_entry))
 }
 
-// mayWait is a bit of the numbers of functions that are cancellation points: they may have to wait.
+// mayWait is set in the numbers of functions that may wait and are therefore cancellation points.
 const mayWait = 1 << 30
 
 // goverbs_find returns the number of a library function for goverbs_call. A negative result is an error number: that of

@@ -18,16 +18,16 @@
 #include "../../generated/dropin/slots.h"
 
 #define ROCE_PORT 4791
-#define MOST_FILES (1 << 20) // which Linux lets a process have by default
+#define MOST_FILES (1 << 20) // Linux's default for fs.nr_open
 
-// Go does not run in a child of fork, so objects that the child inherited are of no use there.
+// Go does not run in a child of fork, so the child cannot use objects that it inherited.
 static volatile int inherited;
 
 // Slots whose functions return a pointer.
 static uint64_t pointers[sizeof pointer_slots / sizeof pointer_slots[0]];
 
-// leave_group closes a child's copies of the sockets by which processes share an address, and which would keep the
-// parent's place when it has ended: UDP sockets with the port of RoCE v2, and Unix sockets with names of package udp.
+// leave_group closes a child's copies of the sockets by which processes share an address. They would keep the parent's
+// place after its end: UDP sockets with the port of RoCE v2, and Unix sockets with names of package udp.
 static void leave_group(int fd)
 {
 	static const char prefix[] = "\0goverbs-udp/";
@@ -54,7 +54,7 @@ void goverbs_forked(void)
 	DIR *all = opendir("/proc/self/fd");
 
 	inherited = 1;
-	if (!all) { // /proc is not mounted, or too many files are open: the limit may be much larger than their number
+	if (!all) { // /proc is not mounted, or too many files are open
 		struct rlimit files = {MOST_FILES, MOST_FILES};
 
 		getrlimit(RLIMIT_NOFILE, &files);
@@ -76,11 +76,11 @@ void goverbs_note_slots(uintptr_t context)
 
 static uint64_t refuse_inherited(uintptr_t fn)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
+	static atomic_flag reported = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&told))
-		fprintf(stderr, "goverbs: an object that was made before fork is used in the child; there it has to open the "
-				"device again\n");
+	if (!atomic_flag_test_and_set(&reported))
+		fprintf(stderr, "goverbs: the child of a fork uses an object of its parent; open the device again in the "
+				"child\n");
 	errno = ENODEV;
 	for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)
 		if (fn == pointers[i])
@@ -88,7 +88,7 @@ static uint64_t refuse_inherited(uintptr_t fn)
 	return -1;
 }
 
-// goverbs_entered calls the function of a slot with the registers that C passed arguments in.
+// goverbs_entered calls the function of a slot with the argument registers.
 __attribute__((visibility("hidden"))) uint64_t goverbs_entered(uintptr_t fn, uint64_t *args)
 {
 	struct goverbs_slot_return answer;

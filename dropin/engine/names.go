@@ -34,7 +34,7 @@ func resolving(getAddrInfo goverbs.Func) goverbs.Func {
 			wants = *hints.Deref()
 		}
 		asked := [4]uint64(args)
-		var names [2][]byte // which C sees until the call is over
+		var names [2][]byte // C uses them during the call
 		if int32(r) == noService && service != 0 {
 			if names[1] = port(text(service), wants.AiPortSpace); names[1] == nil {
 				return r, errno
@@ -83,7 +83,7 @@ func port(service string, space rdmacm.PortSpace) []byte {
 	return append(strconv.AppendInt(nil, int64(n), 10), 0)
 }
 
-// text is a string of C's.
+// text returns a C string.
 func text(of ibv.Ptr[byte]) string {
 	const most = 1025 // NI_MAXHOST of the C library
 	var b []byte

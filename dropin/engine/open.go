@@ -27,16 +27,16 @@ func open() (*soft.Fabric, error) {
 		if err != nil {
 			return nil, fmt.Errorf("GOVERBS_DEVICE is %q: %w", name, err)
 		}
-		return captured(wiredTo(at))
+		return capture(wiredTo(at))
 	case name == "soft0":
 		return soft.New(soft.Options{})
 	case name != "":
-		return nil, fmt.Errorf("GOVERBS_DEVICE is %q, which is neither soft@ADDRESS nor soft0", name)
+		return nil, fmt.Errorf("GOVERBS_DEVICE is %q; want soft@ADDRESS or soft0", name)
 	}
 	return firstFree(wiredTo, searchLimit)
 }
 
-// searchLimit is how long a program looks for a free address: each that another user keeps from it can take a second.
+// searchLimit limits the search for a free address: each address that another user has can take a second.
 const searchLimit = 10 * time.Second
 
 // firstFree opens the first address that no other user has, or else soft0 without a wire.
@@ -48,24 +48,25 @@ func firstFree(wired func(netip.Addr) (*soft.Fabric, error), limit time.Duration
 		f, err := wired(at)
 		switch {
 		case err == nil:
-			return captured(f, nil)
+			return capture(f, nil)
 		case !errors.Is(err, syscall.EADDRINUSE) || address == last || time.Now().After(end):
-			fmt.Fprintln(os.Stderr, "goverbs: soft0 reaches no other process:", err)
+			fmt.Fprintln(os.Stderr, "goverbs: soft0 cannot reach other processes:", err)
 			return soft.New(soft.Options{})
 		}
 	}
 }
 
-// lowest is the first descriptor that the device has. Some programs take no larger ones than they expect: netcat wants
-// its connection to be one of the first 16.
+// lowest is the lowest descriptor that the device uses. Some programs need low ones themselves: netcat expects its
+// connection among the first 16.
 const lowest = 32
 
-// most is how many descriptors the device has at first, or more. dropin/library/call.c has made sure of them.
+// most is an upper bound of the descriptors that the device opens at first. dropin/library/call.c has checked that they
+// are available.
 const most = 16
 
-// leaveLow keeps the lower descriptors free for the program, if there are enough others: files opened until its result
-// is called get higher ones.
-func leaveLow() (end func()) {
+// reserveLow keeps the low descriptors free for the program, if there are enough others: files opened before end is
+// called get higher ones.
+func reserveLow() (end func()) {
 	var low, others []int
 	for len(others) < most {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -93,8 +94,8 @@ func wiredTo(address netip.Addr) (*soft.Fabric, error) {
 	return soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0", Address: address, Wire: true}}})
 }
 
-// captured makes a fabric with a wire capture its packets if the environment requests it.
-func captured(f *soft.Fabric, err error) (*soft.Fabric, error) {
+// capture starts the packet capture of a fabric with a wire, if the environment requests one.
+func capture(f *soft.Fabric, err error) (*soft.Fabric, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestNextAddress: without GOVERBS_DEVICE, addresses that others have are passed over; other errors, and addresses that
-// take too long, leave soft0 without a wire.
+// TestNextAddress: without GOVERBS_DEVICE, addresses in use are skipped. After other errors, or if the search takes too
+// long, soft0 has no wire.
 func TestNextAddress(t *testing.T) {
 	var tried []string
 	opens := func(errs ...error) func(netip.Addr) (*soft.Fabric, error) {
@@ -29,13 +29,13 @@ func TestNextAddress(t *testing.T) {
 			return soft.New(soft.Options{})
 		}
 	}
-	const inUse, notThere = syscall.EADDRINUSE, syscall.EADDRNOTAVAIL
+	const inUse, notAvailable = syscall.EADDRINUSE, syscall.EADDRNOTAVAIL
 	for _, c := range []struct {
 		errs  []error
 		limit time.Duration
 		tries int
 	}{
-		{[]error{nil}, time.Hour, 1}, {[]error{inUse, inUse, nil}, time.Hour, 3}, {[]error{inUse, notThere}, time.Hour, 2},
+		{[]error{nil}, time.Hour, 1}, {[]error{inUse, inUse, nil}, time.Hour, 3}, {[]error{inUse, notAvailable}, time.Hour, 2},
 		{[]error{inUse}, time.Hour, 250}, {[]error{inUse}, 0, 1},
 	} {
 		f, err := firstFree(opens(c.errs...), c.limit)

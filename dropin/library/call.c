@@ -25,23 +25,22 @@ struct answer {
 	int error;
 };
 
-// The engine, once it is open. It never closes: a Go library can't.
+// The engine, once it is open. It is never closed: Go libraries cannot be unloaded.
 static struct engine {
 	int (*find)(const char *library, const char *name);
 	struct answer (*call)(int number, const uint64_t *args, int n);
 	void (*forked)(void);
-	uint32_t generation; // a child of fork has another one than its parent
+	uint32_t generation; // incremented in a child of fork
 } engine = {.generation = 1};
 
 static _Atomic(struct engine *) opened;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static int failed; // why it can't be opened, or 0; guarded by opening, like the variables below
+static int failed; // the error number of opening it, or 0; guarded by opening, like the variables below
 static int loaded; // this process or a parent has loaded the engine's file: the next engine is loaded from a copy
-static int watched; // fork calls the functions below
+static int watched; // whether fork calls the functions below
 
-// The state of a thread before it opened the engine or became a child. During that time, signals are blocked, because a
-// handler that calls the engine would wait for its own thread, and cancellation is off, because it would leave the lock
-// locked.
+// The state of a thread before it opened the engine or forked. Meanwhile, signals are blocked, because a handler that
+// calls the engine would wait for its own thread, and cancellation is off, because it would leave the lock locked.
 struct thread {
 	sigset_t blocked;
 	int cancelled;
@@ -64,7 +63,7 @@ static void restore(const struct thread *t)
 
 static struct thread forking; // guarded by opening
 
-// before_fork waits until no other thread opens the engine: the child could not go on with that.
+// before_fork waits until no other thread opens the engine: the child could not continue that.
 static void before_fork(void)
 {
 	struct thread now;
@@ -93,7 +92,7 @@ static void in_child(void)
 	after_fork();
 }
 
-// The handlers are there before the engine is opened, and so before another thread opens it while this one forks.
+// The handlers are installed before any thread can open the engine.
 __attribute__((constructor)) static void watch_fork(void)
 {
 	watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
@@ -120,12 +119,12 @@ __attribute__((constructor)) static void find_directory(void)
 static int path(char *to, size_t size)
 {
 	if (!directory[0])
-		find_directory(); // a constructor of another library calls, before that of this one has run
+		find_directory(); // called by the constructor of another library, which runs before this one's
 	int n = snprintf(to, size, "%s/libgoverbs.so", directory);
 	return !directory[0] || n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
-// large reports whether a file of this size exceeds the limit of the process, which is SIGXFSZ.
+// large reports whether a file of this size exceeds the limit of the process; writing it would cause SIGXFSZ.
 static int large(off_t size)
 {
 	struct rlimit limit;
@@ -142,11 +141,11 @@ static void *pass(void *none)
 	return none;
 }
 
-// Resources needed for opening the engine. Go ends a process that lacks one of them, so they are tried here first.
+// Resources needed for opening the engine. Go aborts a process that lacks one of them, so they are tried here first.
 enum {
 	DESCRIPTORS = 16,
 	THREADS = 8,
-	CODE = 1 << 16, // bytes of a file of instructions
+	CODE = 1 << 16, // bytes of the file with generated code
 };
 static const size_t addresses = 1792UL << 20, data = 128UL << 20;
 
@@ -187,7 +186,7 @@ static int mappable(size_t size, int protection)
 	return range != MAP_FAILED && munmap(range, size) == 0;
 }
 
-// try_memory tries memory, with the stacks of the threads.
+// try_memory tries to map the memory, including thread stacks.
 static int try_memory(void)
 {
 	pthread_attr_t attr;
@@ -205,25 +204,25 @@ static int try_memory(void)
 	return ENOMEM;
 }
 
-// scarce returns the error number of a resource that the engine needs and the process lacks, or 0.
+// scarce returns 0, or the error number and a hint if the process lacks a resource that the engine needs.
 static int scarce(const char **hint)
 {
 	int error;
 
-	*hint = "raise the limit of open files (ulimit -n), or close some";
+	*hint = "raise the limit of open files (ulimit -n), or close files";
 	if ((error = try_descriptors()))
 		return error;
 	*hint = "raise the limit of a file's size (ulimit -f)";
 	if (large(CODE))
 		return EFBIG;
-	*hint = "raise the limit of addresses or of data (ulimit -v, -d)";
+	*hint = "raise the limit of virtual memory or of data (ulimit -v, -d)";
 	if ((error = try_memory()))
 		return error;
 	*hint = "raise the limit of processes (ulimit -u)";
 	return try_threads();
 }
 
-// copy returns the name of a copy of the file in memory, so that it is loaded again. descriptor is the copy's. It
+// copy copies a file to memory, so that the loader loads it again, and replaces its name with that of the copy. It
 // returns 0 or an error number.
 static int copy(char *file, size_t size, int *descriptor)
 {
@@ -246,13 +245,13 @@ static int copy(char *file, size_t size, int *descriptor)
 	return error;
 }
 
-// The program's handlers of signals and its limit of open files, while the engine is opened.
+// The program's signal handlers and limit of open files, saved while the engine is opened.
 struct handlers {
 	struct sigaction of[_NSIG];
 	struct rlimit files;
 };
 
-static void keep(struct handlers *h)
+static void save(struct handlers *h)
 {
 	getrlimit(RLIMIT_NOFILE, &h->files);
 	for (int s = 1; s < _NSIG; s++)
@@ -260,11 +259,10 @@ static void keep(struct handlers *h)
 			h->of[s].sa_handler = SIG_DFL;
 }
 
-// give_back undoes changes by the engine's runtime. The runtime raises the limit of open files, which the program's
-// children would inherit. It uses SIGURG to stop its threads, which is turned off (dropin/build), and makes the
-// program's handlers run on the signal stack that it sets for the program's threads, which is smaller than their own.
-// It keeps the signals by which it detects faults.
-static void give_back(const struct handlers *h)
+// undo undoes changes by the Go runtime. It raises the limit of open files, which the program's children would inherit.
+// It preempts goroutines with SIGURG, which dropin/build turns off. It makes the program's handlers run on the signal
+// stacks that it sets for the program's threads and that are smaller than their own. Go's handlers for faults stay.
+static void undo(const struct handlers *h)
 {
 	setrlimit(RLIMIT_NOFILE, &h->files);
 	for (int s = 1; s < _NSIG; s++) {
@@ -276,7 +274,7 @@ static void give_back(const struct handlers *h)
 	}
 }
 
-// The C library's own functions, which are cancellation points. The program may have put others before them.
+// Functions of the C library that are cancellation points. The program may have replaced them.
 static ssize_t (*libc_read)(int, void *, size_t);
 static int (*libc_ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
 
@@ -291,16 +289,16 @@ static int find_libc(void)
 	return libc_read && libc_ppoll ? 0 : -1;
 }
 
-// load loads the engine's file. It returns 0, or an error number and why.
+// load loads the engine's file. It returns 0, or an error number and the reason.
 static int load(struct engine *e, const char **why)
 {
 	char file[4096] = "";
 	int descriptor = -1, error = ENODEV;
 	void *handle = NULL;
 
-	*why = "the C library or the directory of libibverbs.so.1 is not found";
+	*why = "cannot find the C library or the directory of libibverbs.so.1";
 	if (find_libc() == 0 && path(file, sizeof file) == 0) {
-		*why = "its copy for a child of fork can't be made";
+		*why = "cannot copy libgoverbs.so for a child of fork";
 		error = loaded ? copy(file, sizeof file, &descriptor) : 0;
 	}
 	if (!error && !(handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)))
@@ -310,7 +308,7 @@ static int load(struct engine *e, const char **why)
 		*(void **)&e->find = dlsym(handle, "goverbs_find");
 		*(void **)&e->call = dlsym(handle, "goverbs_call");
 		*(void **)&e->forked = dlsym(handle, "goverbs_forked");
-		*why = "its library is another one";
+		*why = "libgoverbs.so lacks the engine's functions";
 	}
 	if (descriptor >= 0)
 		close(descriptor);
@@ -328,30 +326,30 @@ static struct engine *open_engine(int *error)
 
 	if (e)
 		return e;
-	quiet(&thread); // the engine's own threads, too, begin with this mask: the program's handlers do not run on them
+	quiet(&thread); // the engine's threads inherit the signal mask, so the program's handlers do not run on them
 	pthread_mutex_lock(&opening);
 	e = atomic_load_explicit(&opened, memory_order_acquire);
 	*error = failed;
 	if (!e && !failed) {
-		static atomic_flag told = ATOMIC_FLAG_INIT;
+		static atomic_flag reported = ATOMIC_FLAG_INIT;
 		const char *why;
 
 		*error = scarce(&why);
 		if (!*error) {
 			struct handlers handlers;
 
-			keep(&handlers);
+			save(&handlers);
 			*error = load(&engine, &why);
 			if (!*error) {
 				int number = engine.find("libibverbs", "ibv_get_device_list"); // waits for the engine's runtime
 
-				failed = number < 0 ? -number : 0; // the engine has written why
+				failed = number < 0 ? -number : 0; // the engine has printed the reason
 			}
-			give_back(&handlers);
+			undo(&handlers);
 		}
 		if (*error) {
-			if (!atomic_flag_test_and_set(&told))
-				fprintf(stderr, "goverbs: the software device can't be opened: %s; %s\n", strerror(*error), why);
+			if (!atomic_flag_test_and_set(&reported))
+				fprintf(stderr, "goverbs: cannot open the software device: %s; %s\n", strerror(*error), why);
 		} else if (failed) {
 			*error = failed;
 		} else {
@@ -383,10 +381,10 @@ static uint64_t fail(const struct goverbs_function *f, int error)
 
 static void missing(const char *name)
 {
-	fprintf(stderr, "goverbs: %s is called, which the software device does not have\n", name);
+	fprintf(stderr, "goverbs: %s is not supported by the software device\n", name);
 }
 
-// Numbers are looked up once for each engine; unknown functions have this one.
+// Numbers are looked up once for each engine; unknown functions have the number UNKNOWN.
 #define UNKNOWN UINT32_MAX
 
 // number_of returns the number of a function in the engine, or UNKNOWN.
@@ -405,11 +403,11 @@ static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 	return (uint32_t)number;
 }
 
-// A bit of the numbers of functions that may wait: they are cancellation points.
+// Set in the numbers of functions that may wait and are therefore cancellation points.
 #define MAY_WAIT (1u << 30)
 
-// How a thread waits, if the engine's error is this number: it polls, or reads from a file if there is nothing to poll.
-// Then it calls the engine's function awake, with the error of the wait, or this number if it was cancelled.
+// If the engine returns error ASLEEP, the thread waits: it polls, or reads from a file if there is nothing to poll. Then
+// it calls the engine's function awake with the error of the wait, or with CANCELLED.
 #define ASLEEP INT32_MAX
 #define CANCELLED UINT64_MAX
 
@@ -419,7 +417,7 @@ struct nap {
 	int32_t number, timeout, file;
 };
 
-// take waits here and not in the engine: a signal handler may call the engine during the wait, or jump out of it, and
+// take sleeps for a nap, outside the engine: a signal handler may call the engine meanwhile, or leave by longjmp, and
 // pthread_cancel may end the thread.
 static int take(const struct nap *n)
 {
@@ -433,7 +431,7 @@ static int take(const struct nap *n)
 
 static struct goverbs_function awake = {"goverbs", "awake", FAILS_MINUS_ONE, 0};
 
-// A nap of an engine.
+// A nap in progress.
 struct taken {
 	struct engine *e;
 	uint64_t id;
@@ -446,7 +444,7 @@ static void cancelled(void *nap)
 	n->e->call(number_of(n->e, &awake), (uint64_t[]){n->id, CANCELLED}, 2);
 }
 
-// wake takes a nap and goes on with its call. state is the thread's cancelability.
+// wake takes a nap and continues the call. state is the thread's cancelability.
 static struct answer wake(struct engine *e, const struct nap *nap, int state)
 {
 	const uint32_t generation = e->generation;
@@ -472,14 +470,14 @@ uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 
 	if (!e)
 		return fail(f, error);
-	// The engine may call functions of C that are cancellation points, but Go's frames can't be unwound.
+	// The engine may call C functions that are cancellation points, but Go's frames cannot be unwound.
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	number = number_of(e, f);
 	if (number == UNKNOWN) {
 		pthread_setcancelstate(state, NULL);
 		return fail(f, EOPNOTSUPP);
 	}
-	if (number & MAY_WAIT) { // which it is also where it has nothing to wait for
+	if (number & MAY_WAIT) { // a cancellation point even if there is nothing to wait for
 		pthread_setcancelstate(state, NULL);
 		pthread_testcancel();
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);

@@ -13,12 +13,12 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* How a function reports failure. */
+/* The return value of a function that fails. */
 enum goverbs_fails {
-	FAILS_NEVER,     /* no result, or one without failures: 0 */
-	FAILS_ERRNO,     /* the number of the error */
+	FAILS_NEVER,     /* none, or 0: the function cannot fail */
+	FAILS_ERRNO,     /* the error number */
 	FAILS_MINUS_ONE, /* -1 and errno */
-	FAILS_NEGATIVE,  /* the negative number of the error */
+	FAILS_NEGATIVE,  /* the negative error number */
 	FAILS_NULL,      /* NULL and errno */
 };
 
@@ -28,13 +28,13 @@ struct goverbs_function {
 	_Atomic uint64_t number; /* of the engine that is open, and the function's in it; 0 before it is looked up */
 };
 
-/* goverbs_enter calls a function of the engine, which it opens first. It sets errno where the function does. */
+/* goverbs_enter calls a function of the engine, and opens it if necessary. It sets errno where the function does. */
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n);
 
 /* goverbs_refuse reports once that a function is missing, and returns -1 with errno EOPNOTSUPP. */
 long goverbs_refuse(atomic_flag *told, const char *name);
 
-/* A function that is not there. */
+/* Defines a function that is not implemented. */
 #define REFUSED(function, name) \
 	long function(void) \
 	{ \
@@ -42,5 +42,5 @@ long goverbs_refuse(atomic_flag *told, const char *name);
 		return goverbs_refuse(&told, name); \
 	}
 
-/* Sets another version of a symbol: "@V" for programs linked long ago, "@@V" for those of today. */
+/* Gives a symbol another version: "@V" for programs linked with old libraries, "@@V" for new ones. */
 #define SYMBOL_VERSION(of, name, version) __asm__(".symver " #of ", " #name version)

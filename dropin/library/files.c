@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char beside[PATH_MAX]; // "" when it is not known
+static char directory[PATH_MAX]; // "" if unknown
 
 __attribute__((constructor)) static void find_files(void)
 {
@@ -27,26 +27,26 @@ __attribute__((constructor)) static void find_files(void)
 		return;
 	int n = snprintf(name, sizeof name, "%.*s/files", (int)(slash - self.dli_fname), self.dli_fname);
 	// The program may change its working directory.
-	if (n < 0 || (size_t)n >= sizeof name || !realpath(name, beside))
-		beside[0] = 0;
+	if (n < 0 || (size_t)n >= sizeof name || !realpath(name, directory))
+		directory[0] = 0;
 }
 
-// moved returns the actual name of a file: the given one, or one in room.
+// moved returns the name of the file to use: the given name, or one that it writes to room.
 static const char *moved(const char *name, char room[PATH_MAX])
 {
 	static const char *const places[] = {"/dev/infiniband", "/sys/class/infiniband"};
 
-	for (size_t i = 0; name && beside[0] && i < sizeof places / sizeof places[0]; i++) {
+	for (size_t i = 0; name && directory[0] && i < sizeof places / sizeof places[0]; i++) {
 		size_t n = strlen(places[i]);
 
 		if (strncmp(name, places[i], n) == 0 && (name[n] == '/' || name[n] == 0) &&
-		    snprintf(room, PATH_MAX, "%s%s", beside, name) < PATH_MAX)
+		    snprintf(room, PATH_MAX, "%s%s", directory, name) < PATH_MAX)
 			return room;
 	}
 	return name;
 }
 
-// A function of the C library whose argument name is of a file. Programs call it before constructors have run, too.
+// Defines a function of the C library that takes a file name. Programs may call it before constructors have run.
 #define OF_FILE(result, function, parameters, ...) \
 	result function parameters \
 	{ \
@@ -67,7 +67,7 @@ OF_FILE(FILE *, fopen, (const char *name, const char *mode), MOVED, mode)
 OF_FILE(FILE *, fopen64, (const char *name, const char *mode), MOVED, mode)
 OF_FILE(DIR *, opendir, (const char *name), MOVED)
 
-// The mode of a new file, which open has only if it may make one.
+// open has the argument mode only if it may create a file.
 #define OF_OPENED(function) \
 	int function(const char *name, int flags, ...) \
 	{ \

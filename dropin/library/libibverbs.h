@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Functions of libibverbs that no header declares which the project reads. generated/dropin/libibverbs.c includes this,
-// because a symbol's versions have to be in the file of its function.
+// Functions of libibverbs that are not declared in the headers that the generator reads. generated/dropin/libibverbs.c
+// includes this file because the versions of a symbol must be in the file of its function.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ const char *written_ibv_get_sysfs_path(void)
 	return "/sys";
 }
 
-// ibv_read_sysfs_file reads the first line of a file, and returns its length.
+// ibv_read_sysfs_file reads the first line of a file and returns its length.
 int written_ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[4096];
@@ -67,7 +67,7 @@ int written_ibv_query_gid_type(void *context, uint8_t port, unsigned int index, 
 	return 0;
 }
 
-// Providers, which a program may load for other reasons, make themselves known and log. That has no effect.
+// A program may load providers for other reasons. Their registration and log calls have no effect here.
 
 void written___verbs_log(void *context, uint32_t level, const char *format, ...)
 {

@@ -23,7 +23,7 @@ func odd(t *testing.T) string {
 	require.NoError(t, os.Symlink("/dev/zero", at("zero.h")))
 	require.NoError(t, os.Symlink("loop.h", at("loop.h")))
 	require.NoError(t, os.Mkdir(at("dir.h"), 0o755))
-	require.NoError(t, os.Symlink(".", at("again"))) // a directory that has itself
+	require.NoError(t, os.Symlink(".", at("again"))) // a link to its own directory
 	require.NoError(t, os.WriteFile(at("large.h"), nil, 0o644))
 	require.NoError(t, os.Truncate(at("large.h"), MaxFile+1))
 	return dir
@@ -62,7 +62,7 @@ func TestHeaders(t *testing.T) {
 	require.NoError(t, os.Symlink(".", filepath.Join(outer, "again")))
 	require.NoError(t, os.Symlink("nothing", filepath.Join(outer, "broken.h")))
 	require.NoError(t, os.Symlink(elsewhere, filepath.Join(outer, "sub")))
-	require.NoError(t, syscall.Mkfifo(filepath.Join(outer, "socket"), 0o644)) // no header
+	require.NoError(t, syscall.Mkfifo(filepath.Join(outer, "socket"), 0o644)) // not a header
 	assert.NoError(t, Headers(outer))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(elsewhere, "pipe.h"), 0o644))
 	assert.ErrorContains(t, Headers(outer), "pipe.h: a named pipe, not a regular file")

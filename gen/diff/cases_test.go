@@ -22,9 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
 
-// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps what a library exports
-// (old.symbols, new.symbols), judgements.txt and a table in the form of gen/rules/tables, and the report; the first
-// word of its name is the verdict, which -update does not rewrite. Rows of a case that make no difference are refused.
+// TestCases compares two small headers for each rule. A file holds old.h, new.h, optionally the exports of a library
+// (old.symbols, new.symbols), judgements.txt and a table in the format of gen/rules/tables, and the report. The first
+// word of its name is the verdict, which -update does not rewrite. Rows without effect are errors.
 func TestCases(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestCases(t *testing.T) {
 			old.Libraries, new.Libraries = exports(t, text["old.symbols"]), exports(t, text["new.symbols"])
 			r := Compare(planned(t, old, text["acts.txt"]), planned(t, new, text["acts.txt"]), j)
 			want, _, _ := strings.Cut(name, "-")
-			assert.Equal(t, want, r.Verdict.String(), "the verdict that the name of the case promises:\n%s", r.Text())
+			assert.Equal(t, want, r.Verdict.String(), "the verdict in the name of the case:\n%s", r.Text())
 			assert.Empty(t, j.Unused())
 			got := r.Text()
 			if *update {
@@ -74,7 +74,7 @@ func planned(t *testing.T, r *model.Release, table string) Generation {
 	return g
 }
 
-// fromC model of one header, read for a target of the usual sizes and one where a mutex is larger.
+// fromC models one header for two targets; the mutex of the second is larger.
 func fromC(t *testing.T, release, header string) *model.Release {
 	t.Helper()
 	const name = "infiniband/t.h"
@@ -87,8 +87,8 @@ func fromC(t *testing.T, release, header string) *model.Release {
 	return r
 }
 
-// exports are the libraries of a text whose lines are "library NAME", "version NAME", and symbols as nm writes them:
-// "NAME@@VERSION", and "object SIZE" behind that of an object.
+// exports parses the libraries of a text. Its lines are "library NAME", "version NAME", and symbols as nm writes them:
+// "NAME@@VERSION", followed by "object SIZE" for an object.
 func exports(t *testing.T, text string) (all []model.Library) {
 	t.Helper()
 	for line := range strings.Lines(text) {

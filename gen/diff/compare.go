@@ -16,7 +16,7 @@ type Generation struct {
 	*model.Release
 	Go        API // of the packages; nil where they were not generated
 	Grids     []*rules.Grid
-	Unplanned map[string]error // tables that could not be made, and why
+	Unplanned map[string]error // tables that could not be built, with the errors
 }
 
 // Planned is a release with its tables and generated packages.
@@ -90,7 +90,7 @@ func (c *comparison) headers() {
 	}
 }
 
-// places is the order of a report: headers, libraries, man pages, tables, packages.
+// places returns the places of a report in order: headers, libraries, man pages, tables, packages.
 func (c *comparison) places(old, new Generation) []string {
 	var all []string
 	for _, r := range []Generation{new, old} {

@@ -27,8 +27,8 @@ func recorded(t *testing.T) (rules.Recorded, string) {
 	return all, string(rows)
 }
 
-// TestGoldenReports pins what two real header bumps report. What the reports must say stands beside them, so that
-// -update cannot lose it.
+// TestGoldenReports pins the reports of two real header bumps. It also lists the essential entries, so that -update
+// cannot lose them.
 func TestGoldenReports(t *testing.T) {
 	all, rows := recorded(t)
 	goAPI := func(r *model.Release) (API, []string, error) { return GoAPI(r, all, rows) }
@@ -102,7 +102,7 @@ func TestGoldenReports(t *testing.T) {
 	same, err := Recorded(all, "1.2.0", "librpma-1.3.0", goAPI)
 	require.NoError(t, err)
 	assert.Equal(t, "librpma 1.2.0 → 1.3.0: none (exit status 0)\n0 breaking, 0 additive, 0 without effect\n",
-		same.Text(), "both have the same header and export the same")
+		same.Text(), "both have the same header and exports")
 	_, err = Recorded(all, "1.3.0", "65.0", goAPI)
 	assert.ErrorContains(t, err, "librpma 1.3.0 and rdma-core 65.0 are releases of different projects")
 	_, err = Recorded(all, "44.0", "57.0", goAPI)
@@ -129,7 +129,7 @@ func TestSameRelease(t *testing.T) {
 	}
 }
 
-// TestNoStaleJudgement holds every row against all recorded releases.
+// TestNoStaleJudgement applies every row to all recorded releases.
 func TestNoStaleJudgement(t *testing.T) {
 	all, _ := recorded(t)
 	j, err := DefaultJudgements()
@@ -159,12 +159,12 @@ func TestRoles(t *testing.T) {
 	assert.Subset(t, array("ibv_wc"), []string{"ibv_context_ops.poll_cq.wc"})
 	assert.Subset(t, array("ibv_sge"),
 		[]string{"ibv_send_wr.sg_list", "ibv_recv_wr.sg_list", "ibv_qp_ex.wr_set_sge_list.sg_list"})
-	assert.Empty(t, array("ibv_gid_entry"), "_ibv_query_gid_table is told the size of an entry")
-	assert.Empty(t, array("mlx5dv_flow_match_parameters"), "the count beside it is that of actions_attr")
+	assert.Empty(t, array("ibv_gid_entry"), "_ibv_query_gid_table receives the size of an entry")
+	assert.Empty(t, array("mlx5dv_flow_match_parameters"), "the adjacent count belongs to actions_attr")
 	assert.Empty(t, array("ibv_qp_attr"))
 }
 
-// modelOnly is a release of which nothing is generated.
+// modelOnly is a release without generated packages.
 func modelOnly(r *model.Release) Generation { return Generation{Release: r, Go: API{}} }
 
 func TestTogether(t *testing.T) {
@@ -180,7 +180,7 @@ func TestJudgementsRefused(t *testing.T) {
 		"count | num_* | | ":                   "needs a subject and a reason",
 		"count | num_* | 3 | why":              "an argument only where the action takes one",
 		"verdict | revalued X | | why":         "an argument only where the action takes one",
-		"verdict | revalued X | fine | why":    `"fine" is no verdict`,
+		"verdict | revalued X | fine | why":    `"fine" is not a verdict`,
 		"count | [ | | why":                    "syntax error in pattern",
 		"size | a | | why\n\nsize | a | | why": "j:3: duplicate size a, first at j:1",
 	} {

@@ -50,14 +50,14 @@ func (c *comparison) functions() {
 		}
 		why := "gone"
 		if macro[o.Name] {
-			why = "a macro of that name stands for something else now; the function is no longer declared"
+			why = "a macro with this name and another meaning replaces the function"
 		}
 		c.add(Entry{o.header, Function, o.Name, Removed, linkage(o) + o.Declare(o.Name), "", Breaking, why})
 	}
 }
 
-// funcTypes compares the types of callbacks in a header. A program's callback has the old type, so that any change
-// breaks it.
+// funcTypes compares the types of callbacks in a header. A program's callback has the old type, so any change breaks
+// it.
 func (c *comparison) funcTypes() {
 	was, is := funcTypes(c.old.Release), funcTypes(c.new.Release)
 	for _, n := range is {
@@ -75,7 +75,7 @@ func (c *comparison) funcTypes() {
 		if v == None {
 			change = Renamed
 		} else {
-			v, why = Breaking, why+": functions of programs have the old type"
+			v, why = Breaking, why+": callbacks of programs have the old type"
 		}
 		c.add(Entry{n.header, FuncType, n.Name, change, before, now, v, why})
 	}
@@ -117,10 +117,10 @@ func (c *comparison) function(o, n function) {
 	switch {
 	case o.Inline == nil && n.Inline != nil:
 		c.add(Entry{n.header, Dispatch, n.Name, Changed, "extern", describe(n.Inline), Breaking,
-			"programs built before link against a symbol that the headers no longer promise"})
+			"existing programs link to a symbol that the headers no longer declare"})
 	case o.Inline != nil && n.Inline == nil:
 		c.add(Entry{n.header, Dispatch, n.Name, Changed, describe(o.Inline), "extern", Additive,
-			"programs built from now on need a library that exports it"})
+			"newly built programs need a library that exports it"})
 	case o.Inline != nil:
 		c.dispatch(o, n)
 	}
@@ -132,13 +132,13 @@ func (c *comparison) dispatch(o, n function) {
 	if was == is {
 		return
 	}
-	v, why := Additive, "programs built before call the old way, which stays unless another entry says that its slot "+
-		"is gone"
+	v, why := Additive, "existing programs call the old way, which works unless another entry removes its "+
+		"slot"
 	switch {
 	case o.Inline.Guard != "" && n.Inline.Guard == "":
-		v, why = Breaking, "the slot is no longer guarded: it may lie behind the end of an older library's structure"
+		v, why = Breaking, "the slot is no longer checked: it may be beyond the end of an older library's structure"
 	case o.Inline.Absent != n.Inline.Absent || o.Inline.Errors != n.Inline.Errors:
-		v, why = Breaking, "callers are told of a missing slot in another way"
+		v, why = Breaking, "a missing slot is reported differently"
 	}
 	c.add(Entry{n.header, Dispatch, n.Name, Changed, was, is, v, why})
 }
@@ -165,13 +165,13 @@ func describe(in *model.Inline) string {
 // protoVerdict compares two function types with different spellings.
 func protoVerdict(o, n *model.Proto) (Verdict, string) {
 	if o.Variadic != n.Variadic || len(o.Params) != len(n.Params) {
-		return Breaking, "other parameters"
+		return Breaking, "the parameters differ"
 	}
-	v, why := None, "names of parameters bear no meaning"
+	v, why := None, "parameter names have no meaning"
 	if o.Result != n.Result {
-		v, why = Breaking, "another result"
+		v, why = Breaking, "the result type differs"
 		if n.Result == withoutConst(o.Result) {
-			v, why = Additive, "what it returns may be written to"
+			v, why = Additive, "the result is no longer const"
 		}
 	}
 	for i, p := range o.Params {
@@ -187,12 +187,12 @@ func protoVerdict(o, n *model.Proto) (Verdict, string) {
 		case p.Type == q.Type:
 			continue
 		case withoutConst(q.Type) == p.Type:
-			pv, pwhy = Additive, "it promises not to write"
+			pv, pwhy = Additive, "the parameter became const"
 		default:
 			pv = Breaking
 		}
 		if pv == Breaking {
-			pwhy = fmt.Sprintf("another type of parameter %d", i+1)
+			pwhy = fmt.Sprintf("the type of parameter %d differs", i+1)
 		}
 		if pv > v {
 			v, why = pv, pwhy

@@ -46,7 +46,7 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 		in := in
 		if p.Project() != r.Project {
 			if in.Release = others[p.Project()]; in.Release == nil {
-				continue // nor can a package be made that imports it, which Resolve tells
+				continue // Resolve then fails for the packages that import it
 			}
 		}
 		plan, err := rules.Resolve(bare(p), in, exceptions, plans)

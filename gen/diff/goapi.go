@@ -108,15 +108,15 @@ func (r *apiReader) put(name, text string) {
 			return
 		}
 	}
-	putBeside(r.of, name, text)
+	putVariant(r.of, name, text)
 }
 
-func putBeside(all map[string]string, name, text string) {
-	const beside = " | "
-	if old, ok := all[name]; ok && !slices.Contains(strings.Split(old, beside), text) {
-		texts := append(strings.Split(old, beside), text)
+func putVariant(all map[string]string, name, text string) {
+	const separator = " | "
+	if old, ok := all[name]; ok && !slices.Contains(strings.Split(old, separator), text) {
+		texts := append(strings.Split(old, separator), text)
 		slices.Sort(texts)
-		text = strings.Join(texts, beside)
+		text = strings.Join(texts, separator)
 	} else if ok {
 		text = old
 	}
@@ -156,7 +156,7 @@ func (r *apiReader) spec(tok token.Token, s ast.Spec) {
 		for i, n := range s.Names {
 			r.put(n.Name, text)
 			if tok == token.CONST && i < len(s.Values) {
-				putBeside(r.values, n.Name, r.text(s.Values[i]))
+				putVariant(r.values, n.Name, r.text(s.Values[i]))
 			}
 		}
 	case *ast.TypeSpec:
@@ -220,15 +220,15 @@ func (c *comparison) goPackage(where string, old, new map[string]string) {
 			c.add(Entry{where, GoName, name, Added, "", is, Additive, "new"})
 		case !has && member && new[name+"()"] != "":
 			c.add(Entry{where, GoName, name, Changed, was, new[name+"()"], Breaking,
-				"is a method now, because it shares its bytes"})
+				"now a method, because it shares bytes with other members"})
 		case !has && member && c.j.reserved(name):
-			c.add(Entry{where, GoName, name, Removed, was, "", Additive, "bytes without a meaning"})
+			c.add(Entry{where, GoName, name, Removed, was, "", Additive, "reserved bytes"})
 		case !has:
 			c.add(Entry{where, GoName, name, Removed, was, "", Breaking, "programs that name it no longer compile"})
 		case was != is && sameButValue(was, is):
-			c.add(Entry{where, GoName, name, Revalued, was, is, Breaking, "programs were built with the other value"})
+			c.add(Entry{where, GoName, name, Revalued, was, is, Breaking, "existing programs use the old value"})
 		case was != is && member && c.j.reserved(name):
-			c.add(Entry{where, GoName, name, Retyped, was, is, Additive, "bytes without a meaning"})
+			c.add(Entry{where, GoName, name, Retyped, was, is, Additive, "reserved bytes"})
 		case was != is:
 			c.add(Entry{where, GoName, name, Retyped, was, is, Breaking, "programs that use it may no longer compile"})
 		}

@@ -77,7 +77,7 @@ func TestGoIdentifiers(t *testing.T) {
 		empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
 		r := Compare(Generation{Release: empty, Go: of("1", "2")}, Generation{Release: empty, Go: of("1", "3")}, j)
 		assert.Equal(t, []Entry{{"package p", GoName, "A", Revalued, "const T = 1 | 2", "const T = 1 | 3", Breaking,
-			"programs were built with the other value"}}, r.Entries)
+			"existing programs use the old value"}}, r.Entries)
 	})
 	t.Run("texts by target", func(t *testing.T) {
 		api, err := ReadAPI(map[string][]byte{"p/a.go": []byte("package p\ntype T struct{ X [5]int }"),

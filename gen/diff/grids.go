@@ -20,10 +20,10 @@ func (c *comparison) grids(old, new Generation) {
 	}
 	lacks := func(g Generation, name string) {
 		if why := g.Unplanned[name]; why != nil {
-			c.note("table %s cannot be made of what %s says: it is not compared: %v", name, g.Name, why)
+			c.note("table %s cannot be built for %s and is not compared: %v", name, g.Name, why)
 			return
 		}
-		c.note("%s does not have what table %s is about, under the rows of today: it is not compared", g.Name, name)
+		c.note("%s lacks the subject of table %s under the current rows; the table is not compared", g.Name, name)
 	}
 	for _, n := range new.Grids {
 		if o := called(old.Grids, n.Name); o != nil {
@@ -54,7 +54,7 @@ func (c *comparison) grid(o, n *rules.Grid) {
 		names, is := n.Combination(i), &n.Cells[i]
 		switch was := o.At(names...); {
 		case was == nil && is.Silent():
-			add(names, Added, "", answer(n, is), Additive, "unanswered: no source says")
+			add(names, Added, "", answer(n, is), Additive, "unanswered: not specified by any source")
 		case was == nil:
 			add(names, Added, "", answer(n, is), Additive, "new")
 		case answer(o, was) != answer(n, is):
@@ -91,24 +91,24 @@ func answer(g *rules.Grid, c *rules.Cell) string {
 	return strings.Join(parts, "; ")
 }
 
-// answered judges a cell whose answer changed. A previously invalid combination cannot break a program.
+// answered judges a cell whose answer changed. A combination that was invalid cannot break a program.
 func answered(was, is *rules.Cell) (Verdict, string) {
 	valid := func(c *rules.Cell) bool { return c.Answer == rules.Yes || c.Answer == rules.Capability }
 	switch {
 	case is.Silent() && valid(was):
-		return Breaking, "was valid, and is unanswered: no source says"
+		return Breaking, "was valid; no longer specified by any source"
 	case is.Silent():
-		return Additive, "was not valid, and is unanswered: no source says"
+		return Additive, "was invalid; no longer specified by any source"
 	case was.Answer == rules.Unspecified:
-		return Additive, "was not answered"
+		return Additive, "was unspecified"
 	case !valid(was):
-		return Additive, "was not valid"
+		return Additive, "was invalid"
 	case !valid(is):
 		return Breaking, "was valid"
 	case is.Answer == rules.Yes && is.Condition == "" && slices.EqualFunc(was.Values, is.Values, slices.Equal):
 		return Additive, "valid without a condition"
 	}
-	return Breaking, "the table says something else"
+	return Breaking, "the answer differs"
 }
 
 // together names cells, each a combination of items, with as few lists of items as possible: "A, B × C" for A × C and B

@@ -11,17 +11,17 @@ import (
 // judge decides how a change of a record's layout affects programs built against the old release.
 type judge struct {
 	old, new *index
-	uses     map[string]*use // in the old release: that is what such programs do
+	uses     map[string]*use // in the old release, which existing programs follow
 }
 
 // shape describes how a record's layout changed.
 type shape int
 
 const (
-	same     shape = iota // same size, every member where it was
-	inside                // same size, every member where it was, and more members
-	tail                  // larger; every member where it was
-	front                 // larger; every member as far from the last one as before, which is a record by value
+	same     shape = iota // same size, every member in its place
+	inside                // same size, every member in its place, and more members
+	tail                  // larger; every member in its place
+	front                 // larger; every member keeps its distance from the last one, an embedded record
 	shuffled              // anything else
 )
 
@@ -34,7 +34,7 @@ func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 		for _, m := range old.members {
 			n := new.byPath[m.path]
 			if m.scope != "" {
-				continue // moves with the one that holds it
+				continue // moves with the member that contains it
 			}
 			if n == nil && !reserved(m.path) || n != nil && !reserved(m.path) && !n.offset.Equal(add(m.offset, shift)) {
 				return false
@@ -74,7 +74,7 @@ func (d *judge) growth(name string, extra bool, reserved func(string) bool) (Ver
 func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen map[string]bool) (Verdict, string) {
 	u := d.uses[name]
 	if u == nil || seen[name] {
-		return Breaking, "nothing in the headers shows who allocates it"
+		return Breaking, "the headers do not show which side allocates it"
 	}
 	seen[name] = true
 	held := ""
@@ -91,22 +91,22 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 		}
 		switch s, _ := shapeOf(outer, now, reserved); {
 		case s == shuffled || s == front && now.byPath[p.path] == nil:
-			return Breaking, fmt.Sprintf("%s holds it by value: what follows moves", p.name)
+			return Breaking, fmt.Sprintf("%s embeds it: the members that follow move", p.name)
 		case s == tail && !now.Size.Equal(outer.Size):
 			if v, why := d.grown(p.record, false, reserved, seen); v == Breaking {
-				return v, fmt.Sprintf("%s holds it by value, and of %s %s", p.name, p.record, why)
+				return v, fmt.Sprintf("%s embeds it; for %s, %s", p.name, p.record, why)
 			}
-			held = fmt.Sprintf("%s holds it by value at the end and grows with it", p.name)
+			held = fmt.Sprintf("%s embeds it at the end and grows with it", p.name)
 		default:
-			held = fmt.Sprintf("%s holds it by value in bytes that do not grow", p.name)
+			held = fmt.Sprintf("%s embeds it in bytes that do not grow", p.name)
 		}
 	}
-	told := ""
+	sized := ""
 	open := ""
 	for _, p := range u.passed {
 		switch {
 		case p.size != "":
-			told = fmt.Sprintf("%s has its size in %s", p.name, p.size)
+			sized = fmt.Sprintf("%s receives its size in %s", p.name, p.size)
 		case p.count != "" && !extra:
 			return Breaking, fmt.Sprintf("%s points to an array of %s elements of it: the stride changes", p.name,
 				p.count)
@@ -116,21 +116,21 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 	}
 	switch {
 	case u.handed != "" && extra:
-		return Additive, "only the library allocates it (" + u.handed + "); an older one leaves these bytes as they are"
+		return Additive, "only the library allocates it (" + u.handed + "); an older one does not set these bytes"
 	case u.handed != "":
-		return Additive, "only the library allocates it (" + u.handed + "); an older one's is shorter"
+		return Additive, "only the library allocates it (" + u.handed + "); an older one allocates fewer bytes"
 	case u.guard != "":
 		return Additive, u.guard
 	case open != "" && extra:
-		return Breaking, fmt.Sprintf("older programs leave these bytes of %s as they are, and nothing tells the "+
-			"library", open)
+		return Breaking, fmt.Sprintf("existing programs do not set these bytes for %s, and the library cannot "+
+			"detect that", open)
 	case open != "":
-		return Breaking, fmt.Sprintf("programs allocate it for %s, and nothing tells the library how large theirs is",
+		return Breaking, fmt.Sprintf("programs allocate it for %s, and the library cannot determine its size",
 			open)
-	case told != "":
-		return Additive, told
+	case sized != "":
+		return Additive, sized
 	case held != "":
 		return Additive, held
 	}
-	return Breaking, "nothing in the headers shows who allocates it"
+	return Breaking, "the headers do not show which side allocates it"
 }

@@ -48,7 +48,7 @@ func ParseJudgements(name, text string) (*Judgements, error) {
 		case err != nil:
 			f.Fail(row.At, "pattern %q: %w", subject, err)
 		case action == "verdict" && verdictOf(argument) < 0:
-			f.Fail(row.At, "%q is no verdict; want none, additive or breaking", argument)
+			f.Fail(row.At, "%q is not a verdict; want none, additive or breaking", argument)
 		}
 	}
 	return &Judgements{f}, f.Err()
@@ -66,10 +66,10 @@ func verdictOf(name string) Verdict {
 // word returns the meaning of an integer next to a pointer: "count", "size", "plain", or "" without a row.
 func (j *Judgements) word(name string) string { return j.match(name, "count", "size", "plain") }
 
-// matches reports whether a pattern row of the action matches a name.
+// matches reports whether a row with this action has a pattern that matches a name.
 func (j *Judgements) matches(action, name string) bool { return j.match(name, action) != "" }
 
-// match returns the action of the first row, among those of these actions, whose pattern matches a name; or "".
+// match returns the action of the first row with one of these actions whose pattern matches a name, or "".
 func (j *Judgements) match(name string, actions ...string) string {
 	for _, row := range j.Rows {
 		if ok, _ := path.Match(row.Columns[1], name); ok && slices.Contains(actions, row.Columns[0]) {
@@ -86,7 +86,7 @@ func (j *Judgements) reserved(name string) bool {
 	return j.matches("reserved", name)
 }
 
-// Unused lists the rows that have had no effect.
+// Unused lists the rows without effect.
 func (j *Judgements) Unused() []string {
 	var all []string
 	for _, row := range j.Stale() {

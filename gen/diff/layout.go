@@ -29,8 +29,8 @@ type record struct {
 type member struct {
 	*model.Field
 	path   string    // "wr.rdma.rkey"
-	offset model.Per // from the start of the record, or of the named one defined in place that holds it
-	scope  string    // path of that one; "" for the record itself
+	offset model.Per // from the start of the record, or of the named in-place record that contains it
+	scope  string    // path of that in-place record; "" for the record itself
 	start  model.Per // from the start of the record
 	shared bool      // an unnamed or in-place union holds it
 }

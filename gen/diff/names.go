@@ -111,11 +111,11 @@ func unique(all []*named, one *named) bool {
 func (c *comparison) number(o, n *named) {
 	if o.value != n.value {
 		c.add(Entry{n.header, n.kind(), n.name, Revalued, string(o.value), string(n.value), Breaking,
-			"programs were built with the other value"})
+			"existing programs use the old value"})
 	}
 	same := "the same number"
 	if o.value != n.value {
-		same = "what it belongs to"
+		same = "only its declaration"
 	}
 	switch {
 	case o.macro != n.macro:
@@ -166,11 +166,11 @@ func (c *comparison) enums() {
 		}
 		if o.Size != n.Size {
 			c.add(Entry{n.header, Enum, name, Resized, fmt.Sprint(o.Size), fmt.Sprint(n.Size), Breaking,
-				"programs were built for the other size"})
+				"existing programs use the old size"})
 		}
 		if o.Signed != n.Signed {
 			c.add(Entry{n.header, Enum, name, Retyped, signed(o.Signed), signed(n.Signed), Breaking,
-				"comparisons come out otherwise"})
+				"comparisons give other results"})
 		}
 	}
 	for _, o := range was {
@@ -201,7 +201,7 @@ func (c *comparison) macros() {
 				text := string(m.Kind)
 				switch m.Kind {
 				case model.Alias:
-					text = "another name of " + m.Target
+					text = "another name for " + m.Target
 				case model.FuncLike:
 					text = "(" + strings.Join(m.Params, ", ") + ")"
 				}
@@ -223,10 +223,10 @@ func (c *comparison) macros() {
 		case !had:
 			c.add(Entry{n.header, Macro, n.name, Added, "", n.text, Additive, "new"})
 		case o.text != n.text && sameCount(o.text, n.text):
-			c.add(Entry{n.header, Macro, n.name, Renamed, o.text, n.text, None, "names of parameters bear no meaning"})
+			c.add(Entry{n.header, Macro, n.name, Renamed, o.text, n.text, None, "parameter names have no meaning"})
 		case o.text != n.text:
 			c.add(Entry{n.header, Macro, n.name, Changed, o.text, n.text, Breaking,
-				"programs that use it mean the other"})
+				"programs that use it expect the old text"})
 		}
 	}
 	for _, o := range was {

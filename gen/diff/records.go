@@ -43,7 +43,7 @@ func (c *comparison) records() {
 
 func size(r *model.Record) string {
 	if r.Kind == model.Incomplete {
-		return "known by its address alone"
+		return "opaque"
 	}
 	return r.Size.String() + " bytes"
 }
@@ -99,9 +99,9 @@ func (c *comparison) record(o, n *record) {
 		c.add(Entry{n.header, Record, name, Moved, o.header, n.header, None, "declared in another header"})
 	}
 	if o.Kind != n.Kind {
-		v, why := Breaking, "another kind of type"
+		v, why := Breaking, "the kind of type differs"
 		if o.Kind == model.Incomplete {
-			v, why = Additive, "its members are known now"
+			v, why = Additive, "its members are declared now"
 		}
 		c.add(Entry{n.header, Record, name, Changed, string(o.Kind), string(n.Kind), v, why})
 		return
@@ -129,7 +129,7 @@ func (c *comparison) sizeVerdict(name string, s shape, last *member) (Verdict, s
 			return Additive, fmt.Sprintf("grown at its front; every member is as far from %s as before, and %s",
 				last.path, guard)
 		}
-		return Breaking, fmt.Sprintf("grown at its front; nothing says how far it reaches before %s", last.path)
+		return Breaking, fmt.Sprintf("grown at its front; its extent before %s is unknown", last.path)
 	}
 	if c.old.byName[name].Size.Default > c.new.byName[name].Size.Default {
 		return Breaking, "shrunk"
@@ -180,7 +180,7 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 		}
 		v, why := Breaking, "gone"
 		if c.j.reserved(m.path) {
-			v, why = Additive, "bytes without a meaning are taken into use"
+			v, why = Additive, "uses reserved bytes"
 		}
 		c.add(Entry{n.header, kindOf(m), o.full(m), Removed, at(m), "", v, why})
 	}
@@ -207,7 +207,7 @@ func at(m *member) string {
 // newMember judges an added member by the bytes that it uses.
 func (c *comparison) newMember(o, n *record, m *member, s shape) (Verdict, string) {
 	if s == front && m.scope == "" {
-		return Additive, "in front of all that was there"
+		return Additive, "before all existing members"
 	}
 	for _, old := range o.members {
 		if !old.leaf() || !c.onAny(func(t string) bool { return m.overlaps(old, t) }) {
@@ -216,15 +216,15 @@ func (c *comparison) newMember(o, n *record, m *member, s shape) (Verdict, strin
 		now := n.byPath[old.path]
 		switch {
 		case c.j.reserved(old.path):
-			return Additive, "takes bytes of " + old.path + ", which had no meaning"
+			return Additive, "uses bytes of " + old.path + ", which were reserved"
 		case now == nil:
-			return Breaking, "takes bytes of " + old.path + ", which is gone"
+			return Breaking, "uses bytes of " + old.path + ", which was removed"
 		case now.start.Equal(old.start):
 			if !m.shared {
-				return Breaking, "takes bytes of " + old.path
+				return Breaking, "uses bytes of " + old.path
 			}
 			if s == tail && every(o.Size, add(m.start, m.Size), func(size, end int64) bool { return end > size }) {
-				return c.tailVerdict(o, "shares bytes with "+old.path+" and reaches past them; ")
+				return c.tailVerdict(o, "shares bytes with "+old.path+" and extends past them;  ")
 			}
 			return Additive, "shares bytes with " + old.path
 		}
@@ -237,9 +237,9 @@ func (c *comparison) newMember(o, n *record, m *member, s shape) (Verdict, strin
 		fallthrough
 	case inside:
 		v, why := c.judge.growth(o.CName(), true, c.j.reserved)
-		return v, "in bytes that were padding; " + why
+		return v, "in former padding;  " + why
 	}
-	return Breaking, "other members have moved for it"
+	return Breaking, "other members moved"
 }
 
 func (c *comparison) tailVerdict(o *record, how string) (Verdict, string) {
@@ -256,19 +256,19 @@ func (c *comparison) member(o, n *record, old, m *member, shift model.Per, ancho
 	reserved := c.j.reserved(m.path)
 	entry := func(change Change, was, is string, v Verdict, why string) {
 		if reserved {
-			v, why = Additive, "bytes without a meaning"
+			v, why = Additive, "reserved bytes"
 		}
 		c.add(Entry{n.header, kindOf(m), n.full(m), change, was, is, v, why})
 	}
 	if want := add(old.offset, shift); !m.offset.Equal(want) {
-		entry(Moved, old.offset.String(), m.offset.String(), Breaking, "programs look for it where it was")
+		entry(Moved, old.offset.String(), m.offset.String(), Breaking, "existing programs use the old offset")
 	}
 	if !old.Size.Equal(m.Size) {
-		v, why := Breaking, "programs were built for the other size"
+		v, why := Breaking, "existing programs use the old size"
 		if t, _ := model.ParseType(m.Type); len(t.Dims)+len(m.Dims) > 0 {
 			why = "an array: its length or stride changes"
 		} else if s, _ := shapeOf(o, n, c.j.reserved); s == same || s == inside || s == tail && n.isLast(m) {
-			v, why = Additive, "nothing else moves for it"
+			v, why = Additive, "no other member moves"
 			if s == tail {
 				v, why = c.judge.growth(o.CName(), false, c.j.reserved)
 			}
@@ -279,7 +279,7 @@ func (c *comparison) member(o, n *record, old, m *member, shift model.Per, ancho
 	if was == is {
 		return
 	}
-	v, why := Breaking, "another type"
+	v, why := Breaking, "the type differs"
 	if old.Func != nil && m.Func != nil {
 		v, why = protoVerdict(old.Func, m.Func)
 		if v == None {

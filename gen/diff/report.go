@@ -11,9 +11,9 @@ import "slices"
 type Verdict int
 
 const (
-	None     Verdict = iota // nothing that a program could notice
-	Additive                // more than before; what was there stays
-	Breaking                // something that a program relies on is gone or different
+	None     Verdict = iota // no effect on programs
+	Additive                // something was added; everything else is unchanged
+	Breaking                // something that programs rely on is gone or different
 )
 
 var verdictNames = []string{"none", "additive", "breaking"}
@@ -45,8 +45,8 @@ const (
 	Constant   Kind = "constant" // macro with a value
 	Macro      Kind = "macro"    // alias, function-like or other text
 	Function   Kind = "function"
-	FuncType   Kind = "function type" // a typedef, which programs write functions of
-	Dispatch   Kind = "dispatch"      // how an inline function gets to what it calls
+	FuncType   Kind = "function type" // typedef of a callback
+	Dispatch   Kind = "dispatch"      // how an inline function reaches the function that it calls
 	Row        Kind = "row"           // of a man page's table
 	Column     Kind = "column"
 	Cell       Kind = "cell" // of a man page's table, or cells of a generated one
@@ -54,8 +54,8 @@ const (
 	GoName     Kind = "Go identifier"
 
 	Library       Kind = "library"        // shared
-	SymbolVersion Kind = "symbol version" // a name that its symbols have beside their own
-	Symbol        Kind = "symbol"         // what it exports, with the version: name@@VERSION
+	SymbolVersion Kind = "symbol version" // defined by a library
+	Symbol        Kind = "symbol"         // exported by a library, with its version: name@@VERSION
 )
 
 // kinds lists the kinds in report order.
@@ -93,9 +93,9 @@ type Report struct {
 	Project string   `json:"project"`
 	Old     string   `json:"old"`
 	New     string   `json:"new"`
-	Verdict Verdict  `json:"verdict"` // the gravest of the entries
+	Verdict Verdict  `json:"verdict"` // the most severe of the entries
 	Entries []Entry  `json:"entries"`
-	Notes   []string `json:"notes,omitempty"` // what was not compared, and why
+	Notes   []string `json:"notes,omitempty"` // parts that were not compared, with reasons
 }
 
 // Count returns the number of entries with a verdict.
@@ -109,7 +109,7 @@ func (r *Report) Count(v Verdict) int {
 	return n
 }
 
-// finish sorts the entries by place, kind and header order, and sets the gravest verdict.
+// finish sorts the entries by place, kind and header order, and sets the most severe verdict.
 func (r *Report) finish(places []string) {
 	at := map[string]int{}
 	for i, p := range places {

@@ -36,7 +36,7 @@ func (c *comparison) libraries() {
 func symbolCount(l *model.Library) string { return counted(len(l.Symbols), "symbol") }
 
 // inner is the reason why private symbols do not affect programs.
-const inner = "only for libraries of the same release"
+const inner = "used only by libraries of the same release"
 
 func (c *comparison) private(version string) bool {
 	return version != "" && c.j.matches("private", version)
@@ -50,7 +50,7 @@ func (c *comparison) versions(o, n *model.Library) {
 			c.add(Entry{n.Name, SymbolVersion, v.Name, Added, "", "", None, inner})
 		default:
 			c.add(Entry{n.Name, SymbolVersion, v.Name, Added, "", "", Additive,
-				"programs that use a symbol of it do not start with an older library"})
+				"programs that use its symbols do not start with an older library"})
 		}
 	}
 	for _, v := range o.Versions {
@@ -60,7 +60,7 @@ func (c *comparison) versions(o, n *model.Library) {
 			c.add(Entry{o.Name, SymbolVersion, v.Name, Removed, "", "", None, inner})
 		default:
 			c.add(Entry{o.Name, SymbolVersion, v.Name, Removed, "", "", Breaking,
-				"programs that use a symbol of it do not start"})
+				"programs that use its symbols do not start"})
 		}
 	}
 }
@@ -98,15 +98,15 @@ func (c *comparison) symbols(o, n *model.Library) {
 		}
 		if before.Old != s.Old {
 			add(s, Changed, role(*before), role(s), Additive,
-				"programs linked before get the same; those linked from now on do not")
+				"existing programs keep their symbol; newly linked programs get another")
 		}
 		if old, new := content(*before), content(s); old != new {
-			add(s, Retyped, old, new, Breaking, "programs linked before expect the other")
+			add(s, Retyped, old, new, Breaking, "existing programs expect the old type")
 		}
 	}
 	for _, s := range o.Symbols {
 		if find(n, s) == nil {
-			add(s, Removed, content(s), "", Breaking, "programs that use it do not start, or end when they call it")
+			add(s, Removed, content(s), "", Breaking, "programs that use it do not start, or fail when they call it")
 		}
 	}
 }

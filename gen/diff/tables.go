@@ -69,9 +69,9 @@ func (c *comparison) table(o, n *model.Table) {
 			if !shared || old == is {
 				continue
 			}
-			v, why := Breaking, "the page says something else"
+			v, why := Breaking, "the page changed"
 			if old == "no" || old == "" {
-				v, why = Additive, "was not valid"
+				v, why = Additive, "was invalid"
 			} else if is == "no" || is == "" {
 				why = "was valid"
 			}
@@ -86,7 +86,7 @@ func (c *comparison) table(o, n *model.Table) {
 	}
 }
 
-// pageRows returns a table's rows by name; the second row of a name is "name (2)".
+// pageRows holds the rows of a table by name. A second row with the same name is "name (2)".
 type pageRows struct {
 	columns []string
 	order   []string
@@ -122,7 +122,7 @@ func (r pageRows) words(row string) []string {
 
 // flags compares the rules of pages for single flags.
 func (c *comparison) flags() {
-	type key struct{ page, name string } // pages speak of the same flags
+	type key struct{ page, name string } // several pages describe the same flags
 	before := map[key]model.Flag{}
 	for _, f := range c.old.Flags {
 		before[key{f.Page, f.Name}] = f
@@ -137,7 +137,7 @@ func (c *comparison) flags() {
 		if rule(o) == rule(n) {
 			continue
 		}
-		v, why := Breaking, "valid in fewer cases, or in others"
+		v, why := Breaking, "valid in fewer or other cases"
 		if wider(o.QPTypes, n.QPTypes) && wider(o.Opcodes, n.Opcodes) && o.SigAll == n.SigAll &&
 			(o.Capability == n.Capability || n.Capability == "") {
 			v, why = Additive, "valid in more cases"
@@ -151,7 +151,7 @@ func (c *comparison) flags() {
 	}
 }
 
-// wider reports whether a list allows everything that another did; an empty list has no limit.
+// wider reports whether new allows everything that old did. An empty list allows everything.
 func wider(old, new []string) bool {
 	return len(new) == 0 || len(old) > 0 &&
 		!slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })

@@ -37,34 +37,34 @@ func TestTables(t *testing.T) {
 		{"column removed", table(ab, row("W", "yes", "no")), table(ab[:1], row("W", "yes")),
 			Entry{"t.3", Column, "t: B", Removed, "", "", Breaking, "gone"}},
 		{"no to yes", table(ab, row("W", "no", "no")), table(ab, row("W", "no", "yes")),
-			Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was not valid"}},
+			Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was invalid"}},
 		{"yes to no", table(ab, row("W", "yes", "no")), table(ab, row("W", "no", "no")),
 			Entry{"t.3", Cell, "t: W, A", Changed, "yes", "no", Breaking, "was valid"}},
 		{"other words", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "IBV_QP_PORT IBV_QP_AV", "")),
 			Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "IBV_QP_PORT IBV_QP_AV", Breaking,
-				"the page says something else"}},
+				"the page changed"}},
 		{"nothing to something", table(ab, row("W", "", "")), table(ab, row("W", "IBV_QP_PORT", "")),
-			Entry{"t.3", Cell, "t: W, A", Changed, "", "IBV_QP_PORT", Additive, "was not valid"}},
+			Entry{"t.3", Cell, "t: W, A", Changed, "", "IBV_QP_PORT", Additive, "was invalid"}},
 		{"something to nothing", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "", "")),
 			Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "", Breaking, "was valid"}},
 		{"second row of a name", table(ab, row("W", "no", "no"), row("W", "no", "no")),
 			table(ab, row("W", "no", "no"), row("W", "no", "yes")), Entry{"t.3", Cell, "t: W (2), B", Changed, "no",
-				"yes", Additive, "was not valid"}},
+				"yes", Additive, "was invalid"}},
 		{"flag wider", flag(model.Flag{QPTypes: ab[:1]}), flag(model.Flag{QPTypes: ab}),
 			Entry{"t.3", FlagRule, "F", Changed, "on A", "on A B", Additive, "valid in more cases"}},
 		{"flag narrower", flag(model.Flag{}), flag(model.Flag{QPTypes: ab}),
-			Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer cases, or in others"}},
+			Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer or other cases"}},
 		{"flag without sq_sig_all only", flag(model.Flag{}), flag(model.Flag{SigAll: true}),
 			Entry{"t.3", FlagRule, "F", Changed, "no limit", "without sq_sig_all", Breaking,
-				"valid in fewer cases, or in others"}},
+				"valid in fewer or other cases"}},
 		{"flag needs nothing now", flag(model.Flag{Capability: "cap"}), flag(model.Flag{}),
 			Entry{"t.3", FlagRule, "F", Changed, "needs cap", "no limit", Additive, "valid in more cases"}},
 		{"flag needs another", flag(model.Flag{Capability: "cap"}), flag(model.Flag{Capability: "hat"}),
 			Entry{"t.3", FlagRule, "F", Changed, "needs cap", "needs hat", Breaking,
-				"valid in fewer cases, or in others"}},
+				"valid in fewer or other cases"}},
 		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}),
 			Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking,
-				"valid in fewer cases, or in others"}},
+				"valid in fewer or other cases"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Compare(modelOnly(c.old), modelOnly(c.new), NoJudgements())
@@ -92,8 +92,8 @@ func TestGrids(t *testing.T) {
 		r := fromC(t, "1.0", "enum t_place { T_HOME, T_AWAY, T_MOON };\nenum t_act { T_EAT = 1, T_SLEEP = 2 };")
 		return planned(t, r, `@ package  ibv
 @ question What may be done where?
-@ func     May | says whether it may.
-@ result   Rule | is what May says.
+@ func     May | reports whether it may.
+@ result   Rule | is a result of May.
 @ dim      place | place | enum t_place
 @ value    Needs | mask t_act | what is needed
 = why | the reason | the source
@@ -112,19 +112,19 @@ T_MOON | capability | none | when able
 		why            string
 	}{
 		{"no longer valid", yes, no, Breaking, "was valid"},
-		{"no longer answered", yes, silent, Breaking, "was valid, and is unanswered: no source says"},
+		{"no longer answered", yes, silent, Breaking, "was valid; no longer specified by any source"},
 		{"capability no longer valid", capability, unspecified, Breaking, "was valid"},
-		{"now needs a capability", yes, capability, Breaking, "the table says something else"},
-		{"now under a condition", yes, when, Breaking, "the table says something else"},
-		{"other values", yes, more, Breaking, "the table says something else"},
-		{"no condition and other values", when, more, Breaking, "the table says something else"},
+		{"now needs a capability", yes, capability, Breaking, "the answer differs"},
+		{"now under a condition", yes, when, Breaking, "the answer differs"},
+		{"other values", yes, more, Breaking, "the answer differs"},
+		{"no condition and other values", when, more, Breaking, "the answer differs"},
 		{"condition gone", when, yes, Additive, "valid without a condition"},
 		{"capability for all", capability, yes, Additive, "valid without a condition"},
-		{"now valid", no, yes, Additive, "was not valid"},
-		{"now with a capability", no, capability, Additive, "was not valid"},
-		{"no is open again", no, silent, Additive, "was not valid, and is unanswered: no source says"},
-		{"answered at last", silent, yes, Additive, "was not answered"},
-		{"answered with no", unspecified, no, Additive, "was not answered"},
+		{"now valid", no, yes, Additive, "was invalid"},
+		{"now with a capability", no, capability, Additive, "was invalid"},
+		{"no is open again", no, silent, Additive, "was invalid; no longer specified by any source"},
+		{"answered at last", silent, yes, Additive, "was unspecified"},
+		{"answered with no", unspecified, no, Additive, "was unspecified"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Compare(grid(c.old), grid(c.new), NoJudgements())
@@ -142,12 +142,12 @@ T_MOON | capability | none | when able
 	for _, pair := range [][2]Generation{{one, none}, {none, one}} {
 		r := Compare(pair[0], pair[1], NoJudgements())
 		assert.Empty(t, r.Entries)
-		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not " +
+		assert.Equal(t, []string{"1.0 lacks the subject of table acts under the current rows; the table is not " +
 			"compared"}, r.Notes)
 	}
 }
 
-// TestUnplanned: a release that speaks of a table's things in words that no rule reads is not said to lack them.
+// TestUnplanned: a page cell that no rule can parse is reported as such, not as a missing subject.
 func TestUnplanned(t *testing.T) {
 	all, _ := recorded(t)
 	old := all.Find("65.0")[0]
@@ -163,8 +163,8 @@ func TestUnplanned(t *testing.T) {
 	r := Compare(Planned(old, API{}), Planned(new, API{}), j)
 	for _, table := range []string{"wr_post", "wr_flags"} {
 		assert.Contains(t, strings.Join(r.Notes, "\n"),
-			"table "+table+" cannot be made of what "+new.Name+` says: it is not compared: model of `+new.Name+
-				`: ibv_wr_post.3: "QUANTUM" is no queue pair type`)
+			"table "+table+" cannot be built for "+new.Name+` and is not compared: model of `+new.Name+
+				`: ibv_wr_post.3: unknown queue pair type "QUANTUM"`)
 	}
-	assert.NotContains(t, strings.Join(r.Notes, "\n"), "does not have")
+	assert.NotContains(t, strings.Join(r.Notes, "\n"), "lacks the subject")
 }

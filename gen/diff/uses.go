@@ -13,23 +13,23 @@ import (
 // use is what the headers show about a record's allocation: the side that allocates it and the side that knows its
 // size.
 type use struct {
-	handed  string  // how the library hands it out: "ibv_create_cq_ex returns it"; "" when it never does
-	guard   string  // what tells which of its members are valid, or how long it is; "" when nothing does
-	byValue []place // members of other records that are such records
-	passed  []place // parameters of the library's functions, and members of records, that point to one
+	handed  string  // how the library returns it: "ibv_create_cq_ex returns it"; "" if it does not
+	guard   string  // how its length or its valid members are known: "comp_mask marks the valid members"; or ""
+	byValue []place // members of other records that embed it
+	passed  []place // parameters of library functions, and members of records, that point to it
 }
 
 // place is a parameter or member with a record.
 type place struct {
 	name   string // "ibv_poll_cq.wc", "ibv_send_wr.sg_list"
-	record string // of a member by value: the record that holds it
+	record string // of an embedded record: the record that embeds it
 	path   string // the member's path in that record
-	count  string // the number beside it that says, or may say, how many elements it points to; "" for one
-	size   string // the parameter that tells the library how large an element is; "" when none does
+	count  string // adjacent number that is, or may be, the number of elements; "" for a single element
+	size   string // parameter that passes the size of an element to the library, or ""
 }
 
-// uses scans a release. Only arguments of the library matter: an inline function is compiled into the program and
-// always agrees with it.
+// uses scans a release. Only arguments passed to the library matter: an inline function is compiled into the program
+// and always agrees with it.
 func uses(x *index, j *Judgements) map[string]*use {
 	a := &analysis{index: x, j: j, all: map[string]*use{}, sized: map[string]string{}}
 	for _, r := range x.records {
@@ -48,7 +48,7 @@ func uses(x *index, j *Judgements) map[string]*use {
 				a.returned(r.full(m), m.Func)
 			}
 			if u := a.all[r.CName()]; m.scope == "" && u.guard == "" && a.j.matches("guard", m.Name) {
-				u.guard = m.Name + " tells which members are valid"
+				u.guard = m.Name + " marks the valid members"
 			}
 		}
 	}
@@ -66,8 +66,8 @@ func uses(x *index, j *Judgements) map[string]*use {
 	return a.all
 }
 
-// Arrays returns, for each record by C name, the members and parameters that are or point to arrays of it. There the
-// record's size is the stride, and a release with another size reads other bytes.
+// Arrays returns, for each record by C name, the members and parameters that are or point to arrays of it. The record's
+// size is their stride, so a release with another size reads other bytes.
 func Arrays(r *model.Release) (map[string][]string, error) {
 	j, err := DefaultJudgements()
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *analysis) guards(in *model.Inline) {
 	}
 	tag, member, _ := strings.Cut(in.Guard, ".")
 	if u := a.all["struct "+tag]; u != nil && u.guard == "" {
-		u.guard = member + " says how long it is"
+		u.guard = member + " holds its length"
 	}
 }
 
@@ -182,7 +182,7 @@ func (a *analysis) count(place string, params []model.Param, i int, size string)
 		case "plain":
 			continue
 		case "size":
-			continue // before the pointer it belongs to another, behind it the caller has seen it
+			continue // a size before the pointer belongs to another parameter; the caller has handled one after it
 		}
 		if other := 2*k - i; other >= 0 && other < len(params) && a.couldBeArray(params[other]) &&
 			akin(params[k].Name, params[other].Name) && !akin(params[k].Name, params[i].Name) {

@@ -164,7 +164,7 @@ func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, sta
 // aliases prints the second names that macros give types.
 func (e *emitter) aliases(f *jen.File) {
 	for _, a := range e.plan.Aliases {
-		comment(f, docLines(a.Go, "is another name of "+a.Of, a.Doc))
+		comment(f, docLines(a.Go, "is another name for "+a.Of, a.Doc))
 		f.Type().Id(a.Go).Op("=").Id(a.Of)
 	}
 }

@@ -26,7 +26,7 @@ var answers = []struct {
 	{rules.Elsewhere, "AnswerNotInVerb",
 		"the operation is posted with another function, which Reason names"},
 	{rules.Capability, "AnswerNeedsCapability",
-		"yes where the device has the capability that Condition names"},
+		"yes if the device has the capability that Condition names"},
 }
 
 func answerName(a rules.Answer) string {

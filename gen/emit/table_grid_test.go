@@ -27,8 +27,8 @@ func smallGrid() *rules.Grid {
 		Items: []rules.GridItem{{Go: "SortA", Prints: "a"}, {Go: "SortB", Prints: "b"}}}
 	g := &rules.Grid{
 		Name: "goes", Package: "ibv", Release: "9.0", Question: "What <goes>?", Pages: []string{"p.3"},
-		Func: "Goes", FuncDoc: "says what goes.", Result: "GoesRule", Doc: "is the answer of Goes.",
-		All:   rules.Lookup{Func: "GoesAll", Doc: "gives all."},
+		Func: "Goes", FuncDoc: "reports what goes.", Result: "GoesRule", Doc: "is the answer of Goes.",
+		All:   rules.Lookup{Func: "GoesAll", Doc: "returns all."},
 		Items: []rules.Lookup{{Func: "GoesTypes", Doc: "are types.", Dim: 0}},
 		Dims: []rules.Dim{
 			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type",

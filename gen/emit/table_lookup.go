@@ -90,7 +90,7 @@ func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	case d.Flags:
 		reason = "not exactly one " + d.What + " of " + release
 	case d.Part:
-		reason, source = "the table does not speak of such a "+d.What, "this table"
+		reason, source = "the table does not cover this "+d.What, "this table"
 	}
 	v := jen.Id("Validity").Values(jen.Dict{jen.Id("Reason"): jen.Lit(reason), jen.Id("Source"): jen.Lit(source)})
 	if t.g.Result != "Validity" {
@@ -130,13 +130,13 @@ func (t *gridTable) lists() {
 		body = append(body, jen.If(known).Block(jen.Return(jen.Nil())), jen.Return(cell))
 		f.Func().Id(l.Func).Params(t.params(l.Dim)...).Index().Id(t.goType(d.Type)).Block(body...)
 		comment(f, table+" holds the slices that "+l.Func+" returns.")
-		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.yesses(l.Dim, others,
+		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.validItems(l.Dim, others,
 			make([]string, len(g.Dims)))...)
 	}
 }
 
-// yesses prints, for each combination of the other dimensions, the items whose answer is yes.
-func (t *gridTable) yesses(dim int, others []int, names []string) []jen.Code {
+// validItems prints, for each combination of the other dimensions, the items whose answer is yes.
+func (t *gridTable) validItems(dim int, others []int, names []string) []jen.Code {
 	d := t.g.Dims[dim]
 	if len(others) == 0 {
 		var valid []jen.Code
@@ -154,7 +154,7 @@ func (t *gridTable) yesses(dim int, others []int, names []string) []jen.Code {
 		names := slices.Clone(names)
 		names[others[0]] = name
 		rows = append(rows, jen.Line().Comment("// "+
-			t.goConst(o.Type, name)).Line().Values(t.yesses(dim, others[1:], names)...))
+			t.goConst(o.Type, name)).Line().Values(t.validItems(dim, others[1:], names)...))
 	}
 	return append(rows, jen.Line())
 }

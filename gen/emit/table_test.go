@@ -28,7 +28,7 @@ func smallPostSend() []*rules.Grid {
 	conditional := rules.Validity{Answer: rules.Yes, Condition: "sq_sig_all = 0", Reason: "any", Source: yes.Source}
 	send := &rules.Grid{
 		Name: "post_send", Package: "ibv", Release: "9.0", Pages: []string{"ibv_post_send.3"}, Result: "Validity",
-		Question: "What does ibv_post_send take?", Func: "PostSendValidity", FuncDoc: "says whether.",
+		Question: "What does ibv_post_send take?", Func: "PostSendValidity", FuncDoc: "reports whether.",
 		Items: []rules.Lookup{{Func: "PostSendQPTypes", Doc: "are the queue pair types."}},
 		Dims: []rules.Dim{
 			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type",
@@ -40,7 +40,7 @@ func smallPostSend() []*rules.Grid {
 	}
 	flags := *send
 	flags.Name, flags.Func, flags.First, flags.Items = "send_flags", "SendFlagValidity", "PostSendValidity", nil
-	flags.Question = "Which send flags may an operation of ibv_post_send bear?"
+	flags.Question = "Which send flags may an operation of ibv_post_send have?"
 	flags.Dims = append(slices.Clone(send.Dims), rules.Dim{
 		Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true, Names: []string{"IBV_SEND_FENCE",
 			"IBV_SEND_SIGNALED"},

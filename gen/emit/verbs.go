@@ -14,7 +14,7 @@ import (
 )
 
 // written holds support.go, copied to every package of functions, and a directory per package with the functions that
-// rules cannot generate. The Go files build only where they are copied to.
+// rules cannot generate. These Go files build only in the packages that they are copied to.
 //
 //go:embed internal/verbs
 var written embed.FS
@@ -113,7 +113,7 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 			return
 		}
 		if fn.Via != rules.Written {
-			e.fail("%s/%s: stale: a rule makes %s", dir, name, fn.C)
+			e.fail("%s/%s: stale: a rule generates %s", dir, name, fn.C)
 			return
 		}
 		found[fn.C] = fn
@@ -154,8 +154,8 @@ func (e *verbsEmitter) library(f *jen.File) {
 	if !e.hasFree() {
 		return
 	}
-	comment(f, "From calls the functions that take no object to choose a backend by: those of a software backend, or "+
-		"those of\nthe native library if Backend is nil.")
+	comment(f, "From calls the functions that have no object parameter to select a backend: those of a software backend, "+
+		"or those\nof the native library if Backend is nil.")
 	f.Type().Id("From").Struct(jen.Id("Backend").Qual(runtimePath, "Backend"))
 }
 
@@ -203,7 +203,7 @@ func (e *verbsEmitter) variables(f *jen.File) {
 	if newer == nil {
 		return
 	}
-	comment(f, "NewSlots lists the functions in slots that objects of older libraries are too short to have, in order; Has "+
+	comment(f, "NewSlots lists, in order, the functions in slots that objects of older libraries are too short for; Has "+
 		"reports\nwhether an object has one, for callers that do not use the functions of this package. It must not be modified.")
 	f.Var().Id("NewSlots").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(newer, jen.Line())...)
 }

@@ -22,7 +22,7 @@ func (e *verbsEmitter) functions(f *jen.File, ways ...rules.Via) {
 }
 
 func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
-	comment(f, strings.Join(append(e.story(fn), facts(fn.Doc)), "\n"))
+	comment(f, strings.Join(append(e.callDoc(fn), facts(fn.Doc)), "\n"))
 	e.escapes(f, fn)
 	if !fn.Free {
 		f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
@@ -42,8 +42,8 @@ func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
 	}
 }
 
-// story describes the call in words.
-func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
+// callDoc describes the call.
+func (e *verbsEmitter) callDoc(fn *rules.VerbFunc) []string {
 	s := fn.Go + " calls " + fn.C
 	switch fn.Via {
 	case rules.ObjectSlot, rules.ContextOp:
@@ -120,7 +120,7 @@ func (e *verbsEmitter) results(fn *rules.VerbFunc) *jen.Statement {
 	return jen.Error()
 }
 
-// result is the type of the value beside the error, or nil.
+// result returns the type of the result other than the error, or nil.
 func (e *verbsEmitter) result(fn *rules.VerbFunc) *jen.Statement {
 	switch fn.Convention {
 	case rules.ReturnsVoid, rules.ReturnsErrno, rules.ReturnsStatus, rules.ReturnsCode:
@@ -131,7 +131,7 @@ func (e *verbsEmitter) result(fn *rules.VerbFunc) *jen.Statement {
 	return e.paramType(fn.Result)
 }
 
-// zero is the value that goes with an error.
+// zero returns the result that accompanies an error.
 func zero(fn *rules.VerbFunc) jen.Code {
 	switch {
 	case fn.Convention == rules.ReturnsBool:
@@ -185,7 +185,7 @@ func (e *verbsEmitter) throughObject(fn *rules.VerbFunc) []jen.Code {
 	return append(code, e.returned(fn, jen.Id("fn"+fn.Go).Dot("Slot").Call(slot)))
 }
 
-// returned prints the call by the function's convention, and what becomes of its result.
+// returned prints the call by the function's convention, and the conversion of its result.
 func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Code {
 	long := ""
 	if fn.CResult.Base != "int" {
@@ -237,7 +237,7 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	return jen.Return(call)
 }
 
-// argument turns a parameter into what C gets.
+// argument converts a parameter for the call of C.
 func argument(p rules.VerbParam) jen.Code {
 	switch p.Kind {
 	case rules.AddressParam:
@@ -256,7 +256,7 @@ func argument(p rules.VerbParam) jen.Code {
 	return jen.Uintptr().Call(jen.Id(p.Go))
 }
 
-// sixtyFour is a parameter of 64 bits as a uint64.
+// sixtyFour returns a 64-bit parameter as a uint64.
 func sixtyFour(p rules.VerbParam) jen.Code {
 	if p.Type.Name == "uint64" {
 		return jen.Id(p.Go)

@@ -62,7 +62,7 @@ func Twice(n int) int { return 2 * n }
 func TestStaleWritten(t *testing.T) {
 	for prototype, why := range map[string]string{
 		"long t_twice(int n)": "libgolden/number.go: stale: no header declares long t_twice(int n)",
-		"int t_open(void)":    "libgolden/number.go: stale: a rule makes t_open",
+		"int t_open(void)":    "libgolden/number.go: stale: a rule generates t_open",
 	} {
 		e := emitterOf()
 		e.copyWritten("number.go", "libgolden", "package libgolden\n\n"+marker+prototype+"\nfunc F() {}\n",

@@ -30,7 +30,7 @@ var aptTools = []string{"apt-get", "apt-cache", "dpkg"}
 func newApt(rel, dir string) (*apt, error) {
 	for _, tool := range aptTools {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%s%w: no command %s; %s", of(rel), ErrNoApt, tool, mend(rel))
+			return nil, fmt.Errorf("%s%w: no command %s; %s", of(rel), ErrNoApt, tool, hint(rel))
 		}
 	}
 	if strings.ContainsAny(dir, "\"\\\n") {
@@ -96,7 +96,7 @@ Acquire::https::Timeout "20";
 var errNoSuite = errors.New("no such suite")
 
 func (a *apt) update(ctx context.Context, suite string) error {
-	step := "asking the archive for suite " + suite
+	step := "querying the archive for suite " + suite
 	_, err := a.run(ctx, step, "", "apt-get", "-c", a.conf, "update")
 	var failed *ArchiveError
 	if errors.As(err, &failed) &&
@@ -184,8 +184,8 @@ func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	// apt's helpers end with apt, but a stuck one that holds the pipe must not block Wait.
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
@@ -195,7 +195,7 @@ func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (
 		err = fmt.Errorf("%s: %w", name, err)
 	}
 	if err != nil {
-		all := out.String() + complaints.String()
+		all := out.String() + stderr.String()
 		return "", &ArchiveError{Release: a.rel, Step: step, Err: err, Output: lastLines(all), all: all}
 	}
 	return out.String(), nil

@@ -14,11 +14,10 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// FromArchive fills the cache of rel from the Debian archive that this machine's apt is set up to use. It installs
-// nothing, needs no privileges, and leaves apt's own lists alone. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError]
-// when the archive could not be asked, [*GoneError] when it does not carry the release, [*MismatchError] when a file
-// is not as pinned, [*IncompleteError] when it carries a library only as rebuilt, with other bytes: the cache is then
-// filled with everything else.
+// FromArchive fills the cache of rel from the Debian archive that this machine's apt uses. It installs nothing, needs
+// no privileges, and does not change apt's lists. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError] if the archive
+// cannot be queried, [*GoneError] if it does not have the release, [*MismatchError] if a file differs from its pin, and
+// [*IncompleteError] if it only has a rebuild of a library, with other bytes; the cache then holds everything else.
 func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) error {
 	dir, err := os.MkdirTemp("", "goverbs-fetch-")
 	if err != nil {
@@ -33,7 +32,7 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 	if err != nil {
 		return fmt.Errorf("%s: the packages of the archive: %w", rel, err)
 	}
-	c, err := collect(src, rel, mendArchive)
+	c, err := collect(src, rel, hintArchive)
 	if err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 		func(name string) bool { return slices.Contains(rebuilt, name) })
 	switch {
 	case len(others) > 0:
-		return &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: others, Mend: mendArchive}
+		return &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: others, Hint: hintArchive}
 	case len(lacks) > 0:
 		return fmt.Errorf("%s: the archive's packages lack pinned man pages or libraries: %s", rel,
 			strings.Join(lacks, ", "))
@@ -57,11 +56,11 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 	return nil
 }
 
-const mendArchive = "the archive's package differs from the pinned one; compare the two, then pin it or use FROM="
+const hintArchive = "the archive's package differs from the pinned one; compare them, then pin it or use FROM="
 
-// Unpack downloads the packages of rel and unpacks them below dir without checking sums, to pin a new release. Only the
-// name, suites and package versions of rel must be set (see [Pin]). The versions of packages with libraries are set to
-// those found.
+// Unpack downloads the packages of rel and unpacks them below dir without checking sums, to pin a new release. rel only
+// needs its name, suites and package versions (see [Pin]). Unpack sets the versions of packages with libraries to those
+// found.
 func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 	_, err := unpack(ctx, rel, dir, log)
 	return err
@@ -105,7 +104,7 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 	gone = &GoneError{Release: rel.String(), Package: first.Name, Want: first.Version}
 	for _, m := range mirrors {
 		for _, suite := range rel.Suites {
-			log.printf("%s: asking suite %s of %s", rel, suite, m)
+			log.printf("%s: querying suite %s of %s", rel, suite, m)
 			if err := a.use(m, suite); err != nil {
 				return nil, nil, nil, err
 			}
@@ -142,13 +141,14 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 
 var trustWords = regexp.MustCompile(`NO_PUBKEY|signature|not signed|no longer signed`)
 
-// isTrust reports whether an error is a signature that this machine cannot verify, not an unreachable mirror.
+// isTrust reports whether the cause of an error is a signature that this machine cannot verify, not an unreachable
+// mirror.
 func isTrust(err error) bool {
 	var e *ArchiveError
 	return errors.As(err, &e) && trustWords.MatchString(e.all)
 }
 
-// chosen is the package of a suite to use for a pinned one.
+// chosen is the suite's package for a pinned one.
 type chosen struct{ name, version string }
 
 // choose selects the packages to download from the suite, or returns the first missing one and the versions found.

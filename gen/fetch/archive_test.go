@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// target is what apt-get indextargets prints of one Packages file; a source whose lists were never updated has no
-// label.
+// target is the output of apt-get indextargets for one Packages file. It has no label if the lists were never updated.
 func target(uri, suite, label, entry string) string {
 	s := "MetaKey: main/binary-amd64/Packages\nRelease: " + suite +
 		"\nComponent: main\nIdentifier: Packages\nRepo-URI: " + uri + "\nSourcesentry: " + entry + "\n"
@@ -90,7 +89,7 @@ func TestFromArchiveListsNeverUpdated(t *testing.T) {
 	assert.NotContains(t, calls(t, dir), "URIs: "+security)
 }
 
-// The second suite has it, as a rebuild of the pinned source; the first does not exist on the mirror.
+// TestFromArchiveLaterSuite: the second suite has a rebuild of the pinned source; the first is not on the mirror.
 func TestFromArchiveLaterSuite(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "suites/sid")))
@@ -101,8 +100,8 @@ func TestFromArchiveLaterSuite(t *testing.T) {
 	assert.Contains(t, calls(t, dir), "download libibverbs-dev=9.0-1+b2\n")
 }
 
-// A kernel's headers come with its updates, each of which replaces the one before in the archive; a later release does
-// not stand for this one.
+// TestFromArchiveUpdate: in the archive, each update of the kernel packages replaces the previous one. A later update
+// is accepted, a later release is not.
 func TestFromArchiveUpdate(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
@@ -160,10 +159,10 @@ func TestFromArchiveNoNetwork(t *testing.T) {
 	_, _, err := fetchIt(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
-	assert.EqualError(t, err, "rdma-core 9.0: asking the archive for suite sid: apt-get: exit status 100\n"+
+	assert.EqualError(t, err, "rdma-core 9.0: querying the archive for suite sid: apt-get: exit status 100\n"+
 		"\tE: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"+
 		"fix the network or the apt sources, or give the files with FROM=<include directory or source tree>")
-	assert.NotContains(t, calls(t, dir), "Suites: forky", "one wait for a mirror that does not answer is enough")
+	assert.NotContains(t, calls(t, dir), "Suites: forky", "an unreachable mirror is queried once")
 	var gone *GoneError
 	assert.False(t, errors.As(err, &gone))
 }
@@ -179,7 +178,7 @@ func TestFromArchiveNetworkFailsLater(t *testing.T) {
 	assert.Empty(t, below(t, cache))
 }
 
-// TestFromArchiveBomb: a package that becomes more than a disk may hold is refused before it is unpacked.
+// TestFromArchiveBomb: a package that exceeds the limit when unpacked is rejected before it is unpacked.
 func TestFromArchiveBomb(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "bomb"), nil)
@@ -195,10 +194,10 @@ func TestFromArchiveSilentFailure(t *testing.T) {
 	_, _, err := fetchIt(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
-	assert.ErrorContains(t, err, "asking the archive for suite sid: apt-get downloaded no package list")
+	assert.ErrorContains(t, err, "querying the archive for suite sid: apt-get downloaded no package list")
 }
 
-// A suite that this machine has no key for may have the release, so it is not known to be gone.
+// TestFromArchiveNoKey: a suite whose key is missing may have the release, so the release is not reported as gone.
 func TestFromArchiveNoKey(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "suites/sid.fail"), []byte("W: GPG error: NO_PUBKEY 0123\n"))
@@ -229,7 +228,7 @@ func TestFromArchiveNoDebian(t *testing.T) {
 	_, _, err := fetchIt(t)
 	assert.ErrorIs(t, err, ErrNoArchive)
 
-	// It has Debian's suites and address, but says itself that it is another.
+	// Debian's suites and address, but another label.
 	write(t, filepath.Join(dir, "targets-fresh"), []byte(target(debian, "bookworm", "", "none:1")))
 	write(t, filepath.Join(dir, "targets"), []byte(target(debian, "bookworm", "Vendor", "none:1")))
 	_, _, err = fetchIt(t)
@@ -269,7 +268,7 @@ func TestFromArchiveBounded(t *testing.T) {
 	assert.Less(t, time.Since(start), 10*time.Second)
 }
 
-// The machine's temporary directory is left as it was.
+// TestFromArchiveCleansUp: the machine's temporary directory stays unchanged.
 func TestFromArchiveCleansUp(t *testing.T) {
 	fakeApt(t)
 	tmp := t.TempDir()
@@ -282,10 +281,10 @@ func TestFromArchiveCleansUp(t *testing.T) {
 
 func TestFromArchiveReal(t *testing.T) {
 	if os.Getenv("GOVERBS_NETWORK_TESTS") != "1" {
-		t.Skip("asks the real archive: set GOVERBS_NETWORK_TESTS=1 to run it")
+		t.Skip("queries the real archive; set GOVERBS_NETWORK_TESTS=1 to run it")
 	}
 	_, err := exec.LookPath("apt-get")
-	require.NoError(t, err, "GOVERBS_NETWORK_TESTS=1 promises a Debian machine")
+	require.NoError(t, err, "GOVERBS_NETWORK_TESTS=1 requires a Debian machine")
 	data, err := os.ReadFile("../../headers/headers.lock")
 	require.NoError(t, err)
 	l, err := ParseLock("headers.lock", data)

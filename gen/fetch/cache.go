@@ -19,10 +19,10 @@ import (
 // rename is replaced by tests that interrupt a swap.
 var rename = os.Rename
 
-const mendCache = "fetch the release again, or " + mendFrom
+const hintCache = "fetch the release again, or " + hintFrom
 
-// put writes a release next to its place and swaps it in. If anything fails, the cache keeps its previous contents. If
-// the process dies between the two renames, the release is absent, never incomplete.
+// put writes a release next to its final directory and renames it. If anything fails, the cache keeps its previous
+// contents. If the process dies between the two renames, the release is absent, never incomplete.
 func (c *collection) put(cacheDir string, rel *Release) (err error) {
 	defer func() {
 		if err != nil {
@@ -74,7 +74,7 @@ func (c *collection) write(dir string) error {
 	return nil
 }
 
-// sweep removes leftovers of killed processes. The age check spares running ones.
+// sweep removes temporary directories of killed processes. Those of running processes are younger.
 func sweep(cacheDir string) {
 	left, _ := filepath.Glob(filepath.Join(cacheDir, ".put-*"))
 	for _, dir := range left {
@@ -90,7 +90,7 @@ func sweep(cacheDir string) {
 func Verify(cacheDir string, rel *Release) error {
 	home := filepath.Join(cacheDir, rel.File())
 	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w (%s); fetch it, or %s", rel, ErrNotCached, cacheDir, mendFrom)
+		return fmt.Errorf("%s: %w (%s); fetch it, or %s", rel, ErrNotCached, cacheDir, hintFrom)
 	}
 	want := rel.entries()
 	var diffs []Diff
@@ -129,7 +129,7 @@ func Verify(cacheDir string, rel *Release) error {
 	}
 	if len(diffs) > 0 {
 		slices.SortFunc(diffs, func(a, b Diff) int { return strings.Compare(a.File, b.File) })
-		return &MismatchError{Release: rel.String(), Dir: home, Diffs: diffs, Mend: mendCache}
+		return &MismatchError{Release: rel.String(), Dir: home, Diffs: diffs, Hint: hintCache}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)

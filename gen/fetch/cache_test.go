@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// filled is a cache that holds the whole release.
+// filled returns a cache that holds the complete release.
 func filled(t *testing.T) (string, *Release) {
 	rel, cache := pinned(t), t.TempDir()
 	_, err := FromDir(unpacked(t, packageFiles), rel, cache, nil)
@@ -87,12 +87,12 @@ func TestUnwritableCache(t *testing.T) {
 	assert.ErrorContains(t, err, file)
 }
 
-// breakRename makes the nth and later renames fail, as when the disk or the process dies there.
+// breakRename makes the nth and later renames fail, as if the disk or the process failed there.
 func breakRename(t *testing.T, nth int) {
 	n := 0
 	rename = func(from, to string) error {
 		if n++; n >= nth {
-			return errors.New("broken off")
+			return errors.New("interrupted")
 		}
 		return os.Rename(from, to)
 	}
@@ -107,27 +107,27 @@ func TestInterruptedSwap(t *testing.T) {
 	t.Run("before the old release moved", func(t *testing.T) {
 		cache, rel := filled(t)
 		breakRename(t, 1)
-		assert.ErrorContains(t, fill(t, cache, rel), "broken off")
-		assert.NoError(t, Verify(cache, rel), "the old one stays")
+		assert.ErrorContains(t, fill(t, cache, rel), "interrupted")
+		assert.NoError(t, Verify(cache, rel), "the old release is unchanged")
 	})
 	t.Run("only the new release fails to move", func(t *testing.T) {
 		cache, rel := filled(t)
 		n := 0
 		rename = func(from, to string) error {
 			if n++; n == 2 {
-				return errors.New("broken off")
+				return errors.New("interrupted")
 			}
 			return os.Rename(from, to)
 		}
 		t.Cleanup(func() { rename = os.Rename })
-		assert.ErrorContains(t, fill(t, cache, rel), "broken off")
-		assert.NoError(t, Verify(cache, rel), "the old one comes back")
+		assert.ErrorContains(t, fill(t, cache, rel), "interrupted")
+		assert.NoError(t, Verify(cache, rel), "the old release is restored")
 	})
 	t.Run("nothing works after the old release moved", func(t *testing.T) {
 		cache, rel := filled(t)
 		breakRename(t, 2)
-		assert.ErrorContains(t, fill(t, cache, rel), "broken off")
-		assert.ErrorIs(t, Verify(cache, rel), ErrNotCached, "absent, not half there")
+		assert.ErrorContains(t, fill(t, cache, rel), "interrupted")
+		assert.ErrorIs(t, Verify(cache, rel), ErrNotCached, "absent, not incomplete")
 		rename = os.Rename
 		require.NoError(t, fill(t, cache, rel))
 		assert.NoError(t, Verify(cache, rel))

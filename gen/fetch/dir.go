@@ -9,17 +9,17 @@ import (
 	"slices"
 )
 
-// FromDir fills the cache of rel from dir: an include directory (its man pages are looked for in ../share/man/man3,
-// compressed or not, its libraries in ../lib/x86_64-linux-gnu), a directory that packages were unpacked to, or a source
-// tree. Headers that are missing or differ are a [*MismatchError], and so are man pages that differ. Man pages and
-// libraries that dir does not have are returned by name, for the caller to report: most pages of a source tree exist
-// only as Markdown until they are built. A library of another build has other bytes, and counts as missing.
+// FromDir fills the cache of rel from dir: an include directory (with man pages in ../share/man/man3, compressed or
+// not, and libraries in ../lib/x86_64-linux-gnu), a directory of unpacked packages, or a source tree. If a header is
+// missing or differs, or a man page differs, the error is a [*MismatchError]. FromDir returns the names of missing man
+// pages and libraries for the caller to report: most pages of a source tree exist only as Markdown until they are
+// built. A library of another build has other bytes and counts as missing.
 func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []string, err error) {
 	src, err := openSource(rel.Project, dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", rel, err)
 	}
-	c, err := collect(src, rel, "FROM is another release; check it, or leave it out to use the archive")
+	c, err := collect(src, rel, "FROM is another release; check it, or omit it to use the archive")
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ type collection struct {
 }
 
 // collect reads every pinned file of a source once, checks it, and returns the checked bytes.
-func collect(src *source, rel *Release, mend string) (*collection, error) {
+func collect(src *source, rel *Release, hint string) (*collection, error) {
 	c := &collection{files: map[string][]byte{}, links: map[string]string{}}
 	var diffs []Diff
 	var damaged []error
@@ -96,7 +96,7 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 	}
 	slices.Sort(c.missing)
 	if len(diffs) > 0 {
-		mismatch := &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: diffs, Mend: mend}
+		mismatch := &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: diffs, Hint: hint}
 		damaged = append([]error{mismatch}, damaged...)
 	}
 	if len(damaged) > 0 {
@@ -107,7 +107,8 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 
 func linkWords(target string) string { return "<link to " + target + ">" }
 
-// Markdown returns the source of a man page that only a build creates. errors.Is(err, fs.ErrNotExist) if dir has none.
+// Markdown returns the Markdown source of a man page that only a build creates. The error matches fs.ErrNotExist if dir
+// has none.
 func Markdown(of, dir, page string) ([]byte, error) {
 	src, err := openSource(of, dir)
 	if err != nil {

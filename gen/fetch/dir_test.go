@@ -44,7 +44,7 @@ func TestFromDirInclude(t *testing.T) {
 	}
 }
 
-// Other distributions keep pages uncompressed, as copies, or as pages that only say ".so".
+// TestFromDirOtherLinks: other distributions keep pages uncompressed, as copies, or as pages that only contain ".so".
 func TestFromDirOtherLinks(t *testing.T) {
 	rel := pinned(t)
 	for name, text := range map[string]string{"stub": ".so man3/ibv_wr_post.3\n",
@@ -59,7 +59,7 @@ func TestFromDirOtherLinks(t *testing.T) {
 	}
 }
 
-// sourceTree lays out what packageFiles come from: one page is written in Markdown, and links are made by the build.
+// sourceTree creates the source tree of packageFiles: one page is in Markdown, and links are created by the build.
 func sourceTree(t *testing.T) string {
 	dir := t.TempDir()
 	for file, name := range map[string]string{
@@ -118,7 +118,7 @@ func TestFromDirMismatch(t *testing.T) {
 		"\t\twanted 17ba5a726870800560deb6130359461e8df4ad522d88234682ced2e2b99b119a\n"+
 		"\t\tfound  ")
 	assert.Contains(t, err.Error(), "FROM is another release")
-	assert.Empty(t, below(t, cache), "nothing is put into the cache")
+	assert.Empty(t, below(t, cache), "the cache is unchanged")
 }
 
 func TestFromDirDamaged(t *testing.T) {
@@ -174,7 +174,7 @@ func TestPin(t *testing.T) {
 	}
 	assert.Equal(t, want, rel.Packages[0])
 
-	// A cache can be pinned from as well, with the same result.
+	// Pinning from a cache gives the same result.
 	cache := t.TempDir()
 	_, err := FromDir(unpacked(t, packageFiles), rel, cache, nil)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestDetect(t *testing.T) {
 	root := unpacked(t, packageFiles)
 	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
 	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, sourceTree(t))))
-	twin := pinned(t) // has the same headers
+	twin := pinned(t) // with the same headers
 	twin.Name = "7.0"
 	twin.Packages[0].Pages[0].Sum = sumA
 	twins := &Lock{Releases: []*Release{twin, pinned(t)}}
@@ -218,7 +218,7 @@ func TestDetect(t *testing.T) {
 	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
 }
 
-// nameOf is the number of a release, or "" for none.
+// nameOf returns the number of a release, or "" for nil.
 func nameOf(r *Release) string {
 	if r == nil {
 		return ""

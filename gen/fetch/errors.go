@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// ErrNotCached means that the cache has nothing of the release.
+	// ErrNotCached means that the cache does not have the release.
 	ErrNotCached = errors.New("not in the cache")
 	// ErrNoApt means that the machine lacks a tool to query the Debian archive or to unpack its packages.
 	ErrNoApt = errors.New("no apt on this machine")
@@ -17,7 +17,7 @@ var (
 	ErrNoArchive = errors.New("no Debian archive among this machine's apt sources")
 )
 
-const mendFrom = "give the files with FROM=<include directory or source tree>"
+const hintFrom = "give the files with FROM=<include directory or source tree>"
 
 // of returns the prefix of an error about a release, or "".
 func of(rel string) string {
@@ -27,11 +27,11 @@ func of(rel string) string {
 	return rel + ": "
 }
 
-func mend(rel string) string {
+func hint(rel string) string {
 	if rel == "" {
 		return "use a machine that has them"
 	}
-	return mendFrom
+	return hintFrom
 }
 
 // GoneError means that the archive does not have a release.
@@ -44,7 +44,7 @@ type GoneError struct {
 func (e *GoneError) Error() string {
 	return fmt.Sprintf("%s: the archive has %[4]s instead of %[2]s %[3]s; %[5]s of that release, or pin "+
 		"another release",
-		e.Release, e.Package, e.Want, e.Have, mendFrom)
+		e.Release, e.Package, e.Want, e.Have, hintFrom)
 }
 
 // ArchiveError means that the archive could not be queried: no network, a missing key, a broken mirror.
@@ -62,7 +62,7 @@ func (e *ArchiveError) Error() string {
 	if e.Output != "" {
 		s += "\n\t" + strings.ReplaceAll(e.Output, "\n", "\n\t")
 	}
-	return s + "\nfix the network or the apt sources, or " + mend(e.Release)
+	return s + "\nfix the network or the apt sources, or " + hint(e.Release)
 }
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
@@ -75,7 +75,7 @@ type MismatchError struct {
 	Release string
 	Dir     string // where the files were read
 	Diffs   []Diff
-	Mend    string
+	Hint    string
 }
 
 func (e *MismatchError) Error() string {
@@ -84,7 +84,7 @@ func (e *MismatchError) Error() string {
 	for _, d := range e.Diffs {
 		fmt.Fprintf(&b, "\n\t%s\n\t\twanted %s\n\t\tfound  %s", d.File, d.Want, d.Found)
 	}
-	return b.String() + "\n" + e.Mend
+	return b.String() + "\n" + e.Hint
 }
 
 // IncompleteError means that the cache holds every pinned header but not every man page or library, because its source
@@ -103,7 +103,7 @@ func (e *IncompleteError) Error() string {
 		lacks = append(lacks, strings.Join(e.Libraries, " and "))
 	}
 	return fmt.Sprintf("%s: the cache has all headers but lacks %s; fetch the release from the archive, or %s that "+
-		"has them", e.Release, strings.Join(lacks, ", and "), mendFrom)
+		"has them", e.Release, strings.Join(lacks, ", and "), hintFrom)
 }
 
 // incomplete returns the error for missing man pages and libraries of a release.

@@ -17,10 +17,11 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// rdmaCore is the project whose releases the tests are about.
+// rdmaCore is the project of the releases in these tests.
 const rdmaCore = "rdma-core"
 
-// What a small package holds, by path below usr/; pages are gzipped and links made when it is laid out.
+// packageFiles holds the files of a small package by path below usr/. unpacked compresses the pages and creates the
+// links.
 var packageFiles = map[string]string{
 	"include/infiniband/verbs.h":               "int verbs;\n",
 	"include/infiniband/verbs_api.h":           "int api;\n",
@@ -69,7 +70,7 @@ func unpacked(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// pinned is the release that packageFiles are.
+// pinned returns the release of packageFiles.
 func pinned(t *testing.T) *Release {
 	rel := &Release{
 		Project: rdmaCore, Name: "9.0", Role: Primary, Suites: []string{"sid", "forky"},
@@ -79,7 +80,7 @@ func pinned(t *testing.T) *Release {
 	return rel
 }
 
-// but is packageFiles with some files changed; an empty text removes one.
+// but returns packageFiles with changes; an empty text removes a file.
 func but(changes map[string]string) map[string]string {
 	files := maps.Clone(packageFiles)
 	for name, text := range changes {
@@ -105,7 +106,7 @@ func below(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestMain reads less of a package than the project's rows do, so that the test packages stay small.
+// TestMain replaces the project's packages by smaller ones, so that the test packages stay small.
 func TestMain(m *testing.M) {
 	project.Named(rdmaCore).Packages = []project.Package{{
 		Name: "libibverbs-dev",

@@ -18,7 +18,7 @@ const (
 	symbols1  = "the symbols of 9.0-1\n"
 )
 
-// withLibrary is the release of the other tests, and a package with a library.
+// withLibrary returns the release of the other tests with another package, which has a library.
 func withLibrary(t *testing.T) *Release {
 	rel := pinned(t)
 	rel.Packages = append(rel.Packages, &Package{Name: "libibverbs1", Version: "9.0-1"})
@@ -32,7 +32,7 @@ func TestLibrary(t *testing.T) {
 		Libraries: []File{{Name: soname, Sum: sum([]byte(symbols1))}}}
 	assert.Equal(t, want, rel.Packages[1])
 
-	// A shared library is a link to the file with the whole version.
+	// A shared library is a link to the file with the full version.
 	root := unpacked(t, but(map[string]string{installed + ".2": symbols1}))
 	require.NoError(t, os.Symlink(soname+".2", filepath.Join(root, "usr", installed)))
 	missing, err := FromDir(root, rel, cache, t.Logf)
@@ -44,7 +44,7 @@ func TestLibrary(t *testing.T) {
 	assert.True(t, info.Mode().IsRegular())
 	require.NoError(t, Verify(cache, rel))
 
-	// A cache can be pinned from as well, with the same result.
+	// Pinning from a cache gives the same result.
 	again := &Release{Project: rdmaCore, Name: "9.0", Packages: []*Package{{Name: "libibverbs1", Version: "9.0-1"}}}
 	require.NoError(t, Pin(filepath.Join(cache, "9.0"), again))
 	assert.Equal(t, want, again.Packages[0])
@@ -59,8 +59,8 @@ func TestLibrary(t *testing.T) {
 	assert.ErrorContains(t, err, "lib/x86_64-linux-gnu")
 }
 
-// TestFromDirWithoutLibrary: a library that is not there, or of another build, is reported as missing, and what is
-// otherwise as pinned is taken.
+// TestFromDirWithoutLibrary: a missing library, or one of another build, is reported as missing, and everything else is
+// copied.
 func TestFromDirWithoutLibrary(t *testing.T) {
 	rel := withLibrary(t)
 	for name, dir := range map[string]string{
@@ -83,7 +83,7 @@ func TestFromDirWithoutLibrary(t *testing.T) {
 	}
 }
 
-// archiveWith is a fake archive whose packages hold that library, and whose suites have it in these versions.
+// archiveWith creates a fake archive with that library, in a package of this version.
 func archiveWith(t *testing.T, library, pkg, version string) string {
 	dir := fakeApt(t)
 	files := but(map[string]string{installed: library})
@@ -98,15 +98,14 @@ func TestLibraryFromArchive(t *testing.T) {
 	dir, rel, cache := archiveWith(t, symbols1, "libibverbs1", "9.0-1"), withLibrary(t), t.TempDir()
 	require.NoError(t, FromArchive(context.Background(), rel, cache, t.Logf))
 	require.NoError(t, Verify(cache, rel))
-	assert.Contains(t, calls(t, dir), "Architectures: amd64\n", "whatever the machine is")
+	assert.Contains(t, calls(t, dir), "Architectures: amd64\n", "on every machine")
 
 	archiveWith(t, symbols1, "libibverbs1t64", "9.0-1")
-	require.NoError(t, FromArchive(context.Background(), rel, cache, nil), "the package has another name by now")
+	require.NoError(t, FromArchive(context.Background(), rel, cache, nil), "the package was renamed")
 	require.NoError(t, Verify(cache, rel))
 }
 
-// TestLibraryOfAnotherBuild: the version that is pinned cannot have other bytes; a rebuild does, and its library is not
-// brought.
+// TestLibraryOfAnotherBuild: the pinned version cannot have other bytes. A rebuild can, and its library is skipped.
 func TestLibraryOfAnotherBuild(t *testing.T) {
 	archiveWith(t, "other", "libibverbs1", "9.0-1")
 	rel, cache := withLibrary(t), t.TempDir()
@@ -131,7 +130,7 @@ func TestLibraryOfAnotherBuild(t *testing.T) {
 		"rdma-core 9.0: the archive's packages lack pinned man pages or libraries: libibverbs.so.1")
 }
 
-// TestUnpackToPin: the lock names the very build that a library is of, under the name that its package has there.
+// TestUnpackToPin: the lock names the exact build of a library, under the name of its package in the archive.
 func TestUnpackToPin(t *testing.T) {
 	archiveWith(t, symbols1, "libibverbs1", "9.0-1+b2")
 	suiteOf := func() *Release {

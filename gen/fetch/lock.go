@@ -17,7 +17,7 @@ type Role string
 
 const (
 	Primary  Role = "primary"  // the one release that generated/ is made from
-	Recorded Role = "recorded" // recorded for comparison: shows since when a declaration exists
+	Recorded Role = "recorded" // for comparison: dates the first release of a declaration
 )
 
 // Lock is the content of headers.lock: the files to read and their sums.
@@ -30,7 +30,7 @@ type Release struct {
 	Project  string // name in gen/project: rdma-core
 	Name     string // upstream version: 65.0
 	Role     Role
-	Suites   []string // archive suites to ask for it, in this order
+	Suites   []string // archive suites to query, in this order
 	Packages []*Package
 }
 
@@ -115,17 +115,17 @@ func (l *Lock) Put(rel *Release) {
 	})
 }
 
-const lockHead = `# What is read of other projects, and the sha256 of every byte of it. No upstream text is kept in this repository.
+const lockHead = `# Files that are read of other projects, with their SHA-256 sums. This repository holds no upstream text.
 #
 #   release PROJECT NAME ROLE  primary (generated/ is made from it; each project has one) or recorded
-#   suites NAME...             the archive suites to ask, in this order
-#   package NAME VERSION       and what is read of it:
-#   header SHA256 PATH         below the include directory
-#   page SHA256 NAME           a man page, uncompressed; "of RELEASE" follows where it is another release's, which stands in
-#   link NAME -> PAGE          a man page that is another name of a page
-#   library SHA256 SONAME      a shared library for amd64, of which the exported symbols are read; "of RELEASE" as for a page
+#   suites NAME...             archive suites to query, in this order
+#   package NAME VERSION       package of the files that follow:
+#   header SHA256 PATH         path below the include directory
+#   page SHA256 NAME           man page, uncompressed; "of RELEASE" follows if it replaces a page that this release lacks
+#   link NAME -> PAGE          man page that is a link to another page
+#   library SHA256 SONAME      shared library for amd64, read for its exported symbols; "of RELEASE" as for a page
 #
-# Written by a program from the files themselves. Comments other than this one are lost when it is written again.
+# This file is generated from the files themselves. Comments other than this one are lost when it is written again.
 `
 
 // Encode returns the lock as text for ParseLock.

@@ -125,7 +125,7 @@ func TestParseLockErrors(t *testing.T) {
 		{head + file + "release rdma-core 65.0 recorded\n", `l:5: release 65.0 is pinned twice`},
 		{head + file + "release rdma-core 44.0 primary\n", `l:5: release 44.0 is primary, but release 65.0 already is`},
 		{strings.Replace(head, "primary", "recorded", 1) + file,
-			`l: no release of rdma-core is primary: one "release" line must say so`},
+			`l: no release of rdma-core is primary: mark one "release" line as primary`},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			_, err := ParseLock("l", []byte(c.text))
@@ -134,7 +134,7 @@ func TestParseLockErrors(t *testing.T) {
 	}
 }
 
-// The committed lock is in the format of Encode, and pins everything that gen/project lists.
+// TestCommittedLock: the committed lock has the format of Encode, and pins everything that gen/project lists.
 func TestCommittedLock(t *testing.T) {
 	data, err := os.ReadFile("../../headers/headers.lock")
 	require.NoError(t, err)
@@ -176,7 +176,8 @@ func FuzzParseLock(f *testing.F) {
 	})
 }
 
-// TestStandIns: a page of another release is told from the release's own, and so is one that its Markdown is read of.
+// TestStandIns: pages of another release are distinguished from the release's own pages and from those read as
+// Markdown.
 func TestStandIns(t *testing.T) {
 	sum := strings.Repeat("0", 64)
 	text := "release rdma-core 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
@@ -201,7 +202,7 @@ func TestStandIns(t *testing.T) {
 	}
 }
 
-// TestDifferences: each way in which two pins of a release can differ is told.
+// TestDifferences covers each way in which two pins of a release can differ.
 func TestDifferences(t *testing.T) {
 	pin := func(files ...File) *Release {
 		return &Release{Packages: []*Package{{Headers: files, Links: []Link{{"ibv_x.3", "ibv_y.3"}}}}}

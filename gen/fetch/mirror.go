@@ -30,8 +30,8 @@ func (m mirror) String() string {
 var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|` +
 	`bullseye|bookworm|trixie|forky|duke)$`)
 
-// mirrors finds the Debian archive among the machine's apt sources. Once lists were updated, Origin and Label identify
-// it. On a fresh machine, suites and address do, and there may be several candidates.
+// mirrors finds the Debian archive among the machine's apt sources. After the lists were updated, Origin and Label
+// identify it. On a fresh machine, suites and address do, and there may be several candidates.
 func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	// Without --no-release-info apt omits every source whose lists were never updated.
 	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
@@ -51,7 +51,7 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 			continue
 		}
 		seen[uri] = true
-		n := likeness(targets, t["Repo-URI"], suites)
+		n := similarity(targets, t["Repo-URI"], suites)
 		if n == 0 || n < points {
 			continue
 		}
@@ -61,13 +61,13 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 		best = append(best, mirror{uri: t["Repo-URI"], trust: trustOf(targets, t["Repo-URI"])})
 	}
 	if len(best) == 0 {
-		return nil, fmt.Errorf("%s%w; %s", of(a.rel), ErrNoArchive, mend(a.rel))
+		return nil, fmt.Errorf("%s%w; %s", of(a.rel), ErrNoArchive, hint(a.rel))
 	}
 	return best, nil
 }
 
-// likeness scores how well a repository matches the Debian archive: 0 not at all, 100 by its Release file.
-func likeness(targets []map[string]string, uri string, suites []string) int {
+// similarity scores how well a repository matches the Debian archive: 0 not at all, 100 by its Release file.
+func similarity(targets []map[string]string, uri string, suites []string) int {
 	points := 0
 	for _, t := range targets {
 		if t["Repo-URI"] != uri || t["Component"] != "main" || t["Identifier"] != "Packages" {

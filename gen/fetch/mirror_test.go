@@ -66,29 +66,29 @@ func TestMirrors(t *testing.T) {
 			want: []mirror{{uri: debian}},
 		},
 		{
-			name: "without lists, -updates beside a suite tells it from a vendor",
+			name: "without lists, a suite with -updates distinguishes it from a vendor",
 			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") +
 				target(debian, "bookworm", "", "x:1") + target(debian, "bookworm-updates", "", "x:1") +
 				target("http://last.test/debian/", "bookworm", "", "x:1"),
 			want: []mirror{{uri: debian}},
 		},
 		{
-			name:  "without lists, the address tells it from a vendor",
+			name:  "without lists, the address distinguishes it from a vendor",
 			fresh: target("http://vendor.test/apt/", "stable", "", "x:1") + target(debian, "bookworm", "", "x:1"),
 			want:  []mirror{{uri: debian}},
 		},
 		{
-			name:  "two that look alike are both asked",
+			name:  "two similar repositories are both candidates",
 			fresh: target(debian, "bookworm", "", "x:1") + target(other, "sid", "", "x:1"),
 			want:  []mirror{{uri: debian}, {uri: other}},
 		},
 		{
-			name:  "a mirror with any address and only the suite as a sign",
+			name:  "a mirror recognized by its suite alone",
 			fresh: target("mirror+file:///etc/apt/mirrors/list", "trixie", "", "x:1"),
 			want:  []mirror{{uri: "mirror+file:///etc/apt/mirrors/list"}},
 		},
 		{
-			name:  "keys of a .sources file, a block among them",
+			name:  "keys of a .sources file, including a block",
 			fresh: target(debian, "bookworm", "", sources+":3"),
 			want: []mirror{{uri: debian, trust: "Signed-By: \n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mQINBF\n" +
 				" -----END PGP PUBLIC KEY BLOCK-----\nTrusted: yes\n"}},

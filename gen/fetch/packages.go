@@ -17,7 +17,7 @@ type Packages struct {
 	mirrors []mirror
 }
 
-// OpenPackages finds the archive. It creates dir and works in it; suites are those that Use will select. Errors:
+// OpenPackages finds the archive. It creates dir and works in it. suites are those that Use will select. Errors:
 // [ErrNoApt], [ErrNoArchive], [*ArchiveError].
 func OpenPackages(ctx context.Context, dir, arch string, suites ...string) (*Packages, error) {
 	a, err := newApt("", dir)
@@ -54,7 +54,7 @@ func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 	return all[0], err
 }
 
-// Depends lists the packages that a package depends on whose names begin with one of prefixes.
+// Depends lists the dependencies of a package whose names begin with one of the prefixes.
 func (p *Packages) Depends(ctx context.Context, pkg string, prefixes ...string) ([]string, error) {
 	out, err := p.a.run(ctx, "looking for dependencies of "+pkg+"", "", "apt-cache", "-c", p.a.conf, "depends",
 		"--important", pkg)

@@ -63,7 +63,7 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 	}
 	for _, r := range p.lock.Releases {
 		if p.lock.Primary(r.Project) == nil {
-			return nil, fmt.Errorf("%s: no release of %s is primary: one \"release\" line must say so", name, r.Project)
+			return nil, fmt.Errorf("%s: no release of %s is primary: mark one \"release\" line as primary", name, r.Project)
 		}
 	}
 	return p.lock, nil

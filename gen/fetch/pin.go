@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Pin fills in the sums of rel, whose name, role, suites and package versions are set, from the files in dir: a
-// directory of unpacked packages (see [Unpack]), or an include directory with its man pages. gen/project defines what
-// is read.
+// Pin fills in the sums of rel, which has a name, role, suites and package versions, from the files in dir: a directory
+// of unpacked packages (see [Unpack]), or an include directory with its man pages. gen/project defines which files are
+// read.
 func Pin(dir string, rel *Release) error {
 	src, err := openSource(rel.Project, dir)
 	if err != nil {

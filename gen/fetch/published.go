@@ -16,8 +16,8 @@ import (
 // published matches the build files' declaration of installed headers: publish_headers(infiniband verbs.h …).
 var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
 
-// Published lists, by package, the headers that dir installs and a pin of the project would have. In a source tree, the
-// build files distinguish them from internal headers.
+// Published lists, by package, the headers of dir that a pin of the project would include. In a source tree, the build
+// files distinguish installed headers from internal ones.
 func Published(of, dir string) (map[string][]string, error) {
 	src, err := openSource(of, dir)
 	if err != nil {

@@ -88,7 +88,7 @@ func openTree(dir string) (*source, error) {
 	return s, nil
 }
 
-// header reads a header; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
+// header reads a header. The error matches fs.ErrNotExist if the source does not have it.
 func (s *source) header(name string) ([]byte, error) {
 	for _, p := range s.find(name) {
 		data, err := bounded.Read(p)
@@ -99,7 +99,7 @@ func (s *source) header(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
 }
 
-// library reads a shared library; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
+// library reads a shared library. The error matches fs.ErrNotExist if the source does not have it.
 func (s *source) library(soname string) ([]byte, error) {
 	for _, dir := range s.libraryDirs {
 		data, err := bounded.Read(filepath.Join(dir, soname))
@@ -110,10 +110,10 @@ func (s *source) library(soname string) ([]byte, error) {
 	return nil, fmt.Errorf("library %s: %w", soname, fs.ErrNotExist)
 }
 
-// page is the file of a man page, and its target if it is a link.
+// page holds the file of a man page, and its target if it is a link.
 type page struct{ file, link string }
 
-// page finds a man page; errors.Is(err, fs.ErrNotExist) if the source has none of that name.
+// page finds a man page. The error matches fs.ErrNotExist if the source does not have it.
 func (s *source) page(name string) (page, error) {
 	for _, dir := range s.pageDirs {
 		for _, suffix := range []string{"", ".gz"} {
@@ -172,7 +172,7 @@ func (p page) read() ([]byte, error) {
 	return short(text, p.file, nil)
 }
 
-// maxText limits the uncompressed size of a header or man page; those of a release are in memory together.
+// maxText limits the uncompressed size of a header or man page. All files of a release are in memory together.
 const maxText = 1 << 20
 
 func short(text []byte, file string, err error) ([]byte, error) {

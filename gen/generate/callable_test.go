@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// TestCallable: every function of every header is one of Go's, and one that is lost in printing is missed, whether a
-// rule made it or somebody wrote it.
+// TestCallable: every function of every header is callable from Go, and a function lost in printing is reported,
+// whether a rule generates it or it is hand-written.
 func TestCallable(t *testing.T) {
 	res := fromModels(t)
 	total := 0

@@ -246,7 +246,7 @@ func (s *source) coverFields(r *model.Record, holder, at string, count func(kind
 		f := &r.Fields[i]
 		if f.Record != nil {
 			kind := string(f.Record.Kind) + "s"
-			if f.Name == "" { // it is stored in a field of the holder, and its members are the holder's fields or methods
+			if f.Name == "" { // stored in a field of the holder; its members are the holder's fields or methods
 				count(kind, fmt.Sprintf("%s (unnamed %s at %s)", at, f.Record.Kind, f.Offset), true)
 				s.coverFields(f.Record, holder, at, count, declared)
 				continue

@@ -37,7 +37,7 @@ var primaries = func() (files []string) {
 	return files
 }()
 
-// fromModels generates once for all the tests, which leave the result as it is.
+// fromModels returns a result that all tests share and must not modify.
 func fromModels(t *testing.T) *Result {
 	t.Helper()
 	res, err := once()
@@ -105,7 +105,7 @@ func countHeader(h *model.Header) headerCounts {
 	return n
 }
 
-// counted are the headers of the releases whose declarations were counted apart from this generator.
+// counted returns the headers whose declarations were also counted independently of this generator.
 func counted(t *testing.T) []*model.Header {
 	t.Helper()
 	var all []*model.Header
@@ -119,8 +119,8 @@ func counted(t *testing.T) []*model.Header {
 	return all
 }
 
-// TestHeaderCounts holds the numbers of every header of rdma-core 65.0 and librpma 1.3.0 against loss: they were
-// counted apart from this generator.
+// TestHeaderCounts compares the numbers of declarations in every header of rdma-core 65.0 and librpma 1.3.0 with
+// independent counts.
 func TestHeaderCounts(t *testing.T) {
 	want := map[string]headerCounts{
 		"infiniband/verbs.h":    {107, 11, 1, 7, 70, 5, 446, 9, 87, 97, 122},
@@ -142,7 +142,7 @@ func TestHeaderCounts(t *testing.T) {
 			delete(want, h.Name)
 		}
 	}
-	assert.Empty(t, want, "headers that the model does not have")
+	assert.Empty(t, want, "headers that the model lacks")
 	for _, plan := range fromModels(t).Plans {
 		for _, e := range plan.Skipped {
 			assert.Regexp(t, "^macro ", e.C, "only macros are excepted; every function of every header is in the table")
@@ -150,7 +150,7 @@ func TestHeaderCounts(t *testing.T) {
 	}
 }
 
-// TestInlineKinds holds how the inline functions of verbs.h dispatch, and that nothing is missing.
+// TestInlineKinds pins how the inline functions of verbs.h dispatch, and checks that none is missing.
 func TestInlineKinds(t *testing.T) {
 	res := fromModels(t)
 	verbs := counted(t)[0]
@@ -179,7 +179,7 @@ func TestInlineKinds(t *testing.T) {
 	}
 }
 
-// TestMissingIsAnError: a declaration missing from the printed source is an error, whatever the plan has.
+// TestMissingIsAnError: a declaration missing from the printed source is an error, even if the plan has it.
 func TestMissingIsAnError(t *testing.T) {
 	res := fromModels(t)
 	for what, cut := range map[string][3]string{
@@ -200,8 +200,8 @@ func TestMissingIsAnError(t *testing.T) {
 	}
 }
 
-// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header which
-// takes one of ours is refused.
+// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header that uses
+// one of the generator's names is rejected.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
 		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n",
@@ -215,7 +215,7 @@ func TestReservedNames(t *testing.T) {
 	for _, name := range src.goOf {
 		fromHeaders[name] = true
 	}
-	for _, e := range res.Plans[0].Enums { // also those of further sizes
+	for _, e := range res.Plans[0].Enums { // including those with other sizes
 		fromHeaders[e.Go] = true
 	}
 	for name := range src.idents {
@@ -227,7 +227,7 @@ func TestReservedNames(t *testing.T) {
 	}
 }
 
-// TestReproducible: the same models give the same bytes, and generated/ holds them.
+// TestReproducible: the same models give the same bytes, and generated/ has them.
 func TestReproducible(t *testing.T) {
 	a := fromModels(t)
 	b, err := FromModels(modelDir, measuredDir, primaries...)
@@ -261,7 +261,7 @@ func TestMeasuredRefused(t *testing.T) {
 	}
 	_, err = FromModels(modelDir, dir, primaries...)
 	assert.ErrorContains(t, err, dir+": notes.txt: want a name PROVIDER-KERNEL-TABLE.csv")
-	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line does not say what was measured")
+	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line must name the measured system")
 }
 
 // TestCheckPinned: a missing or an extra model would change "since", and is an error.
@@ -279,7 +279,7 @@ func TestCheckPinned(t *testing.T) {
 		"model of rdma-core "+all[0]+", which headers.lock does not pin")
 }
 
-// TestRepeatedEnumerator: one name twice within an enum is refused like any other collision.
+// TestRepeatedEnumerator: a name that occurs twice within an enum is rejected like any other collision.
 func TestRepeatedEnumerator(t *testing.T) {
 	recorded, err := ReadModels(modelDir)
 	require.NoError(t, err)
@@ -321,11 +321,11 @@ func TestWrite(t *testing.T) {
 	assert.Empty(t, names)
 	rest, err := os.ReadDir(filepath.Dir(dir))
 	require.NoError(t, err)
-	assert.Len(t, rest, 1, "nothing is left beside it")
+	assert.Len(t, rest, 1, "no temporary directory is left")
 }
 
-// TestWriteIsWhole: a failed write keeps the previous files, and the next write repairs an interrupted swap.
-func TestWriteIsWhole(t *testing.T) {
+// TestWriteIsAtomic: a failed write keeps the previous files, and the next write repairs an interrupted swap.
+func TestWriteIsAtomic(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "generated")
 	good := emit.Files{"ibv/a.go": []byte("package ibv\n")}
@@ -339,7 +339,7 @@ func TestWriteIsWhole(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, names)
 
-	require.NoError(t, os.Rename(dir, dir+".old")) // cut off between the two renames
+	require.NoError(t, os.Rename(dir, dir+".old")) // interrupted between the two renames
 	changed, err := Write(dir, good)
 	require.NoError(t, err)
 	assert.False(t, changed)
@@ -380,7 +380,7 @@ func TestUnsupportedTarget(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module golden\n\ngo 1.26\n"), 0o644))
-	out, err := goBuild(dir, "riscv64") // goldenTargets do not have it
+	out, err := goBuild(dir, "riscv64") // not in goldenTargets
 	require.Error(t, err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 2, out)
@@ -391,11 +391,11 @@ func TestUnsupportedTarget(t *testing.T) {
 	assert.NoError(t, err, out)
 }
 
-// TestStaleExceptionStopsGeneration: the table of the project itself has no stale row, and would notice one.
+// TestStaleExceptionStopsGeneration: generation fails if an exception row has no subject.
 func TestStaleExceptionStopsGeneration(t *testing.T) {
 	recorded, err := ReadModels(modelDir)
 	require.NoError(t, err)
-	x, err := rules.ParseExceptions("x", "ibv_gone | skip | | was there once\n")
+	x, err := rules.ParseExceptions("x", "ibv_gone | skip | | was removed\n")
 	require.NoError(t, err)
 	r := &model.Release{Project: "rdma-core", Name: "1", Targets: []string{"amd64"}}
 	_, err = FromInputs([]rules.Input{{Release: r, Recorded: recorded[:1]}}, nil, x)

@@ -21,7 +21,7 @@ import (
 func Write(dir string, files emit.Files) (changed bool, err error) {
 	dir = filepath.Clean(dir)
 	old := dir + ".old"
-	// The directory is missing the first time, and after an interrupted swap.
+	// The directory is missing on the first run and after an interrupted swap.
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err

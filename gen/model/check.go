@@ -109,7 +109,7 @@ var inlineKinds = []InlineKind{Slot, ContextOp, ExtendedOp, Call, Compute, Logic
 // checkRecord checks a record at a nesting depth.
 func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("more than %d records within each other", maxDepth)
+		return fmt.Errorf("records nested more than %d deep", maxDepth)
 	}
 	if err := cmp.Or(checkPage(rec.Man), r.checkPer(rec.Size), r.checkPer(rec.Align)); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 	for _, target := range r.Targets {
 		size, align := rec.Size.On(target), rec.Align.On(target)
 		if size > MaxSize {
-			return fmt.Errorf("%s: size %d is more than the %d bytes that every address space has", target, size,
+			return fmt.Errorf("%s: size %d exceeds the limit of %d bytes", target, size,
 				MaxSize)
 		}
 		if rec.Kind != Incomplete && (size < 0 || align < 1 || align&(align-1) != 0 || size%align != 0) {
@@ -161,10 +161,10 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 			}
 		}
 		if kinds != 1 || (f.Name == "" && f.Record == nil) || (f.Name != "" && !isName(f.Name)) {
-			return fmt.Errorf("field %d (%q) has no name or not exactly one type", i, f.Name)
+			return fmt.Errorf("field %d (%q) needs a name and exactly one type", i, f.Name)
 		}
 		if slices.ContainsFunc(f.Dims, func(n int64) bool { return n < Flexible || n > MaxSize }) {
-			return fmt.Errorf("field %s: an array of length %v", f.Name, f.Dims)
+			return fmt.Errorf("field %s: invalid array length %v", f.Name, f.Dims)
 		}
 		if err := cmp.Or(r.checkPer(f.Offset), r.checkPer(f.Size), r.checkBits(f)); err != nil {
 			return fmt.Errorf("field %s: %w", f.Name, err)
@@ -175,7 +175,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 		for _, target := range r.Targets {
 			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 ||
 				f.Size.On(target) > rec.Size.On(target)-off {
-				return fmt.Errorf("field %s: %s: %d bytes at %d reach past the record's %d", f.Name, target,
+				return fmt.Errorf("field %s: %s: %d bytes at %d extend past the record's %d", f.Name, target,
 					f.Size.On(target), off, rec.Size.On(target))
 			}
 		}
@@ -190,7 +190,7 @@ func (r *Release) checkPlace(rec *Record, i int) error {
 		at := f.Offset.On(target)
 		switch {
 		case rec.Kind == Union && at != 0:
-			return fmt.Errorf("field %s: %s: a union member at offset %d", f.Name, target, at)
+			return fmt.Errorf("field %s: %s: union member at offset %d instead of 0", f.Name, target, at)
 		case rec.Kind == Struct && i > 0:
 			before := &rec.Fields[i-1]
 			end := before.Offset.On(target) + before.Size.On(target)
@@ -199,7 +199,7 @@ func (r *Release) checkPlace(rec *Record, i int) error {
 					return fmt.Errorf("field %s: %s: its bits overlap those of field %s", f.Name, target, before.Name)
 				}
 			} else if at < end {
-				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d",
+				return fmt.Errorf("field %s: %s: offset %d overlaps field %s, which ends at %d",
 					f.Name, target, at, before.Name, end)
 			}
 		}
@@ -214,12 +214,12 @@ func (r *Release) checkBits(f *Field) error {
 	}
 	t, err := ParseType(f.Type)
 	if err != nil || t.Pointers > 0 || len(t.Dims) > 0 || f.Bits.Width < 1 || f.Bits.Width > 64 {
-		return fmt.Errorf("a bitfield of %d bits of type %q", f.Bits.Width, f.Type)
+		return fmt.Errorf("invalid bitfield of %d bits with type %q", f.Bits.Width, f.Type)
 	}
 	for _, target := range r.Targets {
 		first := f.Bits.First.On(target)
 		if first/8 != f.Offset.On(target) || (first+f.Bits.Width+7)/8-first/8 != f.Size.On(target) {
-			return fmt.Errorf("%s: bits from %d on do not lie in %d bytes at %d", target, first, f.Size.On(target),
+			return fmt.Errorf("%s: bits from %d on are not within the %d bytes at %d", target, first, f.Size.On(target),
 				f.Offset.On(target))
 		}
 	}
@@ -229,14 +229,14 @@ func (r *Release) checkBits(f *Field) error {
 // check checks the type of a function that is a parameter of depth others.
 func (p *Proto) check(depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("more than %d types of functions within each other", maxDepth)
+		return fmt.Errorf("function types nested more than %d deep", maxDepth)
 	}
 	if _, err := ParseType(p.Result); err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
 	for i, a := range p.Params {
 		if (a.Type != "") == (a.Func != nil) {
-			return fmt.Errorf("parameter %d has not exactly one type", i)
+			return fmt.Errorf("parameter %d needs exactly one type", i)
 		}
 		if a.Name != "" && !isName(a.Name) {
 			return fmt.Errorf("parameter %d: %q is not a C name", i, a.Name)

@@ -17,8 +17,8 @@ func (f *Field) dims() []int64 {
 	return f.Dims
 }
 
-// ending is the last member of a record. C allows members after a record that ends with an array of length 0; the
-// header's authors know what its elements are then.
+// ending describes the last member of a record. C allows members after a record that ends with an array of length 0;
+// the header decides what its elements are.
 type ending int
 
 const (
@@ -30,7 +30,7 @@ const (
 // Flexibles finds records that end with a flexible array.
 type Flexibles struct {
 	find func(cname string) *Record // nil if there is none
-	ends map[*Record]ending         // as far as it was asked
+	ends map[*Record]ending         // a cache
 }
 
 // NewFlexibles returns Flexibles; find looks up records by C name.
@@ -44,14 +44,14 @@ func (x *Flexibles) Check(rec *Record) error {
 		f := &rec.Fields[i]
 		of, isArray := x.recordOf(f)
 		if isArray && of != nil && x.ending(of) == flexible {
-			return fmt.Errorf("%s: an array of what ends with a flexible array, whose elements have no size of their "+
-				"own; use pointers to them", f.Name)
+			return fmt.Errorf("%s: the elements of this array end with a flexible array, so they have no fixed size; "+
+				"use pointers to them", f.Name)
 		}
 		if i == len(rec.Fields)-1 || rec.Kind != Struct {
 			continue
 		}
 		if f.Flexible() || of != nil && x.ending(of) == flexible {
-			return fmt.Errorf("%s stands behind %s, a flexible array or what ends with one, which has to be the last "+
+			return fmt.Errorf("%s follows %s, which is or ends with a flexible array and must be the last "+
 				"member", rec.Fields[i+1].Name, f.Name)
 		}
 	}
@@ -76,7 +76,7 @@ func (x *Flexibles) ending(rec *Record) ending {
 	if asked || len(rec.Fields) == 0 {
 		return known
 	}
-	x.ends[rec] = fixed // a model may have a record that holds itself
+	x.ends[rec] = fixed // a record of a model may contain itself
 	last := rec.Fields[len(rec.Fields)-1:]
 	if rec.Kind == Union {
 		last = rec.Fields

@@ -120,7 +120,7 @@ func decodeError(name string, data []byte, offset int64, err error) error {
 	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
 		offset = mismatch.Offset
 	}
-	if _, field, ok := strings.Cut(err.Error(), "json: unknown field "); ok { // the decoder has read on by then
+	if _, field, ok := strings.Cut(err.Error(), "json: unknown field "); ok { // the decoder is already past the field
 		if i := bytes.Index(data, []byte(field)); i >= 0 {
 			offset = int64(i)
 		}

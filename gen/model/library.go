@@ -16,7 +16,7 @@ type Library struct {
 	Name string `json:"name"` // its soname: "libibverbs.so.1"
 	// Versions lists the versions of its symbols in the library's order, without the base version.
 	Versions []Version `json:"versions,omitempty"`
-	Symbols  []Symbol  `json:"symbols"` // what it exports, in the order of Symbol.Compare
+	Symbols  []Symbol  `json:"symbols"` // exported symbols in the order of Symbol.Compare
 }
 
 // Version is a symbol version. A library that lacks a version required by a program does not load.
@@ -28,8 +28,8 @@ type Version struct {
 // Symbol is an exported name. It has the same versions on every target.
 type Symbol struct {
 	Name    string `json:"name"`
-	Version string `json:"version,omitempty"` // "IBVERBS_1.1"; empty where the library gives it none
-	Old     bool   `json:"old,omitempty"`     // not the default version: only programs linked long ago ask for it
+	Version string `json:"version,omitempty"` // "IBVERBS_1.1"; empty if it has none
+	Old     bool   `json:"old,omitempty"`     // not the default version; only old programs use it
 	Object  bool   `json:"object,omitempty"`  // data, not a function
 	Size    int64  `json:"size,omitempty"`    // of an object, in bytes, on amd64
 }

@@ -65,7 +65,7 @@ func (m *Measured) Check() error {
 		return fmt.Errorf("unknown table %q", m.Table)
 	}
 	if m.Source == "" || m.Source != strings.TrimSpace(m.Source) || strings.Contains(m.Source, "\n") {
-		return fmt.Errorf("%q says not what was measured, as in Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
+		return fmt.Errorf("%q does not name the measured system, such as Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
 	}
 	if len(m.Rows) == 0 {
 		return errors.New("no rows")
@@ -148,7 +148,7 @@ func ParseMeasured(name string, text []byte) (*Measured, error) {
 	first, rest, _ := strings.Cut(string(text), "\n")
 	var ok bool
 	if m.Source, ok = strings.CutPrefix(first, "# "); !ok {
-		return nil, fmt.Errorf("%s: the first line does not say what was measured: # Soft-RoCE, Linux 6.1.176, "+
+		return nil, fmt.Errorf("%s: the first line must name the measured system: # Soft-RoCE, Linux 6.1.176, "+
 			"rdma-core 44.0", name)
 	}
 	r := csv.NewReader(strings.NewReader(rest))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package model is what one release of a project says, as plain data: every structure, union, enum, constant, function,
-// man-page table and exported symbol that the generator knows. It imports nothing of this module. A model is recorded
-// from real headers, pages and libraries by gen/parse, gen/tables and gen/symbols, committed as JSON under
-// headers/models, diffed on a header bump, and read by every emitter and check.
+// Package model describes one release of a project as plain data: the structures, unions, enums, constants, functions,
+// man-page tables and exported symbols that the generator uses. It imports no other package of this module. gen/parse,
+// gen/tables and gen/symbols record models from headers, pages and libraries. Models are committed as JSON under
+// headers/models, compared on a header bump, and read by every emitter and check.
 package model
 
 // Release is one release of a project.
@@ -14,7 +14,7 @@ type Release struct {
 	Headers []Header `json:"headers"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
-	Unread  []string `json:"unread,omitempty"` // headers that the release installs and no package is made of
+	Unread  []string `json:"unread,omitempty"` // installed headers that no generated package covers
 	// Libraries are the shared libraries with their exported symbols.
 	Libraries []Library `json:"libraries,omitempty"`
 	// StandIns maps unavailable man pages and libraries to the release that was read instead.
@@ -53,10 +53,10 @@ const (
 	Struct     RecordKind = "struct"
 	Union      RecordKind = "union"
 	Incomplete RecordKind = "incomplete" // declared, never defined: only pointers to it exist
-	Opaque     RecordKind = "opaque"     // a typedef of the C library of which only size and alignment matter
+	Opaque     RecordKind = "opaque"     // a typedef of the C library; only its size and alignment matter
 )
 
-// Record is a structure, a union, or a type of which only size and alignment are known.
+// Record is a structure, a union, or a type of which only the size and alignment are known.
 type Record struct {
 	Kind   RecordKind `json:"kind"`
 	Tag    string     `json:"tag,omitempty"` // "ibv_wc"; empty when defined in place without a tag
@@ -223,7 +223,7 @@ type Flag struct {
 	Page       string   `json:"page"`
 	QPTypes    []string `json:"qp_types,omitempty"`   // valid only on these
 	Opcodes    []string `json:"opcodes,omitempty"`    // valid only with these
-	Capability string   `json:"capability,omitempty"` // valid only when this device attribute says so
-	// has an effect only when the queue pair was created with sq_sig_all = 0
+	Capability string   `json:"capability,omitempty"` // valid only if this device attribute allows it
+	// has an effect only if the queue pair was created with sq_sig_all = 0
 	SigAll bool `json:"sig_all,omitempty"`
 }

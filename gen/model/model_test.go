@@ -65,11 +65,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"release"`, `"relaese"`, `m:3: not a model: json: unknown field "relaese"`},
 		{`"value":2`, `"value":1.5`, "1.5"},
 		{`"value":2`, `"value":99999999999999999999`, "is not an integer of 64 bits"},
-		{`"size":8`, `"size":80`, "reach past the record's 8"},
+		{`"size":8`, `"size":80`, "extend past the record's 8"},
 		{`"align":8`, `"align":3`, "invalid size"},
 		{`"type":"uint64_t"`, `"type":"uint64_t*"`, "no space before *"},
-		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is no number up to"},
-		{`"type":"uint64_t"`, `"type":""`, "not exactly one type"},
+		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is not a number up to"},
+		{`"type":"uint64_t"`, `"type":""`, "exactly one type"},
 		{`"kind":"struct"`, `"kind":"class"`, "unknown kind"},
 		{`"default":8`, `"other":8`, `has no "default"`},
 		{`"cells":["yes"]`, `"cells":[]`, "0 cells for 1 columns"},
@@ -101,7 +101,7 @@ func TestDecodeRefuses(t *testing.T) {
 	_, err = Decode("m", []byte(strings.Replace(string(text), `"kind":"compute"`, `"kind":"wormhole"`, 1)))
 	assert.ErrorContains(t, err, "unknown kind of inline function")
 	_, err = Decode("m", []byte(`{"project":"p","release":"1","targets":["amd64"],"headers":[null]}`))
-	assert.ErrorContains(t, err, `header 0: "" is no name of a header`)
+	assert.ErrorContains(t, err, `header 0: "" is not a header name`)
 	_, err = Decode("m", append(text, "x"...))
 	assert.ErrorContains(t, err, "text after the model")
 	_, err = Decode("m", text[:len(text)/2])

@@ -23,7 +23,7 @@ var (
 	memberPath = regexp.MustCompile(`^[A-Za-z_]\w*((->|\.)[A-Za-z_]\w*)*$`)
 )
 
-// keywords of C, which are not names.
+// keywords are the keywords of C, which cannot be names.
 var keywords = strings.Fields("auto break case char const continue default do double else enum extern float for goto " +
 	"if inline int long register restrict return short signed sizeof static struct switch typedef union unsigned " +
 	"void volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic _Noreturn _Static_assert")
@@ -43,17 +43,17 @@ func isPrintable(s string) bool {
 func (r *Release) checkNames() error {
 	for _, t := range r.Targets {
 		if !targetName.MatchString(t) {
-			return fmt.Errorf("%q is no GOARCH", t)
+			return fmt.Errorf("%q is not a GOARCH", t)
 		}
 	}
 	for i, h := range r.Headers {
 		if !headerName.MatchString(h.Name) {
-			return fmt.Errorf("header %d: %q is no name of a header", i, h.Name)
+			return fmt.Errorf("header %d: %q is not a header name", i, h.Name)
 		}
 	}
 	for _, h := range r.Unread {
 		if !headerName.MatchString(h) {
-			return fmt.Errorf("%q is no name of a header", h)
+			return fmt.Errorf("%q is not a header name", h)
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(r.StandIns)) {
@@ -61,7 +61,7 @@ func (r *Release) checkNames() error {
 			return err
 		}
 		if !isPlain(r.StandIns[file]) {
-			return fmt.Errorf("stand-in for %s: %q is no release", file, r.StandIns[file])
+			return fmt.Errorf("stand-in for %s: %q is not a release name", file, r.StandIns[file])
 		}
 	}
 	for _, f := range r.Flags {
@@ -83,7 +83,7 @@ func (r *Release) checkNames() error {
 // checkPage rejects an invalid man page name; "" is valid.
 func checkPage(page string) error {
 	if page != "" && !pageName.MatchString(page) {
-		return fmt.Errorf("%q is no name of a man page", page)
+		return fmt.Errorf("%q is not a man page name", page)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func checkPage(page string) error {
 func (r *Release) checkPer(p Per) error {
 	for _, t := range slices.Sorted(maps.Keys(p.Only)) {
 		if !slices.Contains(r.Targets, t) {
-			return fmt.Errorf("%q is none of the model's targets", t)
+			return fmt.Errorf("%q is not a target of the model", t)
 		}
 	}
 	return nil
@@ -134,12 +134,12 @@ func (in *Inline) check() error {
 	}
 	for _, path := range []string{in.Object, in.Guard} {
 		if path != "" && !memberPath.MatchString(path) {
-			return fmt.Errorf("%q is no way from an object to its member", path)
+			return fmt.Errorf("%q is not a path from an object to its member", path)
 		}
 	}
 	for _, text := range append([]string{string(in.Errors)}, in.Args...) {
 		if !isPrintable(text) {
-			return fmt.Errorf("%q has characters that cannot be printed", text)
+			return fmt.Errorf("%q has unprintable characters", text)
 		}
 	}
 	return nil
@@ -153,7 +153,7 @@ func (t *Table) check() error {
 	}
 	for _, word := range words {
 		if !isPrintable(word) {
-			return fmt.Errorf("%q has characters that cannot be printed", word)
+			return fmt.Errorf("%q has unprintable characters", word)
 		}
 	}
 	return checkPage(t.Page)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// whole has a string in every place of a model where one can stand.
-func whole() *Release {
+// full returns a model that has a string in every possible place.
+func full() *Release {
 	one := IntOf(1)
 	proto := Proto{Result: "int",
 		Params: []Param{{Name: "param", Type: "size_t"}, {Name: "callback", Func: &Proto{Result: "void"}}}}
@@ -46,10 +46,10 @@ func whole() *Release {
 	}
 }
 
-// TestHostileNames: wherever a model has a text, Go code or a way out of the directory in its place is refused, and
-// named.
+// TestHostileNames puts Go code and escapes from the directory in place of each string of a model. They are rejected
+// with an error that quotes them.
 func TestHostileNames(t *testing.T) {
-	text, err := json.Marshal(whole())
+	text, err := json.Marshal(full())
 	require.NoError(t, err)
 	_, err = Decode("1.0.json", text)
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestHostileNames(t *testing.T) {
 			bad, err := json.Marshal(tree)
 			require.NoError(t, err)
 			_, err = Decode("1.0.json", bad)
-			if assert.Error(t, err, "%s may be %q", place, hostile) {
+			if assert.Error(t, err, "%s accepts %q", place, hostile) {
 				assert.Contains(t, err.Error(), "1.0.json")
 				assert.Contains(t, err.Error(), "record it again")
 				assert.NotContains(t, err.Error(), hostile, "it is quoted")
@@ -72,7 +72,7 @@ func TestHostileNames(t *testing.T) {
 	assert.Greater(t, places, 150)
 }
 
-// mutate puts another text in every place of a tree in turn, and calls use with it.
+// mutate replaces each string of a tree in turn, and calls use each time.
 func mutate(tree any, at, other string, use func(place string)) {
 	change := func(place string, value any, set func(any)) {
 		if _, isText := value.(string); !isText {
@@ -95,8 +95,8 @@ func mutate(tree any, at, other string, use func(place string)) {
 	}
 }
 
-// TestBeyond: what no machine has room for, and what stands too deep in itself.
-func TestBeyond(t *testing.T) {
+// TestLimits rejects sizes beyond any address space and types nested too deeply.
+func TestLimits(t *testing.T) {
 	deep := func(n int) *Record {
 		rec := &Record{Kind: Struct, Size: Same(1), Align: Same(1)}
 		for range n {
@@ -115,37 +115,37 @@ func TestBeyond(t *testing.T) {
 	for want, change := range map[string]func(r *Release){
 		"enumerator is 4294967296, beyond the enum's 4 bytes": func(r *Release) { *enumerator(r) = "4294967296" },
 		"enumerator is -1, beyond the enum's 4 bytes":         func(r *Release) { *enumerator(r) = "-1" },
-		"stands behind field, a flexible array": func(r *Release) {
+		"follows field, which is or ends with a flexible array": func(r *Release) {
 			record(r).Fields[0].Type = "uint32_t[]"
 		},
-		`array length "99999999999" is no number up to`: func(r *Release) {
+		`array length "99999999999" is not a number up to`: func(r *Release) {
 			record(r).Fields[0].Type = "uint32_t[99999999999]"
 		},
-		"field slot: an array of length [99999999999]": func(r *Release) {
+		"field slot: invalid array length [99999999999]": func(r *Release) {
 			record(r).Fields[1].Dims = []int64{99999999999}
 		},
-		"more than 200 records within each other": func(r *Release) {
+		"records nested more than 200 deep": func(r *Release) {
 			record(r).Fields[0] = Field{Name: "in", Record: deep(300), Size: Same(1)}
 		},
-		"more than 200 types of functions within each other": func(r *Release) { r.Headers[0].Funcs[0].Proto = handed },
-		"more than 200 pointers and arrays within each other": func(r *Release) {
+		"function types nested more than 200 deep": func(r *Release) { r.Headers[0].Funcs[0].Proto = handed },
+		"pointers and arrays nested more than 200 deep": func(r *Release) {
 			record(r).Fields[0].Type = "int " + strings.Repeat("*", 300)
 		},
-		"size 4611686018427387904 is more than the 2147483647": func(r *Release) { record(r).Size = Same(1 << 62) },
-		"4 bytes at 9223372036854775807 reach past the record's": func(r *Release) {
+		"size 4611686018427387904 exceeds the limit of 2147483647": func(r *Release) { record(r).Size = Same(1 << 62) },
+		"4 bytes at 9223372036854775807 extend past the record's": func(r *Release) {
 			record(r).Fields[1].Offset = Same(1<<63 - 1)
 		},
-		"field slot: amd64: at 0, where field field reaches to 4": func(r *Release) {
+		"field slot: amd64: offset 0 overlaps field field, which ends at 4": func(r *Release) {
 			record(r).Fields[1].Offset = Same(0)
 		},
-		"field slot: amd64: a union member at offset 4": func(r *Release) { record(r).Kind = Union },
+		"field slot: amd64: union member at offset 4": func(r *Release) { record(r).Kind = Union },
 		`enumerator "void" has no C name`: func(r *Release) {
 			r.Headers[0].Enums[0].Enumerators[0].Name = "void"
 		},
-		`function "return" has no C name`:      func(r *Release) { r.Headers[0].Funcs[0].Name = "return" },
-		`"vax" is none of the model's targets`: func(r *Release) { record(r).Size.Set("vax", 16) },
+		`function "return" has no C name`:    func(r *Release) { r.Headers[0].Funcs[0].Name = "return" },
+		`"vax" is not a target of the model`: func(r *Release) { record(r).Size.Set("vax", 16) },
 	} {
-		r := whole()
+		r := full()
 		change(r)
 		text, err := r.Encode()
 		require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
-// TestFlexible: behind what ends with a flexible array stands nothing, not even another element.
+// TestFlexible: nothing may follow a type that ends with a flexible array, not even another element.
 func TestFlexible(t *testing.T) {
 	records := map[string]*Record{
 		"struct tail":   {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}, {Name: "d", Type: "char[]"}}},
@@ -167,14 +167,14 @@ func TestFlexible(t *testing.T) {
 	find := func(name string) *Record { return records[name] }
 	for typ, want := range map[string]string{
 		"struct plain": "", "struct plain[4]": "", "struct tail *[4]": "", "struct tail *": "", "struct round": "",
-		"struct tail": "last stands behind first",
+		"struct tail": "last follows first",
 		"struct old":  "", "struct old[4]": "",
-		"struct within": "last stands behind first",
-		"union any":     "last stands behind first",
-		"int[0]":        "last stands behind first",
-		"struct tail[4]": "first: an array of what ends with a flexible array, whose elements have no size of their " +
-			"own; use pointers to them",
-		"struct within[4]": "first: an array of what ends with a flexible array",
+		"struct within": "last follows first",
+		"union any":     "last follows first",
+		"int[0]":        "last follows first",
+		"struct tail[4]": "first: the elements of this array end with a flexible array, so they have no fixed size; " +
+			"use pointers to them",
+		"struct within[4]": "first: the elements of this array end with a flexible array",
 	} {
 		rec := Record{Kind: Struct, Fields: []Field{{Name: "first", Type: typ}, {Name: "last", Type: "int"}}}
 		err := NewFlexibles(find).Check(&rec)
@@ -185,5 +185,5 @@ func TestFlexible(t *testing.T) {
 		}
 	}
 	inPlace := Record{Kind: Struct, Fields: []Field{{Name: "first", Record: records["struct tail"], Dims: []int64{2}}}}
-	assert.ErrorContains(t, NewFlexibles(find).Check(&inPlace), "first: an array of what ends with a flexible array")
+	assert.ErrorContains(t, NewFlexibles(find).Check(&inPlace), "first: the elements of this array end with a flexible array")
 }

@@ -86,7 +86,7 @@ func ParseType(s string) (Type, error) {
 		if text := rest[i+1 : len(rest)-1]; text != "" {
 			var err error
 			if n, err = strconv.ParseInt(text, 10, 64); err != nil || n < 0 || n > MaxSize {
-				return t, fmt.Errorf("type %q: array length %q is no number up to %d", s, text, MaxSize)
+				return t, fmt.Errorf("type %q: array length %q is not a number up to %d", s, text, MaxSize)
 			}
 		}
 		t.Dims = append([]int64{n}, t.Dims...)
@@ -95,7 +95,7 @@ func ParseType(s string) (Type, error) {
 	base := strings.TrimRight(rest, "*")
 	t.Pointers = len(rest) - len(base)
 	if t.Pointers+len(t.Dims) > maxDepth {
-		return t, fmt.Errorf("type %.40q: more than %d pointers and arrays within each other", s, maxDepth)
+		return t, fmt.Errorf("type %.40q: pointers and arrays nested more than %d deep", s, maxDepth)
 	}
 	if t.Pointers > 0 {
 		var ok bool

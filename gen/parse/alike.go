@@ -16,9 +16,9 @@ import (
 )
 
 // alike groups the targets for which the C reader would get the same input: the same predefined macros, as far as any
-// header mentions them, and integers and pointers of the same size. One of a group is read for all. (Whether char is
-// signed is left out: it matters to character constants alone, and the C witness asks every target's compiler for
-// every value.)
+// header mentions them, and integers and pointers of the same size. Only one target of a group is read. The signedness
+// of char is ignored: it affects only character constants, and the C witness checks every value with every target's
+// compiler.
 func (src Source) alike() ([][]string, error) {
 	mentioned, err := src.identifiers()
 	if err != nil {

@@ -27,7 +27,7 @@ func (e *evaluator) cast(n *cc.CastExpression) (number, error) {
 	}
 	plain := v.n.Sign() >= 0 && v.n.Cmp(big.NewInt(127)) <= 0
 	if v = v.as(to); n.TypeName.Type().Kind() == cc.Char && !plain {
-		return e.overflow(v, "%s has another value where char is unsigned; write signed char or unsigned char",
+		return e.overflow(v, "%s has a different value where char is unsigned; write signed char or unsigned char",
 			text(n))
 	}
 	return v, nil
@@ -41,7 +41,7 @@ func (e *evaluator) truncate(f float64, to number) (number, error) {
 	}
 	to.n = new(big.Int)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return e.overflow(to, "%g is no integer; correct the number", f)
+		return e.overflow(to, "%g is not an integer; correct the number", f)
 	}
 	if n, _ := big.NewFloat(f).Int(nil); n.Sign() != 0 {
 		to.n = n
@@ -64,7 +64,7 @@ func (e *evaluator) typeOf(t cc.Type) (number, error) {
 		return number{bits: 1, unsigned: true}, nil
 	}
 	if !cc.IsIntegerType(t) || t.Size() > 8 {
-		return number{}, fmt.Errorf("a cast to what is no integer of at most 64 bits %w", errUnknown)
+		return number{}, fmt.Errorf("a cast to a type other than an integer of at most 64 bits %w", errUnknown)
 	}
 	return number{bits: uint(t.Size()) * 8, unsigned: !cc.IsSignedInteger(t)}, nil
 }

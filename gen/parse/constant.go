@@ -30,10 +30,10 @@ func (r *reader) constant(n cc.ExpressionNode) (number, error) {
 func (r *reader) agree(mine number, value cc.Value) error {
 	theirs, ok := intValue(value)
 	if !ok {
-		return fmt.Errorf("the C reader gives it no value, this generator %s; write the number", mine.n)
+		return fmt.Errorf("the C reader has no value for it, this generator computes %s; write the number", mine.n)
 	}
 	if model.Int(mine.n.String()) != theirs {
-		return fmt.Errorf("the C reader makes it %s, this generator %s; write the number", theirs, mine.n)
+		return fmt.Errorf("the C reader computes %s, this generator %s; write the number", theirs, mine.n)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (r *reader) checkLength(n *cc.DirectDeclarator) error {
 		err = fmt.Errorf("%s is negative; correct the number", v.n)
 	}
 	if err == nil && v.n.Cmp(big.NewInt(math.MaxInt64)) > 0 {
-		err = fmt.Errorf("%s elements are more than every address space has; correct the number", v.n)
+		err = fmt.Errorf("%s elements exceed the address space; correct the number", v.n)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: length of array %s: %w", r.pos(n.AssignmentExpression.Position()), declared(n), err)

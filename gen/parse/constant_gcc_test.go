@@ -18,12 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// complaints compiles lines of C with gcc and returns its messages for each line, numbered from 0.
-func complaints(t *testing.T, lines []string) map[int]string {
+// messages compiles lines of C with gcc and returns its messages for each line, numbered from 0.
+func messages(t *testing.T, lines []string) map[int]string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("gcc is not installed, which judges the constants here")
+		t.Skip("gcc is not installed")
 	}
 	name := filepath.Join(t.TempDir(), "constants.c")
 	before := constantsBefore + "#pragma GCC diagnostic error \"-Wshift-overflow=1\"\n"
@@ -48,8 +48,8 @@ func complaints(t *testing.T, lines []string) map[int]string {
 	return said
 }
 
-// nowhere is the line of complaints of which gcc does not say where they belong: of a shift, for example, by a
-// conditional expression whose operand it has converted.
+// nowhere is the line of messages that gcc reports without a position, for example about a shift by a conditional
+// expression with a converted operand.
 const nowhere = -1
 
 // same asserts in C that an expression has a value and a type.
@@ -66,7 +66,7 @@ func same(expression, value string, size uint, unsigned bool) string {
 		"(__typeof__(%[1]s))-1 %[4]s, \"\");", expression, literal, size, sign)
 }
 
-// TestConstantsOfGCC: gcc gives the rows of TestConstants the same values and types, and complains of the others.
+// TestConstantsOfGCC: gcc gives the rows of TestConstants the same values and types, and rejects the others.
 func TestConstantsOfGCC(t *testing.T) {
 	var lines []string
 	for _, c := range computed {
@@ -76,23 +76,23 @@ func TestConstantsOfGCC(t *testing.T) {
 			fmt.Sprintf("_Static_assert(sizeof(%[1]s) == sizeof(%[2]s) && "+
 				"((__typeof__(%[1]s))-1 < 1) == ((%[2]s)-1 < 1), \"\");", c.expression, c.typ))
 	}
-	assert.Empty(t, complaints(t, lines), strings.Join(lines, "\n"))
+	assert.Empty(t, messages(t, lines), strings.Join(lines, "\n"))
 	lines = nil
 	for i, c := range refused {
 		lines = append(lines, fmt.Sprintf("long long v%d = (%s);", i, c.expression))
 	}
-	said := complaints(t, lines)
+	said := messages(t, lines)
 	for i, c := range refused {
 		assert.NotEmpty(t, said[i], c.expression)
 	}
 }
 
-// TestConstantsOfGCCAtRandom: of expressions that no one chose, gcc complains where this generator does, and gives the
+// TestConstantsOfGCCAtRandom compares random expressions: gcc rejects those that this generator rejects, and gives the
 // others the same values and types.
 func TestConstantsOfGCCAtRandom(t *testing.T) {
 	const count = 2000
 	seed := uint64(os.Getpid())
-	if s, err := strconv.ParseUint(os.Getenv("RAPID_SEED"), 10, 64); err == nil { // a run says something about a change
+	if s, err := strconv.ParseUint(os.Getenv("RAPID_SEED"), 10, 64); err == nil { // a repeatable run
 		seed = s
 	}
 	t.Logf("seed %d", seed)
@@ -123,16 +123,16 @@ func TestConstantsOfGCCAtRandom(t *testing.T) {
 		}
 		lines = append(lines, same(expression, v.n.String(), max(1, v.bits/8), v.unsigned))
 	}
-	said := complaints(t, lines)
+	said := messages(t, lines)
 	for i, expression := range all {
 		if errs[i] != nil && said[i] == "" && said[nowhere] != "" {
-			said[i] = complaints(t, lines[i:i+1])[nowhere]
+			said[i] = messages(t, lines[i:i+1])[nowhere]
 		}
 		if errs[i] != nil {
-			assert.NotEmpty(t, said[i], "%s: refused here (%v), and gcc says nothing", expression, errs[i])
+			assert.NotEmpty(t, said[i], "%s: rejected here (%v), but accepted by gcc", expression, errs[i])
 			continue
 		}
-		if strings.ContainsAny(expression, "?&|") { // gcc warns of some operands that it does not evaluate
+		if strings.ContainsAny(expression, "?&|") { // gcc warns about some operands that it does not evaluate
 			said[i] = regexp.MustCompile(`.*\[-Werror=.*\]\n`).ReplaceAllString(said[i], "")
 		}
 		assert.Empty(t, said[i], "%s: %s", expression, lines[i])
@@ -141,7 +141,7 @@ func TestConstantsOfGCCAtRandom(t *testing.T) {
 	assert.Less(t, refusals, count*19/20)
 }
 
-// expressions makes expressions of C at random.
+// expressions generates random C expressions.
 type expressions struct{ *rand.Rand }
 
 func (r *expressions) of(words ...string) string { return words[r.IntN(len(words))] }
@@ -162,7 +162,7 @@ func (r *expressions) expression(depth int) string {
 	case 3:
 		return fmt.Sprintf("(%s ? %s : %s)", inner(), inner(), inner())
 	case 4:
-		return "sizeof(" + r.expression(0) + ")" // of more, gcc warns although it does not evaluate it
+		return "sizeof(" + r.expression(0) + ")" // gcc warns about a deeper operand although it does not evaluate it
 	case 5:
 		return r.of("SHIFTED", "SHORTER") + "(" + inner() + ")"
 	default:

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// constantsBefore stands before the constants of these tests.
+// constantsBefore precedes the constants of these tests.
 const constantsBefore = `#include <stddef.h>
 #include <stdint.h>
 enum b { FOUR = 4, BIG = 1ll << 33, MINUS = -1 };
@@ -28,8 +28,7 @@ struct pair { char a; long b; };
 #define SHORTER(x) ((uint8_t)(x))
 `
 
-// computed are constants that C computes without a mistake, with their values and whether their types are unsigned and
-// long. Gcc judges these rows in TestConstantsOfGCC.
+// computed are valid constant expressions, with their values and types. TestConstantsOfGCC compares them with gcc.
 var computed = []struct {
 	expression, value, typ string
 }{
@@ -90,11 +89,11 @@ var computed = []struct {
 	{"(char)97", "97", "char"},
 }
 
-// refused are constants that leave their types. Gcc warns of each of them in TestConstantsOfGCC.
+// refused are constants that overflow their types. In TestConstantsOfGCC, gcc warns about each of them.
 var refused = []struct{ expression, why string }{
 	{"1 << 32", "1 << 32 shifts an integer of 32 bits too far; write it with a suffix or a cast that makes it " +
 		"longer, such as ULL"},
-	{"1ull << 64", "1 << 64 shifts an unsigned integer of 64 bits too far; C has no longer integers, so correct"},
+	{"1ull << 64", "1 << 64 shifts an unsigned integer of 64 bits too far; C has no longer integers; correct"},
 	{"1 << -1", "1 << -1 shifts by a negative number; shift the other way"},
 	{"3 << 31", "3 << 31 overflows an integer of 32 bits"},
 	{"2147483647 + 1", "2147483647 + 1 overflows an integer of 32 bits"},
@@ -119,8 +118,8 @@ var refused = []struct{ expression, why string }{
 	{"1 + (int)(sizeof(int) << 64)", "4 << 64 shifts an unsigned integer of 64 bits too far"},
 }
 
-// places are where constants stand: each with %s for the expression, and how errors name it. Some expressions the C
-// reader refuses there in words of its own.
+// places are the positions of constants: each with %s for the expression, and the name in errors. The C reader rejects
+// some expressions there with its own errors.
 var places = map[string]struct{ text, line, named string }{
 	"macro":      {"#define T_X (%s)\n", "9", "macro T_X: "},
 	"enumerator": {"enum e {\nA = %s };\n", "10", "enumerator A: "},
@@ -130,8 +129,7 @@ var places = map[string]struct{ text, line, named string }{
 	"aligned":    {"struct s { int n; } __attribute__((aligned(%s)));\n", "9", "struct s: aligned("},
 }
 
-// TestConstants: expressions that C computes without a mistake are read, with the value and the type that C gives
-// them.
+// TestConstants: valid expressions are read with the value and the type that C gives them.
 func TestConstants(t *testing.T) {
 	text := constantsBefore
 	for i, c := range computed {
@@ -152,12 +150,12 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// shortNames makes one name of those for types that are the same on amd64.
+// shortNames replaces the names of types that are the same on amd64 by one of them.
 var shortNames = strings.NewReplacer("long long", "long", "uint8_t", "unsigned char", "uint64_t", "unsigned long",
 	"int8_t", "signed char")
 
-// TestConstantsRefused: an expression that leaves its type is refused wherever it stands, and the error names the
-// declaration and says how to mend it.
+// TestConstantsRefused: an expression that overflows its type is rejected in every position, and the error names the
+// declaration and the fix.
 func TestConstantsRefused(t *testing.T) {
 	for name, place := range places {
 		for _, c := range refused {
@@ -180,19 +178,19 @@ func TestConstantsRefused(t *testing.T) {
 	}
 }
 
-// TestConstantsOfOthers: what gcc accepts in silence, and is refused here because other targets or compilers make
-// something else of it, or because this generator cannot compute it.
+// TestConstantsOfOthers: expressions that gcc accepts silently are rejected if other targets or compilers interpret
+// them differently, or if this generator cannot compute them.
 func TestConstantsOfOthers(t *testing.T) {
 	for expression, want := range map[string]string{
-		"U_ONE - 2":                   "the C reader makes it 4294967295, this generator -1", // C23 agrees with it
-		"'\\377'":                     "has another value where char is unsigned",
+		"U_ONE - 2":                   "the C reader computes 4294967295, this generator -1", // C23 agrees with it
+		"'\\377'":                     "depends on the compiler or on the signedness of char",
 		"(char)200":                   "write signed char or unsigned char",
 		"(char)-1":                    "write signed char or unsigned char",
-		"(int)(1.5 > 1)":              "is no integer constant",
-		"sizeof(struct packed_s)":     "a packed structure or one with bitfields, of which the C reader knows no sizes",
-		"offsetof(struct packed_s,b)": "a packed structure or one with bitfields, of which the C reader knows no sizes",
-		"sizeof(A0)":                  "the C reader makes it 8, this generator 4",
-		// the C reader refuses these, and its error gets the name of the declaration
+		"(int)(1.5 > 1)":              "is not an integer constant",
+		"sizeof(struct packed_s)":     "a packed structure or one with bitfields, whose size the C reader does not know",
+		"offsetof(struct packed_s,b)": "a packed structure or one with bitfields, whose size the C reader does not know",
+		"sizeof(A0)":                  "the C reader computes 8, this generator 4",
+		// the C reader rejects these, and the declaration's name is added to its error
 		"1 / 0":                 "a.h:10:18: A: cannot evaluate constant expression: 1 / 0; correct the header",
 		"1 % (FOUR - 4)":        "a.h:10:18: A: cannot evaluate constant expression",
 		"'ab'":                  "a.h:10:18: A: invalid character constant",
@@ -211,7 +209,7 @@ func TestMacrosRefused(t *testing.T) {
 		"#define T_X (int)1e10":               "macro T_X: 1e+10 does not fit an integer of 32 bits; write it with",
 		"#define T_X (FOUR / 0)":              "macro T_X: 4 / 0 divides by zero; correct the divisor",
 		"#define T_ONE SHIFTED(-1)":           "macro T_ONE: 1 << -1 shifts by a negative number; shift the other way",
-		"#define T_X 0x12345678901234567ull":  "macro T_X: no type of C holds 20988295476557333863; write a number",
+		"#define T_X 0x12345678901234567ull":  "macro T_X: no C type holds 20988295476557333863; write a number",
 		"#define T_X 1.5":                     "",
 		"#define T_X 1 +":                     "",
 		"#define T_X __attribute__((unused))": "",
@@ -228,7 +226,7 @@ func TestMacrosRefused(t *testing.T) {
 	}
 }
 
-// TestEnumerators: an enumerator without a value is one more than the last, if its type holds that.
+// TestEnumerators: an enumerator without a value is one more than the last, if that fits its type.
 func TestEnumerators(t *testing.T) {
 	for text, want := range map[string]string{
 		"enum e { A = 0xffffffffffffffff, B };": "enumerator B: one more than 18446744073709551615 overflows an " +
@@ -236,8 +234,8 @@ func TestEnumerators(t *testing.T) {
 		"enum e { A = 0x7fffffffffffffff, B };": "enumerator B: one more than 9223372036854775807 overflows",
 		"enum e { A = 0x7fffffff, B };":         "enumerator B: one more than 2147483647 overflows an integer of 32",
 		"enum e { A = 0xffffffff, B };":         "enumerator B: one more than 4294967295 overflows",
-		"enum e { A = -1, B = 0xffffffffffffffff };": "enumerator B is 18446744073709551615, which no type of C " +
-			"holds together with the other enumerators; make two enums of them",
+		"enum e { A = -1, B = 0xffffffffffffffff };": "enumerator B is 18446744073709551615, which no C type " +
+			"holds together with the other enumerators; split the enum",
 		"enum e { A = 1, B = A + 2147483647 };": "enumerator B: 1 + 2147483647 overflows an integer of 32 bits",
 	} {
 		err := readText("\n" + text + "\n")
@@ -253,10 +251,10 @@ func TestEnumerators(t *testing.T) {
 	assert.EqualValues(t, 4, e.Size)
 }
 
-// TestConstantsEnd: macros that double each other, or name themselves, are computed once.
+// TestConstantsEnd: macros that double each other, or name themselves, are evaluated once.
 func TestConstantsEnd(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it takes seconds; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	text := "#define A00 1\n#define SELF SELF + SELF\n"
 	for i := range 60 {

@@ -29,7 +29,7 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 		return fmt.Errorf("%s: the C reader gave the enum no type (%T)", r.pos(at.spec.Position()), at.spec.Type())
 	}
 	if at.spec.EnumTypeSpecifier != nil {
-		return fmt.Errorf("%s: enum %s with a type of its own, for which there is no rule", r.pos(at.spec.Position()),
+		return fmt.Errorf("%s: enum %s with an explicit type is not supported", r.pos(at.spec.Position()),
 			at.spec.Token2.SrcStr())
 	}
 	if err := r.computeEnum(at); err != nil {
@@ -43,7 +43,7 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 			model.Enumerator{Name: n.Token.SrcStr(), Value: model.Int(r.enumerators[n].n.String()), Shift: shift})
 	}
 	if e.Size != t.Size() {
-		return fmt.Errorf("%s: enum %s: the C reader makes it %d bytes, this generator %d", r.pos(at.spec.Position()),
+		return fmt.Errorf("%s: enum %s: the C reader computes %d bytes, this generator %d", r.pos(at.spec.Position()),
 			e.Tag, t.Size(), e.Size)
 	}
 	h := r.header(at.header, at.public)
@@ -51,14 +51,14 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	return nil
 }
 
-// computeEnum computes the values of an enum's enumerators and its type. An enumerator is an int if that holds it;
-// otherwise it has its expression's type up to the end of the enum, and then the enum's.
+// computeEnum computes the values of an enum's enumerators and its type. An enumerator whose value fits an int is an
+// int. Otherwise it has its expression's type up to the end of the enum, and the enum's type from then on.
 func (r *reader) computeEnum(at *locatedEnum) error {
 	if at.typ.bits != 0 {
 		return nil
 	}
 	if at.computing {
-		return fmt.Errorf("%s: enum %s names an enumerator that comes later", r.pos(at.spec.Position()),
+		return fmt.Errorf("%s: enum %s uses an enumerator before its definition", r.pos(at.spec.Position()),
 			at.spec.Token2.SrcStr())
 	}
 	at.computing = true
@@ -86,8 +86,8 @@ func (r *reader) computeEnum(at *locatedEnum) error {
 	for _, n := range all {
 		v := r.enumerators[n]
 		if !v.in(at.typ) {
-			return fmt.Errorf("%s: enumerator %s is %s, which no type of C holds together with the other enumerators; "+
-				"make two enums of them", r.pos(n.Position()), n.Token.SrcStr(), v.n)
+			return fmt.Errorf("%s: enumerator %s is %s, which no C type holds together with the other enumerators; "+
+				"split the enum", r.pos(n.Position()), n.Token.SrcStr(), v.n)
 		}
 		if !v.in(number{bits: 32}) {
 			r.enumerators[n] = v.as(at.typ)

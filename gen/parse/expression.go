@@ -15,14 +15,14 @@ import (
 const maxExpression = 10_000
 
 // errUnknown is the error for an expression that is not constant, or not supported.
-var errUnknown = errors.New("is no integer constant that this generator can compute; write it without that, or teach " +
-	"gen/parse/expression.go to compute it")
+var errUnknown = errors.New("is not an integer constant that this generator can compute; rewrite it, or extend " +
+	"gen/parse/expression.go")
 
 // evaluator evaluates C constant expressions with C's types and conversions, in arbitrary precision.
 type evaluator struct {
 	r     *reader
 	depth int
-	idle  int // depth of operands that C does not evaluate: of those, only the type counts
+	idle  int // depth of operands that C does not evaluate; only their types matter
 }
 
 // compute evaluates a constant expression.
@@ -51,7 +51,7 @@ func unknown(n cc.Node) (number, error) {
 // value evaluates an expression.
 func (e *evaluator) value(n cc.Node) (number, error) {
 	if e.depth++; e.depth > maxExpression {
-		return number{}, fmt.Errorf("more than %d operations within each other; split the expression", maxExpression)
+		return number{}, fmt.Errorf("operations nested more than %d deep; split the expression", maxExpression)
 	}
 	defer func() { e.depth-- }()
 	switch n := n.(type) {
@@ -294,7 +294,7 @@ func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 		return unknown(n)
 	}
 	if e.r.hasPacked(of) { // the C reader ignores packed
-		return number{}, fmt.Errorf("%s: a packed structure or one with bitfields, of which the C reader knows no sizes; write the number",
+		return number{}, fmt.Errorf("%s: a packed structure or one with bitfields, whose size the C reader does not know; write the number",
 			text(n))
 	}
 	switch v := n.Value().(type) {
@@ -311,7 +311,7 @@ func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 // size returns a number of type size_t.
 func (e *evaluator) size(n int64) (number, error) {
 	if n < 0 {
-		return number{}, fmt.Errorf("a size of %d bytes; correct the type", n)
+		return number{}, fmt.Errorf("invalid size of %d bytes; correct the type", n)
 	}
 	return number{n: big.NewInt(n), bits: e.r.bitsOf(cc.Ptr), unsigned: true}, nil
 }
@@ -361,7 +361,7 @@ func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 func (e *evaluator) character(n *cc.PrimaryExpression) (number, error) {
 	v, ok := n.Value().(cc.Int64Value)
 	if !ok || v < 0 || v > 127 {
-		return number{}, fmt.Errorf("%s has another value where char is unsigned or the compiler another; write the "+
+		return number{}, fmt.Errorf("the value of %s depends on the compiler or on the signedness of char; write the "+
 			"number", n.Token.SrcStr())
 	}
 	return number{n: big.NewInt(int64(v)), bits: 32}, nil

@@ -37,7 +37,7 @@ func (src Source) checkIncludes(name, text string) error {
 		}
 		m := including.FindStringSubmatch(d[2])
 		if m == nil || d[1] != "include" {
-			return fmt.Errorf("%s: #%s %s, for which there is no rule; name the header", path.Join(src.Name, name),
+			return fmt.Errorf("%s: #%s %s is not supported; write the name of the header", path.Join(src.Name, name),
 				d[1], d[2])
 		}
 		for _, included := range []string{m[1], m[2], path.Join(path.Dir(name), m[2])} {
@@ -46,9 +46,8 @@ func (src Source) checkIncludes(name, text string) error {
 			}
 			inner, err := fs.ReadFile(src.Include, included)
 			if err == nil && includes(string(inner)) && !guarded(string(inner)) {
-				return fmt.Errorf("%s: included by %s, and has no include guard, so the C reader might read it for "+
-					"ever; "+
-					"put #ifndef, #define and #endif around all of it", path.Join(src.Name, included), name)
+				return fmt.Errorf("%s: included by %s, but has no include guard, so that the C reader might not end; "+
+					"put #ifndef, #define and #endif around its contents", path.Join(src.Name, included), name)
 			}
 		}
 	}

@@ -92,7 +92,7 @@ func (c *contents) readCalls(n cc.Node) error {
 			}
 			m := guardShape.FindStringSubmatch(text(n))
 			if m == nil || m[5] != m[6] {
-				err = fmt.Errorf("a statement expression of unknown shape: %s", text(n))
+				err = fmt.Errorf("unsupported statement expression: %s", text(n))
 				return false
 			}
 			c.guards = append(c.guards, guard{record: m[1], object: m[3], size: m[4], member: m[5]})
@@ -140,7 +140,7 @@ func (r *reader) classify(f *model.Func, body *cc.CompoundStatement) (*model.Inl
 		g := c.guards[0]
 		_, member := c.slots[0].split()
 		if member != g.member {
-			return nil, fmt.Errorf("checks slot %s and calls %s", g.member, member)
+			return nil, fmt.Errorf("checks slot %s but calls %s", g.member, member)
 		}
 		in.Object, in.Struct, in.Slot, in.Guard, in.Args = g.object, g.record, member, g.record+"."+
 			g.size, c.slots[0].args
@@ -204,7 +204,7 @@ func (r *reader) structAt(f *model.Func, path string) (string, error) {
 	steps := strings.FieldsFunc(path, func(c rune) bool { return c == '-' || c == '>' || c == '.' })
 	i := slices.IndexFunc(f.Params, func(p model.Param) bool { return p.Name == steps[0] })
 	if i < 0 {
-		return "", fmt.Errorf("%s does not start at a parameter", path)
+		return "", fmt.Errorf("%s does not start with a parameter", path)
 	}
 	spelled := f.Params[i].Type
 	for step := 0; ; step++ {
@@ -214,7 +214,7 @@ func (r *reader) structAt(f *model.Func, path string) (string, error) {
 		}
 		kind, tag := t.Tag()
 		if kind != "struct" {
-			return "", fmt.Errorf("%s: %s is no structure", path, spelled)
+			return "", fmt.Errorf("%s: %s is not a structure", path, spelled)
 		}
 		if step == len(steps)-1 {
 			return tag, nil

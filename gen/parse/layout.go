@@ -89,7 +89,7 @@ func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err e
 					a.packed = true
 				case "aligned":
 					if value.ArgumentExpressionList == nil {
-						return a, fmt.Errorf("aligned without a number, for which there is no rule")
+						return a, fmt.Errorf("aligned without a number is not supported")
 					}
 					list := value.ArgumentExpressionList
 					n, err := r.constant(list.AssignmentExpression)
@@ -98,12 +98,12 @@ func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err e
 					}
 					if n.n.Sign() <= 0 || n.n.Cmp(big.NewInt(model.MaxSize)) > 0 ||
 						new(big.Int).And(n.n, new(big.Int).Sub(n.n, big.NewInt(1))).Sign() != 0 {
-						return a, fmt.Errorf("aligned(%s) is no power of two, or beyond every address space", n.n)
+						return a, fmt.Errorf("aligned(%s): not a power of two, or too large", n.n)
 					}
 					a.align = max(a.align, n.n.Int64())
 				case "may_alias", "deprecated", "unused":
 				default:
-					return a, fmt.Errorf("attribute %s, for which there is no rule", name)
+					return a, fmt.Errorf("attribute %s is not supported", name)
 				}
 			}
 		}
@@ -116,8 +116,8 @@ var plainAttributes = []string{"always_inline", "artificial", "cold", "const", "
 	"gnu_inline", "hot", "leaf", "malloc", "may_alias", "noinline", "nonnull", "noreturn", "nothrow", "pure",
 	"returns_nonnull", "unused", "used", "visibility", "warn_unused_result", "weak"}
 
-// alignedMember returns the position of a member with an alignment attribute. Where nothing is packed, the C reader's
-// layout shows its effect.
+// alignedMember returns the position of a member with an alignment attribute. If nothing is packed, the C reader's
+// layout includes its effect.
 func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Position, found bool) {
 	walk(spec.StructDeclarationList, func(n cc.Node) bool {
 		if a, ok := n.(*cc.AttributeSpecifier); ok && !r.ofRecord[a] {
@@ -144,7 +144,7 @@ func (r *reader) checkAttributes(n *cc.AttributeSpecifier) error {
 			continue
 		}
 		at := n.Position()
-		return fmt.Errorf("%s: %s: attribute %s, for which there is no rule but at a structure or union; if it "+
+		return fmt.Errorf("%s: %s: attribute %s is supported only on structures and unions; if it "+
 			"changes no layout, add it to gen/parse/layout.go", r.pos(at), declarationAt(r.ast, at), name)
 	}
 	return nil

@@ -54,7 +54,7 @@ func (r *reader) readMacros() error {
 				break
 			}
 			v, err := r.constant(n)
-			if errors.Is(err, errUnknown) { // generate refuses it unless a row says why it is left out
+			if errors.Is(err, errUnknown) { // generate rejects it unless a row excludes it
 				rec.Kind = model.Text
 				break
 			}

@@ -106,7 +106,7 @@ func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 		if slices.ContainsFunc(m.Params, func(p cc.Token) bool { return p.SrcStr() == word }) {
 			continue
 		}
-		if slices.Contains([]string{"->", ".", ","}, before) { // a member, which offsetof has behind a comma
+		if slices.Contains([]string{"->", ".", ","}, before) { // a member; in offsetof it follows a comma
 			continue
 		}
 		if !slices.ContainsFunc(ast.Scope.Nodes[word], func(n cc.Node) bool {

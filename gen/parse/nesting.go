@@ -12,9 +12,9 @@ import (
 // The C reader is recursive, and a Go program cannot recover from a stack overflow. No header of rdma-core comes near
 // these limits. The reader's ExpansionLimit bounds macros.
 const (
-	maxNesting = 200     // ( [ { and #if within each other
-	maxRun     = 2000    // words and signs between two of ; , { }
-	maxElse    = 2000    // else in a header: each continues the statement before it
+	maxNesting = 200     // nested ( [ { and #if
+	maxRun     = 2000    // tokens between two of ; , { }
+	maxElse    = 2000    // else in a header; each extends the previous statement
 	maxText    = 8 << 20 // bytes of a header
 )
 
@@ -27,7 +27,7 @@ func checkNesting(name, source string) error {
 		return fmt.Errorf("%s: %d bytes; a header has at most %d", name, len(source), maxText)
 	}
 	var (
-		now, outside nesting // outside is what a directive interrupts
+		now, outside nesting // outside is the state around a directive
 		directive    bool
 		ifs, elses   int
 		line         = 1
@@ -64,24 +64,24 @@ func checkNesting(name, source string) error {
 		spliced := strings.HasPrefix(rest, "\\\n") || strings.HasPrefix(rest, "\\\r\n")
 		if directive && now.run == 1 && (word == "line" || word[0] >= '0' && word[0] <= '9' || spliced) ||
 			lineStarts && (word == "%:" || word == "??=") {
-			return fmt.Errorf("%s:%d: #line, or what hides it: positions in headers tell what is public, so take it "+
-				"out", name, at)
+			return fmt.Errorf("%s:%d: #line, possibly hidden: positions determine which declarations are public; "+
+				"remove it", name, at)
 		}
 		lineStarts = false
 		now.run++
 		what := ""
 		switch {
 		case now.brackets > maxNesting:
-			what = fmt.Sprintf("more than %d brackets within each other", maxNesting)
+			what = fmt.Sprintf("more than %d nested brackets", maxNesting)
 		case ifs > maxNesting:
-			what = fmt.Sprintf("more than %d #if within each other", maxNesting)
+			what = fmt.Sprintf("more than %d nested #if", maxNesting)
 		case now.run > maxRun:
-			what = fmt.Sprintf("more than %d words and signs without a ; , { or }", maxRun)
+			what = fmt.Sprintf("more than %d tokens without a ; , { or }", maxRun)
 		case elses > maxElse:
 			what = fmt.Sprintf("more than %d else", maxElse)
 		}
 		if what != "" {
-			return fmt.Errorf("%s:%d: %s: nested too deep to be read; split it, or raise the limit in "+
+			return fmt.Errorf("%s:%d: %s: nested too deeply; split it, or raise the limit in "+
 				"gen/parse/nesting.go", name, at, what)
 		}
 		if !directive && slices.Contains([]string{";", ",", "{", "}"}, word) {

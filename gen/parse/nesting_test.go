@@ -24,11 +24,11 @@ func readText(text string) error {
 	return err
 }
 
-// TestNesting: whatever is nested deeper than the C reader can read is refused at its line, before the program runs
-// out of stack, and soon.
+// TestNesting: input nested deeper than the C reader supports is rejected at its line, quickly and before the stack
+// overflows.
 func TestNesting(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it reads megabytes of C; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	const deep = 300_000
 	r := strings.Repeat
@@ -55,17 +55,17 @@ func TestNesting(t *testing.T) {
 			start := processors.Time()
 			err := readText(text)
 			require.ErrorContains(t, err,
-				"nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go")
+				"nested too deeply; split it, or raise the limit in gen/parse/nesting.go")
 			assert.Regexp(t, `include/infiniband/a\.h:(2|3|201): more than`, err.Error())
 			assert.Less(t, processors.Time()-start, 10*time.Second)
 		})
 	}
 }
 
-// TestNestingOfMacros: macros that double each other are stopped by the reader's own limit.
+// TestNestingOfMacros: macros that double each other reach the reader's own limit.
 func TestNestingOfMacros(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
-		t.Skip("it reads megabytes of C; GOVERBS_LONG=1, which make test sets, runs it")
+		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	start := processors.Time()
 	text := "#define A(x) ((((((((x))))))))\n"
@@ -77,14 +77,15 @@ func TestNestingOfMacros(t *testing.T) {
 	assert.Less(t, processors.Time()-start, 10*time.Second)
 }
 
-// TestNestingCounts: what only looks like brackets does not count, and a directive does not end what stands around it.
+// TestNestingCounts: brackets in comments and literals do not count, and a directive does not end the nesting around
+// it.
 func TestNestingCounts(t *testing.T) {
 	lines := strings.Repeat("/* ((( */ // {{{\n#define T_S \"(((\"\n#undef T_S\nstruct t_s;\n", 300)
 	assert.NoError(t, checkNesting("a.h", lines))
 	assert.NoError(t, checkNesting("a.h", strings.Repeat("#define T_OPEN (\n", 300)))
 	open := strings.Repeat("(\n#define T_X 1\n", 150)
 	assert.NoError(t, checkNesting("a.h", open))
-	assert.ErrorContains(t, checkNesting("a.h", open+open), "a.h:401: more than 200 brackets within each other")
+	assert.ErrorContains(t, checkNesting("a.h", open+open), "a.h:401: more than 200 nested brackets")
 	assert.ErrorContains(t, checkNesting("a.h", strings.Repeat(" ", maxText+1)),
 		"a.h: 8388609 bytes; a header has at most 8388608")
 }

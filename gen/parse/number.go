@@ -17,9 +17,9 @@ type number struct {
 	pointer  bool
 }
 
-var errTooLong = errors.New("no type of C holds")
+var errTooLong = errors.New("no C type holds")
 
-// firstFit gives n the first of these types that holds it.
+// firstFit returns n as the first of these types that holds it.
 func firstFit(n *big.Int, types ...number) (number, error) {
 	for _, t := range types {
 		t.n = n
@@ -87,7 +87,7 @@ func (v number) longer() string {
 	if v.bits < 64 {
 		return "write it with a suffix or a cast that makes it longer, such as ULL"
 	}
-	return "C has no longer integers, so correct the number"
+	return "C has no longer integers; correct the number"
 }
 
 func truth(yes bool) number {
@@ -97,13 +97,13 @@ func truth(yes bool) number {
 	return number{n: big.NewInt(0), bits: 32}
 }
 
-// literalNumber gives a number the first type that holds it; a decimal one is unsigned only with a suffix.
+// literalNumber returns a number as the first type that holds it. A decimal number is unsigned only with a suffix.
 func literalNumber(word string, long uint) (number, error) {
 	digits := strings.TrimRight(strings.ToLower(word), "ul")
 	suffix := strings.ToLower(word)[len(digits):]
 	n, ok := new(big.Int).SetString(digits, 0)
 	if !ok {
-		return number{}, fmt.Errorf("%s is no integer", word)
+		return number{}, fmt.Errorf("%s is not an integer", word)
 	}
 	shortest := uint(32)
 	switch strings.Count(suffix, "l") {

@@ -24,15 +24,15 @@ import (
 
 // Source describes the input.
 type Source struct {
-	Release string // name of the release, as it will stand in the model
+	Release string // name of the release in the model
 	Include fs.FS  // include directory that holds the upstream headers
-	Name    string // how errors call that directory
+	Name    string // name of that directory in errors
 	// Headers are the public headers of the project, each as written between < and >. Headers of other projects that
 	// they include are parsed for their types but not recorded.
 	Headers []string
 	Targets []string // GOARCH values; headers.Targets() when empty
 
-	checked *sync.Map // name of a header → what checkText said of it, so that it is checked once for all targets
+	checked *sync.Map // header → result of checkText, which is the same for all targets
 }
 
 // Read parses the headers for every target and merges the results. Targets may differ only in sizes and offsets.
@@ -41,7 +41,7 @@ func Read(src Source) (*model.Release, error) {
 		src.Targets = headers.Targets()
 	}
 	src.checked = &sync.Map{}
-	src.leaveOutLater()
+	src.dropLater()
 	if err := src.check(); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func Read(src Source) (*model.Release, error) {
 	read := make([]*reader, len(groups))
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, 2) // two at a time keep both the time and the memory small
+	slots := make(chan struct{}, 2) // two at a time, which limits both time and memory
 	for i, group := range groups {
 		wg.Go(func() {
 			slots <- struct{}{}
@@ -73,7 +73,7 @@ func Read(src Source) (*model.Release, error) {
 			}
 		}
 	}
-	if err := read[0].readInlines(); err != nil { // once: how a function dispatches does not depend on the target
+	if err := read[0].readInlines(); err != nil { // once, because inline functions are the same on every target
 		return nil, err
 	}
 	release := &model.Release{Project: src.project(), Name: src.Release, Targets: src.Targets, Headers: read[0].headers}
@@ -96,13 +96,13 @@ func (src Source) project() string {
 // install returns a hint to install the package of a header, if known.
 func install(header string) string {
 	if p := project.Of(header); p != nil {
-		return "install " + p.Brings(header) + ", or "
+		return "install " + p.PackageOf(header) + ", or "
 	}
 	return ""
 }
 
-// leaveOutLater drops headers that the release does not have.
-func (src *Source) leaveOutLater() {
+// dropLater drops headers that the release lacks.
+func (src *Source) dropLater() {
 	p := project.Named(src.project())
 	if p == nil {
 		return
@@ -143,8 +143,8 @@ int __predefined_declarator;
 
 func readTarget(src Source, target string) (r *reader, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a broken header must never end the program
-			r, err = nil, fmt.Errorf("%s: the C reader gave up: %v", src.Name, p)
+		if p := recover(); p != nil { // a broken header must not crash the program
+			r, err = nil, fmt.Errorf("%s: the C reader failed: %v", src.Name, p)
 		}
 	}()
 	if r, err = parseTarget(src, target); err != nil {
@@ -192,14 +192,14 @@ func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 		Header:          true, // bodies are classified, not compiled
 		ExpansionLimit:  10_000_000,
 
-		IgnoreNegativeShiftAmounts: true, // refused here, with the name of the declaration
+		IgnoreNegativeShiftAmounts: true, // rejected here, with the name of the declaration
 	}
 }
 
 // translate parses the sources with the C reader.
 func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
 	files, cfg := src.config(abi)
-	if cfg.EvalAllMacros = evalMacros; !evalMacros { // what fitted once fits again, with what stands around it
+	if cfg.EvalAllMacros = evalMacros; !evalMacros { // headers that were within the limit stay within it
 		cfg.ExpansionLimit *= 2
 	}
 	ast, err := cc.Translate(cfg, sources)
@@ -227,7 +227,7 @@ func refusePragma(tokens []cc.Token) error {
 		slices.Contains([]string{"diagnostic", "system_header", "poison", "visibility"}, words[1]) {
 		return nil
 	}
-	return fmt.Errorf("%v: #pragma %s, for which there is no rule", tokens[0].Position(), strings.Join(words, " "))
+	return fmt.Errorf("%v: #pragma %s is not supported", tokens[0].Position(), strings.Join(words, " "))
 }
 
 // targetABI returns cc's description of a target. cc lacks the big-endian variants of two targets.
@@ -259,7 +259,7 @@ const (
 // overlay is the file system of the C reader: only the shim headers and the upstream ones.
 type overlay struct {
 	src Source
-	err error // what a header cannot be read for
+	err error // why a header cannot be read
 }
 
 func (o *overlay) Open(name string) (fs.File, error) {
@@ -281,7 +281,7 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	return o.src.Include.Open(rest)
 }
 
-// reads reports whether a header is the project's own; the shim has it for other projects.
+// reads reports whether a header belongs to the project. The shim provides those of other projects.
 func (src Source) reads(header string) bool {
 	p := project.Of(header)
 	return p != nil && p.Name == src.project()

@@ -41,7 +41,7 @@ type reader struct {
 	inParam     map[*cc.DirectDeclarator]bool                 // declarators of parameters
 	ofRecord    map[*cc.AttributeSpecifier]bool               // attributes of structures and unions
 	ofMember    map[*cc.AttributeSpecifier]bool               // attributes of their members
-	behind      map[*cc.Declarator]*cc.AttributeSpecifierList // the attributes behind a member's declarator
+	behind      map[*cc.Declarator]*cc.AttributeSpecifierList // the attributes after a member's declarator
 }
 
 type located struct {
@@ -55,7 +55,7 @@ type locatedEnum struct {
 	header    string
 	public    bool
 	spec      *cc.EnumSpecifier
-	typ       number // the integer that it is, without a value; no bits until computed
+	typ       number // its integer type; bits is 0 until computed
 	computing bool
 }
 
@@ -124,8 +124,8 @@ func (r *reader) findAll() error {
 	return nil
 }
 
-// where returns the header of a position, as written in an #include, and whether it is public. An unlisted header of
-// the project is rejected, so that a new one is noticed.
+// where returns the header of a position, as written in an #include, and whether it is public. A header of the project
+// that is not listed is rejected, so that new headers are noticed.
 func (r *reader) where(pos token.Position) (name string, public bool, err error) {
 	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
 	switch {
@@ -134,7 +134,7 @@ func (r *reader) where(pos token.Position) (name string, public bool, err error)
 			return rest, false, nil
 		}
 		if !slices.Contains(r.src.Headers, rest) {
-			return "", false, fmt.Errorf("%s: header %s is in no list of public headers; add it to "+
+			return "", false, fmt.Errorf("%s: header %s is not listed as a public header; add it to "+
 				"gen/rules/packages.go", r.pos(pos), rest)
 		}
 		return rest, true, nil
@@ -191,7 +191,7 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 	walk(d, func(n cc.Node) bool {
 		switch n := n.(type) {
 		case *cc.CompoundStatement:
-			return false // what a function body defines is its own affair
+			return false // definitions in a function body are local
 		case *cc.StructDeclaration:
 			walk(n, func(inner cc.Node) bool {
 				if a, ok := inner.(*cc.AttributeSpecifier); ok {
@@ -213,7 +213,7 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 				return e == nil || fail(e)
 			}
 			if n.IdentifierList != nil {
-				return fail(fmt.Errorf("%s: %s: a function without the types of its parameters; write them in its "+
+				return fail(fmt.Errorf("%s: %s: a function without parameter types; write them in its "+
 					"brackets", r.pos(n.Position()), declared(n)))
 			}
 			if e := r.checkLength(n); e != nil {
@@ -312,7 +312,7 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 				return err
 			}
 		default:
-			return fmt.Errorf("%s: %s: a variable (%s), for which there is no rule", r.pos(decl.Position()),
+			return fmt.Errorf("%s: %s: a variable (%s) is not supported", r.pos(decl.Position()),
 				decl.Name(), decl.Type())
 		}
 	}
@@ -323,7 +323,7 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 func (r *reader) recordFuncType(header string, decl *cc.Declarator) error {
 	t, ok := decl.Type().(*cc.FunctionType)
 	if !ok {
-		return fmt.Errorf("%s: %s: a typedef, for which there is no rule", r.pos(decl.Position()), decl.Name())
+		return fmt.Errorf("%s: %s: a typedef is not supported", r.pos(decl.Position()), decl.Name())
 	}
 	proto, err := r.proto(header, t)
 	if err != nil {
@@ -359,7 +359,7 @@ func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.Compoun
 // recordWanted records types that public declarations use and no public header defines: from support headers, or as
 // incomplete.
 func (r *reader) recordWanted() error {
-	for i := 0; i < len(r.wanted); i++ { // recording one may want more
+	for i := 0; i < len(r.wanted); i++ { // recording one may add more
 		name := r.wanted[i]
 		if tag, ok := strings.CutPrefix(name, "enum "); ok {
 			at := r.enums[tag]

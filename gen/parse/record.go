@@ -46,8 +46,8 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	}
 	bits := hasBits(t)
 	if at, found := r.alignedMember(spec); found && (attrs.packed || bits) {
-		return nil, fmt.Errorf("%s: an aligned member of a structure that is packed or has bitfields, for which there is "+
-			"no rule", r.pos(at))
+		return nil, fmt.Errorf("%s: an aligned member of a structure that is packed or has bitfields is not "+
+			"supported", r.pos(at))
 	}
 	rec := &model.Record{Kind: model.RecordKind(recordKind(spec)), Tag: spec.Token.SrcStr(), Packed: attrs.packed}
 	lay := layout{union: rec.Kind == model.Union, packed: attrs.packed, align: 1}
@@ -69,7 +69,7 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 		}
 		offset := lay.place(size, align)
 		if lay.end > model.MaxSize {
-			return nil, fmt.Errorf("%s: %d bytes at %d are more than the %d that every address space has", f.Name(),
+			return nil, fmt.Errorf("%s: %d bytes at %d exceed the limit of %d bytes", f.Name(),
 				size, offset, model.MaxSize)
 		}
 		if !r.hasPacked(t) && offset != f.Offset() {
@@ -83,8 +83,8 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	}
 	size, align := lay.finish(attrs.align)
 	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
-		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d; "+
-			"alignments of members have no rule", t.Size(), t.Align(), size, align)
+		return nil, fmt.Errorf("the C reader computes %d bytes aligned to %d, this generator %d aligned to %d; "+
+			"aligned members are not supported", t.Size(), t.Align(), size, align)
 	}
 	rec.Size, rec.Align = model.Same(size), model.Same(align)
 	return rec, nil
@@ -95,7 +95,7 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	m = &model.Field{Name: f.Name()}
 	t := f.Type()
 	if decl := f.Declarator(); decl != nil && decl.Alignas() > 0 {
-		return nil, 0, 0, fmt.Errorf("_Alignas, for which there is no rule; write __attribute__((aligned(N)))")
+		return nil, 0, 0, fmt.Errorf("_Alignas is not supported; write __attribute__((aligned(N)))")
 	}
 	behind, err := r.attributes(r.behind[f.Declarator()])
 	if err != nil {
@@ -116,13 +116,13 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 			count = 0
 		} else {
 			if n < 0 || n > model.MaxSize || count*n > model.MaxSize {
-				return nil, 0, 0, fmt.Errorf("an array of %d times %d elements is more than the %d bytes that every "+
-					"address space has", count, n, model.MaxSize)
+				return nil, 0, 0, fmt.Errorf("an array of %d times %d elements exceeds the limit of %d "+
+					"bytes", count, n, model.MaxSize)
 			}
 			count *= n
 		}
 		if len(dims) > 0 && n <= 0 {
-			return nil, 0, 0, fmt.Errorf("an array of arrays without elements, for which there is no rule")
+			return nil, 0, 0, fmt.Errorf("an array of arrays without elements is not supported")
 		}
 		dims = append(dims, n)
 		elem = a.Elem()
@@ -161,19 +161,19 @@ func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field
 	t := f.Type()
 	abi, ok := r.ast.ABI.Types[t.Kind()] // the type itself has the size that cc gives the bitfield
 	if !ok {
-		return nil, fmt.Errorf("a bitfield of type %s, for which there is no rule", t)
+		return nil, fmt.Errorf("a bitfield of type %s is not supported", t)
 	}
 	width, align := f.ValueBits(), int64(abi.FieldAlign)
 	if width == 0 && lay.packed {
-		return nil, fmt.Errorf("a bitfield of no bits in a packed structure, for which there is no rule")
+		return nil, fmt.Errorf("a bitfield of 0 bits in a packed structure is not supported")
 	}
 	if f.Name() == "" && align > lay.align {
-		return nil, fmt.Errorf("a bitfield without a name whose type has the largest alignment: whether it aligns the " +
+		return nil, fmt.Errorf("an unnamed bitfield whose type has the largest alignment: whether it aligns the " +
 			"structure depends on the target; give it a name")
 	}
 	first := lay.placeBits(abi.Size, align, width)
 	if lay.end > model.MaxSize {
-		return nil, fmt.Errorf("beyond the %d bytes that every address space has", model.MaxSize)
+		return nil, fmt.Errorf("beyond the limit of %d bytes", model.MaxSize)
 	}
 	if f.Name() == "" {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
-		if strings.HasPrefix(line, "TODO ") { // the C reader's notes to itself, behind an error that it gives as well
+		if strings.HasPrefix(line, "TODO ") { // internal notes of the C reader, which follow a proper error
 			continue
 		}
 		line = readerPlace.ReplaceAllString(strings.TrimRight(line, "\n"), "")

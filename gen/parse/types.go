@@ -27,7 +27,7 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 		switch u := t.(type) {
 		case *cc.ArrayType:
 			if m.Pointers > 0 {
-				return m, fmt.Errorf("a pointer to an array (%s), for which there is no rule", t)
+				return m, fmt.Errorf("a pointer to an array (%s) is not supported", t)
 			}
 			n := u.Len()
 			if u.IsIncomplete() {
@@ -46,25 +46,25 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 				kind = "union"
 			}
 			if tag == "" {
-				return m, fmt.Errorf("an untagged %s (%s) where only a named type can stand", kind, t)
+				return m, fmt.Errorf("an untagged %s (%s) where a named type is required", kind, t)
 			}
 			m.Base = kind + " " + tag
 			r.want(m.Base, header)
 		case *cc.EnumType:
 			tag := u.Tag()
 			if tag.SrcStr() == "" {
-				return m, fmt.Errorf("an untagged enum where only a named type can stand")
+				return m, fmt.Errorf("an untagged enum where a named type is required")
 			}
 			m.Base = "enum " + tag.SrcStr()
 			r.want(m.Base, header)
 		case *cc.PredefinedType:
 			name, ok := predefined[u.Kind()]
 			if !ok {
-				return m, fmt.Errorf("type %s, for which there is no rule", t)
+				return m, fmt.Errorf("type %s is not supported", t)
 			}
 			m.Base = name
 		default:
-			return m, fmt.Errorf("type %s (%T), for which there is no rule", t, t)
+			return m, fmt.Errorf("type %s (%T) is not supported", t, t)
 		}
 		m.Const = isConst(t)
 		return m, nil
@@ -96,7 +96,7 @@ func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.
 		return err
 	}
 	if public {
-		return fmt.Errorf("typedef %s of a public header is no integer, for which there is no rule", decl.Name())
+		return fmt.Errorf("typedef %s of a public header is not an integer, which is not supported", decl.Name())
 	}
 	r.opaques[decl.Name()] = decl
 	r.want(decl.Name(), header)
@@ -108,7 +108,7 @@ func isConst(t cc.Type) bool {
 	return a != nil && a.IsConst()
 }
 
-// cc drops the const of a structure that is not defined yet, so the specifiers are checked, too.
+// constList checks the specifiers, since cc drops the const of a structure that is not defined yet.
 func constList(l *cc.SpecifierQualifierList) bool {
 	for ; l != nil; l = l.SpecifierQualifierList {
 		if l.TypeQualifier != nil && l.TypeQualifier.Case == cc.TypeQualifierConst {
@@ -136,7 +136,7 @@ func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) 
 	p := &model.Proto{Result: result.String(), Params: []model.Param{}, Variadic: t.IsVariadic()}
 	params := t.Parameters()
 	if len(params) == 0 {
-		return nil, fmt.Errorf("a function without the types of its parameters; write (void) if it has none")
+		return nil, fmt.Errorf("a function without parameter types; write (void) if it has none")
 	}
 	if len(params) == 1 && params[0].Type().Kind() == cc.Void {
 		return p, nil

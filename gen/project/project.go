@@ -176,8 +176,8 @@ func (p *Project) Pages() bool {
 	return slices.ContainsFunc(p.Packages, func(q Package) bool { return len(q.Pages) > 0 })
 }
 
-// Brings returns the Debian package of a header.
-func (p *Project) Brings(header string) string {
+// PackageOf returns the Debian package of a header.
+func (p *Project) PackageOf(header string) string {
 	for _, of := range p.Packages {
 		for _, pattern := range of.Headers {
 			if ok, _ := path.Match(pattern, header); ok {

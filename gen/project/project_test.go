@@ -10,21 +10,21 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The rows hold together: what one project includes stands before it, no two have files of one name, and none installs
-// a header of another.
+// TestRows checks that the rows are consistent: included projects come first, file names are unique, and no project
+// installs a header of another.
 func TestRows(t *testing.T) {
 	prefixes := map[string]string{}
 	for i, p := range All {
 		assert.Same(t, p, Named(p.Name))
-		assert.Empty(t, prefixes[p.Prefix], "%s and %s: a release of both with one number would have one file", p.Name,
+		assert.Empty(t, prefixes[p.Prefix], "%s and %s: releases with the same number would share a file", p.Name,
 			prefixes[p.Prefix])
 		prefixes[p.Prefix] = p.Name
 		if p.Includes != "" {
 			before := slices.Index(Names(), p.Includes)
 			assert.GreaterOrEqual(t, before, 0, "%s includes headers of %s, which has no row", p.Name, p.Includes)
-			assert.Less(t, before, i, "%s has to stand behind %s", p.Name, p.Includes)
+			assert.Less(t, before, i, "%s must follow %s", p.Name, p.Includes)
 		}
-		assert.Equal(t, p, Of(p.Mark), "%s: %s is another's", p.Name, p.Mark)
+		assert.Equal(t, p, Of(p.Mark), "%s: %s belongs to another project", p.Name, p.Mark)
 		assert.NotEmpty(t, p.Packages)
 		for _, pattern := range append(p.Headers(), p.Installs...) {
 			_, err := path.Match(pattern, "")
@@ -38,7 +38,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	assert.Nil(t, Named("libnone"))
-	assert.Equal(t, "linux", Of("rdma/ib_user_verbs.h").Name, "the kernel's, in rdma-core's directory")
+	assert.Equal(t, "linux", Of("rdma/ib_user_verbs.h").Name, "the kernel's, although in rdma-core's directory")
 	assert.Nil(t, Of("linux/types.h"), "the shim's")
 	assert.True(t, Named("rdma-core").Pages())
 	assert.False(t, Named("linux").Pages())

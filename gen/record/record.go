@@ -47,15 +47,15 @@ func Release(of *project.Project, release string, include fs.FS, includeName str
 	return r, nil
 }
 
-// FromCache reads a pinned release from a cache directory filled by gen/fetch. Headers of another project are read from
-// its primary release in primaries, another such directory. Symbols of libraries that the cache lacks are taken from
-// recorded, the release's previous model, or nil.
+// FromCache reads a pinned release from a cache directory filled by gen/fetch. Headers of another project come from its
+// primary release in primaries, another such directory. Symbols of libraries that the cache lacks come from recorded,
+// the release's previous model, or nil.
 func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	recorded *model.Release) (*model.Release, error) {
 	of := project.Named(pinned.Project)
 	dir := filepath.Join(cache, pinned.File())
 	include, man := filepath.Join(dir, "include"), filepath.Join(dir, "man")
-	files, err := Beside(bounded.Dir(include), primaries, lock, of)
+	files, err := WithIncludes(bounded.Dir(include), primaries, lock, of)
 	if err != nil {
 		return nil, err
 	}
@@ -109,15 +109,16 @@ func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all 
 	return all, nil
 }
 
-// Beside returns an include directory of a project merged with the headers that it includes from another project's
+// WithIncludes returns an include directory of a project merged with the headers that it includes from another
+// project's
 // primary release.
-func Beside(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) (fs.FS, error) {
+func WithIncludes(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) (fs.FS, error) {
 	if of.Includes == "" {
 		return include, nil
 	}
 	primary := lock.Primary(of.Includes)
 	if primary == nil {
-		return nil, fmt.Errorf("headers of %s include those of %s, of which headers.lock pins no release", of.Name,
+		return nil, fmt.Errorf("headers of %s include those of %s, but headers.lock pins no release of that project", of.Name,
 			of.Includes)
 	}
 	dir := filepath.Join(cache, primary.File(), "include")

@@ -19,8 +19,8 @@ import (
 
 const cache = "../../headers/cache"
 
-// TestRecordedModels reads the headers of every pinned release again and compares with the committed model. A release
-// whose headers cannot be had on this machine is skipped by name.
+// TestRecordedModels reads the headers of every pinned release again and compares the result with the committed model.
+// A release whose headers are unavailable is skipped by name.
 func TestRecordedModels(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestRecordedModels(t *testing.T) {
 		t.Run(rel.File(), func(t *testing.T) {
 			err := fetch.Verify(cache, rel)
 			if errors.Is(err, fetch.ErrNotCached) {
-				t.Skipf("%s is not in headers/cache (make headers says why): its model was not compared", rel)
+				t.Skipf("%s is not in headers/cache (make headers reports why): its model was not compared", rel)
 			}
 			lacking := (*fetch.IncompleteError)(nil)
 			if errors.As(err, &lacking) && len(lacking.Pages) > 0 {
@@ -48,14 +48,14 @@ func TestRecordedModels(t *testing.T) {
 			got, err := r.Encode()
 			require.NoError(t, err)
 			assert.True(t, string(want) == string(got),
-				"headers/models/%s.json is not what its headers say; run make record and look at the diff", rel.File())
+				"headers/models/%s.json does not match its headers; run make record and read the diff", rel.File())
 		})
 	}
 }
 
-// TestLibrariesHaveWhatHeadersDeclare holds two sources of each recorded release against each other: a function that a
-// header declares is one that the library exports, and programs that are linked today ask for its default version.
-func TestLibrariesHaveWhatHeadersDeclare(t *testing.T) {
+// TestLibrariesExportDeclaredFunctions compares the headers and libraries of each recorded release: a declared function
+// is exported, and programs linked today get its default version.
+func TestLibrariesExportDeclaredFunctions(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
 	for _, rel := range lock.Releases {

@@ -14,13 +14,13 @@ import (
 
 // Form describes the rows of a file.
 type Form struct {
-	Want        string // the columns, as errors name them: "C name | action | argument | why"
+	Want        string // the columns, for errors: "C name | action | argument | why"
 	Least, Most int    // limits of the number of columns; a Most of 0 means no limit
 	Words       bool   // columns are separated by blanks, not by |
 	Each        bool   // every word is a row, with columns separated by =
 	Key         []int  // columns that must be unique together, in the order of errors
 	Directives  bool   // lines may start with @
-	// the columns of a label, as errors name them: "label | reason | source"; "" for a file without labels
+	// the columns of a label, for errors: "label | reason | source"; "" for a file without labels
 	Labels     string
 	MoreLabels int // optional additional columns of a label
 }
@@ -28,7 +28,7 @@ type Form struct {
 // File is a parsed file.
 type File struct {
 	Name string
-	Rows []*Row // directives among them, in the order of the file
+	Rows []*Row // including directives, in the order of the file
 
 	form   Form
 	by     map[string]*Row

@@ -77,7 +77,7 @@ func (r *resolver) macros() {
 				r.fail(m.Name, "a macro that is neither a number nor another name; add a skip row for macro %s with "+
 					"the reason to gen/rules/exceptions.txt", m.Name)
 			default:
-				r.fail(m.Name, "a function-like macro, which Go cannot have; add a skip row with the reason to "+
+				r.fail(m.Name, "a function-like macro, which Go does not have; add a skip row with the reason to "+
 					"gen/rules/exceptions.txt")
 			}
 		}
@@ -122,7 +122,7 @@ func (r *resolver) alias(m model.Macro, doc Doc) {
 			}
 		}
 	}
-	r.fail(m.Name, "stands for %s, which is neither a type nor a constant of this package; add a skip row with the "+
+	r.fail(m.Name, "expands to %s, which is neither a type nor a constant of this package; add a skip row with the "+
 		"reason", m.Target)
 }
 

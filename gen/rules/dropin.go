@@ -20,22 +20,22 @@ var dropinText string
 type Dropin struct {
 	SOName   string // "libibverbs.so.1"
 	Library  string // "libibverbs"
-	Source   string // the release that it is made of
-	Base     bool   // it opens the engine, for the others too
+	Source   string // the release that it is generated from
+	Base     bool   // it loads the engine, also for the other libraries
 	Symbols  []DropinSymbol
-	Versions []model.Version // in an order in which each comes behind those that it inherits from
+	Versions []model.Version // each after those that it inherits from
 }
 
 // DropinSymbol is a name that a Dropin exports.
 type DropinSymbol struct {
 	Name    string
-	Func    *model.Func // nil for what has no prototype, which only answers that it is not there
+	Func    *model.Func // nil without a prototype; its calls fail
 	Fails   Convention
-	Written bool     // in C by hand
+	Written bool     // hand-written in C
 	Object  int64    // size of data, or 0 for functions
-	Default string   // the version that programs link with today
-	Also    []string // other versions that mean the same
-	Old     []string // versions of another layout of structures, which only programs linked long ago ask for
+	Default string   // the default version for newly linked programs
+	Also    []string // other versions with the same meaning
+	Old     []string // versions with other structure layouts, which only old programs use
 }
 
 // Dropins returns the replacements for the libraries of a package. They export everything that any recorded release
@@ -139,8 +139,8 @@ func (d *Dropin) bind(p *Plan, written *rows.File) {
 // DropinSlots holds the offsets of functions in the structure that embeds a context.
 type DropinSlots struct {
 	Source   string
-	Context  int64   // where the context is
-	Pointers []int64 // the places of functions whose result is a pointer
+	Context  int64   // offset of the context
+	Pointers []int64 // offsets of functions that return a pointer
 }
 
 // ContextSlots finds the slots of contexts. A slot has the same offset on every target.

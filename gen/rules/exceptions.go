@@ -20,17 +20,18 @@ type Action string
 
 const (
 	Skip     Action = "skip"      // not emitted
-	NotFlags Action = "not flags" // an enum that is written with shifts but is no set of flags
+	NotFlags Action = "not flags" // an enum written with shifts that is not a set of flags
 	Name     Action = "name"      // the Go name, for a nested or untagged type or one whose own name would collide
 	Holds    Action = "holds"     // a member declared as a plain integer that holds values of an enum
-	Is       Action = "is"        // a member that has a type of gen/emit/internal/support, which C has no name for
-	Flags    Action = "flags"     // macros whose names begin so are the bits of one set of flags, of the Go type
-	Widths   Action = "widths"    // members of several sizes hold an enum: a Go type for each, and constants without one
-	// a member that stays an integer though its name is that of an enum; the argument is an enum that its comment names
+	Is       Action = "is"        // a member with a type of gen/emit/internal/support that C has no name for
+	Flags    Action = "flags"     // macros with this prefix are the bits of one set of flags, of the Go type
+	Widths   Action = "widths"    // members of several sizes hold an enum: each size has a Go type, and the constants are untyped
+	// a member that stays an integer although its name is that of an enum; its comment refers to the enum in the
+	// argument
 	Plain Action = "plain"
 	// a value of an enumeration that no header declares, as TYPE=NUMBER
 	Given  Action = "given"
-	Errors Action = "errors" // macros whose names begin so are error numbers, of the Go type, which is an error
+	Errors Action = "errors" // macros with this prefix are error numbers, of the Go type, which is an error
 )
 
 var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true, Is: true, Flags: true,
@@ -75,9 +76,9 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
 		case (e.Action == Name || e.Action == Flags || e.Action == Errors) &&
 			(!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
-			f.Fail(e.At, "%q is no exported Go name", e.Argument)
+			f.Fail(e.At, "%q is not an exported Go name", e.Argument)
 		case e.Action == Given && !isValue(e.Argument):
-			f.Fail(e.At, "%q is no value; want TYPE=NUMBER", e.Argument)
+			f.Fail(e.At, "%q is not a value; want TYPE=NUMBER", e.Argument)
 		}
 	}
 	return &Exceptions{f}, f.Err()

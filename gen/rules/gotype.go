@@ -15,7 +15,7 @@ import (
 type GoType struct {
 	Import   string // import path of the package that has Name; "" for the package itself and for Go's own types
 	Name     string // "uint32", "SendFlags"
-	Pointers int    // how many times the type is the address of Name: Ptr[Name]
+	Pointers int    // levels of indirection: 1 for Ptr[Name]
 	Dims     []int64
 }
 
@@ -91,7 +91,7 @@ func (r *resolver) isFuncType(name string) bool {
 func storage(size, align int64) (GoType, error) {
 	name, ok := map[int64]string{1: "byte", 2: "uint16", 4: "uint32", 8: "uint64"}[align]
 	if !ok {
-		return GoType{}, fmt.Errorf("alignment %d cannot be had in Go", align)
+		return GoType{}, fmt.Errorf("Go has no alignment of %d bytes", align)
 	}
 	return GoType{Name: name, Dims: []int64{size / align}}, nil
 }

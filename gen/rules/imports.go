@@ -16,7 +16,7 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 	for _, name := range r.pkg.Imports {
 		i := slices.IndexFunc(earlier, func(p *Plan) bool { return p.Package.Name == name })
 		if i < 0 {
-			return fmt.Errorf("package %s imports %s, which has to stand before it in gen/rules/packages.go",
+			return fmt.Errorf("package %s imports %s, which must precede it in gen/rules/packages.go",
 				r.pkg.Name, name)
 		}
 		p := earlier[i]
@@ -65,7 +65,7 @@ func (r *resolver) chooseHeaders() {
 			}
 		}
 	}
-	for again := true; again; { // what is needed needs more
+	for again := true; again; { // needed types need others
 		again = false
 		for _, h := range support {
 			for i := range h.Records {
@@ -136,8 +136,8 @@ func CheckUnread(in Input, x *Exceptions) (excepted []Exception, err error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%s: %s installs headers that no package is made of: %s; add them to "+
-			"gen/rules/packages.go, or skip rows for \"header NAME\" to gen/rules/exceptions.txt", in.Path,
+		return nil, fmt.Errorf("%s: %s installs headers that no generated package covers: %s; add them to "+
+			"gen/rules/packages.go, or add skip rows for \"header NAME\" to gen/rules/exceptions.txt", in.Path,
 			in.Release.Project, strings.Join(missing, ", "))
 	}
 	return excepted, nil

@@ -42,10 +42,10 @@ type builder struct {
 	access []Access
 	end    int64
 	align  int64
-	run    *Member // the bytes of the bitfields that were added last, if nothing came behind them
+	run    *Member // the bytes of the bitfields added last, if nothing follows them
 }
 
-// whole makes the record one array.
+// whole represents the record as one array.
 func (b *builder) whole(name string) error {
 	t, err := storage(b.v.Size, b.v.Align)
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, ba
 // bitfield adds the accessors of a bitfield, at an offset in bits from the start of the storage.
 func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string, storage string, first int64) error {
 	if strings.HasPrefix(t.Name, "BE") || t.Name == "uintptr" {
-		return fmt.Errorf("%s: a bitfield of type %s, for which there is no rule", f.Name, f.Type)
+		return fmt.Errorf("%s: a bitfield of type %s is not supported", f.Name, f.Type)
 	}
 	b.access = append(b.access, Access{C: f.Name, Kind: Bits, Go: name, Type: t, Storage: storage, Delta: first,
 		Size: f.Bits.Width, Notes: notes})
@@ -165,7 +165,7 @@ func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 // methods of the record that holds it.
 func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffset int64) error {
 	name := fmt.Sprintf("union%d", defaultOffset)
-	if u.Size.On(b.target) > 0 { // else nothing but flexible arrays, and a Go field without bytes could add padding
+	if u.Size.On(b.target) > 0 { // otherwise it has only flexible arrays, and an empty Go field could add padding
 		t, err := storage(u.Size.On(b.target), u.Align.On(b.target))
 		if err != nil {
 			return err
@@ -178,8 +178,8 @@ func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffs
 	return b.arms(u, path, name, 0, offset)
 }
 
-// arms adds accessors for the members of a union, or of an unnamed structure inside one: delta bytes behind the start
-// of the storage, which begins at base in the record.
+// arms adds accessors for the members of a union, or of an unnamed structure inside one. They are delta bytes after the
+// start of the storage, which begins at base in the record.
 func (b *builder) arms(u *model.Record, path, storage string, delta, base int64) error {
 	for i := range u.Fields {
 		f := &u.Fields[i]
@@ -208,7 +208,7 @@ func (b *builder) arms(u *model.Record, path, storage string, delta, base int64)
 			continue
 		}
 		if at%b.r.alignOf(f, b.target) != 0 {
-			return fmt.Errorf("%s: an unaligned arm of a union, for which there is no rule", f.Name)
+			return fmt.Errorf("%s: an unaligned arm of a union is not supported", f.Name)
 		}
 		b.access = append(b.access,
 			Access{C: f.Name, Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at,
@@ -225,11 +225,11 @@ func (b *builder) checkAlign(rec *model.Record) error {
 	return nil
 }
 
-// raiseAlign applies an aligned attribute to a structure, by a first member without size.
+// raiseAlign applies an aligned attribute to a structure by a first member without size.
 func (b *builder) raiseAlign(from int64) error {
 	t, err := storage(0, b.v.Align)
 	if err != nil || from > b.v.Align {
-		return fmt.Errorf("%s: C aligns it to %d, Go to %d, for which there is no rule", b.target, b.v.Align, from)
+		return fmt.Errorf("%s: C aligns it to %d, Go to %d, which is not supported", b.target, b.v.Align, from)
 	}
 	b.v.Members = slices.Insert(b.v.Members, 0, Member{Go: "_", Type: t, Notes: []string{"aligns"}})
 	return nil
@@ -267,7 +267,8 @@ func (r *resolver) alignOf(f *model.Field, target string) int64 {
 	return max(size, 1)
 }
 
-// unaligned reports whether a field of a structure is kept as bytes. All targets agree, or their text would differ.
+// unaligned reports whether a field of a structure is kept as bytes. The result is the same on all targets; otherwise
+// the text would differ.
 func (r *resolver) unaligned(f *model.Field, rec *model.Record) bool {
 	target := r.plan.Targets[0]
 	align := r.alignOf(f, target)

@@ -19,15 +19,15 @@ const measuredType = "Measurement"
 // measuredTables lists the documented tables that providers are measured against, with their tables of answers.
 var measuredTables = []struct{ table, answers, name, fn, result, question, posted string }{
 	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult",
-		"What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
+		"Which operations did measured providers accept through ibv_post_send?", "posted with ibv_post_send"},
 	{"wr_post", "wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult",
-		"What did providers take through the ibv_wr builders when they were measured?",
+		"Which operations did measured providers accept through the ibv_wr builders?",
 		"posted with its ibv_wr builder"},
 	{"send_flags", "post_send", "send_flags_measured", "SendFlagMeasured", "SendFlagResult",
-		"Which send flags did providers take through ibv_post_send when they were measured?", "posted with " +
+		"Which send flags did measured providers accept through ibv_post_send?", "posted with " +
 			"ibv_post_send"},
 	{"wr_flags", "wr_post", "wr_flags_measured", "WRFlagMeasured", "WRFlagResult",
-		"Which send flags did providers take through the ibv_wr builders when they were measured?",
+		"Which send flags did measured providers accept through the ibv_wr builders?",
 		"posted with its ibv_wr builder"},
 }
 
@@ -57,8 +57,8 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	var errs []error
 	for i, item := range list.Items {
 		if i > 0 && list.Items[i-1].Prints == item.Prints {
-			errs = append(errs, fmt.Errorf("headers/measured: %s is both %s and %s; measure all of its tables with "+
-				"the same", item.Prints, list.Items[i-1].Doc, item.Doc))
+			errs = append(errs, fmt.Errorf("headers/measured: %s was measured on both %s and %s; measure all of its tables on "+
+				"one system", item.Prints, list.Items[i-1].Doc, item.Doc))
 		}
 	}
 	if len(errs) > 0 {
@@ -106,7 +106,7 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	}
 	for _, row := range rows {
 		if !tables[row.Table] {
-			errs = append(errs, fmt.Errorf("%s: nothing is measured against a table %s", row.At, row.Table))
+			errs = append(errs, fmt.Errorf("%s: table %s is not measured", row.At, row.Table))
 		}
 	}
 	return out, errors.Join(errs...)
@@ -126,7 +126,7 @@ func sortMeasured(all []*model.Measured) []*model.Measured {
 func compareKernels(a, b string) int {
 	parts := func(kernel string) (all []int) {
 		for _, part := range strings.Split(kernel, ".") {
-			n, _ := strconv.Atoi(part) // model.ParseMeasured takes numbers alone
+			n, _ := strconv.Atoi(part) // model.ParseMeasured accepts only numbers
 			all = append(all, n)
 		}
 		return all
@@ -157,7 +157,7 @@ func measuredNames(all []*model.Measured) []string {
 type measuredResolver struct {
 	all     []*model.Measured
 	answers string // table of all
-	of      *Grid  // what is documented
+	of      *Grid  // the documented table
 	g       *Grid
 	rows    map[string]*Disagreement // by cell
 	errs    []error
@@ -183,7 +183,7 @@ func (x *measuredResolver) take(row *Disagreement) {
 			case i == 0:
 				x.errorf("%s: %s was not measured; headers/measured has %s", row.At, name, strings.Join(d.Names, ", "))
 			default:
-				x.errorf("%s: %s is no %s of %s", row.At, name, d.What, x.of.Release)
+				x.errorf("%s: %s has no %s %s", row.At, x.of.Release, d.What, name)
 			}
 		}
 	}
@@ -244,11 +244,11 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
 				of...), " | "), statement)
 	case disagree && row.Statement != statement:
-		x.errorf("%s: %s: %s does not say so: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
+		x.errorf("%s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
 	case disagree:
 		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
 	case row != nil:
-		x.errorf("%s: stale row: %s: %s: %s, and it %s, so nothing disagrees; delete it", row.At, x.of.Name, key, said,
+		x.errorf("%s: stale row: %s: %s: %s, and it %s, so there is no disagreement; delete it", row.At, x.of.Name, key, said,
 			statement)
 	}
 }
@@ -279,10 +279,10 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 		for _, row := range m.Rows {
 			qpt, opcode := "IBV_QPT_"+m.At(row, "qp_type"), "IBV_WR_"+m.At(row, "opcode")
 			if !slices.Contains(x.of.Dims[0].Names, qpt) {
-				x.errorf("headers/measured/%s: %s is no %s of %s", m.File(), qpt, x.of.Dims[0].What, x.of.Release)
+				x.errorf("headers/measured/%s: %s has no %s %s", m.File(), x.of.Release, x.of.Dims[0].What, qpt)
 				continue
 			}
-			o := cameOf(m, row)
+			o := outcomeOf(m, row)
 			if m.Table == "create_qp" {
 				for _, opcode := range x.of.Dims[1].Names {
 					if cell := key(qpt, opcode); o != nil && all[cell] == nil {
@@ -292,15 +292,15 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 				continue
 			}
 			if !slices.Contains(x.of.Dims[1].Names, opcode) {
-				x.errorf("headers/measured/%s: %s is no %s of %s", m.File(), opcode, x.of.Dims[1].What, x.of.Release)
+				x.errorf("headers/measured/%s: %s has no %s %s", m.File(), x.of.Release, x.of.Dims[1].What, opcode)
 				continue
 			}
 			if flag, more := strings.CutPrefix(m.At(row, "flags"), "SIGNALED|"); more {
 				all[key(qpt, opcode, "IBV_SEND_"+flag)] = o
 				continue
 			}
-			// The signaled row follows the one without flags and has more details. It does not hide a failure of the
-			// first.
+			// The signaled row follows the one without flags and has more details, but does not hide a failure of that
+			// row.
 			if cell := key(qpt, opcode); all[cell] == nil || all[cell].works || !o.works {
 				all[cell] = o
 			}
@@ -317,8 +317,8 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 	return all
 }
 
-// cameOf parses a row; nil for a created queue pair, which does not show which operations it accepts.
-func cameOf(m *model.Measured, row []string) *outcome {
+// outcomeOf parses a row. It returns nil for a created queue pair, which does not show the operations that it accepts.
+func outcomeOf(m *model.Measured, row []string) *outcome {
 	create, post, status, flags := m.At(row, "create"), m.At(row, "post"), m.At(row, "wc_status"), m.At(row, "flags")
 	data, state := m.At(row, "data"), m.At(row, "qp_state")
 	with := "signaled"

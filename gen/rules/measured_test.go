@@ -67,7 +67,7 @@ func TestMeasured(t *testing.T) {
 	assert.Equal(t, []string{"PostSendMeasured", "PostSendResult", "Measurement", "MeasuredDEV_6_1",
 		"MeasuredDEV_6_12"}, g.goNames())
 	assert.Subset(t, measuredNames([]*model.Measured{{Provider: "dev", Kernel: "6.1"},
-		{Provider: "dev", Kernel: "6.12"}}), g.goNames(), "no header may take them")
+		{Provider: "dev", Kernel: "6.12"}}), g.goNames(), "reserved names")
 	source := "measured: a device"
 	limit := "; the reason: a limit (a file)"
 	for _, c := range []struct {
@@ -105,7 +105,7 @@ func TestMeasured(t *testing.T) {
 	assert.Empty(t, none)
 }
 
-// TestMeasuredOutcomes: what counts as working, and that a failure of one of two rows is not hidden by the other.
+// TestMeasuredOutcomes: which outcomes count as working. One of two rows does not hide a failure of the other.
 func TestMeasuredOutcomes(t *testing.T) {
 	for name, c := range map[string]struct{ rows, want string }{
 		"fails without flags": {"UD,READ,none,0,WR_FLUSH_ERR,ERR,none\nUD,READ,SIGNALED,0,SUCCESS,RTS,ok\n",
@@ -131,10 +131,10 @@ func TestMeasuredOutcomes(t *testing.T) {
 	}
 	m := measured(t, "dev-6.1-wr_post.csv", "UC,READ,none,EOPNOTSUPP,-,-,-,-\nUC,READ,SIGNALED,EOPNOTSUPP,-,-,-,-\n")
 	assert.Equal(t, &outcome{refused: "create EOPNOTSUPP", reason: "no queue pair can be created for it: EOPNOTSUPP"},
-		cameOf(m, m.Rows[1]))
+		outcomeOf(m, m.Rows[1]))
 }
 
-// TestMeasuredFlags: a table of send flags is held against the rows with that flag, where the operation works without
+// TestMeasuredFlags: a table of send flags is compared with the rows that have the flag, if the operation works without
 // it.
 func TestMeasuredFlags(t *testing.T) {
 	flags := *documented()
@@ -196,19 +196,19 @@ func TestMeasuredRefused(t *testing.T) {
 			"post_send: dev 6.1 × IBV_QPT_NEW × IBV_WR_READ: p.3 says elsewhere, but it works"},
 		"stale row": {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | works | why\n", rows,
 			"rows.txt:5: stale row: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_SEND: p.3 says yes, and it works, so " +
-				"nothing disagrees; delete it"},
+				"there is no disagreement; delete it"},
 		"not measured": {whyRows, sendWorks + readFails + udSend,
 			"rows.txt:4: stale row: post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ: it was not measured; delete it"},
 		"other statement": {strings.Replace(whyRows, "IBV_WR_READ | fails", "IBV_WR_READ | works", 1), rows,
-			"rows.txt:2: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_READ does not say so: it fails"},
+			"rows.txt:2: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_READ: the row is wrong: it fails"},
 		"unknown kernel": {whyRows + "post_send | dev 9.9 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", rows,
 			"rows.txt:5: dev 9.9 was not measured; headers/measured has dev 6.1"},
 		"unknown type": {whyRows + "post_send | dev 6.1 | IBV_QPT_OLD | IBV_WR_READ | fails | why\n", rows,
-			"rows.txt:5: IBV_QPT_OLD is no queue pair type of 9.0"},
+			"rows.txt:5: 9.0 has no queue pair type IBV_QPT_OLD"},
 		"wildcard": {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | * | fails | why\n", rows,
-			"rows.txt:5: * is no opcode of 9.0"},
+			"rows.txt:5: 9.0 has no opcode *"},
 		"unknown table": {whyRows + "modify_qp | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", rows,
-			"rows.txt:5: nothing is measured against a table modify_qp"},
+			"rows.txt:5: table modify_qp is not measured"},
 		"row twice": {whyRows + "post_send | dev 6.1 | IBV_QPT_UD, IBV_QPT_RC | IBV_WR_READ | fails | why\n",
 			rows, "rows.txt:5: duplicate post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ, first at rows.txt:4"},
 		"statement": {strings.Replace(whyRows, "works", "maybe", 1), rows,
@@ -222,9 +222,9 @@ func TestMeasuredRefused(t *testing.T) {
 		"unused label": {"= other | a limit | a file\n" + whyRows, rows,
 			`rows.txt:1: no row uses label "other"; delete it`},
 		"measured type": {whyRows, rows + "OLD,SEND,none,0,none,RTS,ok\nOLD,SEND,SIGNALED,0,none,RTS,ok\n",
-			"headers/measured/dev-6.1-post_send.csv: IBV_QPT_OLD is no queue pair type of 9.0"},
+			"headers/measured/dev-6.1-post_send.csv: 9.0 has no queue pair type IBV_QPT_OLD"},
 		"measured opcode": {whyRows, rows + "RC,OLD,none,0,none,RTS,ok\nRC,OLD,SIGNALED,0,none,RTS,ok\n",
-			"headers/measured/dev-6.1-post_send.csv: IBV_WR_OLD is no opcode of 9.0"},
+			"headers/measured/dev-6.1-post_send.csv: 9.0 has no opcode IBV_WR_OLD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := measuredGrids(t, c.rows, measured(t, "dev-6.1-post_send.csv", c.measured))
@@ -235,7 +235,7 @@ func TestMeasuredRefused(t *testing.T) {
 	other.Source = "another device"
 	_, err := measuredGrids(t, whyRows, other, measured(t, "dev-6.1-post_send.csv", rows))
 	assert.ErrorContains(t, err,
-		"headers/measured: dev 6.1 is both another device and a device; measure all of its tables with the same")
+		"headers/measured: dev 6.1 was measured on both another device and a device; measure all of its tables on one system")
 	_, err = measuredGrids(t, whyRows)
 	assert.ErrorContains(t, err, "rows.txt:2: dev 6.1 was not measured", "rows are stale when nothing is measured")
 }

@@ -71,7 +71,7 @@ func camel(c string) string {
 			continue
 		}
 		if word == strings.ToUpper(word) {
-			word = lower // ABI_placeholder1 and the like: a shouted word is a word
+			word = lower // an upper-case word, as in ABI_placeholder1
 		}
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}

@@ -13,7 +13,7 @@ import (
 // Package is one generated package of nouns.
 type Package struct {
 	Name     string   // "ibv"
-	Prefixes []string // what Go names lose: "ibv_" and "IBV_"
+	Prefixes []string // dropped from Go names: "ibv_" and "IBV_"
 	Headers  []string // the headers whose declarations it holds, as written between < and >; all are of one project
 	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"

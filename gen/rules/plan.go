@@ -18,7 +18,7 @@ type Plan struct {
 	Package Package
 	Import  string // import path
 	Shared  string // import path of the package whose byte-order and address types it uses; "" when it has its own
-	Project string // "librpma", whose headers it is of
+	Project string // project of the headers: "librpma"
 	Release string // "1.3.0"
 	Model   *model.Release
 	Targets []string
@@ -29,8 +29,8 @@ type Plan struct {
 	Funcs   []Func
 	// FuncTypes are the function types that parameters point to; Go has types for their addresses.
 	FuncTypes []FuncType
-	Grids     []*Grid           // the tables, and those of what was measured behind them
-	Parts     []*Grid           // the tables that are printed as parts of others alone
+	Grids     []*Grid           // the documented tables, followed by the measured ones
+	Parts     []*Grid           // the tables that are only printed as parts of others
 	Verbs     *VerbsPlan        // the package of functions; nil for none
 	Skipped   []Exception       // declarations that are not emitted, with the reason
 	types     map[string]string // C type → Go name, for the packages that import this one
@@ -199,7 +199,7 @@ type resolver struct {
 	in         Input
 	exceptions *Exceptions
 	since      history
-	headers    []*model.Header // of the package; of support headers, what it needs and does not import
+	headers    []*model.Header // of the package, and the needed parts of support headers that it does not import
 	plan       *Plan
 	earlier    []*Plan
 	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type

@@ -4,7 +4,6 @@ package rules
 
 import (
 	"fmt"
-	"go/types"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ type Member struct {
 	Type   GoType
 	Offset int64
 	Size   int64
-	Notes  []string // what the comment says
+	Notes  []string // the parts of its comment
 }
 
 // AccessKind is the reason why a C member needs a method.
@@ -56,8 +55,8 @@ type AccessKind int
 
 const (
 	Arm       AccessKind = iota // shares bytes with others
-	Trailing                    // flexible array behind the record
-	Unaligned                   // lies where a Go field of its type cannot
+	Trailing                    // flexible array after the record
+	Unaligned                   // not aligned for a Go field of its type
 	Bits                        // bitfield
 )
 
@@ -112,7 +111,7 @@ func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Reco
 			return a.Go == b.Go && a.Size == b.Size &&
 				a.Delta == b.Delta && a.Storage == b.Storage
 		}) {
-			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0],
+			r.fail(path, "its accessors differ between %s and %s, which is not supported", r.plan.Targets[0],
 				target)
 			return nil
 		}
@@ -214,7 +213,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	if e := r.exceptions.find(Is, path); e != nil {
 		if spelled, ok := like[e.Argument]; !ok || (GoType{Name: t.Name, Dims: t.Dims}).String() != spelled {
-			return t, nil, fmt.Errorf("%s: %s is %v in C, which is no %s", e.At, path, t, e.Argument)
+			return t, nil, fmt.Errorf("%s: %s is %v in C, which cannot be a %s", e.At, path, t, e.Argument)
 		}
 		return GoType{Import: r.plan.Shared, Name: e.Argument}, notes, nil
 	}
@@ -228,7 +227,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	if e != nil {
 		name, ok := r.plan.sized[e.Argument][f.Size.Default]
-		if f.Bits != nil { // it has the value, whatever the size
+		if f.Bits != nil { // the value has this type, whatever its size
 			if name, ok = r.goOf["enum "+e.Argument]; ok {
 				t.Import, t.Name = name.Import, name.Name
 			}
@@ -239,7 +238,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 			t.Import, t.Name = name.Import, name.Name
 		}
 		if !ok {
-			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
+			return t, nil, fmt.Errorf("%s: %s holds %s, which is not a typed enum", e.At, path, e.Argument)
 		}
 	}
 	return t, notes, nil
@@ -247,7 +246,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 
 // isInteger reports whether a member is one integer.
 func isInteger(t GoType) bool {
-	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || types.Universe.Lookup(t.Name) != nil)
+	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || predeclared(t.Name))
 }
 
 // plainNotes notes the enum whose values a plain member has, which may be of a package that this one does not import.
@@ -264,7 +263,7 @@ func (r *resolver) plainNotes(path string) ([]string, error) {
 		}
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
+		return nil, fmt.Errorf("%s: %s holds %s, which is not a typed enum", e.At, path, e.Argument)
 	}
 	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}, nil
 }
@@ -275,7 +274,7 @@ func (r *resolver) sinceRecord(path string) string {
 	return or(r.since.of("struct "+tag), r.since.of("union "+tag))
 }
 
-// paths lists what C can name in a record, with the Go expression that leads there. base is the expression so far,
+// paths lists the members of a record that C can name, with their Go expressions. base is the expression so far,
 // without the &.
 func (r *resolver) paths(rec *model.Record, path, c, base string) []Path {
 	var all []Path
@@ -287,7 +286,7 @@ func (r *resolver) paths(rec *model.Record, path, c, base string) []Path {
 }
 
 func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, path, c, base string) []Path {
-	if f.Name == "" { // its members are reached as if they stood here
+	if f.Name == "" { // its members belong to the record that contains it
 		var all []Path
 		for i := range f.Record.Fields {
 			all = append(all, r.fieldPaths(shared || f.Record.Kind == model.Union, f.Record, &f.Record.Fields[i], path,

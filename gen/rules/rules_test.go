@@ -52,11 +52,11 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, c string) {
 		for _, name := range []string{p.TypeName(c), FieldName(c)} {
 			if isC(c) && (!token.IsIdentifier(name) || !token.IsExported(name)) {
-				t.Errorf("%q becomes %q, which is no exported Go name", c, name)
+				t.Errorf("%q becomes %q, which is not an exported Go name", c, name)
 			}
 		}
 		if isC(c) && !token.IsIdentifier(p.ConstName(c)) {
-			t.Errorf("%q becomes %q, which is no Go name", c, p.ConstName(c))
+			t.Errorf("%q becomes %q, which is not a Go name", c, p.ConstName(c))
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestSince(t *testing.T) {
 	assert.Equal(t, "33.2 or earlier", h.of("A"))
 	assert.Equal(t, "44.0", h.of("B"))
 	assert.Equal(t, "65.0", h.of("C"))
-	assert.Equal(t, "65.0", h.of("GAP"), "it was gone in between")
+	assert.Equal(t, "65.0", h.of("GAP"), "it was missing in between")
 	assert.Empty(t, h.of("D"))
 }
 
@@ -118,7 +118,7 @@ func TestWhere(t *testing.T) {
 	assert.Equal(t, "models/1.0.json", in.Where("nothing"))
 }
 
-// TestInitialisms: a word that no name of a recorded release has is stale.
+// TestInitialisms: a word that occurs in no recorded name is stale.
 func TestInitialisms(t *testing.T) {
 	require.NoError(t, initialisms.Err())
 	paths, err := filepath.Glob("../../headers/models/*.json")
@@ -136,7 +136,7 @@ func TestInitialisms(t *testing.T) {
 		}
 	}
 	for _, row := range initialisms.Rows {
-		assert.True(t, used[row.Columns[0]], "%s: stale row: no name has the word %s; delete it", row.At,
+		assert.True(t, used[row.Columns[0]], "%s: stale row: no name contains the word %s; delete it", row.At,
 			row.Columns[0])
 	}
 }

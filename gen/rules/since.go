@@ -14,7 +14,7 @@ type history struct {
 	have     []map[string]bool
 }
 
-// newHistory indexes releases, which stand in ascending order.
+// newHistory indexes releases in ascending order.
 func newHistory(recorded Recorded) history {
 	var h history
 	for _, r := range recorded {
@@ -42,8 +42,8 @@ func (h history) of(name string) string {
 	return since
 }
 
-// declared lists what a header declares, under the names that of takes: "struct ibv_wc", "ibv_wc.status",
-// "enum ibv_wc_status", "IBV_WC_SUCCESS", "ibv_poll_cq".
+// declared lists the declarations of a header under the names that of accepts: "struct ibv_wc", "ibv_wc.status", "enum
+// ibv_wc_status", "IBV_WC_SUCCESS", "ibv_poll_cq".
 func declared(h *model.Header) []string {
 	var all []string
 	for i := range h.Records {

@@ -9,54 +9,54 @@ import (
 
 // # Grids
 //
-// A grid is a table of validity, or of causes and effects: a question, one or more dimensions, and a cell
-// for every combination of their items. Every file of gen/rules/tables is one grid; gen/emit prints it as a Go file
-// table_<name>.go with a lookup that does not allocate, and as text, JSON and HTML. A new table is a new file there
-// and nothing else, unless a man page is read for it: then a function of gridBases gives the cells that the page
-// states. (packages.go lists the packages that have grids.)
+// A grid is a table of validity, or of causes and effects: a question, one or more dimensions, and a cell for every
+// combination of their items. Each file of gen/rules/tables is one grid. gen/emit prints it as a Go file
+// table_<name>.go, whose lookup does not allocate, and as text, JSON and HTML. To add a table, add a file. If a man page
+// has the table, also add a function to gridBases that fills in the page's cells. packages.go lists the packages that
+// have grids.
 //
-// A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
+// A file has directives, labels and rows, one per line, with columns separated by |. A line that starts with # is a
+// comment.
 //
-//	@ package  ibv                                   the generated package that it is part of
+//	@ package  ibv                                   the generated package of the table
 //	@ part     send_flags                            instead of @ func: a part of other tables, not printed alone
 //	@ first    SRQPost                               the lookup of a table without the last dimension: see First
-//	@ question What may …?                           one line for people
+//	@ question What may …?                           the question that the table answers
 //	@ page     ibv_modify_qp.3                       man pages, separated by commas
 //	@ func     SRQPost | reports whether …            Go name of the lookup | its comment after the name
-//	@ result   SRQRule | is …                        Go name of what it returns, if it has values | its comment
-//	                                                 (without values it returns Validity)
+//	@ result   SRQRule | is …                        Go name of the result type, if there are values | its comment
+//	                                                 (without values, the result type is Validity)
 //	@ dim      qpt | queue pair type | enum ibv_qp_type | without IBV_QPT_DRIVER
 //	@ dim      flag | send flag | flag ibv_send_flags                exactly one flag of a set
-//	@ dim      path | path | list BindPath                           a list of a @ list, of this file or another
+//	@ dim      path | path | list BindPath                           a @ list of this file or another
 //	@ list     BindPath | is …                       Go name of an enumeration of the table's own | its comment
-//	@ set      WRSetters | is …                      the same of flags
-//	@ item     BindPathPost | ibv_wr_bind_mw | …     an item of the @ list or @ set above: Go name | text | comment
-//	                                                 A list as a value: where it has no answer, lookups give its
-//	                                                 first item, so let it say so; dimensions go without it
+//	@ set      WRSetters | is …                      the same for flags
+//	@ item     BindPathPost | ibv_wr_bind_mw | …     an item of the @ list or @ set above: Go name | text | comment.
+//	                                                 A lookup returns the first item of a list if a value has no answer,
+//	                                                 so the item should express that. Dimensions leave it out
 //	@ value    Required | mask ibv_qp_attr_mask | …  Go name | kind and type | comment. Kinds: mask TAG, one TAG,
 //	                                                 list TAG, number, text. TAG is a C enum, or a @ list or @ set
-//	@ all      ModifyQPMask | gives …                a second lookup, of all values and whether the answer is yes
-//	@ items    SRQTypes | path | are …               a second lookup, by the others: items with the answer yes
-//	@ check    CheckAccess | Needs | Always | says …  a further lookup, of several flags at once: see FlagCheck
-//	@ reads    SRC SEND | XRC_SEND | label           corrects a word of the page before it is read; "nothing" drops it
-//	= label | reason | source | condition            why; the condition, if there is one, must hold as well for a yes
-//	A, B | C | D | statement | value … | label       a row: items of each dimension, then each value, or none
+//	@ all      ModifyQPMask | returns …              another lookup, of all values and whether the answer is yes
+//	@ items    SRQTypes | path | are …               another lookup, by the other dimensions: items with the answer yes
+//	@ check    CheckAccess | Needs | Always | checks …  another lookup, of several flags at once: see FlagCheck
+//	@ reads    SRC SEND | XRC_SEND | label           corrects a word of the page; "nothing" drops it
+//	= label | reason | source | condition            a reason for rows; the condition, if given, must hold for a yes
+//	A, B | C | D | statement | value … | label       a row: items of each dimension, then all values or none
 //
-// Enumerators stand under their C names, items of a @ list or @ set under their Go names or as they print.
-// A row speaks of each combination of the items that it names. There is no wildcard: what is not named is not meant,
-// so that an enumerator of a later release is never answered by accident; a cell that nothing speaks of is
-// unspecified, "no source says". Statements:
+// Enumerators have their C names, items of a @ list or @ set their Go names or texts. A row applies to every combination
+// of its items. There is no wildcard, so that no row applies to an enumerator of a later release by accident. A cell
+// without an answer from a row or page is unspecified. Statements:
 //
-//	yes, no, capability, elsewhere, unspecified   the answer ("capability": needs one, which the condition names;
-//	                                              "elsewhere": not with the function that the table is about)
-//	agrees                  keeps the page's answer and values, and gives the values that the page lacks;
-//	                        what it repeats must be equal
-//	disputed yes, …         another source answers so, or has these values; both are kept
-//	reading                 keeps everything and notes how the page was read
+//	yes, no, capability, elsewhere, unspecified   the answer ("capability": requires the one that the condition names;
+//	                                              "elsewhere": not with the function that the table describes)
+//	agrees                  keeps the page's answer and values, and adds values that the page lacks;
+//	                        values that the page has must be equal
+//	disputed yes, …         another source has this answer or these values; both are kept
+//	reading                 keeps everything, and notes how the page was interpreted
 //
-// Values: names separated by commas; none for an empty mask or list; an empty column states nothing. A cell that is yes
-// or needs a capability must have every value in the end. Errors: an unknown name, a cell stated twice, a row or
-// label or correction without effect; all with file and line.
+// Values are names separated by commas, or none for an empty mask or list. An empty column states nothing. A cell with
+// the answer yes or capability must have every value. Unknown names, cells that are stated twice, and rows, labels and
+// corrections without effect are errors with file and line.
 type Grid struct {
 	Name     string // "qp_transitions", from the file's name
 	Package  string
@@ -71,15 +71,15 @@ type Grid struct {
 	All      Lookup
 	Items    []Lookup
 	Check    FlagCheck
-	Part     []string // the tables that this one is a part of; it is not printed
-	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an
+	Part     []string // the tables that this one is a part of; it is not printed itself
+	// First is the lookup of a grid with all dimensions but the last. Unless its answer is yes, it also applies to an
 	// unknown last item.
 	First          string
 	FirstHasValues bool
 	Dims           []Dim
 	Values         []ValueDef
 	Types          []*GridType // enumerations that the file declares
-	Own            []*GridType // those that it uses, of whichever file
+	Own            []*GridType // those that it uses, of any file
 	Cells          []Cell      // of every combination; the last dimension runs fastest
 	Cited          string      // sources of a table that was measured, not read from pages
 
@@ -195,7 +195,7 @@ func (g *Grid) Silent() [][]string {
 	return all
 }
 
-const noSource = "no source says"
+const noSource = "not specified by any source"
 
 // Silent reports whether no row answers the cell.
 func (v Validity) Silent() bool { return v.Reason == noSource }

@@ -12,9 +12,9 @@ import (
 type FlagCheck struct {
 	Func, Doc string
 	Needs     string // the value that holds, for each flag, the flags that must be set with it
-	// the lookup of another grid, of the other dimensions; its one value holds the flags that must be set in any case
+	// the lookup of another grid, by the other dimensions; its only value holds the flags that must always be set
 	Always string
-	always string // the name of that value
+	always string // the Go name of that value
 }
 
 // flagChecks rejects a FlagCheck that could not be printed.
@@ -30,15 +30,15 @@ func flagChecks(grids []*Grid) error {
 		}
 		flags := g.Dims[len(g.Dims)-1]
 		if !flags.Flags {
-			fail("the last dimension is not of flags")
+			fail("the last dimension does not consist of flags")
 		}
 		mask := func(v ValueDef) bool { return v.Kind == Mask && v.Type == flags.Type }
 		if !slices.ContainsFunc(g.Values, func(v ValueDef) bool { return v.Go == g.Check.Needs && mask(v) }) {
-			fail("%s is no mask of %s", g.Check.Needs, flags.Type)
+			fail("%s is not a mask of %s", g.Check.Needs, flags.Type)
 		}
 		i := slices.IndexFunc(grids, func(o *Grid) bool { return o != nil && o.Func == g.Check.Always })
 		if i < 0 || len(grids[i].Values) != 1 || !mask(grids[i].Values[0]) || len(grids[i].Dims) != len(g.Dims)-1 {
-			fail("%s is no lookup of one mask of %s", g.Check.Always, flags.Type)
+			fail("%s is not a lookup of one mask of %s", g.Check.Always, flags.Type)
 			continue
 		}
 		g.Check.always = grids[i].Values[0].Go

@@ -18,7 +18,7 @@ import (
 //go:embed tables/*.txt
 var gridFiles embed.FS
 
-// GridFile is a file of gen/rules/tables before it meets a release.
+// GridFile is a parsed file of gen/rules/tables, not yet resolved for a release.
 type GridFile struct {
 	Grid
 	dims     []gridDim
@@ -45,20 +45,20 @@ type gridRow struct {
 type gridReading struct {
 	word, as string
 	why      *rows.Label
-	row      *rows.Row // fires where the page has the word
+	row      *rows.Row // fires if the page has the word
 }
 
 // StatementKind is the effect of a row on its cells.
 type StatementKind string
 
 const (
-	Answers  StatementKind = "answers"  // gives the answer, against the page or where it is silent
-	Agrees   StatementKind = "agrees"   // bears the page's cell out and adds to it
-	Disputes StatementKind = "disputed" // keeps the page's answer and says that another source has another one
-	Reads    StatementKind = "reading"  // keeps the answer and says how the page's words were read
+	Answers  StatementKind = "answers"  // gives the answer where the page has none, or is wrong
+	Agrees   StatementKind = "agrees"   // confirms the page's cell and adds to it
+	Disputes StatementKind = "disputed" // keeps the page's answer and notes that of another source
+	Reads    StatementKind = "reading"  // keeps the answer and notes how the page was interpreted
 )
 
-// DefaultGridFiles are the files of gen/rules/tables, by name.
+// DefaultGridFiles returns the files of gen/rules/tables, by name.
 func DefaultGridFiles() ([]*GridFile, error) {
 	names, err := fs.Glob(gridFiles, "tables/*.txt")
 	if err != nil {
@@ -73,7 +73,7 @@ func DefaultGridFiles() ([]*GridFile, error) {
 			f, err = ParseGrid("gen/rules/"+name, string(text))
 			all = append(all, f)
 			if err == nil && !slices.ContainsFunc(Packages, func(p Package) bool { return p.Name == f.Package }) {
-				err = fmt.Errorf("gen/rules/%s: no generated package is called %s", name, f.Package)
+				err = fmt.Errorf("gen/rules/%s: unknown package %s", name, f.Package)
 			}
 		}
 		errs = append(errs, err)
@@ -81,11 +81,11 @@ func DefaultGridFiles() ([]*GridFile, error) {
 	return all, errors.Join(errs...)
 }
 
-// gridForm is the form of a file of gen/rules/tables. How many columns a row has depends on the dimensions and values
-// above it.
+// gridForm is the form of a file of gen/rules/tables. The number of columns in a row depends on the dimensions and
+// values above it.
 var gridForm = rows.Form{Directives: true, Labels: "label | reason | source", MoreLabels: 1}
 
-// gridParser reads one file; row is the row or directive that it is at.
+// gridParser parses one file; row is the current row or directive.
 type gridParser struct {
 	*rows.File
 	f   *GridFile
@@ -132,7 +132,7 @@ func (p *gridParser) directive(line string) {
 	goNames := map[string]int{"func": 1, "first": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1,
 		"items": 1, "check": 1}[word]
 	if goNames > 0 && (!token.IsExported(c[0]) || !token.IsIdentifier(c[0])) {
-		p.errorf("%q is no exported Go name", c[0])
+		p.errorf("%q is not an exported Go name", c[0])
 	}
 	f := p.f
 	switch word {
@@ -157,7 +157,7 @@ func (p *gridParser) directive(line string) {
 			Lookup{Func: c[0], Doc: c[2],
 				Dim: slices.IndexFunc(f.dims, func(d gridDim) bool { return d.param == c[1] })})
 		if f.Items[len(f.Items)-1].Dim < 0 {
-			p.errorf("no dimension %q stands above", c[1])
+			p.errorf("no dimension %q above", c[1])
 		}
 	case "check":
 		f.Check = FlagCheck{Func: c[0], Needs: c[1], Always: c[2], Doc: c[3]}
@@ -222,7 +222,7 @@ func (p *gridParser) statement(c []string) {
 		p.errorf("unknown statement %q; see gen/rules/table.go", c[n])
 	}
 	if row.answer == Capability && row.why.More == "" {
-		p.errorf("label %q has no condition, and capability needs one: which capability", row.why.Name)
+		p.errorf("label %q has no condition; capability needs one that names the capability", row.why.Name)
 	}
 	p.f.rows = append(p.f.rows, row)
 }

@@ -19,8 +19,8 @@ func modelTable(r *model.Release, name string) (*model.Table, error) {
 	return nil, fmt.Errorf("model of %s: it has no table %s; record it again with its man pages", r.Name, name)
 }
 
-// modifyQPBase gives the cells of the page's tables: the attributes required on the way from reset through the
-// columns' states.
+// modifyQPBase fills in the cells of the page's tables: the attributes required for each transition from reset through
+// the states of the columns.
 func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "modify_qp")
 	if err != nil {
@@ -32,14 +32,14 @@ func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 		for i, to := range t.Columns {
 			cell := g.At(row.Name, from, to)
 			if cell == nil {
-				return fmt.Errorf("model of %s: %s: %s from %s to %s is no cell of table %s", r.Name, t.Page, row.Name,
+				return fmt.Errorf("model of %s: %s: %s from %s to %s is not a cell of table %s", r.Name, t.Page, row.Name,
 					from, to, g.Name)
 			}
 			v, err := (&gridResolver{g: g}).read(&g.Values[required], row.Cells[i])
 			if err != nil {
 				return fmt.Errorf("model of %s: %s: %s to %s: %w", r.Name, t.Page, row.Name, to, err)
 			}
-			cell.Validity = Validity{Answer: Yes, Reason: "the page has a table of it", Source: g.Source()}
+			cell.Validity = Validity{Answer: Yes, Reason: "the page has a table for it", Source: g.Source()}
 			cell.Values[required] = v
 			from = to
 		}
@@ -47,7 +47,7 @@ func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	return nil
 }
 
-// value is the place of a value by its Go name.
+// value returns the index of a value by its Go name.
 func (g *Grid) value(name string) int {
 	for i := range g.Values {
 		if g.Values[i].Go == name {
@@ -71,7 +71,7 @@ func (f *GridFile) word(w string) (corrected, note string) {
 	return w, ""
 }
 
-// words splits a cell of a page and corrects each; a note stands under the word that it led to.
+// words splits a cell of a page and corrects each word. notes has the note of each corrected word.
 func (f *GridFile) words(cell string) (all []string, notes map[string]string) {
 	notes = map[string]string{}
 	for _, w := range strings.Split(cell, ", ") {

@@ -57,14 +57,14 @@ func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	return ResolveGrids(r, p.Name, files)
 }
 
-// GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names
-// and this release does not have is left out, and a table that this release has nothing for is not there. unplanned
-// are the tables that it has something for which they could not be made of, and why.
+// GridsOf returns the tables of a release for comparison. Rows are written for the primary release: names that this
+// release lacks are left out, and so are tables without a subject in it. unplanned has the errors of tables that have a
+// subject but cannot be built.
 func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	unplanned = map[string]error{}
 	var parts []string
 	for _, p := range Packages {
-		grids, err := planTables(r, p) // its other errors are about rows that are left out
+		grids, err := planTables(r, p) // other errors concern rows that are left out
 		all = append(all, slices.DeleteFunc(grids, func(g *Grid) bool { return g.Part != nil })...)
 		whyUnplanned(err, unplanned)
 	}
@@ -87,7 +87,7 @@ func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	return all, unplanned
 }
 
-// unplannedError means that a table cannot be made for a release.
+// unplannedError means that a table cannot be built for a release.
 type unplannedError struct {
 	table string
 	error
@@ -110,7 +110,7 @@ func whyUnplanned(err error, by map[string]error) {
 var tableNames = sync.OnceValue(func() []string {
 	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability",
 		"Validity"}
-	files, _ := DefaultGridFiles() // its errors are told where the tables are resolved
+	files, _ := DefaultGridFiles() // its errors are reported when the tables are resolved
 	for _, f := range files {
 		all = append(all, f.goNames()...)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// postSendBase gives the cells of the page's table: opcode by queue pair type.
+// postSendBase fills in the cells of the page's table: opcode by queue pair type.
 func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "post_send")
 	if err != nil {
@@ -66,13 +66,13 @@ func flagCondition(r *model.Release, name string) string {
 		}
 		if rule.SigAll {
 			condition = joinNotes(condition,
-				"it has an effect only when the queue pair was created with sq_sig_all = 0")
+				"it has an effect only if the queue pair was created with sq_sig_all = 0")
 		}
 	}
 	return condition
 }
 
-// flagTypesBase gives the rules' half about queue pair types, flagOpcodesBase that about opcodes.
+// flagTypesBase fills in the half of the flags' rules about queue pair types, flagOpcodesBase the half about opcodes.
 func flagTypesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.QPTypes })
 }
@@ -81,7 +81,7 @@ func flagOpcodesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.Opcodes })
 }
 
-// flagHalf fills a table of send flags from the limits in the page; without a limit, everything is valid.
+// flagHalf fills in a table of send flags from the limits in the page. Without a limit, everything is valid.
 func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) []string) error {
 	for _, row := range f.rows {
 		if row.answer == Elsewhere || row.answer == Unspecified {
@@ -121,7 +121,7 @@ func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) 
 	return nil
 }
 
-// flagHalves are both halves of a flag's rule for an operation. The one that decides, or both, counts as shown, so
+// flagHalves returns both halves of a flag's rule for an operation. The half that decides, or both, counts as shown, so
 // that its rows are not stale.
 func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves [2]Validity) {
 	types, opcodes := others["send_flag_types"], others["send_flag_opcodes"]
@@ -139,8 +139,8 @@ func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves
 	return nil, halves
 }
 
-// sendFlagsBase joins the table of operations and the rules of the flags: where the operation itself is not valid,
-// its answer stands.
+// sendFlagsBase combines the table of operations with the rules of the flags. An operation that is itself invalid keeps
+// its answer.
 func sendFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	for n := range g.Cells {
 		names := g.Combination(n)
@@ -154,7 +154,7 @@ func sendFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error
 	return nil
 }
 
-// sendFlag joins the halves of a flag's rule for an operation that is itself valid: a no of either decides.
+// sendFlag combines the halves of a flag's rule for an operation that is itself valid: a no of either half decides.
 func sendFlag(r *model.Release, g *Grid, others gridSet, qpt, op, flag string) Validity {
 	decides, halves := flagHalves(others, qpt, op, flag)
 	if decides != nil {

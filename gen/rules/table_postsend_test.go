@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// smallRelease has two documented types and opcodes, and one more of each.
+// smallRelease has two documented types and opcodes, and an undocumented one of each.
 func smallRelease() *model.Release {
 	enum := func(tag string, names ...string) model.Enum {
 		e := model.Enum{Tag: tag, Size: 4}
@@ -53,7 +53,7 @@ const (
 	flagDim = "@ dim      flag | send flag | flag ibv_send_flags\n"
 )
 
-// postFiles are the tables of ibv_post_send with these rows, which stand from line 8 on.
+// postFiles returns the tables of ibv_post_send with these rows, which start at line 8.
 func postFiles(t *testing.T, post, types, opcodes string) ([]*GridFile, error) {
 	t.Helper()
 	var all []*GridFile
@@ -102,7 +102,7 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 	lists := func(s string) string { return "the table of opcodes lists " + s }
 	given := Validity{Reason: "the reason", Source: "the source"}
 	with := func(v Validity, a Answer, note string) Validity { v.Answer, v.Note = a, note; return v }
-	silent := Validity{Answer: Unspecified, Reason: "no source says", Source: page}
+	silent := Validity{Answer: Unspecified, Reason: "not specified by any source", Source: page}
 	send, flags := by["post_send"], by["send_flags"]
 	assert.Equal(t, []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_NEW"}, send.Dims[0].Names)
 	var cells []Validity
@@ -153,29 +153,29 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 func TestPostSendRefused(t *testing.T) {
 	for name, c := range map[string]struct{ post, types, opcodes, want string }{
 		"unknown type": {label + "IBV_QPT_OLD | IBV_WR_SEND | no | why\n", "", "",
-			"post_send.txt:9: IBV_QPT_OLD is no queue pair type"},
+			"post_send.txt:9: unknown queue pair type IBV_QPT_OLD"},
 		"unknown opcode": {label + "IBV_QPT_RC | IBV_WR_OLD | no | why\n", "", "",
-			"post_send.txt:9: IBV_WR_OLD is no opcode"},
+			"post_send.txt:9: unknown opcode IBV_WR_OLD"},
 		"opcode first": {label + "IBV_WR_SEND | IBV_QPT_RC | no | why\n", "", "",
-			"post_send.txt:9: IBV_WR_SEND is no queue pair type"},
+			"post_send.txt:9: unknown queue pair type IBV_WR_SEND"},
 		"page agrees": {label + "IBV_QPT_UD | IBV_WR_READ | no | why\n", "", "",
-			"post_send.txt:9: stale row: p.3, rdma-core 9.0 says no"},
+			"post_send.txt:9: stale row: p.3, rdma-core 9.0 already says no"},
 		"page has an answer": {label + "IBV_QPT_UD | IBV_WR_READ | unspecified | why\n", "", "",
 			"post_send.txt:9: p.3, rdma-core 9.0 says no about IBV_QPT_UD × IBV_WR_READ"},
 		"unknown flag": {"", label + "IBV_SEND_OLD | IBV_QPT_RC | no | why\n", "",
-			"send_flag_types.txt:9: IBV_SEND_OLD is no send flag"},
+			"send_flag_types.txt:9: unknown send flag IBV_SEND_OLD"},
 		"flag of nothing": {"", "", label + "IBV_SEND_FENCE | IBV_WR_OLD | no | why\n",
-			"send_flag_opcodes.txt:9: IBV_WR_OLD is no opcode"},
+			"send_flag_opcodes.txt:9: unknown opcode IBV_WR_OLD"},
 		"flag elsewhere": {"", label + "IBV_SEND_FENCE | IBV_QPT_RC | elsewhere | why\n", "",
 			"send_flag_types.txt:9: a flag's rule is yes or no, not elsewhere"},
 		"flag unspecified": {"", "", label + "IBV_SEND_FENCE | IBV_WR_SEND | unspecified | why\n",
 			"send_flag_opcodes.txt:9: a flag's rule is yes or no"},
 		"flag agrees": {"", label + "IBV_SEND_INLINE | IBV_QPT_UD | yes | why\n", "",
-			"send_flag_types.txt:9: stale row: p.3, rdma-core 9.0 says yes"},
+			"send_flag_types.txt:9: stale row: p.3, rdma-core 9.0 already says yes"},
 		"flag without effect": {"", label + "IBV_SEND_INLINE | IBV_QPT_NEW | no | why\n", "",
-			"send_flag_types.txt:9: stale row: it does not change what is said about IBV_SEND_INLINE × IBV_QPT_NEW"},
+			"send_flag_types.txt:9: stale row: it has no effect on IBV_SEND_INLINE × IBV_QPT_NEW"},
 		"flag hidden by another": {"", "", label + "IBV_SEND_INLINE | IBV_WR_NEW | reading | why\n",
-			"send_flag_opcodes.txt:9: stale row: it does not change"},
+			"send_flag_opcodes.txt:9: stale row: it has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := resolvePost(t, smallRelease(), c.post, c.types, c.opcodes)
@@ -187,7 +187,7 @@ func TestPostSendRefused(t *testing.T) {
 	files[3].First = "Nothing"
 	_, err = ResolveGrids(smallRelease(), "ibv", files)
 	require.ErrorContains(t, err,
-		"gen/rules/tables/send_flags.txt: @ first Nothing is no lookup of all dimensions but the last")
+		"gen/rules/tables/send_flags.txt: @ first Nothing is not a lookup of all dimensions but the last")
 }
 
 func TestPostSendRefusesModel(t *testing.T) {
@@ -221,7 +221,7 @@ func TestPostSendRefusesModel(t *testing.T) {
 	}
 }
 
-// TestPostSendRows keeps the committed rows in shape; whether they still apply is checked where the release's model is.
+// TestPostSendRows checks the format of the committed rows. Planning the release checks whether they still apply.
 func TestPostSendRows(t *testing.T) {
 	files, err := DefaultGridFiles()
 	require.NoError(t, err)

@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// gridSet are the grids of a release that are resolved already, by name.
+// gridSet holds the resolved grids of a release by name.
 type gridSet map[string]*Grid
 
-// gridBase fills a grid first, from a man page and from other grids. The file's rows come after.
+// gridBase fills in a grid from a man page and other grids, before the file's rows.
 type gridBase struct {
 	fill  func(r *model.Release, f *GridFile, g *Grid, others gridSet) error
-	needs []string // grids that have to be resolved before
+	needs []string // grids to resolve first
 }
 
 var gridBases = map[string]gridBase{
@@ -32,16 +32,16 @@ var gridBases = map[string]gridBase{
 	"wr_flags":          {wrFlagsBase, []string{"wr_post", "send_flag_types", "send_flag_opcodes"}},
 }
 
-// ResolveGrids fills the grids of a package for a release, parts among them. Rows that cannot be applied are errors;
-// the grids are then given as they are without them.
+// ResolveGrids resolves the grids of a package for a release, including parts. Rows that cannot be applied are errors,
+// and are left out of the grids.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {
 	types := map[string]*GridType{}
 	var errs []error
 	for _, f := range files {
 		for _, t := range f.Types {
 			if types[t.Name] != nil {
-				errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: the list or set %s stands in another file "+
-					"already", f.Name, t.Name))
+				errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: the list or set %s is already in another "+
+					"file", f.Name, t.Name))
 			}
 			types[t.Name] = t
 		}
@@ -74,7 +74,7 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 	return all, errors.Join(errs...)
 }
 
-// firstLookups finds the grids that stand for an unknown last item of others.
+// firstLookups finds the grids that answer for an unknown last item of others.
 func firstLookups(grids []*Grid) error {
 	var errs []error
 	for _, g := range grids {
@@ -83,7 +83,7 @@ func firstLookups(grids []*Grid) error {
 		}
 		i := slices.IndexFunc(grids, func(o *Grid) bool { return o.Func == g.First })
 		if i < 0 || len(grids[i].Dims) != len(g.Dims)-1 {
-			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ first %s is no lookup of all dimensions but "+
+			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ first %s is not a lookup of all dimensions but "+
 				"the last", g.Name, g.First))
 			continue
 		}
@@ -92,7 +92,7 @@ func firstLookups(grids []*Grid) error {
 	return errors.Join(errs...)
 }
 
-// staleParts refuses rows of parts that no table shows, once all those tables are there.
+// staleParts rejects rows of parts that no table shows, after all those tables are resolved.
 func staleParts(grids []*Grid, done gridSet) error {
 	var errs []error
 	for _, g := range grids {
@@ -101,7 +101,7 @@ func staleParts(grids []*Grid, done gridSet) error {
 		}
 		for n := range g.Cells {
 			if at := g.stated[&g.Cells[n]]; at != "" && !g.shown[&g.Cells[n]] {
-				errs = append(errs, fmt.Errorf("%s: stale row: it does not change what is said about %s; delete it", at,
+				errs = append(errs, fmt.Errorf("%s: stale row: it has no effect on %s; delete it", at,
 					strings.Join(g.Combination(n), " × ")))
 			}
 		}
@@ -113,7 +113,7 @@ func staleParts(grids []*Grid, done gridSet) error {
 type gridResolver struct {
 	f      *GridFile
 	g      *Grid
-	stands map[string]string // cell and what is stated → where
+	stands map[string]string // cell and statement → file:line
 	errs   []error
 }
 
@@ -142,7 +142,7 @@ func (f *GridFile) resolve(
 			v.Type, v.names = "enum "+v.Type, enumerators(r, v.Type)
 		}
 		if v.names == nil {
-			x.errorf(f.path(), "value %s: %s is no enum of %s and no @ list or @ set", v.Go, v.Type, r.Name)
+			x.errorf(f.path(), "value %s: %s is neither an enum of %s nor a @ list or @ set", v.Go, v.Type, r.Name)
 		}
 	}
 	if len(x.errs) > 0 {
@@ -159,10 +159,10 @@ func (f *GridFile) resolve(
 	}
 	for _, reading := range f.readings {
 		if !reading.row.Fired {
-			x.errorf(reading.row.At, "stale correction: the page does not say %q; delete the line", reading.word)
+			x.errorf(reading.row.At, "stale correction: the page does not have %q; delete the line", reading.word)
 		}
 	}
-	for _, row := range f.rows { // answers first, because disputes are about them
+	for _, row := range f.rows { // answers first, because disputes refer to them
 		if row.kind == Answers || row.kind == Agrees {
 			x.row(row)
 		}
@@ -186,7 +186,7 @@ func (t *GridType) names() []string {
 	return all
 }
 
-// distinctEnumerators are an enum's enumerators. A repeated value would make two rows of one, so it is refused.
+// distinctEnumerators returns an enum's enumerators. A repeated value would merge two rows, so it is rejected.
 func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 	for i := range r.Headers {
 		for _, e := range r.Headers[i].Enums {
@@ -197,8 +197,8 @@ func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 			owner := map[model.Int]string{}
 			for _, n := range e.Enumerators {
 				if owner[n.Value] != "" {
-					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach the table which "+
-						"one counts", r.Name, tag, n.Name, owner[n.Value])
+					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; add a rule for "+
+						"the one to use", r.Name, tag, n.Name, owner[n.Value])
 				}
 				owner[n.Value] = n.Name
 				names = append(names, n.Name)
@@ -209,7 +209,7 @@ func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 	return nil, fmt.Errorf("model of %s: it has no enum %s", r.Name, tag)
 }
 
-// enumerators are those of an enum, or nil where the release does not have it.
+// enumerators returns the enumerators of an enum, or nil if the release lacks it.
 func enumerators(r *model.Release, tag string) []string {
 	var all []string
 	for i := range r.Headers {
@@ -254,11 +254,11 @@ func (x *gridResolver) dim(r *model.Release, types map[string]*GridType, d gridD
 	x.g.Dims = append(x.g.Dims, dim)
 }
 
-// UnknownName is the error of a row about something that the release does not have.
+// UnknownName is the error of a row that names something that the release lacks.
 type UnknownName struct{ At, Name, What, Of string }
 
 func (e *UnknownName) Error() string {
-	return fmt.Sprintf("%s: %s is no %s of this table (%s)", e.At, e.Name, e.What, e.Of)
+	return fmt.Sprintf("%s: unknown %s %s (%s)", e.At, e.What, e.Name, e.Of)
 }
 
 // row applies a row to each of its cells.
@@ -289,7 +289,7 @@ func count(items [][]string) int {
 	return n
 }
 
-// pick is the nth combination, the last dimension running fastest.
+// pick returns the nth combination. The last dimension runs fastest.
 func pick(items [][]string, n int) []string {
 	names := make([]string, len(items))
 	for i := len(items) - 1; i >= 0; i-- {
@@ -299,7 +299,7 @@ func pick(items [][]string, n int) []string {
 	return names
 }
 
-// values reads a row's columns.
+// values parses the values of a row.
 func (x *gridResolver) values(row *gridRow) []Value {
 	values := make([]Value, len(x.g.Values))
 	for i, column := range row.values {
@@ -312,7 +312,7 @@ func (x *gridResolver) values(row *gridRow) []Value {
 	return values
 }
 
-// prints gives the name that an item of a @ list or @ set prints, where a file writes its Go name.
+// prints returns the text of an item of a @ list or @ set, for its Go name or text.
 func (x *gridResolver) prints(typ, name string) string {
 	for _, t := range x.g.Own {
 		for _, item := range t.Items {
@@ -332,7 +332,7 @@ func (x *gridResolver) read(d *ValueDef, column string) (Value, error) {
 		return Value{column}, nil
 	case d.Kind == Number:
 		if _, err := strconv.ParseUint(column, 10, 32); err != nil {
-			return nil, fmt.Errorf("%q is no number", column)
+			return nil, fmt.Errorf("%q is not a number", column)
 		}
 		return Value{column}, nil
 	case column == "none" && d.Kind != One:
@@ -342,7 +342,7 @@ func (x *gridResolver) read(d *ValueDef, column string) (Value, error) {
 	for i := range given {
 		given[i] = x.prints(d.Type, given[i])
 		if name := given[i]; !slices.Contains(d.names, name) || slices.Contains(given[:i], name) {
-			return nil, fmt.Errorf("%q is no further name of %s", given[i], d.Type)
+			return nil, fmt.Errorf("%q is repeated, or not a name of %s", given[i], d.Type)
 		}
 	}
 	if d.Kind == One && len(given) != 1 {

@@ -28,10 +28,10 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	case Answers:
 		switch {
 		case cell.Answer == row.answer && differ == "" && !x.adds(cell, values):
-			x.errorf(row.at, "stale row: %s says %s about %s itself; delete the row, or write agrees", page, row.answer,
+			x.errorf(row.at, "stale row: %s already says %s about %s; delete the row, or use agrees", page, row.answer,
 				name)
 		case cell.Answer == row.answer && differ == "":
-			x.errorf(row.at, "%s says %s about %s itself; write agrees, which adds the values", page, row.answer, name)
+			x.errorf(row.at, "%s already says %s about %s; use agrees to add values", page, row.answer, name)
 		case cell.Answer != "" && row.answer == Unspecified:
 			x.errorf(row.at, "%s says %s about %s, so it is not unspecified; use disputed", page, cell.Answer, name)
 		default:
@@ -44,9 +44,9 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	case Agrees:
 		switch {
 		case cell.Answer == "":
-			x.errorf(row.at, "%s says nothing about %s that could be agreed with; give an answer", page, name)
+			x.errorf(row.at, "%s says nothing about %s; give an answer", page, name)
 		case differ != "":
-			x.errorf(row.at, "%s has %s for %s; use disputed, or answer", page, differ, name)
+			x.errorf(row.at, "%s has %s for %s; use disputed, or give an answer", page, differ, name)
 		case !x.adds(cell, values):
 			x.errorf(row.at, "stale row: it adds nothing to %s; delete it", name)
 		default:
@@ -61,9 +61,9 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	case Disputes:
 		switch {
 		case cell.Answer == "":
-			x.errorf(row.at, "nothing is said about %s that could be disputed; give an answer", name)
+			x.errorf(row.at, "%s has no answer to dispute; give an answer", name)
 		case cell.Answer == row.answer && differ == "":
-			x.errorf(row.at, "stale row: %s is %s, so nothing is disputed; delete it", name, row.answer)
+			x.errorf(row.at, "stale row: %s is %s anyway; delete it", name, row.answer)
 		default:
 			cell.Note = joinNotes(cell.Note,
 				fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.Reason,
@@ -71,13 +71,13 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		}
 	case Reads:
 		if cell.Answer == "" {
-			x.errorf(row.at, "nothing is said about %s that could be read; give an answer", name)
+			x.errorf(row.at, "%s has no answer to interpret; give an answer", name)
 		}
 		cell.Note = joinNotes(cell.Note, fmt.Sprintf("%s (%s)", row.why.Reason, row.why.Source))
 	}
 }
 
-// said is an answer with its values.
+// said formats an answer with its values.
 func said(a Answer, values string) string {
 	if values == "" {
 		return string(a)
@@ -85,7 +85,7 @@ func said(a Answer, values string) string {
 	return string(a) + " with " + values
 }
 
-// stated names the values of a row.
+// stated formats the values of a row.
 func (x *gridResolver) stated(values []Value) string {
 	all := ""
 	for i, v := range values {
@@ -119,7 +119,7 @@ func (x *gridResolver) adds(cell *Cell, values []Value) bool {
 
 // finish answers the cells without a row, and rejects cells that lack a value.
 func (x *gridResolver) finish() {
-	refused := len(x.errs) > 0 // a value may be what a refused row would have stated
+	refused := len(x.errs) > 0 // a rejected row may have stated the missing value
 	for i := range x.g.Cells {
 		cell := &x.g.Cells[i]
 		if cell.Answer == "" {
@@ -127,7 +127,7 @@ func (x *gridResolver) finish() {
 		}
 		for j, v := range cell.Values {
 			if v == nil && !refused && (cell.Answer == Yes || cell.Answer == Capability) {
-				x.errorf(x.f.path(), "%s is %s and has no %s; state it", strings.Join(x.g.Combination(i), " × "),
+				x.errorf(x.f.path(), "%s is %s but has no %s; add it", strings.Join(x.g.Combination(i), " × "),
 					cell.Answer, x.g.Values[j].Go)
 			}
 		}

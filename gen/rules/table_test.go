@@ -15,7 +15,7 @@ import (
 const smallHead = `@ package  ibv
 @ question What goes?
 @ page     p.3
-@ func     Goes | says what goes.
+@ func     Goes | reports what goes.
 @ result   GoesRule | is the answer.
 @ list     Way | is a way.
 @ item     WayIn | in | inwards
@@ -28,7 +28,7 @@ const smallHead = `@ package  ibv
 = cap | the reason | the source | a capability
 `
 
-// pageSays is the page of these tests: RC in is yes with a mask and no text, UD out is no.
+// pageSays fills in the page of these tests: RC in is yes with a mask and no text, UD out is no.
 func pageSays(_ *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	in, out := g.At("IBV_QPT_RC", "in"), g.At("IBV_QPT_UD", "out")
 	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.Source()}
@@ -100,7 +100,7 @@ func TestGridRefused(t *testing.T) {
 		"unknown directive":    {smallHead + smallRest + "@ dimension x\n", at + "unknown or incomplete directive"},
 		"incomplete directive": {smallHead + smallRest + "@ func Other\n", at + "unknown or incomplete directive"},
 		"private name": {strings.Replace(smallHead, "func     Goes", "func     goes", 1) + smallRest,
-			`dir/goes.txt:4: "goes" is no exported Go name`},
+			`dir/goes.txt:4: "goes" is not an exported Go name`},
 		"no package": {strings.Replace(smallHead, "@ package  ibv\n", "", 1) + smallRest,
 			"no line @ package"},
 		"values without result": {strings.Replace(smallHead, "@ result   GoesRule | is the answer.\n", "", 1) +
@@ -116,21 +116,21 @@ func TestGridRefused(t *testing.T) {
 		"bare capability": {smallHead + smallRest + "IBV_QPT_UD | in | capability | why\n",
 			at + `label "why" has no condition`},
 		"unknown enumerator": {smallHead + smallRest + "IBV_QPT_OLD | in | no | why\n",
-			at + "IBV_QPT_OLD is no queue pair type of this table"},
+			at + "unknown queue pair type IBV_QPT_OLD"},
 		"unknown item": {smallHead + smallRest + "IBV_QPT_UD | up | no | why\n",
-			at + "up is no way of this table"},
-		"wildcard": {smallHead + smallRest + "* | in | no | why\n", at + "* is no queue pair type"},
+			at + "unknown way up"},
+		"wildcard": {smallHead + smallRest + "* | in | no | why\n", at + "unknown queue pair type *"},
 		"unknown flag": {smallHead + smallRest + "IBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n",
-			at + `Mask: "IBV_SEND_OLD" is no further name`},
+			at + `Mask: "IBV_SEND_OLD" is repeated, or not a name`},
 		"flag twice": {smallHead + smallRest +
 			"IBV_QPT_UD | in | yes | IBV_SEND_FENCE, IBV_SEND_FENCE | x | why\n", at + "Mask: "},
 		"cell twice": {smallHead + smallRest +
 			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: duplicate IBV_QPT_UD × " +
 			"in, first at dir/goes.txt:17"},
 		"value missing": {smallHead + smallRest + "IBV_QPT_UD | in | yes | none | | why\n",
-			"IBV_QPT_UD × in is yes and has no Text"},
+			"IBV_QPT_UD × in is yes but has no Text"},
 		"page says so": {smallHead + smallRest + "IBV_QPT_UD | out | no | why\n",
-			at + "stale row: p.3, rdma-core 9.0 says no"},
+			at + "stale row: p.3, rdma-core 9.0 already says no"},
 		"page is not silent": {smallHead + smallRest + "IBV_QPT_UD | out | unspecified | why\n",
 			at + "p.3, rdma-core 9.0 says no about IBV_QPT_UD × out, so it is not unspecified"},
 		"agrees with nothing": {smallHead + smallRest + "IBV_QPT_UD | in | agrees | none | x | why\n",
@@ -140,15 +140,15 @@ func TestGridRefused(t *testing.T) {
 		"agrees without effect": {smallHead + strings.Replace(smallRest, "first", "", 1),
 			"dir/goes.txt:15: stale row: it adds nothing"},
 		"should agree": {strings.Replace(smallHead+smallRest, "agrees", "yes", 1),
-			"dir/goes.txt:15: p.3, rdma-core 9.0 says yes about IBV_QPT_RC × in itself; write agrees"},
+			"dir/goes.txt:15: p.3, rdma-core 9.0 already says yes about IBV_QPT_RC × in; use agrees"},
 		"nothing disputed": {smallHead + smallRest + "IBV_QPT_UD | out | disputed no | why\n",
 			at + "stale row: IBV_QPT_UD × out is no"},
 		"nothing to dispute": {smallHead + smallRest + "IBV_QPT_UD | in | disputed no | why\n",
-			at + "nothing is said about IBV_QPT_UD × in"},
+			at + "IBV_QPT_UD × in has no answer to dispute"},
 		"nothing to read": {smallHead + smallRest + "IBV_QPT_UD | in | reading | why\n",
-			at + "nothing is said about IBV_QPT_UD × in"},
+			at + "IBV_QPT_UD × in has no answer to interpret"},
 		"stale correction": {smallHead + smallRest + "@ reads XX | YY | why\n",
-			at + `stale correction: the page does not say "XX"`},
+			at + `stale correction: the page does not have "XX"`},
 		"without nothing": {strings.Replace(smallHead, "enum ibv_qp_type",
 			"enum ibv_qp_type | without IBV_QPT_OLD", 1) +
 			smallRest, "dir/goes.txt:9: enum ibv_qp_type has no IBV_QPT_OLD to leave out"},
@@ -157,7 +157,7 @@ func TestGridRefused(t *testing.T) {
 		"unknown list": {strings.Replace(smallHead, "list Way\n", "list Ways\n", 1) + smallRest,
 			"dir/goes.txt:10: no @ list Ways"},
 		"unknown value enum": {strings.Replace(smallHead, "mask ibv_send_flags", "mask ibv_old", 1) + smallRest,
-			"value Mask: enum ibv_old is no enum of 9.0"},
+			"value Mask: enum ibv_old is neither an enum of 9.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := resolveGrid(t, c.text)
@@ -166,26 +166,25 @@ func TestGridRefused(t *testing.T) {
 	}
 }
 
-// TestGridOfAnotherRelease: what a row names and the release lacks is an error, and left out; the rest of the row
-// stands.
+// TestGridOfAnotherRelease: a name that the release lacks is an error and is left out; the rest of its row applies.
 func TestGridOfAnotherRelease(t *testing.T) {
 	g, err := resolveGrid(t, smallHead+smallRest+
 		"IBV_QPT_OLD, IBV_QPT_NEW | in | no | why\nIBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n")
-	require.EqualError(t, err, `dir/goes.txt:17: IBV_QPT_OLD is no queue pair type of this table (enum ibv_qp_type)
-dir/goes.txt:18: Mask: "IBV_SEND_OLD" is no further name of enum ibv_send_flags`, "and nothing about the value that this row would have stated")
+	require.EqualError(t, err, `dir/goes.txt:17: unknown queue pair type IBV_QPT_OLD (enum ibv_qp_type)
+dir/goes.txt:18: Mask: "IBV_SEND_OLD" is repeated, or not a name of enum ibv_send_flags`, "and no error about the value of the rejected row")
 	assert.Equal(t, No, g.At("IBV_QPT_NEW", "in").Answer)
 	assert.Equal(t, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source"}, []Value{nil, {"x"}}},
 		*g.At("IBV_QPT_UD", "in"))
 }
 
-// TestGridFiles keeps the committed files in shape, and sees that every label has a reason and a source.
+// TestGridFiles checks the format of the committed files, and that every label has a reason and a source.
 func TestGridFiles(t *testing.T) {
 	files, err := DefaultGridFiles()
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, len(files), 4)
 	names := map[string]bool{}
 	for _, name := range tableNames() {
-		assert.False(t, names[name], "%s is the name of two things", name)
+		assert.False(t, names[name], "the name %s is used twice", name)
 		names[name] = true
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// wrPostSetters are the setters that the page's words stand for. DATA stands for one of its setters; an inline one is
-// for "SEND and RDMA_WRITE" only, which are the opcodes that ibv_post_send takes inline data for.
+// wrPostSetters maps the page's words to setters. DATA means any one of its setters. The inline ones apply to "SEND and
+// RDMA_WRITE" only, the opcodes for which ibv_post_send accepts inline data.
 var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 	data:   []string{"ibv_wr_set_sge", "ibv_wr_set_sge_list"},
 	inline: []string{"ibv_wr_set_inline_data", "ibv_wr_set_inline_data_list"},
@@ -19,7 +19,7 @@ var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 	xrc:    []string{"ibv_wr_set_xrc_srqn"},
 }
 
-// wrPostBase gives the cells of the page's table: operation by queue pair type, with the setters.
+// wrPostBase fills in the cells of the page's table: operation by queue pair type, with the setters.
 func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "wr_post")
 	if err != nil {
@@ -28,10 +28,10 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	if !slices.Equal(t.Columns, []string{"builder", "qp_types", "setters"}) {
 		return fmt.Errorf("model of %s: %s: table wr_post has the columns %q", r.Name, t.Page, t.Columns)
 	}
-	spoken := wrPostTypes(f, t) // a type that no row names is one that the page does not speak of
+	spoken := wrPostTypes(f, t) // a type that no row names is unspecified
 	for _, name := range spoken {
 		if !slices.Contains(g.Dims[0].Names, "IBV_QPT_"+name) {
-			return fmt.Errorf("model of %s: %s: %q is no queue pair type; add a @ reads line to %s", r.Name, t.Page,
+			return fmt.Errorf("model of %s: %s: unknown queue pair type %q; add a @ reads line to %s", r.Name, t.Page,
 				name, f.path())
 		}
 	}
@@ -42,7 +42,7 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 		for _, name := range spoken {
 			cell := g.At("IBV_QPT_"+name, opcode)
 			if cell == nil {
-				return fmt.Errorf("model of %s: %s: %s is no opcode of the headers", r.Name, t.Page, row.Name)
+				return fmt.Errorf("model of %s: %s: unknown opcode %s", r.Name, t.Page, row.Name)
 			}
 			if !slices.Contains(types, name) {
 				cell.Validity = Validity{Answer: No,
@@ -63,7 +63,7 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return nil
 }
 
-// wrPostTypes are the queue pair types that the page names anywhere.
+// wrPostTypes returns the queue pair types that the page names.
 func wrPostTypes(f *GridFile, t *model.Table) []string {
 	var all []string
 	for _, row := range t.Rows {
@@ -77,7 +77,7 @@ func wrPostTypes(f *GridFile, t *model.Table) []string {
 	return all
 }
 
-// wrPostCalls are the setters of an operation on a queue pair type.
+// wrPostCalls returns the setters of an operation on a queue pair type.
 func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err error) {
 	data, address = Value{}, Value{}
 	for _, w := range words {
@@ -133,7 +133,7 @@ func wrFlag(r *model.Release, wr *Grid, others gridSet, names []string, listed b
 	flag := names[2]
 	switch {
 	case !listed && flag == "IBV_SEND_INLINE":
-		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and " +
+		return Validity{Answer: Elsewhere, Reason: "inline data is posted with ibv_wr_set_inline_data and " +
 			"ibv_wr_set_inline_data_list, not by a flag", Source: wr.Source()}
 	case !listed:
 		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags",
@@ -142,7 +142,7 @@ func wrFlag(r *model.Release, wr *Grid, others gridSet, names []string, listed b
 	decides, halves := flagHalves(others, names[0], names[1], flag)
 	if decides != nil {
 		decides.Note = joinNotes(decides.Note,
-			wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
+			wr.Source()+" lists the flag without limits; those of ibv_post_send are assumed")
 		return *decides
 	}
 	v := Validity{

@@ -9,17 +9,17 @@ const (
 	Yes         Answer = "yes"
 	No          Answer = "no"
 	Elsewhere   Answer = "elsewhere"   // not posted with the verb that the table is about
-	Unspecified Answer = "unspecified" // no source says
-	Capability  Answer = "capability"  // yes where the device has the capability that Condition names
+	Unspecified Answer = "unspecified" // not specified by any source
+	Capability  Answer = "capability"  // yes if the device has the capability that Condition names
 )
 
 // Validity is a cell with all its facts.
 type Validity struct {
 	Answer    Answer
-	Condition string // for Yes and Capability: what else must hold
+	Condition string // for Yes and Capability: a further condition
 	Reason    string
 	Source    string
-	Note      string // what another source says, or how the page's words were read
+	Note      string // the answer of another source, or how the page was interpreted
 }
 
 func joinNotes(notes ...string) string {

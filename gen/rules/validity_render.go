@@ -12,15 +12,15 @@ import (
 
 var answerMarks = map[Answer]string{Yes: "X", No: ".", Elsewhere: "-", Unspecified: "?"}
 
-// postSendText is what RenderPostSend needs.
+// postSendText collects the text of RenderPostSend.
 type postSendText struct {
 	send, types, opcodes *Grid
 	notes                []string
 }
 
-// RenderPostSend is what ibv_post_send takes, for people: opcode by queue pair type, the flags' rules, and a footnote
-// wherever a source other than the page decides or contradicts it. It is "" where the tables of ibv_post_send are not
-// among the grids.
+// RenderPostSend formats the rules of ibv_post_send as text: opcode by queue pair type, the rules of flags, and a
+// footnote for each cell that a source other than the page decides or contradicts. It returns "" if the tables of
+// ibv_post_send are not among the grids.
 func RenderPostSend(release *model.Release, grids []*Grid) string {
 	all := gridSet{}
 	for _, g := range grids {
@@ -43,7 +43,7 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 		}
 		rows = append(rows, row)
 	}
-	out := fmt.Sprintf("What ibv_post_send takes (%s)\n\n%s\n", t.send.Source(), layRows(rows)) +
+	out := fmt.Sprintf("Requests that ibv_post_send accepts (%s)\n\n%s\n", t.send.Source(), layRows(rows)) +
 		"X valid   . not valid   - not posted with ibv_post_send   ? unspecified\n\n"
 	rows = [][]string{{"flag", "queue pair types", "opcodes"}}
 	for _, flag := range t.types.Dims[0].Names {
@@ -84,7 +84,7 @@ func (t *postSendText) foot(v Validity) string {
 	return fmt.Sprintf("[%d]", slices.Index(t.notes, text)+1)
 }
 
-// layRows lays rows out in columns, without blanks at the end of lines.
+// layRows aligns rows in columns, without trailing blanks.
 func layRows(rows [][]string) string {
 	width := map[int]int{}
 	for _, row := range rows {
@@ -103,7 +103,7 @@ func layRows(rows [][]string) string {
 	return b.String()
 }
 
-// half names a queue pair type or an opcode in the rule of a flag: marked where it is not valid, empty where no valid
+// half formats a queue pair type or an opcode in the rule of a flag: marked if it is not valid, empty if no valid
 // operation has it.
 func (t *postSendText) half(name string, v Validity, has func(operation []string) bool) string {
 	for n := range t.send.Cells {

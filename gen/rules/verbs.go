@@ -15,7 +15,7 @@ import (
 
 // Verbs is the package of functions that belongs to a package of nouns.
 type Verbs struct {
-	Dropin bool   // a library of C over the software device stands in for it
+	Dropin bool   // a drop-in C library over the software device replaces it
 	Name   string // "libibverbs", which is the library's name as well
 	SOName string // "libibverbs.so.1"
 	Needs  string // the library that it is linked with: "libibverbs", or ""
@@ -46,7 +46,7 @@ const (
 	ContextOp  Via = "context op"  // a member of context.Ops
 	ExtendedOp Via = "extended op" // a member of the structure that a context is embedded in, if that is long enough
 	Forward    Via = "call"        // another Go function of the package, with more arguments
-	Written    Via = "written"     // Go code that was written for it
+	Written    Via = "written"     // hand-written Go code
 )
 
 // Convention is the error convention of a C function.
@@ -63,7 +63,7 @@ const (
 	ReturnsValue         Convention = "value"
 	ReturnsBool          Convention = "bool"
 	ReturnsCode          Convention = "code"
-	ReturnsSpecial       Convention = "special" // by no rule: the function is written
+	ReturnsSpecial       Convention = "special" // no rule: the function is hand-written
 )
 
 // VerbFunc is one C function in Go.
@@ -78,16 +78,16 @@ type VerbFunc struct {
 	Convention Convention
 	Via        Via
 	Extern     bool   // the library exports it
-	Free       bool   // takes no object: a backend has to be named
-	Routed     int    // parameter that tells the backend, or -1
-	Blocks     string // how long it may wait: "until …"; or ""
+	Free       bool   // has no object parameter, so the caller names a backend
+	Routed     int    // index of the parameter that selects the backend, or -1
+	Blocks     string // condition that it may wait for: "until …"; or ""
 	Locks      string // C function until which a lock is held, or ""
 
 	// Of slots and operations:
 	Object []Step // from a parameter to the structure with the slot
 	Holder GoType // that structure
 	Slot   string // its Go field
-	// C function that the library exports since the release of the slot: without it objects have no such slot; or ""
+	// C function that was added together with the slot: objects of a library without it lack the slot; or ""
 	With string
 
 	// Of Forward:
@@ -109,7 +109,7 @@ type VerbParam struct {
 	Kind ParamKind
 }
 
-// Wide reports whether the argument has 64 bits whatever the machine, addresses aside.
+// Wide reports whether the argument has 64 bits on every machine. Addresses do not count.
 func (p VerbParam) Wide() bool {
 	return p.Kind == NumberParam && slices.Contains([]string{"int64", "uint64", "BE64"}, p.Type.Name)
 }
@@ -119,7 +119,7 @@ type ParamKind int
 
 const (
 	NumberParam ParamKind = iota
-	IntParam              // a C int, whatever Go's type: its sign fills the register
+	IntParam              // a C int, whatever Go's type; it is sign-extended in the register
 	// unsigned, of 32 bits; the calling convention determines the upper half of the register
 	WordParam
 	AddressParam // a pointer of Go's
@@ -166,8 +166,8 @@ func (r *verbResolver) newSlots() {
 		i := slices.IndexFunc(r.plan.Funcs,
 			func(other *VerbFunc) bool { return other.Extern && other.Doc.Since == fn.Doc.Since })
 		if i < 0 {
-			r.fail(fn.C, "objects of releases before %s do not have its slot, and no function came with it that "+
-				"would tell whether the library has", fn.Doc.Since)
+			r.fail(fn.C, "objects of releases before %s lack its slot, and no function was added with it "+
+				"that would reveal it", fn.Doc.Since)
 			continue
 		}
 		fn.With = r.plan.Funcs[i].C
@@ -190,8 +190,8 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1,
 		Extern: f.Inline == nil}
 	if row := r.rows.verbs.Find("blocks", f.Name); row != nil {
-		var told bool
-		if fn.Blocks, _, told = strings.Cut(row.Rest(3), ": "); !told {
+		var found bool
+		if fn.Blocks, _, found = strings.Cut(row.Rest(3), ": "); !found {
 			fn.Blocks = "indefinitely"
 		}
 	}
@@ -278,7 +278,7 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	t.Const = false
 	g, err := r.goType(t.String())
 	if err == nil && len(g.Dims) > 0 {
-		err = fmt.Errorf("no rule for an array")
+		err = fmt.Errorf("arrays are not supported")
 	}
 	if _, ours := r.goOf[t.Base]; ours && g.Import == "" {
 		g.Import = r.resolver.plan.Import
@@ -293,13 +293,13 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbParam {
 	n, err := strconv.ParseInt(row.Columns[2], 10, 32)
 	if err != nil || n < 1 || v.Type.Name != "byte" || v.Type.Pointers != 1 {
-		r.fail(function, "%s: want a number of bytes, and a parameter that points to some", row.At)
+		r.fail(function, "%s: want a number of bytes, and a parameter that points to bytes", row.At)
 	}
 	v.Kind, v.Type.Dims = AddressParam, []int64{n}
 	return v
 }
 
-// holds returns the enum, or our type, that a row assigns to a parameter or a result.
+// holds returns the enum or support type that a row assigns to a parameter or a result.
 func (r *verbResolver) holds(function string, row *rows.Row) GoType {
 	if name := row.Columns[2]; like[name] != "" {
 		return GoType{Import: r.resolver.plan.Import, Name: name}
@@ -332,7 +332,7 @@ func paramName(c string) string {
 }
 
 // predeclared reports whether Go has a type or a constant of this name, which a parameter would hide. Package go/types
-// knows the same, but is large in programs.
+// has the same list, but is large.
 func predeclared(name string) bool {
 	return slices.Contains(strings.Fields("any bool byte comparable complex64 complex128 error float32 float64 int int8 "+
 		"int16 int32 int64 rune string uint uint8 uint16 uint32 uint64 uintptr true false iota nil"), name)
@@ -344,7 +344,7 @@ func (r *verbResolver) stale() {
 		return slices.ContainsFunc(r.plan.Funcs, func(f *VerbFunc) bool { return f.C == name }) ||
 			slices.ContainsFunc(r.plan.Skipped, func(e Exception) bool { return e.C == name })
 	}
-	past := newHistory(r.in.Recorded) // of all projects: the rows of all stand in the same files
+	past := newHistory(r.in.Recorded) // of all projects, because their rows share the files
 	anywhere := func(name string) bool {
 		return slices.ContainsFunc(past.have, func(have map[string]bool) bool { return have[name] })
 	}

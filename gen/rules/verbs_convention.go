@@ -14,7 +14,7 @@ import (
 func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	row := r.rows.conventions.Find(fn.C)
 	if row == nil {
-		r.fail(fn.C, "nobody says how it reports an error; add a row to gen/rules/conventions.txt")
+		r.fail(fn.C, "no row defines how it reports errors; add one to gen/rules/conventions.txt")
 		return
 	}
 	fn.Convention = Convention(row.Columns[1])
@@ -43,7 +43,7 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	}[fn.Convention]
 	switch {
 	case !known:
-		r.fail(fn.C, "%s: no convention is called %q", row.At, fn.Convention)
+		r.fail(fn.C, "%s: unknown convention %q", row.At, fn.Convention)
 	case !fits:
 		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.At, f.Result, fn.Convention)
 	}
@@ -70,8 +70,8 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 func (r *verbResolver) errorsType(fn *VerbFunc) {
 	i := slices.IndexFunc(r.resolver.plan.Enums, func(e Enum) bool { return e.Errors })
 	if i < 0 {
-		r.fail(fn.C, "it returns error numbers of the library, and no row of gen/rules/exceptions.txt says which "+
-			"macros they are")
+		r.fail(fn.C, "it returns error numbers of the library, but no row names their macros; add an errors row "+
+			"to gen/rules/exceptions.txt")
 		return
 	}
 	r.plan.Errors = GoType{Import: r.resolver.plan.Import, Name: r.resolver.plan.Enums[i].Go}
@@ -85,7 +85,7 @@ func (r *verbResolver) route(fn *VerbFunc) {
 			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
 		})
 		if fn.Routed < 0 && !r.pkg.Verbs.Alone {
-			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to "+
+			r.fail(fn.C, "no argument is an object that selects its backend; add a row to "+
 				"gen/rules/routing.txt")
 		}
 		return

@@ -42,14 +42,14 @@ func ParseVerbRows(conventions, routing, verbs string) (*VerbRows, error) {
 	}
 	for _, row := range v.verbs.Rows {
 		if name := row.Columns[2]; row.Columns[0] == "name" && (!token.IsExported(name) || !token.IsIdentifier(name)) {
-			v.verbs.Fail(row.At, "%q is no exported Go name", name)
+			v.verbs.Fail(row.At, "%q is not an exported Go name", name)
 		}
 	}
 	return v, errors.Join(v.conventions.Err(), v.routing.Err(), v.verbs.Err())
 }
 
-// staleVerbs are the rows without effect: of a function of this package that did not fire, or of one that no release
-// has. function is the place of the function's name among a row's columns.
+// staleVerbs returns the rows without effect: those for a function of this package that did not fire, and those for a
+// function that no release has. function is the column of the function's name.
 func staleVerbs(f *rows.File, function int, here, anywhere func(name string) bool) []error {
 	var errs []error
 	for _, row := range f.Rows {

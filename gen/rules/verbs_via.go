@@ -53,7 +53,7 @@ func (r *verbResolver) slot(fn *VerbFunc, f *model.Func, object, holder string) 
 	steps := strings.Split(strings.ReplaceAll(object, "->", "."), ".")
 	i := slices.IndexFunc(fn.Params, func(p VerbParam) bool { return p.C == steps[0] })
 	if i < 0 {
-		r.fail(fn.C, "%s does not start at a parameter", object)
+		r.fail(fn.C, "%s does not start with a parameter", object)
 		return
 	}
 	fn.Object = []Step{{Go: fn.Params[i].Go, C: steps[0]}}
@@ -71,8 +71,8 @@ func (r *verbResolver) slot(fn *VerbFunc, f *model.Func, object, holder string) 
 	fn.Slot = FieldName(f.Inline.Slot)
 }
 
-// forwardable reports whether an inline function calls one other function of the package with parameters and sizes
-// alone.
+// forwardable reports whether an inline function only calls one other function of the package, with parameters and
+// sizes.
 func (r *verbResolver) forwardable(f *model.Func) bool {
 	declared := slices.ContainsFunc(r.headers, func(h *model.Header) bool {
 		return slices.ContainsFunc(h.Funcs, func(g model.Func) bool { return g.Name == f.Inline.Calls[0] })
@@ -93,7 +93,7 @@ func (r *verbResolver) forwards() {
 func (r *verbResolver) forward(fn *VerbFunc, in *model.Inline) {
 	i := slices.IndexFunc(r.plan.Funcs, func(f *VerbFunc) bool { return f.C == in.Calls[0] })
 	if i < 0 || len(in.Args) != len(r.plan.Funcs[i].Params) {
-		r.fail(fn.C, "it calls %s, which Go does not have in this form", in.Calls[0])
+		r.fail(fn.C, "it calls %s, which has no matching Go function", in.Calls[0])
 		return
 	}
 	fn.Callee = r.plan.Funcs[i]
@@ -110,7 +110,7 @@ func (r *verbResolver) forward(fn *VerbFunc, in *model.Inline) {
 	}
 }
 
-// sized is the Go expression whose size C takes: of "*entry" or "struct x".
+// sized returns the Go expression for an operand of sizeof in C: "*entry" or "struct x".
 func (r *verbResolver) sized(fn *VerbFunc, c string) string {
 	if name, ok := strings.CutPrefix(c, "*"); ok {
 		return "*" + paramName(name)

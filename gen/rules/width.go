@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// An enumeration has C's size in Go where C lays a value out as that enumeration: in a member, or behind a pointer.
-// Members that C declares as integers have sizes of their own. If rows say that such a member holds an enumeration, the
-// Go type has the member's size; arguments by value stand in registers and have none. An enumeration with members of
-// several sizes has a Go type for each, and constants without a type, which go with all of them.
+// An enumeration has C's size in Go if C stores a value as that enumeration: in a member, or behind a pointer. Members
+// that C declares as integers have sizes of their own. If rows say that such a member holds an enumeration, the Go type
+// has the member's size. Arguments passed by value are in registers and have no size. An enumeration with members of
+// several sizes has a Go type for each size, and untyped constants, which fit all of them.
 
 // measure notes the sizes in which the release's members hold each enumeration.
 func (r *resolver) measure() {
@@ -84,8 +84,8 @@ func alone(f *model.Field) bool {
 	return err == nil && len(t.Dims) == 0 && t.Pointers == 0
 }
 
-// ownEnum notes the Go types of an enumeration, whose key is its tag, or what rows call it by. size is C's size, or 0
-// if C has none. The first of the types that it gives declares the constants.
+// ownEnum records the Go types of an enumeration. key is its tag, or its name in rows. size is C's size, or 0 if C has
+// none. The first of the returned types declares the constants.
 func (r *resolver) ownEnum(key, name string, size int64) []Enum {
 	sizes := slices.Sorted(slices.Values(r.sizes[key]))
 	main := max(size, 4)
@@ -99,8 +99,8 @@ func (r *resolver) ownEnum(key, name string, size int64) []Enum {
 		return all
 	}
 	if r.exceptions.find(Widths, key) == nil {
-		r.fail(key, "members of %v bytes hold it; add a widths row to gen/rules/exceptions.txt: its constants lose "+
-			"their type", sizes)
+		r.fail(key, "members of %v bytes hold it; add a widths row to gen/rules/exceptions.txt, which makes "+
+			"its constants untyped", sizes)
 	}
 	all[0].Untyped = true
 	for _, n := range sizes {
@@ -114,7 +114,7 @@ func (r *resolver) ownEnum(key, name string, size int64) []Enum {
 	return all
 }
 
-// sized notes the Go type for members of a size that hold an enumeration.
+// sized records the Go type for members of a size that hold an enumeration.
 func (r *resolver) sized(key string, size int64, name goName) {
 	if r.plan.sized[key] == nil {
 		r.plan.sized[key] = map[int64]goName{}
@@ -122,7 +122,7 @@ func (r *resolver) sized(key string, size int64, name goName) {
 	r.plan.sized[key][size] = name
 }
 
-// planEnum plans the Go types of an enumeration. like has what they have in common.
+// planEnum plans the Go types of an enumeration. like has their common properties.
 func (r *resolver) planEnum(types []Enum, like Enum, names []Const) {
 	for _, e := range types {
 		e.Doc, e.Tag, e.Signed, e.Flags, e.Errors = like.Doc, like.Tag, like.Signed, like.Flags, like.Errors
@@ -130,7 +130,7 @@ func (r *resolver) planEnum(types []Enum, like Enum, names []Const) {
 		for _, n := range names {
 			switch {
 			case e.Of == "" && !fits.Holds(n.Value):
-				r.fail(n.C, "it is %s, and members of %d bytes hold it", n.Value, e.Size)
+				r.fail(n.C, "its value %s does not fit members of %d bytes", n.Value, e.Size)
 			case e.Of == "":
 				e.Names = append(e.Names, n)
 			case fits.Holds(n.Value):
@@ -141,7 +141,7 @@ func (r *resolver) planEnum(types []Enum, like Enum, names []Const) {
 	}
 }
 
-// given plans the enumerations that no header declares: rows give their values, and headers of this package have the
+// given plans the enumerations that no header declares. Rows have their values, and headers of this package have the
 // members that hold them.
 func (r *resolver) given() {
 	var order []string

@@ -14,14 +14,14 @@ import (
 )
 
 var (
-	// calls matches a member that is an integer and that a comment behind it calls an enumeration.
+	// calls matches an integer member whose comment names an enumeration.
 	calls = regexp.MustCompile(`(?m)^[ \t]*(?:unsigned int|int|u?int(?:8|16|32|64)_t|__u(?:8|16|32|64)|__aligned_u64)\s+` +
 		`(\w+);[ \t]*(?:\\f\[I\])?/\*.*?(?:[Uu]se|[Ff]rom|[Ee]num|between)\s+"?(?:enum\s+)?(\w+_\w+)`)
 	declares = regexp.MustCompile(`(?m)^(?:enum|#define) (\w+)`)
 )
 
-// TestCommentsThatNameEnums compares the rows with the headers and man pages of every cached release: each member that
-// a comment calls an enumeration has a row.
+// TestCommentsThatNameEnums compares the rows with the headers and man pages of every cached release: each member whose
+// comment names an enumeration has a row.
 func TestCommentsThatNameEnums(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"include/infiniband/*.h", "include/rdma/*.h", "man/*.3"} {
@@ -41,7 +41,7 @@ func TestCommentsThatNameEnums(t *testing.T) {
 		}
 	}
 	held["general_odp_caps"] = true // the page's name of general_caps
-	held["type"] = true             // of a structure that no header has any more
+	held["type"] = true             // of a structure that was removed
 	texts, enums := map[string]string{}, map[string]bool{}
 	for _, file := range files {
 		header := "header " + filepath.Base(filepath.Dir(file)) + "/" + filepath.Base(file)

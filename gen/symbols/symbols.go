@@ -59,7 +59,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		}
 		symbol, err := defined(s)
 		if err == nil && versioned && !s.HasVersion {
-			err = errors.New("its version is none that the library defines")
+			err = errors.New("the library does not define its version")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
@@ -70,7 +70,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 	return lib, nil
 }
 
-// defined is a symbol that the library defines.
+// defined converts a symbol that the library defines.
 func defined(s elf.Symbol) (model.Symbol, error) {
 	symbol := model.Symbol{Name: s.Name, Version: s.Version, Old: s.HasVersion && s.VersionIndex.IsHidden()}
 	switch kind := elf.ST_TYPE(s.Info); kind {
@@ -81,7 +81,7 @@ func defined(s elf.Symbol) (model.Symbol, error) {
 		return symbol, fmt.Errorf("a symbol of type %s, which is neither a function nor an object", kind)
 	}
 	if bind := elf.ST_BIND(s.Info); bind != elf.STB_GLOBAL && bind != elf.STB_WEAK {
-		return symbol, fmt.Errorf("a symbol of binding %s, which nothing else can be linked with", bind)
+		return symbol, fmt.Errorf("a symbol of binding %s, which other files cannot link with", bind)
 	}
 	return symbol, nil
 }

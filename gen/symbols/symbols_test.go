@@ -19,26 +19,26 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// tool gives a program of binutils or a C compiler, which make deps installs.
+// tool returns a function that runs a program of binutils or a C compiler, which make deps installs.
 func tool(t *testing.T, name string) func(args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("there is no %s here (make deps installs it): nobody else says what a library exports", name)
+		t.Skipf("%s is not installed; run make deps", name)
 	}
 	return func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command(path, args...)
 		cmd.Env = append(os.Environ(), "LC_ALL=C")
-		var complaints bytes.Buffer
-		cmd.Stderr = &complaints
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		require.NoError(t, err, "%s %v: %s", name, args, complaints.String())
+		require.NoError(t, err, "%s %v: %s", name, args, stderr.String())
 		return string(out)
 	}
 }
 
-// built is a shared library of these C sources, with a version script if there is one.
+// built compiles a shared library from C sources, with a version script unless script is empty.
 func built(t *testing.T, source, script string, flags ...string) string {
 	t.Helper()
 	cc := tool(t, "gcc")
@@ -119,19 +119,19 @@ func TestReadRefuses(t *testing.T) {
 	assert.EqualError(t, err, `symbols of libother.so.1: unexpected soname ["libtest.so.1"]`)
 	for n := 0; n < len(data); n += len(data) / 50 {
 		_, err = Read("libtest.so.1", bytes.NewReader(data[:n]))
-		assert.Error(t, err, "cut off behind %d bytes", n)
+		assert.Error(t, err, "cut off after %d bytes", n)
 	}
 	_, err = readFile(t, built(t, "__thread int x;", ""))
 	assert.EqualError(t, err,
 		"symbols of libtest.so.1: x: a symbol of type STT_TLS, which is neither a function nor an object")
 }
 
-// TestAgainstBinutils reads the pinned libraries that are here.
+// TestAgainstBinutils compares the pinned libraries in the cache with the output of binutils.
 func TestAgainstBinutils(t *testing.T) {
 	files, err := filepath.Glob("../../headers/cache/*/lib/*.so.*")
 	require.NoError(t, err)
 	if len(files) == 0 {
-		t.Skip("no library is in headers/cache (run make headers): none was read")
+		t.Skip("headers/cache has no libraries; run make headers")
 	}
 	for _, file := range files {
 		t.Run(strings.TrimPrefix(file, "../../headers/cache/"), func(t *testing.T) { agrees(t, file) })

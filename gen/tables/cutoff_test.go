@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutOff: a page that ends anywhere before the section behind its tables is refused, not read as if it were
-// whole. What comes after says nothing about the tables.
+// TestCutOff: a page that ends before the section after its tables is rejected, since the tables may be incomplete. The
+// rest of the page does not matter.
 func TestCutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		page string
-		end  string // the title behind the tables
+		end  string // the title after the tables
 		read func(text []byte) (any, error)
 	}{
 		"ibv_post_send.3": {page, ".SH ", func(text []byte) (any, error) {
@@ -40,7 +40,7 @@ func TestCutOff(t *testing.T) {
 			for n := range len(c.page) {
 				cut, err := c.read([]byte(c.page[:n]))
 				if err != nil {
-					assert.Zero(t, reads, "%d bytes are refused, and fewer were not", n)
+					assert.Zero(t, reads, "%d bytes are rejected, but fewer were accepted", n)
 					assert.ErrorContains(t, err, "p.3")
 					continue
 				}

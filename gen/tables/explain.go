@@ -9,18 +9,18 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Explain sets Man on every function, tagged record and enum of the release: the page that says most about it, or
-// nothing where no page mentions it.
+// Explain sets Man on every function, tagged record and enum of the release: the page that describes it best, or "" if
+// no page mentions it.
 //
-//   - A function belongs to the page of its name (links count), else to a page that names it in NAME or declares it in
+//   - A function belongs to the page of its name (links count), else to a page that lists it in NAME or declares it in
 //     SYNOPSIS, else to one that declares it in its text, else to one that mentions it.
-//   - A type belongs to a page that shows its members, else to the page of a function whose prototype has it, else to a
+//   - A type belongs to a page that shows its members, else to the page of a function whose prototype uses it, else to a
 //     page that mentions it.
 //   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least
-//     half of them; else as any type, and last to one that mentions any enumerator.
+//     half of them; else like any type, and finally to one that mentions any enumerator.
 //
-// Where pages are equal in this, the one named most like the declaration is taken. A name that a macro gives to a
-// declaration counts like its own, and so does the name without the underscores that mark a helper.
+// Among equal pages, the one with the most similar name is chosen. The name of a macro that aliases a declaration
+// counts like its own, and so does the name without the underscores that mark a helper.
 func (p *Pages) Explain(r *model.Release) {
 	x := &explainer{Pages: p, other: map[string][]string{}, users: map[string][]string{}}
 	for name := range p.pages {
@@ -50,7 +50,7 @@ func (p *Pages) Explain(r *model.Release) {
 		for j := range h.Records {
 			if kind, tag, ok := strings.Cut(h.Records[j].CName(), " "); ok {
 				if h.Records[j].Kind == model.Incomplete {
-					kind = "" // no page shows its members
+					kind = "" // opaque: no page shows its members
 				}
 				h.Records[j].Man = x.record(kind, tag)
 			}
@@ -64,7 +64,7 @@ func (p *Pages) Explain(r *model.Release) {
 type explainer struct {
 	*Pages
 	order []string            // names of the pages, sorted
-	other map[string][]string // further names that macros give: by tag or function
+	other map[string][]string // macros that alias a name, by tag or function
 	// by tag: pages of the functions whose prototypes have it, in header order
 	users map[string][]string
 }
@@ -151,7 +151,7 @@ func (x *explainer) enum(e *model.Enum) string {
 	for _, page := range x.pages {
 		most = max(most, count(page))
 	}
-	if 2*most < len(e.Enumerators) { // a page that mentions a few in passing says less than one that has the type
+	if 2*most < len(e.Enumerators) { // a page that uses the type is better than one that mentions a few in passing
 		if page := x.used(names); page != "" || most == 0 {
 			return page
 		}
@@ -180,7 +180,7 @@ func (x *explainer) used(names []string) string {
 	})
 }
 
-// nearest finds, among the pages that fit, the one named most like one of the names.
+// nearest returns, among the pages that fit, the one whose name is most similar to one of the names.
 func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
 	var all []string
 	for _, page := range x.order {

@@ -19,7 +19,7 @@ func link(to string) *fstest.MapFile {
 	return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777}
 }
 
-// testPages are pages in the two forms that rdma-core has: written by hand, and made from Markdown.
+// testPages are pages in the two forms of rdma-core: hand-written, and generated from Markdown.
 func testPages() fstest.MapFS {
 	return fstest.MapFS{
 		"ibv_make_cake.3": file(`.\" ibv_commented is only a comment
@@ -141,11 +141,11 @@ func TestReadPagesRefuses(t *testing.T) {
 		want   string
 	}{
 		"dangling link": {func(m fstest.MapFS) { m["ibv_x.3"] = link("ibv_gone.3") },
-			"man page ibv_x.3: it stands for ibv_gone.3"},
+			"man page ibv_x.3 refers to ibv_gone.3"},
 		"dangling .so": {func(m fstest.MapFS) { m["ibv_x.3"] = file(".so man3/ibv_gone.3\n") },
-			"man page ibv_x.3: it stands for ibv_gone.3"},
+			"man page ibv_x.3 refers to ibv_gone.3"},
 		"loop": {func(m fstest.MapFS) { m["ibv_x.3"], m["ibv_y.3"] = link("ibv_y.3"), link("ibv_x.3") },
-			"man page ibv_x.3: it stands for ibv_y.3"},
+			"man page ibv_x.3 refers to ibv_y.3"},
 		"no pages": {func(m fstest.MapFS) { clear(m); m["README"] = file("x") }, "holds none"},
 	} {
 		t.Run(name, func(t *testing.T) {

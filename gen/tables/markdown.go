@@ -14,7 +14,7 @@ var Markdown = []string{"ibv_wr_post.3"}
 
 const markdownSuffix = ".md"
 
-// toPipes goes to the first table of a page in Markdown.
+// toPipes moves to the first table of a page in Markdown.
 func (p *pageReader) toPipes() error {
 	for p.more() && !strings.HasPrefix(p.lines[p.next], "|") {
 		p.read()
@@ -46,7 +46,7 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for ; p.more() && !strings.HasPrefix(p.lines[p.next], "#"); p.next++ {
 		if line := p.lines[p.next]; strings.HasPrefix(strings.TrimSpace(line), "|") {
 			p.next++
-			return nil, p.errorf("%.100q stands apart from the rows of the table, which begin with | and follow one "+
+			return nil, p.errorf("%.100q is separated from the rows of the table, which begin with | and follow one "+
 				"another", line)
 		}
 	}

@@ -106,7 +106,7 @@ func (p *pageReader) requiredAttributes(qpType string) (model.TableRow, error) {
 		for _, name := range strings.Split(strings.TrimSuffix(line, ","), ",") {
 			name = strings.TrimSpace(name)
 			if !attributeName.MatchString(name) || slices.Contains(attributes, name) {
-				return row, p.errorf("%s: %.60q is not a further attribute", qpType, name)
+				return row, p.errorf("%s: %.60q is repeated, or not an attribute", qpType, name)
 			}
 			attributes = append(attributes, name)
 		}

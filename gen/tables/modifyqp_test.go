@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// modifyQPPage is a page of our own in the form of the real one.
+// modifyQPPage returns a made-up page in the format of the real one.
 func modifyQPPage() string {
 	page := ".SH NOTES\nThe tables.\n"
 	for _, t := range modifyQPTypes {
@@ -48,8 +48,8 @@ func TestReadModifyQPRefuses(t *testing.T) {
 		"missing state":     {"RTR  \\fB          IBV_QP_STATE \\fR\n", "", `"RTS" is not the next state`},
 		"end too early":     {"RTS  \\fB          IBV_QP_STATE, IBV_QP_SQ_PSN\\fR\n", "", "ends after 2 of 3 states"},
 		"another state":     {".fi", "ERR  \\fB  IBV_QP_STATE\\fR\n.fi", `"ERR" is not the next state`},
-		"unknown attribute": {"IBV_QP_PORT", "port_num", `"port_num" is not a further attribute`},
-		"attribute twice":   {"IBV_QP_PORT", "IBV_QP_STATE", `"IBV_QP_STATE" is not a further attribute`},
+		"unknown attribute": {"IBV_QP_PORT", "port_num", `"port_num" is repeated, or not an attribute`},
+		"attribute twice":   {"IBV_QP_PORT", "IBV_QP_STATE", `"IBV_QP_STATE" is repeated, or not an attribute`},
 		"comma at the end":  {"IBV_QP_SQ_PSN\\fR", "IBV_QP_SQ_PSN,\\fR", "ends after 3 of 3 states"},
 		"no end":            {".fi\n", "", "not"},
 	} {

@@ -14,7 +14,7 @@ import (
 // Pages is a directory of man pages, indexed by declarations.
 type Pages struct {
 	pages map[string]*manPage // by name: "ibv_poll_cq.3"
-	links map[string]string   // a page that only stands for another: "ibv_wr_send.3" → "ibv_wr_post.3"
+	links map[string]string   // pages that only refer to another: "ibv_wr_send.3" → "ibv_wr_post.3"
 }
 
 // manPage holds the C names in one page.
@@ -24,7 +24,7 @@ type manPage struct {
 	synopsis map[string]bool // functions that its SYNOPSIS declares
 	declared map[string]bool // functions that it declares anywhere
 	defined  map[string]bool // "struct ibv_wc", shown with its members
-	words    map[string]bool // every C name, but for those in SEE ALSO
+	words    map[string]bool // every C name, except those in SEE ALSO
 }
 
 var (
@@ -80,7 +80,7 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 	}
 	for _, e := range entries {
 		if _, link := p.links[e.Name()]; link && p.resolve(e.Name()) == nil {
-			return nil, fmt.Errorf("man page %s: it stands for %s, which the directory does not hold; bring all "+
+			return nil, fmt.Errorf("man page %s refers to %s, which the directory lacks; add all "+
 				"pages of the release", e.Name(), p.links[e.Name()])
 		}
 	}

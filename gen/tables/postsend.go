@@ -23,11 +23,11 @@ const (
 	postSendFlags   = 5
 )
 
-// opcodeClasses are the operations that the page names in words where it limits a flag.
+// opcodeClasses maps the words by which the page limits a flag to operations.
 //
 // The page does not say whether a send that invalidates counts as "Send". It does here: it is a send in the
 // InfiniBand and iWARP specifications, both have it in a solicited form, and providers accept the flags for it.
-// IBV_WR_TSO is no member: the page never calls it a send.
+// IBV_WR_TSO is not one: the page never calls it a send.
 var opcodeClasses = map[string][]string{
 	"Send":                      {"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV"},
 	"RDMA Write":                {"IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM"},
@@ -51,7 +51,7 @@ var (
 type pageReader struct {
 	page  string
 	lines []string
-	next  int // index of the line that read gives next; also the 1-based number of the line it gave last
+	next  int // index of the next line, which is also the 1-based number of the line that read returned last
 }
 
 func (p *pageReader) more() bool { return p.next < len(p.lines) }
@@ -67,7 +67,7 @@ func (p *pageReader) errorf(format string, args ...any) error {
 
 // cutOff is the error for a truncated page: every page has a section after its tables.
 func (p *pageReader) cutOff(what string) error {
-	return p.errorf("the page ends in %s, with no section behind it: it is cut off; bring the whole page", what)
+	return p.errorf("the page ends in %s without a section after it: it is cut off; use the complete page", what)
 }
 
 // ReadPostSend parses the page ibv_post_send.3: its table of opcodes by queue pair type, and the rules of the send
@@ -93,7 +93,7 @@ func (p *pageReader) postSendTable() (model.Table, error) {
 	}
 	for _, c := range header[1:] {
 		if !qpTypeName.MatchString(c) || slices.Contains(t.Columns, c) {
-			return t, p.errorf("column %q is not the name of a further queue pair type", c)
+			return t, p.errorf("column %q is repeated, or not a queue pair type", c)
 		}
 		t.Columns = append(t.Columns, c)
 	}
@@ -192,9 +192,9 @@ func (p *pageReader) postSendRow(line string, columns int) (model.TableRow, erro
 
 // sendFlags parses the list of flags after the table, up to the next section.
 func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
-	for p.more() && p.lines[p.next] != ".TP" { // what introduces the list
+	for p.more() && p.lines[p.next] != ".TP" { // the introduction of the list
 		if line := p.read(); isRequest(line) && line != ".PP" {
-			return nil, p.errorf("%.60q stands between the opcode table and the list of send flags, which starts "+
+			return nil, p.errorf("%.60q is between the opcode table and the list of send flags, which starts "+
 				"with .TP", line)
 		}
 	}
@@ -255,7 +255,7 @@ func isRequest(line string) bool { return strings.HasPrefix(line, ".") || string
 // flagRule parses one sentence about a flag: a limit in one of the page's forms, or a description.
 func (p *pageReader) flagRule(t *model.Table, flag *model.Flag, sentence string) error {
 	unknown := func() error {
-		return p.errorf("%s: no rule is known for the sentence %.200q; teach it to flagRule", flag.Name, sentence)
+		return p.errorf("%s: unknown sentence %.200q; extend flagRule", flag.Name, sentence)
 	}
 	limit, limited := strings.CutPrefix(sentence, "Valid only ")
 	switch {
@@ -265,7 +265,7 @@ func (p *pageReader) flagRule(t *model.Table, flag *model.Flag, sentence string)
 		}
 		for _, name := range listed(strings.TrimPrefix(limit, "for QPs with Transport Service Type ")) {
 			if !slices.Contains(t.Columns, name) || slices.Contains(flag.QPTypes, name) {
-				return p.errorf("%s: %.60q is not a further queue pair type of the opcode table", flag.Name, name)
+				return p.errorf("%s: %.60q is repeated, or not a queue pair type of the opcode table", flag.Name, name)
 			}
 			flag.QPTypes = append(flag.QPTypes, name)
 		}
@@ -276,7 +276,7 @@ func (p *pageReader) flagRule(t *model.Table, flag *model.Flag, sentence string)
 		for _, class := range listed(strings.TrimPrefix(limit, "for ")) {
 			opcodes, ok := opcodeClasses[class]
 			if !ok {
-				return p.errorf("%s: the operation %.60q is not known; teach it to opcodeClasses", flag.Name, class)
+				return p.errorf("%s: unknown operation %.60q; extend opcodeClasses", flag.Name, class)
 			}
 			for _, name := range opcodes {
 				if !slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == name }) {

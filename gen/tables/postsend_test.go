@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// page has the shape of ibv_post_send.3 in words of our own.
+// page has the format of ibv_post_send.3, with made-up text.
 const page = `.\" made up for tests
 .TH IBV_POST_SEND 3 2020-01-01 libibverbs "Test"
 .SH "NAME"
@@ -93,8 +93,7 @@ func TestReadPostSend(t *testing.T) {
 	}, flags)
 }
 
-// TestReadPostSendRefuses changes one place of the page each time. at is a part of the page on the line that the
-// error names.
+// TestReadPostSendRefuses makes one change to the page in each case. at is a part of the line that the error names.
 func TestReadPostSendRefuses(t *testing.T) {
 	const header = "OPCODE                      | IBV_QPT_UD | "
 	const read = "IBV_WR_RDMA_READ            |            |            |     X      |         X        |"
@@ -119,7 +118,7 @@ func TestReadPostSendRefuses(t *testing.T) {
 		"row gone":             {read + "\n", "", "", "10 rows, not 11"},
 		"row added":            {read, strings.Replace(read, "READ", "PEEK", 1) + "\n" + read, "", "12 rows, not 11"},
 		"table without end":    {"|         X\n.fi\n.PP\nAnd", "|         X\nAnd", "", "is not the name of an opcode"},
-		"request before flags": {"And the", ".SH \"MORE\"\nAnd the", "And the", `".SH \"MORE\"" stands between`},
+		"request before flags": {"And the", ".SH \"MORE\"\nAnd the", "And the", `".SH \"MORE\"" is between`},
 		"flags gone":           {page[strings.Index(page, ".TP"):], "", "", "0 send flags"},
 		"flag gone": {".TP\n.B IBV_SEND_SIGNALED \\fR Ask for a completion.  Relevant only if QP was " +
 			"created with sq_sig_all=0\n", "", "", "4 send flags"},
@@ -130,21 +129,21 @@ func TestReadPostSendRefuses(t *testing.T) {
 		"request ends the list": {".SH \"SEE", ".PP\n.SH \"SEE", ".SH \"SEE", `".PP" ends the list`},
 		"page ends after .TP":   {page[strings.Index(page, ".B IBV_SEND_IP_CSUM")-1:], "", "", "nothing follows .TP"},
 		"unknown limit": {"The key is not looked at", "The key must be zero", "at once",
-			`the sentence "The key must be zero"`},
-		"unknown condition": {"sq_sig_all=0", "sq_sig_all=1", "SIGNALED", "IBV_SEND_SIGNALED: no rule is known"},
+			`unknown sentence "The key must be zero"`},
+		"unknown condition": {"sq_sig_all=0", "sq_sig_all=1", "SIGNALED", "IBV_SEND_SIGNALED: unknown sentence"},
 		"unknown when": {`when \fBdevice_cap_flags\fR`, `when \fBother_flags\fR`, "Valid only when",
-			"IBV_SEND_IP_CSUM: no rule is known"},
+			"IBV_SEND_IP_CSUM: unknown sentence"},
 		"unknown operation": {"Send and RDMA Write.", "Send and RDMA Peek.", "at once",
-			`operation "RDMA Peek" is not known`},
+			`unknown operation "RDMA Peek"`},
 		"unknown type": {"Type \\fBIBV_QPT_RC", "Type \\fBIBV_QPT_RD", "IBV_SEND_FENCE",
-			`"IBV_QPT_RD" is not a further queue pair type`},
+			`"IBV_QPT_RD" is repeated, or not a queue pair type`},
 		"type twice": {"Type \\fBIBV_QPT_RC", "Type IBV_QPT_RC, IBV_QPT_RC", "IBV_SEND_FENCE",
-			`"IBV_QPT_RC" is not a further`},
+			`"IBV_QPT_RC" is repeated, or not a`},
 		"limited twice": {"The key is not looked at", "Valid only for Send", "at once",
 			`"Valid only for Send"`},
 		"types limited twice": {"\\fBIBV_QPT_RC",
 			"IBV_QPT_RC.  Valid only for QPs with Transport Service Type IBV_QPT_UC", "IBV_SEND_FENCE",
-			"no rule is known"},
+			"unknown sentence"},
 		"operation not listed": {"IBV_WR_SEND_WITH_INV        ", "IBV_WR_SEND_AND_FORGET      ", "IBV_SEND_SOLICITED",
 			`IBV_WR_SEND_WITH_INV counts as "Send"`},
 	} {

@@ -21,7 +21,7 @@ const WRFlagsName = "wr_flags"
 // wrPostHeader are the columns of the page's table.
 var wrPostHeader = []string{"Operation", "WR builder", "QP Type Supported", "setters"}
 
-// A page with fewer operations has lost some; a new operation is passed on to the tables.
+// A page with fewer operations is incomplete. New operations are accepted.
 const wrPostLeast = 11
 
 var (
@@ -61,7 +61,7 @@ func ReadWRPost(page string, text []byte) (builders, flags model.Table, err erro
 		}
 		builder := builderName.FindStringSubmatch(row[1])
 		if !operationName.MatchString(row[0]) || builder == nil || row[2] == "" || row[3] == "" {
-			return t, flags, p.errorf("%.100q is no operation with builder, types and setters", row)
+			return t, flags, p.errorf("%.100q is not an operation with builder, types and setters", row)
 		}
 		if slices.ContainsFunc(t.Rows,
 			func(r model.TableRow) bool { return r.Name == row[0] || r.Cells[0] == builder[1] }) {
@@ -103,8 +103,8 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 		if line == ".TE" {
 			return nil, nil
 		}
-		if !betweenRows.MatchString(line) { // else a row that lost its beginning is passed over
-			return nil, p.errorf("%.60q stands between the rows of the table", line)
+		if !betweenRows.MatchString(line) { // otherwise a row without its beginning would be skipped
+			return nil, p.errorf("%.60q is between the rows of the table", line)
 		}
 	}
 	row := []string{""}
@@ -123,7 +123,7 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 			return row, nil
 		default:
 			if isRequest(line) || strings.Contains(line, "T}") {
-				return nil, p.errorf("%.60q stands in a cell", line)
+				return nil, p.errorf("%.60q is in a cell", line)
 			}
 			last := &row[len(row)-1]
 			*last = strings.TrimSpace(*last + " " + fontEscape.ReplaceAllString(line, ""))
@@ -144,7 +144,7 @@ func (p *pageReader) wrFlags(t *model.Table) error {
 		line := p.read()
 		if name := strings.TrimSpace(fontEscape.ReplaceAllString(line, "")); wrFlagEntry.MatchString(name) ||
 			strings.HasPrefix(line, ".TP ") {
-			return p.errorf("%.60q is an entry of a list, and has no line .TP before it", line)
+			return p.errorf("the list entry %.60q has no .TP line before it", line)
 		}
 		if line != ".TP" || !p.more() {
 			continue
@@ -161,7 +161,7 @@ func (p *pageReader) wrFlags(t *model.Table) error {
 
 func (p *pageReader) wrFlag(t *model.Table, name string) error {
 	if !wrFlagEntry.MatchString(name) {
-		return p.errorf("%.60q is no flag", name)
+		return p.errorf("%.60q is not a flag", name)
 	}
 	if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == name }) {
 		return p.errorf("a second entry for %s", name)

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// wrPostPage is a page of our own in the form of the real one, with a slip in the last row.
+// wrPostPage returns a made-up page in the format of the real one, with a mistake in the last row.
 func wrPostPage() string {
 	row := func(cells ...string) string { return "T{\n" + strings.Join(cells, "\nT}@T{\n") + "\nT}\n" }
 	page := "'\\\" t\n.SH WORK\n.TS\ntab(@);\nlw(16.6n) l l l.\n" + row(wrPostHeader...) + "_\n"
@@ -35,12 +35,12 @@ func TestReadWRPost(t *testing.T) {
 	assert.Equal(t, model.TableRow{Name: "OP_A", Cells: []string{"ibv_wr_op_a", "RC, XRC_SEND", "DATA, QP"}},
 		builders.Rows[0])
 	assert.Equal(t, model.TableRow{Name: "LAST", Cells: []string{"ibv_wr_last", "SRC SEND", "NONE"}},
-		builders.Rows[wrPostLeast], "the page's words stay")
+		builders.Rows[wrPostLeast], "the page's words are kept")
 	assert.Equal(t, []model.TableRow{{Name: "IBV_SEND_FENCE", Cells: []string{"yes"}},
 		{Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
 }
 
-// wrPostMarkdown is what wrPostPage might have been made from.
+// wrPostMarkdown returns a Markdown source of wrPostPage.
 func wrPostMarkdown() string {
 	row := func(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
 	page := "---\ntitle: Work\n---\n\n# WORK\n\n" + row(wrPostHeader...) + "|:---|---|----------|---:|\n"
@@ -78,19 +78,19 @@ func TestReadWRPostMarkdown(t *testing.T) {
 		"missing cell":   {"| NONE ", "", "a row of 3 cells, not 4"},
 		"further cell":   {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
 		"open row":       {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
-		"no operation":   {"LAST", "last", "is no operation"},
+		"no operation":   {"LAST", "last", "is not an operation"},
 		"operation":      {"LAST", "OP_A", "a second row for OP_A"},
 		"few":            {"| OP_C", "# OTHER\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
 		"indented row": {"| LAST", " | LAST",
-			`" | LAST | ibv_wr_last() | SRC SEND | NONE |" stands apart from the rows`},
-		"row apart":      {"| LAST", "\n| LAST", "stands apart from the rows"},
+			`" | LAST | ibv_wr_last() | SRC SEND | NONE |" is separated from the rows`},
+		"row apart":      {"| LAST", "\n| LAST", "is separated from the rows"},
 		"flag twice":     {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
 		"no flags":       {"## Flags", "## Marks", "no section on flags"},
-		"no flag listed": {"**IBV_", "**ibv_", "is no flag"},
+		"no flag listed": {"**IBV_", "**ibv_", "is not a flag"},
 		"no flags at all": {"**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n", "None.\n",
 			"lists none"},
 		"not described": {":   Wait", "    Wait", "IBV_SEND_FENCE is listed without a description"},
-		"not a flag":    {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"not a flag":    {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is not a flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := wrPostMarkdown()
@@ -109,21 +109,21 @@ func TestReadWRPostRefuses(t *testing.T) {
 		"another column":  {"setters\n", "setter\n", "the table has the columns"},
 		"missing cell":    {"T}@T{\nNONE", "", "a row of 3 cells, not 4"},
 		"further cell":    {"NONE\n", "NONE\nT}@T{\nx\n", "a row of 5 cells, not 4"},
-		"no operation":    {"LAST", "last", "is no operation"},
-		"no builder":      {"ibv_wr_last()", "ibv_wr_last", "is no operation"},
+		"no operation":    {"LAST", "last", "is not an operation"},
+		"no builder":      {"ibv_wr_last()", "ibv_wr_last", "is not an operation"},
 		"builder twice":   {"ibv_wr_last()", "ibv_wr_op_a()", "a second row for LAST or ibv_wr_op_a"},
 		"operation twice": {"LAST", "OP_A", "a second row for OP_A"},
-		"empty types":     {"SRC SEND", "", "is no operation"},
-		"request in cell": {"SRC SEND", ".B SRC", `".B SRC" stands in a cell`},
-		"no end":          {".TE\n", "", `".SS Flags" stands between the rows`},
-		"row begun late":  {"T{\nLAST", "LAST", `"LAST" stands between the rows of the table`},
+		"empty types":     {"SRC SEND", "", "is not an operation"},
+		"request in cell": {"SRC SEND", ".B SRC", `".B SRC" is in a cell`},
+		"no end":          {".TE\n", "", `".SS Flags" is between the rows`},
+		"row begun late":  {"T{\nLAST", "LAST", `"LAST" is between the rows of the table`},
 		"few": {"T{\nOP_A\nT}@T{\nibv_wr_op_a()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, " +
 			"QP\nT}\nT{\nOP_B\nT}@T{\nibv_wr_op_b()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\n", "",
 			fmt.Sprintf("has %d operations", wrPostLeast-1)},
 		"no flags":         {".SS Flags", ".SS Marks", "no section on flags"},
-		"no flag listed":   {".TP\n", ".PP\n", "has no line .TP before it"},
-		"flag on the line": {".TP\n", ".TP ", "has no line .TP before it"},
-		"not a send flag":  {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"no flag listed":   {".TP\n", ".PP\n", "has no .TP line before it"},
+		"flag on the line": {".TP\n", ".TP ", "has no .TP line before it"},
+		"not a send flag":  {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is not a flag"},
 		"flag twice":       {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
 		"nothing after TS": {"tab(@);\n", "", "does not separate"},
 	} {

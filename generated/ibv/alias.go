@@ -3,7 +3,7 @@
 
 package ibv
 
-// FlowActionESPKeymat is another name of IBUverbsFlowActionESPKeymat.
+// FlowActionESPKeymat is another name for IBUverbsFlowActionESPKeymat.
 //
 // C: ibv_flow_action_esp_keymat (verbs_api.h)
 //
@@ -12,7 +12,7 @@ package ibv
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymat = IBUverbsFlowActionESPKeymat
 
-// FlowActionESPKeymatAESGCMIVAlgo is another name of IBUverbsFlowActionESPKeymatAESGCMIVAlgo.
+// FlowActionESPKeymatAESGCMIVAlgo is another name for IBUverbsFlowActionESPKeymatAESGCMIVAlgo.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm_iv_algo (verbs_api.h)
 //
@@ -21,7 +21,7 @@ type FlowActionESPKeymat = IBUverbsFlowActionESPKeymat
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymatAESGCMIVAlgo = IBUverbsFlowActionESPKeymatAESGCMIVAlgo
 
-// FlowActionESPKeymatAESGCM is another name of IBUverbsFlowActionESPKeymatAESGCM.
+// FlowActionESPKeymatAESGCM is another name for IBUverbsFlowActionESPKeymatAESGCM.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm (verbs_api.h)
 //
@@ -30,7 +30,7 @@ type FlowActionESPKeymatAESGCMIVAlgo = IBUverbsFlowActionESPKeymatAESGCMIVAlgo
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymatAESGCM = IBUverbsFlowActionESPKeymatAESGCM
 
-// FlowActionESPReplay is another name of IBUverbsFlowActionESPReplay.
+// FlowActionESPReplay is another name for IBUverbsFlowActionESPReplay.
 //
 // C: ibv_flow_action_esp_replay (verbs_api.h)
 //
@@ -39,7 +39,7 @@ type FlowActionESPKeymatAESGCM = IBUverbsFlowActionESPKeymatAESGCM
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPReplay = IBUverbsFlowActionESPReplay
 
-// FlowActionESPReplayBmp is another name of IBUverbsFlowActionESPReplayBmp.
+// FlowActionESPReplayBmp is another name for IBUverbsFlowActionESPReplayBmp.
 //
 // C: ibv_flow_action_esp_replay_bmp (verbs_api.h)
 //
@@ -48,7 +48,7 @@ type FlowActionESPReplay = IBUverbsFlowActionESPReplay
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPReplayBmp = IBUverbsFlowActionESPReplayBmp
 
-// FlowActionESPFlags is another name of IBUverbsFlowActionESPFlags.
+// FlowActionESPFlags is another name for IBUverbsFlowActionESPFlags.
 //
 // C: ibv_flow_action_esp_flags (verbs_api.h)
 //
@@ -57,7 +57,7 @@ type FlowActionESPReplayBmp = IBUverbsFlowActionESPReplayBmp
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPFlags = IBUverbsFlowActionESPFlags
 
-// FlowActionESPEncap is another name of IBUverbsFlowActionESPEncap.
+// FlowActionESPEncap is another name for IBUverbsFlowActionESPEncap.
 //
 // C: ibv_flow_action_esp_encap (verbs_api.h)
 //
@@ -66,7 +66,7 @@ type FlowActionESPFlags = IBUverbsFlowActionESPFlags
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPEncap = IBUverbsFlowActionESPEncap
 
-// FlowActionESP is another name of IBUverbsFlowActionESP.
+// FlowActionESP is another name for IBUverbsFlowActionESP.
 //
 // C: ibv_flow_action_esp (verbs_api.h)
 //
@@ -75,7 +75,7 @@ type FlowActionESPEncap = IBUverbsFlowActionESPEncap
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP = IBUverbsFlowActionESP
 
-// AdviseMRAdvice is another name of IBUverbsAdviseMRAdvice.
+// AdviseMRAdvice is another name for IBUverbsAdviseMRAdvice.
 //
 // C: ibv_advise_mr_advice (verbs_api.h)
 //

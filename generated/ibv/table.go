@@ -12,7 +12,7 @@ const (
 	AnswerYes             Answer = 1
 	AnswerNo              Answer = 2
 	AnswerNotInVerb       Answer = 3 // the operation is posted with another function, which Reason names
-	AnswerNeedsCapability Answer = 4 // yes where the device has the capability that Condition names
+	AnswerNeedsCapability Answer = 4 // yes if the device has the capability that Condition names
 )
 
 var namesOfAnswer = [...]named[Answer]{

@@ -29,13 +29,13 @@ func ModifyQP(qpt QPType, from QPState, to QPState) ModifyQPRule {
 	}
 	if atFrom < 0 {
 		return ModifyQPRule{Validity: Validity{
-			Reason: "the table does not speak of such a current queue pair state",
+			Reason: "the table does not cover this current queue pair state",
 			Source: "this table",
 		}}
 	}
 	if atTo < 0 {
 		return ModifyQPRule{Validity: Validity{
-			Reason: "the table does not speak of such a next queue pair state",
+			Reason: "the table does not cover this next queue pair state",
 			Source: "this table",
 		}}
 	}
@@ -65,7 +65,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE | QP_ACCESS_FLAGS | QP_PKEY_INDEX | QP_PORT,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -102,7 +102,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Reason:    "the page has a table of it; Linux's table of transitions has it",
+			Reason:    "the page has a table for it; Linux's table of transitions has it",
 			Source:    "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -112,7 +112,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Reason:    "the page has a table of it; Linux's table of transitions has it",
+			Reason:    "the page has a table for it; Linux's table of transitions has it",
 			Source:    "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -172,7 +172,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Reason:    "the page has a table of it; Linux's table of transitions has it",
+			Reason:    "the page has a table for it; Linux's table of transitions has it",
 			Source:    "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -182,7 +182,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_ALT_PATH and IBV_QP_PATH_MIG_STATE need IBV_DEVICE_AUTO_PATH_MIG and, in Linux, InfiniBand ports",
-			Reason:    "the page has a table of it; Linux's table of transitions has it",
+			Reason:    "the page has a table for it; Linux's table of transitions has it",
 			Source:    "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -230,7 +230,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE | QP_PKEY_INDEX | QP_PORT | QP_QKEY,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -247,7 +247,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -256,7 +256,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE | QP_SQ_PSN,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -301,7 +301,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE | QP_PORT,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -309,7 +309,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Required: QP_STATE,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page has a table of it; Linux's table of transitions has it",
+			Reason: "the page has a table for it; Linux's table of transitions has it",
 			Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},
@@ -319,7 +319,7 @@ var modifyQPAnswers = [...]ModifyQPRule{
 		Validity: Validity{
 			Answer:    AnswerYes,
 			Condition: "IBV_QP_RATE_LIMIT needs packet_pacing_caps of ibv_query_device_ex",
-			Reason:    "the page has a table of it; Linux's table of transitions has it",
+			Reason:    "the page has a table for it; Linux's table of transitions has it",
 			Source:    "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 		},
 	},

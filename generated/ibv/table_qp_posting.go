@@ -62,7 +62,7 @@ func PostInState(state QPState, queue WorkQueue) PostRule {
 	atQueue := postInStateQueue(queue)
 	if atState < 0 {
 		return PostRule{Validity: Validity{
-			Reason: "the table does not speak of such a queue pair state",
+			Reason: "the table does not cover this queue pair state",
 			Source: "this table",
 		}}
 	}

@@ -45,7 +45,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer:    AnswerYes,
-		Condition: "it has an effect only when the queue pair was created with sq_sig_all = 0",
+		Condition: "it has an effect only if the queue pair was created with sq_sig_all = 0",
 		Reason:    "the rule of IBV_SEND_SIGNALED excludes no opcode and no queue pair type",
 		Source:    "ibv_post_send.3, rdma-core 65.0",
 	},

@@ -45,19 +45,19 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer:    AnswerYes,
-		Condition: "it has an effect only when the queue pair was created with sq_sig_all = 0",
+		Condition: "it has an effect only if the queue pair was created with sq_sig_all = 0",
 		Reason:    "the page lists the flag for wr_flags",
 		Source:    "ibv_wr_post.3, rdma-core 65.0",
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "ibv_wr_post.3, rdma-core 65.0 lists the flag without limits; ibv_post_send's are taken to hold",
+		Note:   "ibv_wr_post.3, rdma-core 65.0 lists the flag without limits; those of ibv_post_send are assumed",
 		Reason: "IBV_SEND_SOLICITED is limited to IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
 	{
 		Answer: AnswerNotInVerb,
-		Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag",
+		Reason: "inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag",
 		Source: "ibv_wr_post.3, rdma-core 65.0",
 	},
 	{
@@ -89,7 +89,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Note:   "ibv_wr_post.3, rdma-core 65.0 lists the flag without limits; ibv_post_send's are taken to hold",
+		Note:   "ibv_wr_post.3, rdma-core 65.0 lists the flag without limits; those of ibv_post_send are assumed",
 		Reason: "IBV_SEND_FENCE is limited to IBV_QPT_RC",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},

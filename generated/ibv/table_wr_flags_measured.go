@@ -77,7 +77,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -146,7 +146,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -215,7 +215,7 @@ var wrFlagMeasuredAnswers = [...]WRFlagResult{
 		Status: "IBV_WC_SUCCESS",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
+			Note:   "ibv_wr_post.3, rdma-core 65.0 says elsewhere: inline data is posted with ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag; the reason: the library copies the data where the setter says so, but the kernel looks for it there only with the flag: without it, the post fails (headers/measured; rdma-core providers/rxe/rxe.c, wr_set_inline_data)",
 			Reason: "it works with SIGNALED|INLINE",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

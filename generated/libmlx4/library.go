@@ -17,8 +17,8 @@ var Library = &runtime.Library{
 	SOName:  "libmlx4.so.1",
 }
 
-// From calls the functions that take no object to choose a backend by: those of a software backend, or those of
-// the native library if Backend is nil.
+// From calls the functions that have no object parameter to select a backend: those of a software backend, or those
+// of the native library if Backend is nil.
 type From struct {
 	Backend runtime.Backend
 }

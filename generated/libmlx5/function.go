@@ -974,7 +974,7 @@ var Functions = []*runtime.Function{
 	fnDevxDestroyEQ,
 }
 
-// NewSlots lists the functions in slots that objects of older libraries are too short to have, in order; Has reports
+// NewSlots lists, in order, the functions in slots that objects of older libraries are too short for; Has reports
 // whether an object has one, for callers that do not use the functions of this package. It must not be modified.
 var NewSlots = []*runtime.Function{
 	fnWRSetDCAddrStream,

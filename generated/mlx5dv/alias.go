@@ -3,7 +3,7 @@
 
 package mlx5dv
 
-// FlowActionFlags is another name of MLX5IBUAPIFlowActionFlags.
+// FlowActionFlags is another name for MLX5IBUAPIFlowActionFlags.
 //
 // C: mlx5dv_flow_action_flags (mlx5_api.h)
 //
@@ -12,7 +12,7 @@ package mlx5dv
 // Since: rdma-core 33.2 or earlier
 type FlowActionFlags = MLX5IBUAPIFlowActionFlags
 
-// FlowTableType is another name of MLX5IBUAPIFlowTableType.
+// FlowTableType is another name for MLX5IBUAPIFlowTableType.
 //
 // C: mlx5dv_flow_table_type (mlx5_api.h)
 //
@@ -21,7 +21,7 @@ type FlowActionFlags = MLX5IBUAPIFlowActionFlags
 // Since: rdma-core 33.2 or earlier
 type FlowTableType = MLX5IBUAPIFlowTableType
 
-// FlowActionPacketReformatType is another name of MLX5IBUAPIFlowActionPacketReformatType.
+// FlowActionPacketReformatType is another name for MLX5IBUAPIFlowActionPacketReformatType.
 //
 // C: mlx5dv_flow_action_packet_reformat_type (mlx5_api.h)
 //
@@ -30,7 +30,7 @@ type FlowTableType = MLX5IBUAPIFlowTableType
 // Since: rdma-core 33.2 or earlier
 type FlowActionPacketReformatType = MLX5IBUAPIFlowActionPacketReformatType
 
-// DevxAsyncCmdHdr is another name of MLX5IBUAPIDevxAsyncCmdHdr.
+// DevxAsyncCmdHdr is another name for MLX5IBUAPIDevxAsyncCmdHdr.
 //
 // C: mlx5dv_devx_async_cmd_hdr (mlx5_api.h)
 //
@@ -39,7 +39,7 @@ type FlowActionPacketReformatType = MLX5IBUAPIFlowActionPacketReformatType
 // Since: rdma-core 33.2 or earlier
 type DevxAsyncCmdHdr = MLX5IBUAPIDevxAsyncCmdHdr
 
-// DevxAsyncEventHdr is another name of MLX5IBUAPIDevxAsyncEventHdr.
+// DevxAsyncEventHdr is another name for MLX5IBUAPIDevxAsyncEventHdr.
 //
 // C: mlx5dv_devx_async_event_hdr (mlx5_api.h)
 //
@@ -48,7 +48,7 @@ type DevxAsyncCmdHdr = MLX5IBUAPIDevxAsyncCmdHdr
 // Since: rdma-core 33.2 or earlier
 type DevxAsyncEventHdr = MLX5IBUAPIDevxAsyncEventHdr
 
-// AllocDMType is another name of MLX5IBUAPIDMType.
+// AllocDMType is another name for MLX5IBUAPIDMType.
 //
 // C: mlx5dv_alloc_dm_type (mlx5_api.h)
 //
@@ -57,7 +57,7 @@ type DevxAsyncEventHdr = MLX5IBUAPIDevxAsyncEventHdr
 // Since: rdma-core 33.2 or earlier
 type AllocDMType = MLX5IBUAPIDMType
 
-// DevxCreateEventChannelFlags is another name of MLX5IBUAPIDevxCreateEventChannelFlags.
+// DevxCreateEventChannelFlags is another name for MLX5IBUAPIDevxCreateEventChannelFlags.
 //
 // C: mlx5dv_devx_create_event_channel_flags (mlx5_api.h)
 //
@@ -66,7 +66,7 @@ type AllocDMType = MLX5IBUAPIDMType
 // Since: rdma-core 33.2 or earlier
 type DevxCreateEventChannelFlags = MLX5IBUAPIDevxCreateEventChannelFlags
 
-// Port is another name of MLX5IBUAPIQueryPort.
+// Port is another name for MLX5IBUAPIQueryPort.
 //
 // C: mlx5dv_port (mlx5_api.h)
 //
@@ -75,7 +75,7 @@ type DevxCreateEventChannelFlags = MLX5IBUAPIDevxCreateEventChannelFlags
 // Since: rdma-core 44.0
 type Port = MLX5IBUAPIQueryPort
 
-// Reg is another name of MLX5IBUAPIReg.
+// Reg is another name for MLX5IBUAPIReg.
 //
 // C: mlx5dv_reg (mlx5_api.h)
 //

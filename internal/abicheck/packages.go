@@ -87,7 +87,7 @@ func development(header string) string {
 	if of == nil {
 		return "the package that contains it"
 	}
-	return of.Brings(header)
+	return of.PackageOf(header)
 }
 
 // installed splits packages into those whose first header, and first headers of imports, are in an include directory,

@@ -66,10 +66,10 @@ type AddrInfoError struct {
 
 // Numbers of getaddrinfo(3) in the GNU C library.
 var addrInfoErrors = map[int]string{
-	-1: "wrong flags", -2: "the name or the service is not known", -3: "the name cannot be resolved just now",
+	-1: "invalid flags", -2: "unknown name or service", -3: "the name cannot be resolved at the moment",
 	-4: "the name cannot be resolved",
 	-6: "the address family is not supported", -7: "the kind of socket is not supported",
-	-8: "the service is not known", -10: "out of memory", -11: "a system error",
+	-8: "unknown service", -10: "out of memory", -11: "a system error",
 }
 
 func (e *AddrInfoError) Error() string {
@@ -91,7 +91,7 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo,
 }
 
 // GetAddrInfoOn is GetAddrInfo on a software backend. A nil backend selects by GOVERBS_DEVICE, like GetAddrInfo;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
 	if err := h.check("rdma_getaddrinfo", node); err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (a *AddrInfo) name() string {
 // reason returns why there is no endpoint for the answer.
 func (a *AddrInfo) reason(err error) string {
 	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, syscall.ENODEV) {
-		return "there is no InfiniBand device on the way to it"
+		return "no InfiniBand device leads to it"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return "somebody has " + addressString(a.C.AiSrcAddr.Deref())
@@ -299,10 +299,10 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		switch {
 		case !errors.As(err, &call):
 		case h.Flags&rdmacm.RAI_SA != 0:
-			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device " +
-				"which has it"
+			reason = "RAI_SA queries InfiniBand's subnet administration: bind the ID to an InfiniBand " +
+				"device first"
 		case call.Errno == 0, call.Errno == syscall.ENOENT: // C drops getaddrinfo's error number
-			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
+			reason = fmt.Sprintf("unknown node %q or service %q", node, service)
 		}
 		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)

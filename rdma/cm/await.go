@@ -78,7 +78,7 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if !id.sync {
-		return nil, verberr.Invalid(verb, id.name(), "it is asynchronous: its events arrive at its event channel")
+		return nil, verberr.Invalid(verb, id.name(), "the ID is asynchronous: its events arrive at its event channel")
 	}
 	return id.channel, nil
 }

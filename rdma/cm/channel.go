@@ -52,7 +52,7 @@ type EventChannel struct {
 
 var channels atomic.Uint64
 
-// CreateEventChannel creates an event channel of the native library, or of the built-in software fabric: see "Which
+// CreateEventChannel creates an event channel of the kernel's connection manager, or of the built-in software fabric: see "Which
 // library" in the package's documentation.
 //
 // C: rdma_create_event_channel
@@ -63,7 +63,7 @@ func CreateEventChannel() (*EventChannel, error) {
 }
 
 // CreateEventChannelOn creates an event channel of a software backend. A nil backend selects by GOVERBS_DEVICE, like
-// CreateEventChannel; runtime.Native selects the native library.
+// CreateEventChannel; runtime.Native selects rdma-core.
 func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	const verb = "rdma_create_event_channel"
 	backend, err := chosen.Of(backend)
@@ -82,7 +82,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		c1: new(ibv.Ptr[rdmacm.CMEvent])}
 	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
 		librdmacm.DestroyEventChannel(c)
-		return nil, verberr.Wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
+		return nil, verberr.Wrap(verb, "", fmt.Errorf("wait for its descriptor: %w", err))
 	}
 	ch.get = ch.take
 	ch.created(ch.name(), ch.ready.Poke, ch.destroy)
@@ -214,8 +214,8 @@ func (ch *EventChannel) stop() {
 	ch.ready.Poke()
 }
 
-// goOn undoes stop.
-func (ch *EventChannel) goOn() {
+// resume undoes stop.
+func (ch *EventChannel) resume() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.over = false
@@ -247,7 +247,7 @@ func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
 
 func portSpaceReason(ps rdmacm.PortSpace, err error) string {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPROTONOSUPPORT) {
-		return fmt.Sprintf("port space %v is not known", ps)
+		return fmt.Sprintf("unknown port space %v", ps)
 	}
 	return ""
 }
@@ -304,12 +304,12 @@ func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 
 // mustClose returns the message that an ID and a number of others must be closed or migrated.
 func mustClose(one string, more int) string {
-	const first = " to be closed or migrated first"
+	const first = " must be closed or migrated first"
 	switch more {
 	case 0:
-		return one + " has" + first
+		return one + first
 	case 1:
-		return one + " and one more ID have" + first
+		return one + " and one more ID" + first
 	}
-	return fmt.Sprintf("%s and %d more IDs have", one, more) + first
+	return fmt.Sprintf("%s and %d more IDs", one, more) + first
 }

@@ -35,14 +35,14 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 		errno  syscall.Errno
 		says   string
 	}{
-		{rdmacm.CM_EVENT_REJECTED, 8, syscall.ECONNREFUSED, "nobody listens there (status 8)"},
+		{rdmacm.CM_EVENT_REJECTED, 8, syscall.ECONNREFUSED, "no listener (status 8)"},
 		{rdmacm.CM_EVENT_REJECTED, 28, syscall.ECONNREFUSED, "program rejected it"},
-		{rdmacm.CM_EVENT_UNREACHABLE, 1, syscall.ECONNREFUSED, "nobody listens there (status 1)"},
+		{rdmacm.CM_EVENT_UNREACHABLE, 1, syscall.ECONNREFUSED, "no listener (status 1)"},
 		{rdmacm.CM_EVENT_UNREACHABLE, 2, syscall.ECONNREFUSED, "program rejected it"},
 		{rdmacm.CM_EVENT_UNREACHABLE, -110, syscall.ETIMEDOUT, "does not answer"},
 		{rdmacm.CM_EVENT_UNREACHABLE, 0, syscall.ETIMEDOUT, "does not answer"},
 		{rdmacm.CM_EVENT_ADDR_ERROR, -19, syscall.ENODEV, "no RDMA device"},
-		{rdmacm.CM_EVENT_DEVICE_REMOVAL, 0, syscall.ENODEV, "taken away"},
+		{rdmacm.CM_EVENT_DEVICE_REMOVAL, 0, syscall.ENODEV, "being removed"},
 		{rdmacm.CM_EVENT_CONNECT_ERROR, -524, syscall.Errno(524), "not supported by the kernel or its driver ("},
 	} {
 		err := error(&EventError{Verb: "rdma_connect", Object: "ID", Event: Event{Type: c.event, Status: c.status}})
@@ -56,9 +56,9 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 }
 
 func TestChannelInUse(t *testing.T) {
-	assert.Equal(t, "ID 1 has to be closed or migrated first", mustClose("ID 1", 0))
-	assert.Equal(t, "ID 1 and one more ID have to be closed or migrated first", mustClose("ID 1", 1))
-	assert.Equal(t, "ID 1 and 2 more IDs have to be closed or migrated first", mustClose("ID 1", 2))
+	assert.Equal(t, "ID 1 must be closed or migrated first", mustClose("ID 1", 0))
+	assert.Equal(t, "ID 1 and one more ID must be closed or migrated first", mustClose("ID 1", 1))
+	assert.Equal(t, "ID 1 and 2 more IDs must be closed or migrated first", mustClose("ID 1", 2))
 
 	f, err := soft.New(soft.Options{})
 	keep(t, f, err)
@@ -68,5 +68,5 @@ func TestChannelInUse(t *testing.T) {
 	keep(t, id, err)
 	err = ch.Close()
 	assert.ErrorIs(t, err, rdma.ErrInUse)
-	assert.ErrorContains(t, err, "ID has to be closed or migrated first")
+	assert.ErrorContains(t, err, "ID must be closed or migrated first")
 }

@@ -41,7 +41,7 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 		most = max(most-id.preface, 0)
 	}
 	if len(data) > most {
-		return verberr.Invalid(verb, id.name(), "%d bytes of private data; this service (%v) takes %d at most",
+		return verberr.Invalid(verb, id.name(), "%d bytes of private data exceed the maximum of this service (%v), %d",
 			len(data), service, most)
 	}
 	return nil
@@ -111,7 +111,7 @@ func (id *ID) Listen(backlog int) error {
 	if reason := id.noAddress(at, err); reason != "" {
 		return verberr.Explain(verb, id.name(), reason, err)
 	}
-	return id.failed(verb, err, because{syscall.EINVAL, "it listens already, or connects"})
+	return id.failed(verb, err, because{syscall.EINVAL, "the ID is already listening or connecting"})
 }
 
 // Connect connects to the peer, whose route must be resolved. A nil param means [DefaultConnParam]. The peer gets
@@ -173,8 +173,8 @@ func (id *ID) learnReads(depth uint8) {
 	}
 }
 
-const withoutQP = "it has no queue pair: call CreateQP before; or give parameters that name a queue pair of your " +
-	"own (QPNum)"
+const withoutQP = "it has no queue pair: call CreateQP first, or set QPNum to your " +
+	"own queue pair"
 
 // connReason returns why C may have rejected parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
@@ -194,13 +194,13 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 			return ""
 		}
 		if p.ResponderResources != rdmacm.MAX_RESP_RES && int32(p.ResponderResources) > attr.MaxQPRdAtom {
-			return "responder_resources are more than the device has (max_qp_rd_atom)"
+			return "responder_resources exceed the device's maximum (max_qp_rd_atom)"
 		}
 		if p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && int32(p.InitiatorDepth) > attr.MaxQPInitRdAtom {
-			return "initiator_depth is more than the device has (max_qp_init_rd_atom)"
+			return "initiator_depth exceeds the device's maximum (max_qp_init_rd_atom)"
 		}
 	}
-	return "the ID is in the wrong state: its route must be resolved, and it connects only once (see Retry)"
+	return "wrong state: the route must be resolved, and an ID connects only once (see Retry)"
 }
 
 // Accept accepts a request. A nil param means [DefaultConnParam]. The peer gets private, or if that is nil the
@@ -222,7 +222,7 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 	defer id.done()
 	accept := func() error {
 		if id.c.Verbs == 0 { // C dereferences it
-			return verberr.Invalid(verb, "", "it is no ID of a request")
+			return verberr.Invalid(verb, "", "the ID is not that of a request")
 		}
 		if param == nil && id.c.QP == 0 { // C reads its number
 			return verberr.Invalid(verb, "", withoutQP)
@@ -234,7 +234,7 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			id.asks(p)
 			return id.failed(verb, librdmacm.Accept(id.c, p),
-				because{syscall.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
+				because{syscall.EINVAL, "the request has ended, or the parameters exceed the device's limits"})
 		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // a datagram service has no event for it
@@ -288,7 +288,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
 	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
-		because{syscall.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
+		because{syscall.EINVAL, "the ID must not have a queue pair, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
 // Notify informs the connection manager of an event of a queue pair that it does not manage: IBV_EVENT_COMM_EST, a
@@ -301,7 +301,7 @@ func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
 		because{syscall.EINVAL,
 			"the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"},
-		because{syscall.EISCONN, "the connection is established already"})
+		because{syscall.EISCONN, "the connection is already established"})
 }
 
 // Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which arrives
@@ -325,7 +325,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 // disconnect starts disconnecting and does not wait.
 func (id *ID) disconnect() error {
 	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c),
-		because{syscall.EINVAL, "there is no connection, and none was begun"})
+		because{syscall.EINVAL, "there is no connection or attempt to connect"})
 }
 
 // WriteEvent writes RDMA_CM_EVENT_USER with an argument to the ID's channel, for a goroutine that waits there.

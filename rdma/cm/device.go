@@ -164,7 +164,7 @@ func GetDevices() (*DeviceList, error) {
 }
 
 // GetDevicesOn opens all devices of a software backend. A nil backend selects by GOVERBS_DEVICE, like GetDevices;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	const verb = "rdma_get_devices"
 	backend, err := chosen.Of(backend)

@@ -9,13 +9,14 @@
 // The environment variable GOVERBS_DEVICE selects the library. With soft0, or another device of soft.Default, programs
 // that name no backend use that fabric. With soft@192.0.2.1, they use a device at that address of this host, which
 // reaches other processes and hosts (soft.Named). With native:rxe0, or another name of package native, they use the
-// kernel without rdma-core. Otherwise they use the native library. As on hardware, addresses select the device.
-// Programs with elevated privileges ignore the variable.
+// kernel without rdma-core. Otherwise they use the kernel's connection manager: by rdma-core if
+// its libibverbs can be opened, and else by package native (see rdma.KernelBackend). As on hardware, addresses select
+// the device. Programs with elevated privileges ignore the variable.
 //
 // Functions whose names end in On, and the Config of package stream, take the backend as an argument: a fabric of
-// package soft; that of native.Open; runtime.Native, the native library; or nil, which leaves the choice to the
-// variable. Device.Info of package rdma has the backend of a device that was opened by name. The rules for private data
-// below are the same for all backends.
+// package soft; package native's; runtime.Native, which is rdma-core; or nil, which leaves the choice to the
+// environment. Device.Info of package rdma has the backend of a device that was opened by name. The rules for private
+// data below are the same for all backends.
 //
 // # Identifiers
 //

@@ -23,5 +23,5 @@ func TestEntryLengthOverflow(t *testing.T) {
 	defer syscall.Munmap(long)
 	_, err = element("rdma_post_send", long, nil)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "4294967304 bytes, and an entry has 4294967295 at most")
+	assert.ErrorContains(t, err, "4294967304 bytes exceed the maximum of an entry, 4294967295")
 }

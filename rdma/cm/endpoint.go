@@ -93,7 +93,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, Event, error) {
 	defer id.done()
 	if !id.Synchronous() {
 		return nil, Event{}, verberr.Invalid(verb, id.name(),
-			"it is asynchronous: requests arrive at its event channel")
+			"the ID is asynchronous: requests arrive at its event channel")
 	}
 	e, err := id.await(ctx, verb, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	if err != nil {

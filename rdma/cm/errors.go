@@ -74,7 +74,7 @@ func (e *EventError) nobodyListens() bool {
 
 func (e *EventError) reason() string {
 	if e.nobodyListens() {
-		return "nobody listens there" + e.hint
+		return "no listener" + e.hint
 	}
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR:
@@ -84,27 +84,27 @@ func (e *EventError) reason() string {
 		}
 		switch errno := e.errno(); {
 		case errno == syscall.ETIMEDOUT:
-			return "nobody answers at the address: is its machine up, and its link?"
+			return "no answer from the address: check that its host and link are up"
 		case errno == syscall.EHOSTUNREACH && others != "":
-			return "nobody has the address" + others + elsewhere(e.Event.ID.backend)
+			return "no device has the address" + others + elsewhere(e.Event.ID.backend)
 		}
-		return "the address leads to no RDMA device: is there a route, and a device on its network interface?"
+		return "no RDMA device leads to the address: check the route, and the device on its network interface"
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
-		return "there is no path to the address"
+		return "no path to the address"
 	case rdmacm.CM_EVENT_UNREACHABLE:
 		switch {
 		case e.Event.Status == lookupRejected:
 			return "the peer's program rejected it"
 		case e.noQueuePair():
-			return "the peer gives no queue pair"
+			return "the peer has no queue pair for the request"
 		}
 		return strings.TrimSuffix("the peer does not answer: "+e.hint, ": ")
 	case rdmacm.CM_EVENT_CONNECT_ERROR:
-		return "the queue pair could not be connected"
+		return "connecting the queue pair failed"
 	case rdmacm.CM_EVENT_DISCONNECTED:
 		return "the peer ended the connection"
 	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
-		return "the device is being taken away; everything on it has to be closed"
+		return "the device is being removed; close all of its objects"
 	case rdmacm.CM_EVENT_MULTICAST_ERROR:
 		return "the group cannot be joined, or was lost"
 	case rdmacm.CM_EVENT_REJECTED:
@@ -112,13 +112,13 @@ func (e *EventError) reason() string {
 		case rejectConsumer:
 			return "the peer's program rejected it"
 		case rejectVendorOption:
-			return "the peer does not take the ECE options"
+			return "the peer does not accept the ECE options"
 		case rejectStaleConn:
-			return "the peer still has an older connection of this queue pair's number"
+			return "the peer still has an older connection with this queue pair number"
 		case rejectNoQP, rejectNoResources:
 			return "the peer has no resources left"
 		case rejectTimeout:
-			return "the peer waited too long for an answer"
+			return "the peer timed out"
 		}
 		return "the peer rejected it"
 	}
@@ -132,18 +132,18 @@ func (id *ID) NoAnswerHint() string {
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	switch {
 	case !software:
-		return "is there an RDMA device at its address, and does UDP port 4791 get through, which RoCE uses?"
+		return "check that its address has an RDMA device, and that firewalls allow UDP port 4791 (RoCE)"
 	case !peer.IsValid():
-		return "is the listener's process there?"
+		return "check that the listener's process is running"
 	case b.Addresses()[peer] != "":
-		return "does its program call Accept, and is its link up?"
+		return "check that its program calls Accept, and that its link is up"
 	}
 	if peer.Is6() && peer.IsLinkLocalUnicast() {
 		return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
-			"GOVERBS_DEVICE=soft@%v%%INTERFACE, and let UDP port 4791 through firewalls", peer, peer.WithZone(""))
+			"GOVERBS_DEVICE=soft@%v%%INTERFACE, and allow UDP port 4791 in firewalls", peer, peer.WithZone(""))
 	}
 	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
-		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
+		"GOVERBS_DEVICE=soft@%v, and allow UDP port 4791 in firewalls", peer, peer)
 }
 
 // addressesOf lists the addresses of a software backend, for messages, or is "".
@@ -183,7 +183,7 @@ func (id *ID) alone() string {
 		return ""
 	}
 	return fmt.Sprintf(" in this process, the only one that can reach its %s; for a listener in another process, give "+
-		"each of them a device soft@ADDRESS, with an address of its own", device)
+		"each process a device soft@ADDRESS with its own address", device)
 }
 
 // errno returns the errno that matches the event.

@@ -42,7 +42,7 @@ type Hints struct {
 // check returns an error if C would dereference a missing part, or could not represent the hints.
 func (h *Hints) check(verb, node string) error {
 	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
-		return verberr.Invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")
+		return verberr.Invalid(verb, "Hints", "set an IP address or an AF_IB address, not both")
 	}
 	for what, a := range map[string]netip.AddrPort{"Source": h.Source, "Destination": h.Destination} {
 		if a.IsValid() {

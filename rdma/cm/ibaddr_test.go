@@ -92,7 +92,7 @@ func TestSoftHasNoIB(t *testing.T) {
 	_, there := id.LocalIBAddr()
 	assert.False(t, there)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-	assert.ErrorContains(t, id.BindIB(own), "it is bound already")
+	assert.ErrorContains(t, id.BindIB(own), "it is already bound")
 	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
 	_, there = id.PeerIBAddr()
 	assert.False(t, there)
@@ -180,7 +180,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Connect(), what)
 		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
 		assert.ErrorIs(t, err, syscall.ENODEV, what)
-		assert.ErrorContains(t, err, "there is no InfiniBand device on the way to it", what)
+		assert.ErrorContains(t, err, "no InfiniBand device leads to it", what)
 		info.Close()
 		_, ok := info.SourceIB()
 		assert.False(t, ok, "it is closed")
@@ -202,7 +202,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 			Hints{Flags: native, Family: rdmacm.AF_IB}},
 		`not ""`:                           {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
 		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
-		"or one of InfiniBand's own":       {"", Hints{Destination: ip, DestinationIB: &own}},
+		"or an AF_IB address":              {"", Hints{Destination: ip, DestinationIB: &own}},
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
 	} {
 		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
@@ -244,6 +244,6 @@ func TestSoftPreface(t *testing.T) {
 	id := s.resolved()
 	id.preface = 36
 	err := id.Connect(soon(t), nil, make([]byte, 21))
-	assert.ErrorContains(t, err, "21 bytes of private data; this service (connected) takes 20 at most")
+	assert.ErrorContains(t, err, "21 bytes of private data exceed the maximum of this service (connected), 20")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }

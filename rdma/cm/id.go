@@ -90,7 +90,7 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	id.created("ID", id.wake, func() (gone bool, err error) {
 		gone, err = id.destroy()
 		if !gone {
-			id.channel.goOn()
+			id.channel.resume()
 		}
 		return gone, err
 	})
@@ -102,8 +102,8 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	return id
 }
 
-// CreateID creates a synchronous ID: its methods wait for the outcome. It is the native library's, or the built-in
-// software fabric's: see "Which library" in the package's documentation.
+// CreateID creates a synchronous ID: its methods wait for the outcome. It is the kernel's, or the built-in software
+// fabric's: see "Which library" in the package's documentation.
 //
 // C: rdma_create_id
 //
@@ -113,7 +113,7 @@ func CreateID(ps rdmacm.PortSpace) (*ID, error) {
 }
 
 // CreateIDOn creates a synchronous ID of a software backend. A nil backend selects by GOVERBS_DEVICE, like CreateID;
-// runtime.Native selects the native library.
+// runtime.Native selects rdma-core.
 func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {

@@ -31,7 +31,7 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	toSync := to == nil
 	if toSync {
 		if wasSync {
-			return verberr.Invalid(verb, id.name(), "it is synchronous already")
+			return verberr.Invalid(verb, id.name(), "it is already synchronous")
 		}
 		if to, err = CreateEventChannelOn(id.backend); err != nil {
 			return err

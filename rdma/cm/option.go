@@ -66,10 +66,10 @@ func truth(set bool) int32 {
 // Man: rdma_set_option(3)
 func (id *ID) SetAckTimeout(exponent uint8) error {
 	if exponent > 31 { // the kernel accepts larger values and misreads them
-		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: the maximum is 31", exponent)
+		return verberr.Invalid("rdma_set_option", id.name(), "ACK timeout %d exceeds the maximum, 31", exponent)
 	}
 	if qp := id.QP(); qp != nil && (qp.State() == ibv.QPS_RTS || qp.State() == ibv.QPS_SQD) {
-		return verberr.Invalid("rdma_set_option", id.name(), "its queue pair is connected already and keeps its ACK "+
+		return verberr.Invalid("rdma_set_option", id.name(), "its queue pair is already connected and keeps its ACK "+
 			"timeout: call SetAckTimeout before Connect or Accept")
 	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent,
@@ -84,7 +84,7 @@ func (id *ID) SetAckTimeout(exponent uint8) error {
 func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	const verb = "rdma_set_option"
 	if len(paths) == 0 {
-		return verberr.Invalid(verb, id.name(), "there are no paths")
+		return verberr.Invalid(verb, id.name(), "no paths")
 	}
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])),
@@ -100,7 +100,7 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
-		because{syscall.EINVAL, "only an ID without a queue pair can do this, and the options need a vendor_id"})
+		because{syscall.EINVAL, "the ID must not have a queue pair, and the options need a vendor_id"})
 }
 
 // RemoteECE returns the options that the peer proposed, on an ID without a queue pair.
@@ -111,6 +111,6 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
 	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
-		because{syscall.EINVAL, "only an ID without a queue pair can do this"})
+		because{syscall.EINVAL, "the ID must not have a queue pair"})
 	return ece, err
 }

@@ -59,15 +59,15 @@ func TestSoftHelpersReject(t *testing.T) {
 	defer mr.Close()
 	element := ibv.SGE{Addr: mr.Region().Address, Length: uint32(len(long)), LKey: mr.LKey()}
 	for reason, err := range map[string]error{
-		"bytes inline, and the queue pair takes": id.PostSend(1, long, nil, ibv.SEND_INLINE),
-		"inline":                                 id.PostSendv(2, []ibv.SGE{element}, ibv.SEND_INLINE),
-		"has to be inline":                       id.PostSend(3, long, nil, 0),
-		"are not inside the region":              id.PostSend(4, make([]byte, 4), mr, 0),
-		"3 entries, and the queue pair takes 2":  id.PostSendv(5, make([]ibv.SGE, 3), 0),
-		"3 entries, and the queue takes 2":       id.PostRecvv(6, make([]ibv.SGE, 3)),
-		"a receive needs a memory region":        id.PostRecv(7, long, nil),
-		"a read needs a memory region":           id.PostRead(8, long, nil, 0, 0, 0),
-		"a datagram needs an address handle":     id.PostUDSend(9, nil, nil, 0, nil, 1),
+		"inline bytes exceed the queue pair's maximum": id.PostSend(1, long, nil, ibv.SEND_INLINE),
+		"inline":                    id.PostSendv(2, []ibv.SGE{element}, ibv.SEND_INLINE),
+		"must be inline":            id.PostSend(3, long, nil, 0),
+		"are not inside the region": id.PostSend(4, make([]byte, 4), mr, 0),
+		"3 entries exceed the queue pair's maximum, 2": id.PostSendv(5, make([]ibv.SGE, 3), 0),
+		"3 entries exceed the queue's maximum, 2":      id.PostRecvv(6, make([]ibv.SGE, 3)),
+		"a receive needs a memory region":              id.PostRecv(7, long, nil),
+		"a read needs a memory region":                 id.PostRead(8, long, nil, 0, 0, 0),
+		"a datagram needs an address handle":           id.PostUDSend(9, nil, nil, 0, nil, 1),
 	} {
 		assert.ErrorContains(t, err, reason)
 		assert.ErrorIs(t, err, syscall.EINVAL, reason)

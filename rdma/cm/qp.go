@@ -89,7 +89,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	defer id.changes.Unlock()
 	id.objects.forget()
 	if id.c.QP != 0 || id.objects.qp != nil {
-		return nil, verberr.Invalid(verb, id.name(), "it has a queue pair already")
+		return nil, verberr.Invalid(verb, id.name(), "it already has a queue pair")
 	}
 	if err := id.verbs.close(); err != nil {
 		return nil, err
@@ -292,6 +292,6 @@ func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error)
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
 		because{syscall.EINVAL,
-			"attributes for INIT need a device, those for RTR and RTS also a peer; there are no others"})
+			"attributes for INIT need a device, and those for RTR and RTS a peer; other states are not supported"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

@@ -37,7 +37,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	}
 	reason := id.noAddress(local, err)
 	if errors.Is(err, syscall.EINVAL) && id.LocalAddr().IsValid() {
-		reason = "it is bound already"
+		reason = "it is already bound"
 	}
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
@@ -60,7 +60,7 @@ func (id *ID) BindIB(local IBAddr) error {
 	reason := noIBAddress(local, err)
 	if errors.Is(err, syscall.EINVAL) {
 		if reason = "the kernel does not support AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
-			reason = "it is bound already"
+			reason = "it is already bound"
 		}
 	}
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
@@ -70,12 +70,12 @@ func (id *ID) BindIB(local IBAddr) error {
 func noIBAddress(at IBAddr, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENODEV):
-		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
+		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have only IP addresses"
 	case errors.Is(err, syscall.EPROTONOSUPPORT):
-		return fmt.Sprintf("service ID %#x under the mask %#x is in no port space that the ID accepts", at.ServiceID,
+		return fmt.Sprintf("service ID %#x under the mask %#x is not in a port space that the ID accepts", at.ServiceID,
 			at.ServiceMask)
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "somebody has the service ID"
+		return "the service ID is in use"
 	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
@@ -87,7 +87,7 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	all := at.Addr().IsUnspecified()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return id.owner(at, "somebody has it")
+		return id.owner(at, "it is in use")
 	case errors.Is(err, syscall.EADDRNOTAVAIL): // Linux has several reasons for it
 		switch others := addressesOf(id.backend); {
 		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):
@@ -95,15 +95,15 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 		case all && at.Port() == 0:
 			return "no port is free"
 		case all:
-			return "another ID has the port at one of the addresses"
+			return "another ID uses the port at one of the addresses"
 		case at.Port() == 0:
 			return "it is not an address of this machine, or no port is free"
 		}
-		return "it is not an address of this machine, or another ID has the port for all addresses"
+		return "it is not an address of this machine, or another ID uses the port at all addresses"
 	case errors.Is(err, syscall.EINVAL) && at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() && at.Addr().Zone() == "":
 		return fmt.Sprintf("a link-local address needs its interface, as in %v%%eth0", at.Addr())
 	case errors.Is(err, syscall.ENODEV):
-		return "there is no RDMA device on the network interface of that address"
+		return "the network interface of that address has no RDMA device"
 	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
@@ -164,7 +164,7 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 		from = header(sockaddr(source))
 	}
 	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout,
-		"there is no RDMA device on the way to "+peer.Addr().String())
+		"no RDMA device leads to "+peer.Addr().String())
 }
 
 // ResolveIBAddr is ResolveAddr with AF_IB addresses. A nil source selects a port with the peer's subnet prefix and
@@ -198,11 +198,11 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 			reason = "there is no route to " + addressString(to)
 		case errors.Is(err, syscall.EPROTONOSUPPORT):
-			reason = "the service ID is in no port space that the ID accepts"
+			reason = "the service ID is not in a port space that the ID accepts"
 		case errors.Is(err, syscall.EINVAL) && id.listens.Load():
-			reason = "it listens, and an ID that listens has no peer: connect with another ID"
+			reason = "a listening ID has no peer: connect with another ID"
 		case errors.Is(err, syscall.EINVAL):
-			reason = "an ID resolves an address once, and one of the same family as its own"
+			reason = "an ID resolves one address only, of the same family as its own"
 		}
 		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
@@ -228,7 +228,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		}
 		noPath := ""
 		if _, native := ibAddr(librdmacm.GetPeerAddr(id.c)); native {
-			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
+			noPath = "AF_IB addresses need ports with InfiniBand's link layer; RoCE has IP addresses"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
 			because{syscall.EINVAL, "its address is not resolved, or its route is resolved already"},

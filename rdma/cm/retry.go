@@ -37,7 +37,7 @@ func (id *ID) successor() (*ID, error) {
 	}
 	defer id.done()
 	if id.c.QPType == ibv.QPT_UD {
-		return nil, verberr.Invalid(verb, id.name(), "it is for datagrams, and has no connection")
+		return nil, verberr.Invalid(verb, id.name(), "the ID is for datagrams, which have no connection")
 	}
 	var next *ID
 	var err error
@@ -106,7 +106,7 @@ func (id *ID) rearm() error {
 	id.mu.Unlock()
 	if s != nil && id.c.Verbs != ibv.PtrTo(s.device.C()) {
 		return verberr.Invalid(verb, id.name(),
-			"the way to the peer begins at another device than %s, where the ID's queue pair is", s.device.Name())
+			"the route to the peer uses another device than %s, which has the ID's queue pair", s.device.Name())
 	}
 	attr, mask, err := id.InitQPAttr(ibv.QPS_INIT)
 	if err != nil {

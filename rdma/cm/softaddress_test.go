@@ -51,7 +51,7 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:7471", "0.0.0.0:7471", "[::]:7471"} {
 		_, err = bound(t, f, rdmacm.PS_TCP, at, reuse)
 		assert.ErrorIs(t, err, syscall.EADDRINUSE, at)
-		assert.ErrorContains(t, err, "an ID that listens at 127.0.0.1:7471, on soft0, has it", at)
+		assert.ErrorContains(t, err, "used by an ID that listens at 127.0.0.1:7471 on soft0", at)
 	}
 	for _, free := range []string{"127.0.0.2:7471", "127.0.0.1:7472", "[::1]:7471"} {
 		_, err = bound(t, f, rdmacm.PS_TCP, free)
@@ -70,7 +70,7 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	_, err = bound(t, f, rdmacm.PS_TCP, "[::]:7481")
 	require.NoError(t, err)
 	_, err = bound(t, f, rdmacm.PS_TCP, "0.0.0.0:7481")
-	assert.ErrorContains(t, err, "an ID that is bound to [::]:7481, on all devices, has it")
+	assert.ErrorContains(t, err, "used by an ID that is bound to [::]:7481 on all devices")
 
 	a, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482", reuse)
 	require.NoError(t, err)
@@ -208,10 +208,10 @@ func TestSoftNames(t *testing.T) {
 		hints         Hints
 		says          string
 	}{
-		{"nobody.example", "1", Hints{}, "the name or the service is not known"},
-		{"soft0", "1", Hints{Flags: rdmacm.RAI_NUMERICHOST}, "the name or the service is not known"},
-		{"::1", "1", Hints{Family: afInet}, "the name or the service is not known"},
-		{"soft0", "http", Hints{}, "the service is not known"},
+		{"nobody.example", "1", Hints{}, "unknown name or service"},
+		{"soft0", "1", Hints{Flags: rdmacm.RAI_NUMERICHOST}, "unknown name or service"},
+		{"::1", "1", Hints{Family: afInet}, "unknown name or service"},
+		{"soft0", "http", Hints{}, "unknown service"},
 		{"soft0", "1", Hints{Family: 99}, "the address family is not supported"},
 	} {
 		_, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
@@ -258,9 +258,9 @@ func TestSoftEphemeralPorts(t *testing.T) {
 func TestReasonsOfAddresses(t *testing.T) {
 	id := new(ID) // of the native library
 	for at, reason := range map[string]string{
-		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID has the port at one of the addresses",
+		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID uses the port at one of the addresses",
 		"10.0.0.1:0":    "it is not an address of this machine, or no port is free",
-		"10.0.0.1:7471": "it is not an address of this machine, or another ID has the port for all addresses",
+		"10.0.0.1:7471": "it is not an address of this machine, or another ID uses the port at all addresses",
 	} {
 		assert.Equal(t, reason, id.noAddress(netip.MustParseAddrPort(at), syscall.EADDRNOTAVAIL), at)
 	}
@@ -291,7 +291,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	source := netip.MustParseAddrPort("127.0.0.1:7000")
 	owner := newIDOn(t, f)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: an ID that is bound to 127.0.0.1:7000, on soft0, has it"
+	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	id := newIDOn(t, f)
 	err = id.ResolveAddr(soon(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)

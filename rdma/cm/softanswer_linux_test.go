@@ -22,7 +22,7 @@ func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})
 	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
-		"GOVERBS_DEVICE=soft@127.0.32.2, and let UDP port 4791 through firewalls"
+		"GOVERBS_DEVICE=soft@127.0.32.2, and allow UDP port 4791 in firewalls"
 	id := newSoftID(t, f, rdmacm.PS_TCP)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.32.2:1"), time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
@@ -48,5 +48,5 @@ func TestSoftUnreachableHint(t *testing.T) {
 	var event *EventError
 	require.ErrorAs(t, err, &event)
 	assert.Equal(t, rdmacm.CM_EVENT_UNREACHABLE, event.Event.Type)
-	assert.ErrorContains(t, err, "the peer does not answer: does its program call Accept, and is its link up? (status")
+	assert.ErrorContains(t, err, "the peer does not answer: check that its program calls Accept, and that its link is up (status")
 }

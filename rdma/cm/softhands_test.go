@@ -180,7 +180,7 @@ func TestSoftQPThatStays(t *testing.T) {
 	require.NoError(t, err)
 	id.setQP(0)
 	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
-	assert.ErrorContains(t, err, "it has a queue pair already")
+	assert.ErrorContains(t, err, "it already has a queue pair")
 	assert.Same(t, qp, id.QP())
 	id.setQP(qp.Ptr())
 	require.NoError(t, qp.Close())

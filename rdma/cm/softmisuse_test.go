@@ -160,9 +160,9 @@ func TestSoftWrongKindOfID(t *testing.T) {
 	for reason, errs := range map[string][]error{
 		"not for datagrams": {datagrams.SetAckTimeout(9)},
 		"it needs the address of a multicast group, and an ID for datagrams": {ofStreams, ofNobody},
-		"one of the same family as its own": {streams.ResolveAddr(soon(t),
+		"of the same family as its own": {streams.ResolveAddr(soon(t),
 			netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
-		"it is bound already": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
+		"it is already bound": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
 		"its address is not resolved yet": {newSoftID(t, f,
 			rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
@@ -172,7 +172,7 @@ func TestSoftWrongKindOfID(t *testing.T) {
 		}
 	}
 	require.NoError(t, streams.Listen(1))
-	assert.ErrorContains(t, streams.Listen(1), "it listens already, or connects")
+	assert.ErrorContains(t, streams.Listen(1), "the ID is already listening or connecting")
 }
 
 // TestSoftLateAckTimeout: an ACK timeout is rejected if it is set too late to take effect.

@@ -74,7 +74,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	assert.Same(t, pd, qp.PD())
 	_, err = id.CreateQPEx(&attr, rdma.QueueOptions{})
 	assert.ErrorContains(t, err, "rdma_create_qp_ex")
-	assert.ErrorContains(t, err, "it has a queue pair already")
+	assert.ErrorContains(t, err, "it already has a queue pair")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	mr, err := id.RegMsgs(make([]byte, 8))
 	require.NoError(t, err, "in the domain of the queue pair")
@@ -122,7 +122,7 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotZero(t, number)
 	_, err = id.CreateSRQEx(&attr, rdma.QueueOptions{})
-	assert.ErrorContains(t, err, "it has a shared receive queue already")
+	assert.ErrorContains(t, err, "it already has a shared receive queue")
 	qp, err := id.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD,
 		XRCD: domain.Ptr()}, rdma.QueueOptions{})
 	require.NoError(t, err)

@@ -87,7 +87,7 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	if id.c.SRQ != 0 {
-		return nil, verberr.Invalid(verb, id.name(), "it has a shared receive queue already")
+		return nil, verberr.Invalid(verb, id.name(), "it already has a shared receive queue")
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())

@@ -117,7 +117,7 @@ func (id *ID) domain() (*rdma.PD, error) {
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
 	if uint64(len(b)) > math.MaxUint32 {
-		return s, verberr.Invalid(verb, "", "%d bytes, and an entry has %d at most", len(b), uint32(math.MaxUint32))
+		return s, verberr.Invalid(verb, "", "%d bytes exceed the maximum of an entry, %d", len(b), uint32(math.MaxUint32))
 	}
 	if mr == nil {
 		return s, nil
@@ -179,7 +179,7 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 		most = qp.Cap().MaxRecvSGE
 	}
 	if uint32(len(sges)) > most {
-		return verberr.Invalid(verb, id.name(), "%d entries, and the queue takes %d at most", len(sges), most)
+		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue's maximum, %d", len(sges), most)
 	}
 	if err := v.holdRecv(int(most)); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags,
 		return err
 	}
 	if mr == nil && flags&ibv.SEND_INLINE == 0 && len(b) > 0 {
-		return id.invalid(verb, "without a memory region the data has to be inline: IBV_SEND_INLINE")
+		return id.invalid(verb, "data without a memory region must be inline: set IBV_SEND_INLINE")
 	}
 	if flags&ibv.SEND_INLINE != 0 {
 		return id.postWith(verb, flags, 1, len(b),
@@ -320,11 +320,11 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 		return verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
 	}
 	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
-		return verberr.Invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
+		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue pair's maximum, %d", sges, most)
 	}
 	if most := qp.Cap().MaxInlineData; inline > int(most) {
 		return verberr.Invalid(verb, id.name(),
-			"%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
+			"%d inline bytes exceed the queue pair's maximum, %d (max_inline_data)", inline, most)
 	}
 	v := &id.verbs
 	v.mu.Lock()

@@ -40,7 +40,7 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o r
 	}
 	if dv.CompMask&mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS != 0 &&
 		dv.CreateFlags&mlx5dv.QP_CREATE_OOO_DP != 0 && isNative(d, o.Path) {
-		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
+		return nil, &rdma.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
 			Reason: "the data path in Go counts on receives that complete in their order, and " +
 				"MLX5DV_QP_CREATE_OOO_DP asks for any"}
 	}

@@ -48,7 +48,7 @@ import (
 func NewPath(d *rdma.Device) (rdma.Path, error) {
 	const verb = "mlx5dv_init_obj"
 	refused := func(format string, args ...any) error {
-		return &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
+		return &rdma.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
 			Reason: "no data path in Go: " + fmt.Sprintf(format, args...)}
 	}
 	if d == nil {
@@ -56,7 +56,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	}
 	c := d.C()
 	if c == nil {
-		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
+		return nil, &rdma.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
 	}
 	if name, _, err := provider.WayOf(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
 		return nil, err

@@ -161,7 +161,9 @@ func (id *identifier) channelNow() *eventChannel {
 }
 
 // verbs calls a function of libibverbs.
-func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) { return b.funcs["libibverbs"][name](a) }
+func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) {
+	return b.funcs["libibverbs"][name](a)
+}
 
 // verbsErrno is verbs for functions that return an error number.
 func (b *Backend) verbsErrno(name string, a ...uint64) syscall.Errno {

@@ -13,7 +13,10 @@ import (
 )
 
 // drivers are the supported drivers of the kernel.
-var drivers = map[uapi.RDMADriverID]driver.Driver{uapi.RDMA_DRIVER_RXE: rxe.Open, uapi.RDMA_DRIVER_SIW: siw.Open}
+var drivers = map[uapi.RDMADriverID]driver.Driver{
+	uapi.RDMA_DRIVER_RXE: rxe.Open,
+	uapi.RDMA_DRIVER_SIW: siw.Open,
+}
 
 // vendorFunctions returns the functions of vendors' libraries by library and name.
 func (*Backend) vendorFunctions() map[string]map[string]runtime.Func { return nil }

@@ -145,7 +145,7 @@ func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*reg
 		c.mu.Lock()
 		if c.closed {
 			c.mu.Unlock()
-			return nil, &verberr.VerbError{Verb: "Get", Object: c.name, Err: verberr.ErrClosed}
+			return nil, &rdma.VerbError{Verb: "Get", Object: c.name, Err: verberr.ErrClosed}
 		}
 		changing := false
 		if hit := c.findLocked(start, end, access); hit != nil {
@@ -381,7 +381,7 @@ func (c *Cache) forgetLocked(start, end uintptr) (out []*region, leases int) {
 }
 
 func (c *Cache) inUse(verb, reason string) error {
-	return &verberr.VerbError{Verb: verb, Object: c.name, Errno: syscall.EBUSY, Reason: reason, Err: verberr.ErrInUse}
+	return &rdma.VerbError{Verb: verb, Object: c.name, Errno: syscall.EBUSY, Reason: reason, Err: verberr.ErrInUse}
 }
 
 // Stats returns the counters.

@@ -15,8 +15,8 @@ import (
 
 // Config has the options of both ends of a connection. The zero value has the defaults.
 type Config struct {
-	// Backend is a software backend, runtime.Native for the native library, or nil to select by GOVERBS_DEVICE: see
-	// "Which library" in the documentation of package cm.
+	// Backend is a software backend, that of package native, runtime.Native for rdma-core, or nil to select by the
+	// environment: see "Which library" in the documentation of package cm.
 	Backend runtime.Backend
 	// Protocol is the protocol of both ends: Stream, of this package, or RSocket, of librdmacm's rsockets and programs
 	// that preload them.

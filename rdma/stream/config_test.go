@@ -9,18 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestConfig(t *testing.T) {
 	c, err := Config{}.complete()
 	require.NoError(t, err)
-	assert.Equal(t, Config{Backend: runtime.Native, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
+	kernel, err := rdma.KernelBackend()
+	require.NoError(t, err)
+	assert.Equal(t, Config{Backend: kernel, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
 		Linger: DefaultLinger, Heartbeat: DefaultHeartbeat, AckTimeout: DefaultAckTimeout}, c)
 	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
 	require.NoError(t, err)
-	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages behind it stay in their places")
+	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages after it stay in place")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
 		{Protocol: RSocket + 1}, {Linger: -1},
 		{BusyPoll: -2}} {

@@ -426,7 +426,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		c.finWanted |= protocol.Fin // data would not be read, so the peer need not wait
 	}
 	c.sendControl()
-	c.tellLenders()
+	c.wakeLenders()
 	signal(c.reader.ready)
 	signal(c.writer.ready)
 	signal(c.moved)
@@ -438,18 +438,18 @@ func (c *Conn) sendControl() {
 	if c.err != nil || c.gone || !c.started || c.released {
 		return
 	}
-	told, err := c.protocol.Tell(c.finWanted &^ c.finSent)
+	sent, err := c.protocol.SendPending(c.finWanted &^ c.finSent)
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	if told != 0 {
+	if sent != 0 {
 		c.finSeq = c.link.Messages
 	}
-	if told&protocol.Fin != 0 {
+	if sent&protocol.Fin != 0 {
 		c.endSeq = c.link.Messages
 	}
-	c.finSent |= told
+	c.finSent |= sent
 }
 
 // sendProbe sends a message that the peer's device must acknowledge, unless the peer has closed. The caller holds mu.
@@ -568,16 +568,16 @@ func (c *Conn) sendEnd() error {
 // undelivered returns an error if the peer has not acknowledged data or the end of data, without which its program sees
 // a failed connection. The caller holds mu.
 func (c *Conn) undelivered() error {
-	said := c.peerFin
-	lost := c.protocol.Undelivered(said)
-	ended := c.link.Written == 0 || said&protocol.Done != 0 ||
+	peer := c.peerFin
+	lost := c.protocol.Undelivered(peer)
+	ended := c.link.Written == 0 || peer&protocol.Done != 0 ||
 		c.finSent&protocol.Fin != 0 && c.link.Acked >= c.endSeq
 	err := c.err
 	switch {
 	case c.cancel == nil || lost == 0 && ended:
 		return nil
 	case err != nil:
-	case said&protocol.Done != 0:
+	case peer&protocol.Done != 0:
 		err = fmt.Errorf("%w: the peer closed without reading them", syscall.EPIPE)
 	case c.gone:
 		err = syscall.ECONNRESET
@@ -602,11 +602,11 @@ func (c *Conn) finished() bool {
 		return true
 	}
 	word := c.endFlags()
-	told := c.finSent&word == word && c.link.Completed >= c.finSeq
+	sent := c.finSent&word == word && c.link.Completed >= c.finSeq
 	if !c.protocol.AnswersEnd() {
-		return told // or the peer leaves, when its own end is acknowledged
+		return sent // or the peer leaves, when its own end is acknowledged
 	}
-	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
+	return sent && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
 // awaitEnd is await for Close: it is not ended by c.closed, but by an event after which over may report true.
@@ -661,5 +661,5 @@ func (c *Conn) disconnect() {
 		c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {
 		_ = c.link.QP.Close() // link.Close has the error
 	}
-	_ = c.id.Disconnect(context.Background()) // fails if the connection is gone already
+	_ = c.id.Disconnect(context.Background()) // fails if the connection has ended
 }

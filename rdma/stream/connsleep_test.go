@@ -37,13 +37,13 @@ func streams(t *testing.T, config Config) (a, b *Conn) {
 	return a, b
 }
 
-// Waiting for data and waiting for room do not allocate.
+// TestStreamsAllocateNothing checks that waiting for data and waiting for room do not allocate.
 func TestStreamsAllocateNothing(t *testing.T) {
 	if !runtime.Fast {
-		t.Skip("every call of this build is purego's, and those allocate")
+		t.Skip("this build makes all calls with purego, which allocates")
 	}
 	if underRaceDetector {
-		t.Skip("the race detector has pools forget at random")
+		t.Skip("with the race detector, pools drop objects at random")
 	}
 	for name, c := range map[string]struct {
 		size       int
@@ -52,7 +52,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 		size := c.size
 		a, b := streams(t, Config{Buffer: 4 << 10, KeepThread: c.keepThread})
 		if wakeup.Of(b.poller.channel.C().FD) != nil {
-			t.Skip("what stands for a descriptor here allocates")
+			t.Skip("the replacement of descriptors on this system allocates")
 		}
 		go func() {
 			p := make([]byte, size)
@@ -78,7 +78,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestSoftKeptThread: a connection whose waits keep their threads is a net.Conn like others.
+// TestSoftKeptThread: a connection with KeepThread passes the tests of net.Conn.
 func TestSoftKeptThread(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		a, b := softPipe(t, Config{KeepThread: true, Buffer: 64 << 10})

@@ -232,12 +232,12 @@ func (c *Conn) open(reads protocol.Reads) error {
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
 		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
-		// A software device copies, and pins nothing. Adapters pin memory, and are slow where it is on demand.
+		// A software device copies and pins nothing. Adapters pin memory, and are slow with on-demand paging.
 		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }
 
-// streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.
-// Soft-RoCE takes 7 retries as retries without end.
+// streamParam returns the connection parameters of streams. A device allocates memory for each read that may be
+// outstanding. Soft-RoCE treats 7 retries as infinite.
 func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.InitiatorDepth, p.ResponderResources = reads.Ours, reads.Theirs
@@ -249,7 +249,7 @@ func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 type noAnswer struct{ hint string }
 
 func (e noAnswer) Error() string {
-	return "rdma_connect: the listener does not answer: " + e.hint + ": " + syscall.ETIMEDOUT.Error()
+	return "rdma_connect: no answer from the listener: " + e.hint + ": " + syscall.ETIMEDOUT.Error()
 }
 func (noAnswer) Unwrap() error { return syscall.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
@@ -267,5 +267,5 @@ func (c *Conn) explainRejection(err error) error {
 	if len(why) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: the listener says %q", err, why)
+	return fmt.Errorf("%w: reason of the listener: %q", err, why)
 }

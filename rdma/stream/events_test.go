@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestEventDispatcherFails: when reading events fails, every endpoint is notified, including one that is being created;
-// later connections get their events from another dispatcher.
+// TestEventDispatcherFails: when reading events fails, every endpoint is notified, including one that is being created.
+// Later connections get their events from another dispatcher.
 func TestEventDispatcherFails(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 50 {
@@ -30,7 +30,7 @@ func TestEventDispatcherFails(t *testing.T) {
 			if p, err = d.create(); err == nil {
 				all = append(all, p)
 			}
-			if len(all) == 1000 { // memory for more may be lacking before a busy machine runs the goroutine
+			if len(all) == 1000 { // on a busy machine, memory may run out before the goroutine runs
 				<-failed
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// must ends the program at an error, which is good enough for examples.
+// must exits on errors, which is sufficient for examples.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -29,8 +29,8 @@ func check(err error) {
 	}
 }
 
-// A stream, for whatever runs over TCP. Backend makes it run on the software devices, in this process; without it,
-// Listen and Dial are for RDMA hardware, between machines.
+// A stream carries any protocol that runs over TCP. Backend selects the software devices of this process; without it,
+// Listen and Dial use RDMA hardware.
 func Example() {
 	ctx := context.Background()
 	config := stream.Config{Backend: must(soft.Default())}
@@ -51,7 +51,7 @@ func Example() {
 	// Output: hello
 }
 
-// A server and a client of HTTP as they are.
+// An unmodified HTTP server and client.
 func ExampleDialer_DialContext() {
 	config := stream.Config{Backend: must(soft.Default())}
 	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
@@ -71,19 +71,19 @@ func ExampleDialer_DialContext() {
 	// Output: over RDMA
 }
 
-// RDMA encrypts nothing, and TLS runs over a stream as over TCP.
+// RDMA does not encrypt. TLS runs over a stream as over TCP.
 func ExampleListenConfig_Listen() {
 	config := stream.Config{Backend: must(soft.Default())}
 	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "encrypted: ", r.TLS != nil)
 	}))
-	server.Listener.Close() // the one of TCP
+	server.Listener.Close() // a TCP listener
 	server.Listener = must(lc.Listen(context.Background(), "127.0.0.1:0"))
 	server.StartTLS()
 	defer server.Close()
 
-	client := server.Client() // it trusts the server's certificate
+	client := server.Client() // trusts the server's certificate
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
 		return dialer.Dial(ctx, server.Listener.Addr().String())
 	}

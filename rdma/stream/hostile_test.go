@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestAQueuePairThatFails: requests are flushed without a word why, which is only right when the connection ends.
+// TestAQueuePairThatFails: flushed requests are an error, unless the connection is closing.
 func TestAQueuePairThatFails(t *testing.T) {
 	flushed := &ibv.WC{Status: ibv.WC_WR_FLUSH_ERR}
 	for name, ending := range map[string]func(*Conn){
@@ -30,8 +30,8 @@ func TestAQueuePairThatFails(t *testing.T) {
 	assert.True(t, isDone(c.dead))
 }
 
-// TestOverAfterTheLastByte: a peer that has left is not over before all that it sent was handled, which ends with its
-// last word, or with an error.
+// TestOverAfterTheLastByte: after a peer has disconnected, the connection stays readable until everything that the peer
+// sent was handled, up to its last message or an error.
 func TestOverAfterTheLastByte(t *testing.T) {
 	for _, end := range []func(*Conn){
 		func(c *Conn) { c.peerFin = protocol.Fin },
@@ -45,5 +45,5 @@ func TestOverAfterTheLastByte(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsATimeout: as errors of package net are.
+// TestNoAnswerIsATimeout: a missing answer is a timeout, as in package net.
 func TestNoAnswerIsATimeout(t *testing.T) { assert.ErrorIs(t, noAnswer{}, syscall.ETIMEDOUT) }

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftHasNoIB: the software devices are RoCE.
+// TestSoftHasNoIB: the software devices are RoCE devices and reject AF_IB addresses.
 func TestSoftHasNoIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	at := func(ip string) cm.IBAddr {

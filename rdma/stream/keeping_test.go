@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestKeeping: a stream that is alone keeps its thread after some waits, and no longer where others share its device,
-// or other goroutines want to run. With one processor it never does.
+// TestKeeping: a stream that is alone on its device keeps its thread after some waits, until others share the device or
+// other goroutines want to run. With one processor it never does.
 func TestKeeping(t *testing.T) {
 	before := runtime.GOMAXPROCS(2)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
@@ -39,10 +39,10 @@ func TestKeeping(t *testing.T) {
 	alone()
 	assert.True(t, kept)
 	wait()
-	assert.True(t, kept, "a wait for nothing says nothing")
+	assert.True(t, kept, "a wait without completions does not count")
 	wait(7, 8)
 	wait(7)
-	assert.True(t, kept, "once may be by chance")
+	assert.True(t, kept, "a single wait is not enough")
 	wait(8)
 	wait(8)
 	wait(7)
@@ -78,5 +78,5 @@ func TestKeeping(t *testing.T) {
 	for range 4 * ownBefore {
 		wait(8)
 	}
-	assert.False(t, kept, "the program has said so: it is left as it is")
+	assert.False(t, kept, "requested by the program, so it does not change")
 }

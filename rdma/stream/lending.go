@@ -103,11 +103,11 @@ func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	}
 	switch {
 	case mr == nil || mr.PD() != pd:
-		return 0, c.opError("write", verberr.Invalid("WriteMR", "", "the memory region is not one of "+
+		return 0, c.opError("write", verberr.Invalid("WriteMR", "", "the memory region does not belong to "+
 			"the connection's protection domain: register it with Conn.PD"))
 	case n < 0 || offset > mr.Len() || uint64(n) > mr.Len()-offset:
 		return 0, c.opError("write", verberr.Invalid("WriteMR", "",
-			"%d bytes at %d are not inside a region of %d bytes", n, offset, mr.Len()))
+			"%d bytes at offset %d are not inside the region of %d bytes", n, offset, mr.Len()))
 	}
 	l := &lend{back: make(chan struct{}, 1)}
 	r := mr.Region()
@@ -272,8 +272,8 @@ func (c *Conn) lent(l *lend) {
 	l.upTo = c.link.Messages
 }
 
-// tellLenders wakes the waits for memory that the device no longer reads. The caller holds mu.
-func (c *Conn) tellLenders() {
+// wakeLenders wakes the waits for memory that the device no longer reads. The caller holds mu.
+func (c *Conn) wakeLenders() {
 	for _, l := range c.lending.all {
 		if l.upTo > c.link.Completed {
 			return
@@ -371,7 +371,7 @@ func (c *Conn) lendTimedOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.lending.all) > 0 && !c.released {
-		c.fail(fmt.Errorf("%w: the peer does not acknowledge what was sent from memory of the program",
+		c.fail(fmt.Errorf("%w: the peer does not acknowledge data sent from memory of the program",
 			os.ErrDeadlineExceeded))
 	}
 }

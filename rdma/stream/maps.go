@@ -78,12 +78,12 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 		place = len(c.writer.mapped)
 	}
 	for {
-		told, err := c.tryMap(r, place, uint64(offset), mr)
+		sent, err := c.tryMap(r, place, uint64(offset), mr)
 		switch {
 		case err != nil:
 			_ = mr.Close()
 			return c.opError("map", err)
-		case told:
+		case sent:
 			all := c.writer.mapped
 			c.writer.mapped = slices.Replace(all, place, min(place+1, len(all)), mapping{mr, offset})
 			return nil

@@ -43,9 +43,8 @@ func softPairs(t *testing.T, config Config, n int) (clients, servers []*Conn) {
 	return clients, servers
 }
 
-// TestSoftSlowReaderHoldsNobodyUp: a stream whose other end does not read is full, and another one of the same queue
-// goes on.
-func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
+// TestSoftSlowReader: a stream whose other end does not read does not block another stream of the same queue.
+func TestSoftSlowReader(t *testing.T) {
 	clients, servers := softPairs(t, Config{Buffer: protocol.MinBuffer}, 2)
 	require.Same(t, clients[0].poller, servers[1].poller)
 	var writing sync.WaitGroup
@@ -76,8 +75,8 @@ func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
 	assert.Equal(t, full, got)
 }
 
-// TestSoftLargeWrites: both ends write much at once, in pieces of many sizes, and close as soon as they have; all of it
-// arrives, and a part of it was fetched.
+// TestSoftLargeWrites: both ends write much concurrently, in pieces of many sizes, and then close. Everything arrives,
+// and a part of it was fetched.
 func TestSoftLargeWrites(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	sent := make([]byte, 9_000_001)
@@ -129,8 +128,8 @@ func TestSoftCloseAfterALargeWrite(t *testing.T) {
 	}
 }
 
-// TestSoftStreamsOfOneQueueKeepApart: while streams of a queue come and go, each has its own bytes.
-func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
+// TestSoftStreamsOfOneQueue: while streams of a queue are opened and closed, each delivers its own bytes.
+func TestSoftStreamsOfOneQueue(t *testing.T) {
 	config := Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer,
 		HandshakeTimeout: tooLong}
 	l, err := listening(config, 32).Listen(soon(t), "127.0.0.1:0")
@@ -172,10 +171,10 @@ func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
 	all.Wait()
 }
 
-// TestPollerKeys: no stream has the key of one that is open, nor soon that of one that was.
+// TestPollerKeys: a stream never gets the key of an open stream, nor that of a recently closed one.
 func TestPollerKeys(t *testing.T) {
 	r := &poller{conns: map[uint32]*Conn{}, stop: func() {}, last: protocol.MostKeys - 2}
-	r.conns[0] = new(Conn) // so that no goroutine starts
+	r.conns[0] = new(Conn) // prevents a goroutine from starting
 	var given []uint32
 	for range 4 {
 		given = append(given, r.add(new(Conn)))
@@ -186,7 +185,7 @@ func TestPollerKeys(t *testing.T) {
 	assert.Nil(t, r.find(1))
 }
 
-// TestPollerEndsStreams: when their queue fails, so do they, and later ones have another.
+// TestPollerEndsStreams: when a queue fails, its streams fail, and later streams use another queue.
 func TestPollerEndsStreams(t *testing.T) {
 	clients, servers := softPairs(t, Config{Buffer: protocol.MinBuffer}, 2)
 	r := clients[0].poller

@@ -26,7 +26,7 @@ func logged(t *testing.T, o any) string {
 	return fmt.Sprint(o)
 }
 
-// TestPrint: connections and listeners print where they are, also after they were closed, and before they were made.
+// TestPrint: connections and listeners print their addresses, also before they are created and after they are closed.
 func TestPrint(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	config := Config{Backend: f}

@@ -185,7 +185,7 @@ func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error)
 	defer hold.Release()
 	n, err = use(p)
 	if n < 0 || n > len(p) {
-		return 0, nil, c.opError("read", verberr.Invalid("ReadLent", "", "%d bytes were taken of %d", n, len(p)))
+		return 0, nil, c.opError("read", verberr.Invalid("ReadLent", "", "use consumed %d bytes of %d", n, len(p)))
 	}
 	c.took(n)
 	return n, nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// resident is how many bytes of memory the process has, and how many descriptors.
+// resident returns the resident memory of the process in bytes, and its number of descriptors.
 func resident(t *testing.T) (memory, files int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/statm")

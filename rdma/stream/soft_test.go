@@ -24,10 +24,10 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is exceeded only by a step that hangs: on a busy machine, each of many programs is slow.
+// tooLong is a timeout for steps that hang, longer than even a busy machine needs.
 const tooLong = time.Minute
 
-// soon is a context that ends when something takes far too long.
+// soon returns a context with the timeout tooLong.
 func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), tooLong)
@@ -41,7 +41,7 @@ func newFabric(t *testing.T, o soft.Options) *soft.Fabric {
 	return keep(t, f, err)
 }
 
-// resolved is an ID whose route to a peer is resolved, and its channel.
+// resolved returns an ID whose route to a peer is resolved, and its channel.
 func resolved(t *testing.T, f *soft.Fabric, to netip.AddrPort) (*cm.ID, *cm.EventChannel) {
 	t.Helper()
 	ch, err := cm.CreateEventChannelOn(f)
@@ -59,7 +59,7 @@ func resolved(t *testing.T, f *soft.Fabric, to netip.AddrPort) (*cm.ID, *cm.Even
 
 func dialer(c Config) *Dialer { return &Dialer{Config: c} }
 
-// listening may have a Backlog.
+// listening returns a ListenConfig, optionally with a Backlog.
 func listening(c Config, backlog ...int) *ListenConfig {
 	return &ListenConfig{Config: c, Backlog: append(backlog, 0)[0]}
 }

@@ -39,7 +39,7 @@ func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	return l
 }
 
-// TestSoftAddressesReach: which address reaches whom.
+// TestSoftAddressesReach checks which addresses reach which devices.
 func TestSoftAddressesReach(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	everywhere := serve(t, f, ":7471")
@@ -80,18 +80,18 @@ func TestSoftAddressesReach(t *testing.T) {
 	}
 }
 
-// TestSoftDialNobody: Dial's deadline bounds the search for an address that does not answer.
-func TestSoftDialNobody(t *testing.T) {
+// TestSoftDialUnused: Dial's deadline bounds the search for an address that does not answer.
+func TestSoftDialUnused(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)
 	start := time.Now()
 	_, err := dialer(Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
+	assert.ErrorContains(t, err, "no answer from the address: check that its host and link are up")
 	assert.Less(t, time.Since(start), 3*time.Second)
 }
 
-// TestSoftSourceInUse: an error because of the source port names it and its owner, as Bind's does.
+// TestSoftSourceInUse: an error about the source port names the port and its owner, as for Bind.
 func TestSoftSourceInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.2:7471")
@@ -100,7 +100,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	owner, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, owner, err)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: an ID that is bound to 127.0.0.1:7000, on soft0, has it"
+	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: source}).Dial(soon(t), "127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
@@ -111,7 +111,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
 }
 
-// TestDialContext: the network chooses the family of addresses, as that of net.Dialer does.
+// TestDialContext: the network selects the address family, as with net.Dialer.
 func TestDialContext(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	at := serve(t, f, ":7471")

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftManyAtOnce: the requests of many peers at once wait at a listener with a small Backlog. A dropped one comes
-// again after 4 s only, and Dial waits for 5 s.
+// TestSoftManyAtOnce: concurrent requests of many peers wait at a listener with a small Backlog. A dropped request is
+// retransmitted only after 4 s, and Dial waits for 5 s.
 func TestSoftManyAtOnce(t *testing.T) {
 	const peers = 300
 	f := newFabric(t, soft.Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// eachProtocol runs a test of streams on every protocol that they speak.
+// eachProtocol runs a test of streams for each protocol.
 func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
 	for name, p := range map[string]Protocol{"stream": Stream, "rsocket": RSocket} {
 		t.Run(name, func(t *testing.T) {
@@ -25,7 +25,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
 	}
 }
 
-// TestSoftStreamOverABadNetwork: a stream delivers all the same.
+// TestSoftStreamOverABadNetwork: a stream delivers everything over a lossy network.
 func TestSoftStreamOverABadNetwork(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t,
@@ -56,8 +56,8 @@ func TestSoftStreamOverABadNetwork(t *testing.T) {
 	})
 }
 
-// TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an
-// error of writes, and with a heartbeat of reads.
+// TestSoftStreamPeerVanishes: if a link goes down or a device is removed in the middle of a transfer, writes fail, and
+// with a heartbeat also reads.
 func TestSoftStreamPeerVanishes(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		for name, vanish := range map[string]func(*soft.Fabric){
@@ -96,8 +96,8 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 	})
 }
 
-// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room notices it too, without heartbeats, though all that
-// was sent has arrived.
+// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room detects a vanished peer without heartbeats, although
+// everything that was sent has arrived.
 func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t, soft.Options{})
@@ -114,7 +114,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 			wrote <- err
 		}()
 		require.Never(t, func() bool { return len(wrote) > 0 }, 2*probeAfter+probeAfter/2, 100*time.Millisecond,
-			"the peer answers, though nobody reads")
+			"the peer's device answers although its program does not read")
 		f.SetLink("soft0", false)
 		select {
 		case err := <-wrote:

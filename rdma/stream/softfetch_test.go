@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// apart is a stream from soft0 to soft1, whose completions are handled apart.
+// apart returns a stream from soft0 to soft1, whose ends have separate completion queues.
 func apart(t *testing.T, config Config, before ...func(f *soft.Fabric)) (f *soft.Fabric, client, server *Conn) {
 	t.Helper()
 	f = newFabric(t, soft.Options{})
@@ -56,15 +56,14 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// fetched is how many pieces an end has read out of the other's memory.
+// fetched returns the number of pieces that an end has read from the other's memory.
 func (c *Conn) fetched() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.protocol.(*protocol.Stream).Fetched
 }
 
-// TestSoftDevicesWithoutReads: a device that cannot read, or be read from, has streams without fetching; fetching needs
-// support by the devices of both ends.
+// TestSoftDevicesWithoutReads: streams fetch only if the devices of both ends support reads.
 func TestSoftDevicesWithoutReads(t *testing.T) {
 	sent := randomBytes(1 << 20)
 	for ours := range uint8(2) {
@@ -96,7 +95,7 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 				assert.Equal(t, ours > 0, client.fetched() > 0)
 				assert.Equal(t, theirs > 0, server.fetched() > 0)
 				assert.Equal(t, ours > 0,
-					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "says that it reads")
+					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "announces that it reads")
 				attr, _, err := client.link.QP.Query(ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC)
 				require.NoError(t, err)
 				assert.Equal(t, [2]uint8{ours, theirs}, [2]uint8{attr.MaxRdAtomic, attr.MaxDestRdAtomic})
@@ -105,15 +104,15 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close of an end keeps memory that the other one may still read, even if that one has
-// ended its writes long before.
+// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended its
+// writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
 	require.NoError(t, server.CloseWrite())
 	_, err := client.Read(make([]byte, 1))
 	require.Equal(t, io.EOF, err)
 	sent := randomBytes(200 << 10)
-	server.mu.Lock() // it handles nothing
+	server.mu.Lock() // it handles no messages
 	_, err = client.Write(sent)
 	require.NoError(t, err)
 	closed := make(chan error, 1)
@@ -133,8 +132,8 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	}
 }
 
-// TestSoftPeersThatFetchNothing: a Write waits for them until its deadline, as for peers that do not read; when they
-// vanish, it fails. Then everything is released, including memory that they may have been reading: the fabric closes.
+// TestSoftPeersThatFetchNothing: a Write waits until its deadline for peers that do not fetch, as for peers that do not
+// read. When they vanish, it fails, and everything is released, including memory that they may have been reading.
 func TestSoftPeersThatFetchNothing(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	server.mu.Lock()
@@ -158,11 +157,12 @@ func TestSoftPeersThatFetchNothing(t *testing.T) {
 	assert.NotZero(t, lost.Bytes)
 }
 
-// TestSoftPeersThatVanishWhileTheyAreRead: a reader gets an error, and only the data that arrived before.
+// TestSoftPeersThatVanishWhileTheyAreRead: if the peer vanishes during a fetch, the reader gets the data that arrived
+// before, and then an error.
 func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	sent := randomBytes(200 << 10)
-	server.mu.Lock() // it handles nothing
+	server.mu.Lock() // it handles no messages
 	_, err := client.Write(sent)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftListenerTellsWhatStayed: a failed connection whose ID cannot be released is an error of the listener's Close.
-func TestSoftListenerTellsWhatStayed(t *testing.T) {
+// TestSoftListenerReportsLeftovers: if the ID of a failed connection cannot be released, the listener's Close fails.
+func TestSoftListenerReportsLeftovers(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
 	require.NoError(t, err)

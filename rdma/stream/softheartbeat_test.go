@@ -29,8 +29,8 @@ func failsSoon(t *testing.T, c *Conn) {
 	assert.NotErrorIs(t, err, syscall.EAGAIN)
 }
 
-// TestSoftHeartbeatByDefault: a program that only reads from an accepted connection notices that its peer has vanished,
-// though it has configured nothing.
+// TestSoftHeartbeatByDefault: with the default configuration, a program that only reads from an accepted connection
+// detects that its peer has vanished.
 func TestSoftHeartbeatByDefault(t *testing.T) {
 	defer func(before time.Duration) { defaultHeartbeat = before }(defaultHeartbeat)
 	assert.Equal(t, DefaultHeartbeat, defaultHeartbeat)
@@ -56,7 +56,7 @@ func TestSoftHeartbeatByDefault(t *testing.T) {
 	}
 }
 
-// TestSoftHeartbeatOfAHostilePeer: a peer that vanishes is noticed though it has handled none of the heartbeats before.
+// TestSoftHeartbeatOfAHostilePeer: a vanished peer is detected even if it never handled a heartbeat.
 func TestSoftHeartbeatOfAHostilePeer(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	config := Config{Backend: f, Buffer: protocol.MinBuffer, AckTimeout: 8, Linger: time.Millisecond,

@@ -16,8 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftHostileHost: one host that asks for connections and never confirms them does not lock out another one, on
-// which two peers dial.
+// TestSoftHostileHost: a host that requests connections and never confirms them does not block two peers on another host.
 func TestSoftHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {
 		return newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,

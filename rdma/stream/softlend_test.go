@@ -35,7 +35,7 @@ func random(n int) []byte {
 	return b
 }
 
-// TestSoftGather: many small slices are one message, and WriteBuffers takes them out as net.Buffers does.
+// TestSoftGather: many small slices form one message, and WriteBuffers removes them like net.Buffers.
 func TestSoftGather(t *testing.T) {
 	for _, size := range []int{3, 40} { // inline, and not
 		a, b := softPipe(t, Config{})
@@ -88,7 +88,7 @@ func TestSoftGatherStops(t *testing.T) {
 	assert.True(t, bytes.Equal(text, got))
 }
 
-// senders are the ways to send, which change their arguments afterwards.
+// senders are the ways to send. They change their arguments afterwards.
 var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	"write": func(c *Conn, _ *rdma.MR, p []byte) error { _, err := c.Write(p); return err },
 	"gather": func(c *Conn, _ *rdma.MR, p []byte) error {
@@ -125,7 +125,7 @@ var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	},
 }
 
-// TestSoftLendsDeliver: with all methods of both ends, the bytes are the same, although the sender changes its memory
+// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its memory
 // as soon as it may.
 func TestSoftLendsDeliver(t *testing.T) {
 	for name, config := range map[string]Config{
@@ -172,7 +172,7 @@ func TestSoftLendsDeliver(t *testing.T) {
 	}
 }
 
-// TestSoftLentIsRegisteredOnce, and goes with the last connection.
+// TestSoftLentIsRegisteredOnce: lent memory is registered once, and released with the last connection.
 func TestSoftLentIsRegisteredOnce(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	go io.Copy(io.Discard, b)
@@ -191,7 +191,7 @@ func TestSoftLentIsRegisteredOnce(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestSoftWriteMRRefuses memory that the device would not find.
+// TestSoftWriteMRRefuses: WriteMR rejects memory that does not belong to the connection's domain or the region.
 func TestSoftWriteMRRefuses(t *testing.T) {
 	a, _ := softPipe(t, Config{})
 	d, err := a.id.Device()
@@ -227,14 +227,14 @@ func TestSoftCloseDuringLends(t *testing.T) {
 	text := random(64 << 10)
 	_, err := a.Write(text)
 	require.NoError(t, err)
-	looks, goOn := make(chan struct{}), make(chan struct{})
+	looks, resume := make(chan struct{}), make(chan struct{})
 	looked := make(chan error, 1)
 	go func() {
 		_, err := b.ReadLent(func(p []byte) (int, error) {
 			close(looks)
-			<-goOn
+			<-resume
 			if !bytes.Equal(p, text[:len(p)]) {
-				return 0, errors.New("it looked at something else")
+				return 0, errors.New("it read different data")
 			}
 			return len(p), nil
 		})
@@ -252,8 +252,8 @@ func TestSoftCloseDuringLends(t *testing.T) {
 	_, err = io.ReadFull(a, make([]byte, len(text)))
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
-	require.ErrorIs(t, a.Close(), syscall.EPIPE, "b has not taken what it looks at")
-	close(goOn)
+	require.ErrorIs(t, a.Close(), syscall.EPIPE, "b has not consumed the data")
+	close(resume)
 	assert.NoError(t, <-looked)
 	_, err = b.ReadLent(func([]byte) (int, error) { return 0, nil })
 	assert.ErrorIs(t, err, net.ErrClosed)
@@ -261,7 +261,7 @@ func TestSoftCloseDuringLends(t *testing.T) {
 	assert.ErrorIs(t, <-copied, net.ErrClosed)
 }
 
-// TestSoftCloseInALend: the one that looks may close.
+// TestSoftCloseInALend: the function of ReadLent may close the connection.
 func TestSoftCloseInALend(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	_, err := a.Write([]byte("some"))
@@ -286,7 +286,7 @@ func TestSoftForgottenLend(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestSoftLendsOfTheWrongLength: use cannot take more than there is.
+// TestSoftLendsOfTheWrongLength: use cannot consume more than it got.
 func TestSoftLendsOfTheWrongLength(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	_, err := a.Write([]byte("some"))
@@ -308,8 +308,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestSoftLentComesBack from a peer that reads nothing, and from one that acknowledges nothing: at a deadline, and at
-// Close. The device has it no more then.
+// TestSoftLentComesBack: a deadline and Close return lent memory although the peer reads or acknowledges nothing. After
+// that, the device no longer uses it.
 func TestSoftLentComesBack(t *testing.T) {
 	closing := func(c *Conn) { c.Close() }
 	deadline := func(c *Conn) { c.SetWriteDeadline(time.Now()) }

@@ -21,9 +21,9 @@ import (
 // for every way of writing.
 func TestCloseReportsLostData(t *testing.T) {
 	breaks := map[string]func(t *testing.T, f *soft.Fabric, c, peer *Conn){
-		"link down":      func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetLink("soft0", false) },
-		"all lost":       func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetFaults(soft.Faults{Drop: 1}) },
-		"device removed": func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.RemoveDevice("soft0") },
+		"link down":        func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetLink("soft0", false) },
+		"all packets lost": func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetFaults(soft.Faults{Drop: 1}) },
+		"device removed":   func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.RemoveDevice("soft0") },
 		"peer's queue pair destroyed": func(t *testing.T, _ *soft.Fabric, _, peer *Conn) {
 			require.NoError(t, peer.link.QP.Close())
 		},
@@ -50,7 +50,7 @@ func TestCloseReportsLostData(t *testing.T) {
 			for way, write := range ways {
 				t.Run(breaking+"/"+way, func(t *testing.T) {
 					f := newFabric(t, soft.Options{})
-					// the send buffer takes all that is written at once
+					// the send buffer accepts everything immediately
 					config := Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 8,
 						Linger: 100 * time.Millisecond}
 					l, err := listening(config).Listen(soon(t), "127.0.0.1:0")

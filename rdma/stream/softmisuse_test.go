@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftDialGivesUp: a context that ends is a timeout as in package net, or a cancellation, in every step.
+// TestSoftDialGivesUp: if the context ends in any step, the error is a timeout as in package net, or a cancellation.
 func TestSoftDialGivesUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
@@ -46,8 +46,8 @@ func TestSoftDialGivesUp(t *testing.T) {
 	}
 }
 
-// TestWriteHearsOfClose: Close disconnects before a Write in progress checks again; the error does not blame the peer.
-func TestWriteHearsOfClose(t *testing.T) {
+// TestWriteDuringClose: Close disconnects before a Write in progress checks again; the error does not blame the peer.
+func TestWriteDuringClose(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.finWanted = protocol.Fin | protocol.Done
 	assert.ErrorIs(t, c.writeErr(), syscall.EPIPE)

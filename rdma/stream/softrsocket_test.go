@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftRSocketIsANetConn: both ends are of this package.
+// TestSoftRSocketIsANetConn: two ends of this package pass the tests of net.Conn.
 func TestSoftRSocketIsANetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 64 << 10})
@@ -27,7 +27,7 @@ func TestSoftRSocketIsANetConn(t *testing.T) {
 	})
 }
 
-// TestSoftRSocketDelivers: more than the ring has room for, in pieces of any size, and then the end.
+// TestSoftRSocketDelivers: more data than fits the ring arrives, in pieces of any size, and then the end.
 func TestSoftRSocketDelivers(t *testing.T) {
 	for _, buffer := range []int{protocol.MinBuffer, 64 << 10, DefaultBuffer} {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: buffer})
@@ -55,7 +55,7 @@ func TestSoftRSocketDelivers(t *testing.T) {
 	}
 }
 
-// TestSoftRSocketMaps: one end maps memory, and the other writes at its offsets, and outside them.
+// TestSoftRSocketMaps: one end maps memory, and the other writes inside and outside of it.
 func TestSoftRSocketMaps(t *testing.T) {
 	a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 16 << 10, Maps: 2})
 	var buffers [2]*rdma.Buffer
@@ -67,7 +67,7 @@ func TestSoftRSocketMaps(t *testing.T) {
 	}
 	more, err := rdma.NewBuffer(64, rdma.MapOptions{})
 	keep(t, more, err)
-	assert.ErrorContains(t, b.Map(more, 0), "takes no more")
+	assert.ErrorContains(t, b.Map(more, 0), "accepts no more")
 	_, err = b.Write([]byte{1})
 	require.NoError(t, err)
 	_, err = io.ReadFull(a, make([]byte, 1)) // so that both are known
@@ -98,8 +98,8 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "streams of this package do not")
 }
 
-// TestRSocketWaitsForTheLastAck: Close after the peer's last word waits until the peer leaves, which C does when that
-// word is acknowledged; and not for long, where the peer stays.
+// TestRSocketWaitsForTheLastAck: Close after the peer's last message waits until the peer disconnects, which C does when
+// that message is acknowledged. If the peer stays, Close does not wait long.
 func TestRSocketWaitsForTheLastAck(t *testing.T) {
 	c := newConn(nil, Config{Protocol: RSocket})
 	c.cancel = func() {}
@@ -119,6 +119,6 @@ func TestRSocketWaitsForTheLastAck(t *testing.T) {
 	case err := <-closed:
 		assert.NoError(t, err)
 	case <-time.After(time.Minute):
-		t.Fatal("Close does not end")
+		t.Fatal("Close does not return")
 	}
 }

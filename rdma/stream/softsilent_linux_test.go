@@ -22,8 +22,8 @@ func wireAt(t *testing.T, address string) *soft.Fabric {
 	return keep(t, f, err)
 }
 
-// TestSoftSilentPeers accepts 400 streams whose peers send nothing, by the software wire: their rings of 2 MiB take no
-// memory before something is written into them.
+// TestSoftSilentPeers accepts 400 streams over the software wire whose peers send nothing. Their rings of 2 MiB use no
+// memory until something is written into them.
 func TestSoftSilentPeers(t *testing.T) {
 	here, there := wireAt(t, "127.0.83.1"), wireAt(t, "127.0.83.2")
 	const peers = 400

@@ -45,9 +45,9 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestSoftWordsAboutWords: received messages are acknowledged from time to time, not each: otherwise two sides would
+// TestSoftAcknowledgements: received messages are acknowledged from time to time, not each: otherwise two sides would
 // acknowledge each other forever.
-func TestSoftWordsAboutWords(t *testing.T) {
+func TestSoftAcknowledgements(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	const many = 20 * protocol.StreamDepth
 	one := make([]byte, 1)
@@ -76,7 +76,7 @@ func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestPartedOnceSendsHaveEnded: Close goes on when the good-bye has arrived, and not when it was only posted.
+// TestPartedOnceSendsHaveEnded: Close continues when the end of data has arrived, not when it was only posted.
 func TestPartedOnceSendsHaveEnded(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.cancel = func() {}
@@ -96,7 +96,7 @@ func TestSoftConfigIsKept(t *testing.T) {
 	for _, c := range []*Conn{a, b} {
 		attr, _, err := c.link.QP.Query(ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_AV)
 		require.NoError(t, err)
-		assert.EqualValues(t, 6, attr.RetryCnt, "7 is for ever on Soft-RoCE")
+		assert.EqualValues(t, 6, attr.RetryCnt, "7 is infinite on Soft-RoCE")
 		assert.EqualValues(t, 0x20, attr.AHAttr.GRH.TrafficClass)
 	}
 	attr, _, err := a.link.QP.Query(ibv.QP_TIMEOUT)
@@ -107,14 +107,14 @@ func TestSoftConfigIsKept(t *testing.T) {
 	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
 }
 
-// TestSoftListenerIsNotHeldUp: a peer that never sends the RTU keeps its place for HandshakeTimeout and no longer.
+// TestSoftListenerIsNotHeldUp: a peer that never sends the RTU occupies its place only for HandshakeTimeout.
 func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 50 * time.Millisecond},
 		1).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	id, _ := resolved(t, f, l.local.(Addr).AddrPort)
-	// and never takes the answer
+	// and never handles the reply
 	require.NoError(t,
 		id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, protocol.StreamHello(protocol.MinBuffer)))
 	ctx, cancel := context.WithCancel(soon(t))
@@ -122,7 +122,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	var accepts sync.WaitGroup
 	defer accepts.Wait()
 	defer cancel()
-	accepts.Go(func() { // all that are dialed: one that is not taken keeps the only place
+	accepts.Go(func() { // all dialed ones: a connection that is not accepted occupies the only place
 		for {
 			c, err := l.AcceptRDMA(ctx)
 			select {
@@ -135,13 +135,13 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 			c.Close()
 		}
 	})
-	for over := false; !over; { // 50 ms may be too short for a machine with much to do
+	for over := false; !over; { // 50 ms may be too short on a busy machine
 		c, err := dialer(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}).Dial(ctx,
 			l.Addr().String())
 		if err == nil {
 			c.Close()
 		}
-		require.NoError(t, ctx.Err(), "the place is taken still")
+		require.NoError(t, ctx.Err(), "the place is still occupied")
 		select {
 		case err := <-accepted:
 			require.NoError(t, err)
@@ -182,8 +182,8 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow ones are still there")
 }
 
-// TestSoftListenerKeeps: one after the other, connections of a listener at all addresses share a queue, and use memory
-// again, as those of one at an address do. Nothing is kept after Close, nor of a device that is gone.
+// TestSoftListenerKeeps: successive connections of a listener at all addresses share a queue and reuse memory, like those
+// of a listener at one address. Nothing is kept after Close, or of a removed device.
 func TestSoftListenerKeeps(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})
@@ -234,8 +234,8 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 	}
 }
 
-// TestSoftReadyIfALongWriteIs: an end with a small buffer waits for as much room in the peer's large one as its writes
-// do; a program that polls would spin otherwise.
+// TestSoftReadyIfALongWriteIs: Ready reports room only if a long Write would proceed, also if this end's buffer is small
+// and the peer's is large. Otherwise a polling program would spin.
 func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
@@ -245,7 +245,7 @@ func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))
 	keep(t, server, err)
-	_, err = client.Write(make([]byte, 900<<10)) // and less than a quarter is left, where no long write begins
+	_, err = client.Write(make([]byte, 900<<10)) // less than a quarter is left, so no long write begins
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // staging is free again
 		client.Poll()

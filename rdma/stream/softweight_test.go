@@ -18,9 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftStreamWeight: an end of an idle stream on a software device costs at most 64 KiB of Go's heap and stacks,
-// with the rings of the device, and 96 KiB of all memory beyond its buffers; and neither a goroutine nor a descriptor.
-// With GOVERBS_EVERYTHING it is a listener with 10,000 streams.
+// TestSoftStreamWeight: an end of an idle stream on a software device uses at most 64 KiB of Go's heap and stacks,
+// including the rings of the device, and 96 KiB of all memory beyond its buffers, but no goroutine or descriptor. With
+// GOVERBS_EVERYTHING, a listener has 10,000 streams.
 func TestSoftStreamWeight(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector makes frames larger")
@@ -77,7 +77,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		})
 	}
 	closing.Wait()
-	assert.Len(t, (*shared)[waitsBy{}], 1, "the others are gone with their streams")
+	assert.Len(t, (*shared)[waitsBy{}], 1, "the others were closed with their streams")
 }
 
 // weight is the resource usage of a process.

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// poll is how long a poll takes.
+// poll is the duration of a poll.
 const poll = 10 * time.Microsecond
 
-// waits has answers come after a time, and some more if the waiting goroutine sleeps. It returns how many waits polled,
-// how many of these until the answer, and how long all of them polled.
+// waits simulates answers that arrive after a time, and later if the waiting goroutine sleeps. It returns the number of
+// waits that polled, how many of these polled until the answer, and the total time of polling.
 func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spent time.Duration) {
 	for range n {
 		l.begin()
@@ -58,12 +58,12 @@ func TestLearned(t *testing.T) {
 		assert.Equal(t, polled, met)
 		l.waits(100, 2*mostLearned, wake)
 		polled, _, _ = l.waits(1000, 2*mostLearned, wake)
-		assert.Zero(t, polled, "longer than the most")
+		assert.Zero(t, polled, "longer than the maximum")
 		l.waits(100, 20*time.Microsecond, wake)
 		polled, met, _ = l.waits(1000, 20*time.Microsecond, wake)
 		assert.Equal(t, polled, met)
 		assert.Greater(t, polled, 950)
-		for range 100 { // now and then one comes late
+		for range 100 { // some are late
 			l.waits(19, 20*time.Microsecond, wake)
 			l.waits(1, time.Millisecond, wake)
 		}
@@ -72,7 +72,7 @@ func TestLearned(t *testing.T) {
 	})
 }
 
-// TestLearnedGivesUp: where an answer takes as long as it does, polling is tried ever more seldom.
+// TestLearnedGivesUp: if polling does not help, it is tried less and less often.
 func TestLearnedGivesUp(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
@@ -80,13 +80,13 @@ func TestLearnedGivesUp(t *testing.T) {
 		polled, _, _ := l.waits(10_000, 200*time.Microsecond, 5*time.Microsecond)
 		assert.Less(t, polled, 100)
 		polled, _, _ = l.waits(20_000, 200*time.Microsecond, 100*time.Microsecond)
-		assert.Greater(t, polled, 5_000, "it pays at last")
+		assert.Greater(t, polled, 5_000, "it helps at last")
 		polled, _, _ = l.waits(20_000, 50*time.Microsecond, 0)
-		assert.Greater(t, polled, 19_000, "it comes soon")
+		assert.Greater(t, polled, 19_000, "it arrives soon")
 	})
 }
 
-// TestLearnedNeedsTwo: where one processor runs both ends, polling keeps the answer from coming.
+// TestLearnedNeedsTwo: if one processor runs both ends, polling delays the answer.
 func TestLearnedNeedsTwo(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestLearnedNeedsTwo(t *testing.T) {
 	})
 }
 
-// TestLearnedStreams: bytes go back and forth, and a connection where nothing comes sleeps.
+// TestLearnedStreams: echoes work, and an idle connection sleeps.
 func TestLearnedStreams(t *testing.T) {
 	a, b := softPipe(t, Config{BusyPoll: LearnedBusyPoll})
 	go io.Copy(b, onlyReader{b})

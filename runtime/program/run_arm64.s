@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow
+//go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow && !goverbs_static
 
 #include "go_asm.h"
 #include "textflag.h"

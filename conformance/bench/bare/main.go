@@ -30,9 +30,9 @@ const messageSize = 1 << 20
 
 func main() {
 	var (
-		long = flag.Duration("time", 2*time.Second, "how long each takes")
+		long = flag.Duration("time", 2*time.Second, "duration of each measurement")
 		at   = flag.String("address", "127.0.0.1", "`address` of both processes")
-		peer = flag.String("peer", "", "be the other process of `messages` or echo")
+		peer = flag.String("peer", "", "run as the peer for `messages` or echo")
 	)
 	flag.Parse()
 	var err error
@@ -56,7 +56,7 @@ func run(w io.Writer, at string, long time.Duration) error {
 		{"1 MiB message", "messages", messageSize, sendMessages},
 		{"64 bytes and back", "echo", 0, pingPong},
 	} {
-		n, took, err := beside(m.peer, at, func(c *net.UDPConn, to netip.AddrPort) (int, error) {
+		n, took, err := withPeer(m.peer, at, func(c *net.UDPConn, to netip.AddrPort) (int, error) {
 			return m.measure(c, to, long)
 		})
 		if err != nil {
@@ -72,8 +72,8 @@ func run(w io.Writer, at string, long time.Duration) error {
 	return nil
 }
 
-// beside starts this program as the other process, and measures with a socket of this one.
-func beside(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, error)) (n int, took time.Duration,
+// withPeer starts this program as the peer process, and measures with a socket of this one.
+func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, error)) (n int, took time.Duration,
 	err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -95,7 +95,7 @@ func beside(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, er
 	defer func() { alive.Close(); err = errors.Join(err, other.Wait()) }()
 	line, err := bufio.NewReader(says).ReadString('\n')
 	if err != nil {
-		return 0, 0, fmt.Errorf("the other process: %w", err)
+		return 0, 0, fmt.Errorf("peer process: %w", err)
 	}
 	to, err := netip.ParseAddrPort(strings.TrimSpace(line))
 	if err != nil {
@@ -111,7 +111,7 @@ func beside(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, er
 	return n, time.Since(start), err
 }
 
-// serve is the other process. It runs until its standard input ends.
+// serve is the peer process. It runs until its standard input ends.
 func serve(what, at string) error {
 	c, err := listen(at)
 	if err != nil {
@@ -134,7 +134,7 @@ func serve(what, at string) error {
 	case "echo":
 		err = echo(c)
 	default:
-		err = fmt.Errorf("peer %q: there are messages and echo", what)
+		err = fmt.Errorf("unknown peer %q; use messages or echo", what)
 	}
 	if errors.Is(err, net.ErrClosed) {
 		return nil

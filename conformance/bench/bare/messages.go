@@ -49,7 +49,7 @@ func offload(c *net.UDPConn) (window int, err error) {
 
 // sendMessages sends messages until the time is over, and returns the number that arrived.
 func sendMessages(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, error) {
-	window, err := offload(c) // the other process gets the same buffer size
+	window, err := offload(c) // the peer process gets the same buffer size
 	if err != nil {
 		return 0, err
 	}

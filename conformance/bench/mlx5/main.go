@@ -25,9 +25,9 @@ import (
 const envInside = "GOVERBS_BENCH_MLX5"
 
 func main() {
-	run := outside
+	run := runEmulated
 	if os.Getenv(envInside) != "" {
-		run = inside
+		run = measureAll
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "mlx5:", err)
@@ -35,8 +35,8 @@ func main() {
 	}
 }
 
-// outside runs the command again over the emulated kernel.
-func outside() error {
+// runEmulated runs the command again over the emulated kernel.
+func runEmulated() error {
 	ctx := context.Background()
 	libraries, err := provider.Open(ctx, headers.Primary("rdma-core"))
 	if err != nil {
@@ -77,7 +77,7 @@ type figure struct{ min, median float64 }
 
 const samples = 1001
 
-func inside() error {
+func measureAll() error {
 	impls, err := implementations()
 	if err != nil {
 		return err

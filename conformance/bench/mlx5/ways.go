@@ -53,11 +53,11 @@ func implementations() (all []*implementation, err error) {
 		o    rdma.QueueOptions
 	}{
 		{"c", (*implementation).c, rdma.QueueOptions{Unchecked: true}},
-		{"go-default", (*implementation).loose, rdma.QueueOptions{Unchecked: true}},
+		{"go-default", (*implementation).bareQueues, rdma.QueueOptions{Unchecked: true}},
 		{"go-default-checked", (*implementation).objects, rdma.QueueOptions{}},
 		{"cgo", (*implementation).cgo, rdma.QueueOptions{Unchecked: true}},
 		{"purego", (*implementation).purego, rdma.QueueOptions{Unchecked: true}},
-		{"go-native", (*implementation).loose, rdma.QueueOptions{Unchecked: true}},
+		{"go-native", (*implementation).bareQueues, rdma.QueueOptions{Unchecked: true}},
 		{"go-native-checked", (*implementation).objects, rdma.QueueOptions{}},
 	} {
 		m := &implementation{name: way.name, lists: map[string]*rdma.SendBatch{},
@@ -274,8 +274,8 @@ func (m *implementation) purego() error {
 	return nil
 }
 
-// loose creates queues without owning objects; those of a native queue pair are its own, unchecked.
-func (m *implementation) loose() error {
+// bareQueues creates queues without objects; for a native queue pair they are the queue pair's, unchecked.
+func (m *implementation) bareQueues() error {
 	if m.name != "go-default" {
 		return m.objects()
 	}

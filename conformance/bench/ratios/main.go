@@ -24,8 +24,8 @@ import (
 
 func main() {
 	may := limits{most: 3}
-	flag.Float64Var(&may.most, "most", may.most, "how many `percent` slower an operation may be")
-	flag.Func("but", "another percentage for one of them: `operation=percent`", may.but)
+	flag.Float64Var(&may.most, "most", may.most, "maximum slowdown in `percent`")
+	flag.Func("but", "maximum slowdown of one operation: `operation=percent`", may.but)
 	flag.Parse()
 	if err := run(os.Stdout, flag.Args(), may); err != nil {
 		fmt.Fprintln(os.Stderr, "ratios:", err)
@@ -59,7 +59,7 @@ func (l *limits) of(name string) float64 {
 
 func run(w io.Writer, names []string, may limits) error {
 	if len(names) != 2 {
-		return errors.New("name two files: of before and of after")
+		return errors.New("want two files: before and after")
 	}
 	before, order, err := read(names[0])
 	if err != nil {
@@ -71,7 +71,7 @@ func run(w io.Writer, names []string, may limits) error {
 	}
 	for name := range may.each {
 		if len(before[name]) == 0 {
-			return fmt.Errorf("%s has no %s, which -but names", names[0], name)
+			return fmt.Errorf("%s has no operation %s, named by -but", names[0], name)
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

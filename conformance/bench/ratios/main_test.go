@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 		"64 bytes and back=37.5": "",
 		"1 MiB message=40":       "64 bytes and back, by more than 30 %",
 		"64 bytes and back=36":   "64 bytes and back, by more than 36 %",
-		"64 bytes=37.5":          "no 64 bytes",
+		"64 bytes=37.5":          "no operation 64 bytes",
 	} {
 		may := limits{most: 30}
 		require.NoError(t, may.but(but))

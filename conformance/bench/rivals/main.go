@@ -34,8 +34,8 @@ type rival struct {
 }
 
 func main() {
-	rounds := flag.Int("rounds", 9, "how often each kind is measured")
-	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
+	rounds := flag.Int("rounds", 9, "number of measurements of each kind")
+	span := flag.Duration("time", 200*time.Millisecond, "duration of each measurement")
 	only := flag.String("only", "stream,lends,tcp,unix", "kinds to measure; the first is the baseline")
 	busy := flag.Duration("busy", 0, "BusyPoll of the stream; -1ns is learned")
 	flag.Parse()
@@ -93,7 +93,7 @@ func connect(name string, busy time.Duration) (*rival, error) {
 		defer os.RemoveAll(dir)
 		l, err = net.Listen("unix", filepath.Join(dir, "s"))
 	default:
-		err = fmt.Errorf("%q is not stream, lends, tcp or unix", name)
+		err = fmt.Errorf("unknown kind %q; use stream, lends, tcp or unix", name)
 	}
 	if err != nil {
 		return nil, err
@@ -157,19 +157,19 @@ func (r *rival) serve(read func([]byte) (int, error)) {
 // round measures for twice the span.
 func (r *rival) round(span time.Duration) error {
 	before := sleeps()
-	each, n, err := r.often(span, make([]byte, word), word)
+	each, n, err := r.repeat(span, make([]byte, word), word)
 	if err != nil {
 		return err
 	}
 	r.trip = append(r.trip, each.Seconds()*1e6)
 	r.slept = append(r.slept, float64(sleeps()-before)/float64(n))
-	each, _, err = r.often(span, make([]byte, block), 1)
+	each, _, err = r.repeat(span, make([]byte, block), 1)
 	r.megabyte = append(r.megabyte, block/each.Seconds()/1e6)
 	return err
 }
 
-// often repeatedly sends p and reads a reply, and returns the time for each.
-func (r *rival) often(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
+// repeat sends p and reads a reply until span is over, and returns the time for each.
+func (r *rival) repeat(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
 	for began := time.Now(); ; {
 		for range 16 {
 			if _, err = r.write(p); err == nil {

@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Command wire makes the measurements of command bare with RDMA between two software devices in two processes: 1 MiB
-// writes, several in flight, and round trips of 64 bytes. It has the same output.
+// Command wire measures the same as command bare, with RDMA between two software devices in two processes: 1 MiB writes,
+// several in flight, and round trips of 64 bytes. It has the same output.
 package main
 
 import (
@@ -31,11 +31,11 @@ const (
 )
 
 var (
-	long   = flag.Duration("time", 2*time.Second, "how long each takes")
+	long   = flag.Duration("time", 2*time.Second, "duration of each measurement")
 	at     = flag.String("address", "127.0.0.2", "`address` of this process's device")
-	other  = flag.String("other", "127.0.0.3", "`address` of the other's")
-	peer   = flag.Bool("peer", false, "be the other process")
-	events = flag.Bool("events", false, "wait for events, and do not poll")
+	other  = flag.String("other", "127.0.0.3", "`address` of the peer's device")
+	peer   = flag.Bool("peer", false, "run as the peer")
+	events = flag.Bool("events", false, "wait for events instead of polling")
 )
 
 func main() {
@@ -90,7 +90,7 @@ func open(address string) (*end, error) {
 	return e, err
 }
 
-func (e *end) says() (string, error) {
+func (e *end) parameters() (string, error) {
 	own, err := e.qp.Endpoint()
 	if err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func (e *end) says() (string, error) {
 func (e *end) connect(line string) (remote uint64, rkey uint32, err error) {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if len(parts) != 3 {
-		return 0, 0, fmt.Errorf("unexpected message from the other process: %q", line)
+		return 0, 0, fmt.Errorf("unexpected message from the peer: %q", line)
 	}
 	var to rdma.Endpoint
 	if err := to.UnmarshalText([]byte(parts[0])); err != nil {
@@ -156,7 +156,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	line, err := e.says()
+	line, err := e.parameters()
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func measure() (err error) {
 	if err != nil {
 		return err
 	}
-	if line, err = e.says(); err != nil {
+	if line, err = e.parameters(); err != nil {
 		return err
 	}
 	fmt.Fprintln(in, line)

@@ -177,7 +177,7 @@ func (c *Checker) folder(path, from string) (string, error) {
 			return filepath.Join(dir, strings.TrimPrefix(path, module)), nil
 		}
 		if !strings.Contains(module, "/") {
-			return "", fmt.Errorf("%s: in no module that is known", path)
+			return "", fmt.Errorf("%s: not in a known module", path)
 		}
 	}
 }

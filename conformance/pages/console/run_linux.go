@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is the timeout of a command.
-const patience = time.Minute
+// timeout is the timeout of a command.
+const timeout = time.Minute
 
 // Run runs those sessions of a page whose first command satisfies pick, in separate directories. Commands are looked up
 // in the directory programs first. It returns the number of sessions. With update, it writes output that does not match
@@ -65,7 +65,7 @@ func rewritten(page string, all []Session, printed map[int]string) string {
 func (s *Session) run(t *testing.T, file, programs string, update bool, printed map[int]string) {
 	dir, status := t.TempDir(), 0
 	for _, c := range s.Commands {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		cmd := exec.CommandContext(ctx, "bash", "-c", fmt.Sprintf("(exit %d)\n%s", status, c.Text))
 		if c.Server {
 			cmd.Args[2] = "exec " + c.Text
@@ -85,8 +85,8 @@ func (s *Session) run(t *testing.T, file, programs string, update bool, printed 
 				cancel()
 				_ = cmd.Wait() // it was killed or has exited
 			}()
-			require.Eventually(t, func() bool { return out.text() != "" || listens(cmd.Process.Pid) }, patience,
-				10*time.Millisecond, "%s does not wait for anybody: %s", where, &out)
+			require.Eventually(t, func() bool { return out.text() != "" || listens(cmd.Process.Pid) }, timeout,
+				10*time.Millisecond, "%s is not listening: %s", where, &out)
 			continue
 		}
 		err := cmd.Run()

@@ -244,8 +244,8 @@ static enum status read_announced(struct qp *qp, struct rendezvous *v)
 	return OK;
 }
 
-// say_finished sends a FIN with the headers to the sender of a rendezvous.
-static enum status say_finished(struct qp *qp, const struct rendezvous *v)
+// send_fin sends a FIN with the headers to the sender of a rendezvous.
+static enum status send_fin(struct qp *qp, const struct rendezvous *v)
 {
 	struct request r = {.operation = OP_SEND, .inlined = sizeof v->headers};
 	uint32_t length;
@@ -277,7 +277,7 @@ bool run_rendezvous(struct qp *qp)
 		struct rendezvous *v = qp->rendezvous;
 		enum status status = v->read ? OK : read_announced(qp, v);
 		if (status == OK)
-			status = say_finished(qp, v);
+			status = send_fin(qp, v);
 		if ((status == AGAIN || status == RETRIES) && patient(qp, status))
 			return false;
 		qp->deadline = 0;

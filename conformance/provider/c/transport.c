@@ -267,8 +267,8 @@ static uint64_t retry_time(const struct qp *qp, enum status status)
 		qp->attr.rnr_retry + 1;
 }
 
-// patient reports whether to retry the request at the head.
-bool patient(struct qp *qp, enum status status)
+// may_retry reports whether to retry the request at the head.
+bool may_retry(struct qp *qp, enum status status)
 {
 	uint64_t most = retry_time(qp, status);
 	if (!qp->deadline)
@@ -352,7 +352,7 @@ static void run_send(struct qp *qp)
 		enum status status = carry_out(qp, &r, &length);
 		if (status == AGAIN && !reliable(qp) && !reliable_datagram(qp))
 			status = DROPPED;
-		if (reliable(qp) && (status == AGAIN || status == RETRIES) && patient(qp, status))
+		if (reliable(qp) && (status == AGAIN || status == RETRIES) && may_retry(qp, status))
 			return;
 		qp->deadline = 0;
 		qp->sq_head += r.blocks;

@@ -51,11 +51,11 @@ func TestTableFollows(t *testing.T) {
 		{"", "y | none | PostSend | a.c: b", `{"y", 0, PostSend, "rdma-core 65.0, a.c: b"},`},
 
 		{sends, "x | PostSend | none | a.c: b", "sources:2: x was run: want found"},
-		{"", "x | found | none | a.c: b", "sources:2: x was not run, so nothing was found"},
-		{sends, "y | none | none | a.c: b", "x: was run, and has no row in sources"},
-		{sends, "x | found, but Poll | none | a.c: b", "sources:2: Poll: not found to be pure anyway"},
-		{"", "y | PostSent | none | a.c: b", `sources:2: no verb is called "PostSent"`},
-		{"", "y | none | none | ", "sources:2: sources are missing"},
+		{"", "x | found | none | a.c: b", "sources:2: x was not run, so there are no results"},
+		{sends, "y | none | none | a.c: b", "x: was run, but has no row in sources"},
+		{sends, "x | found, but Poll | none | a.c: b", "sources:2: Poll is not pure, so it needs no exception"},
+		{"", "y | PostSent | none | a.c: b", `sources:2: unknown verb "PostSent"`},
+		{"", "y | none | none | ", "sources:2: want sources"},
 		{"65.0,x,ibv_reg_mr,8,0\n", "x | found | none | a.c: b", `no verb of the data path: "65.0,x,ibv_reg_mr,8,0"`},
 	} {
 		text, err := Table(head+c.posting, "sources", "@ rdma-core 65.0\n"+c.row)

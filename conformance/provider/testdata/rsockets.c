@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 		}
 		for (size_t i = 0; i < PIECE; i++)
 			if (piece[i] != at(done + i))
-				return fprintf(stderr, "byte %zu is another one\n", done + i), 1;
+				return fprintf(stderr, "byte %zu differs\n", done + i), 1;
 	}
 	must("rclose", rclose(s));
 	pthread_join(other, NULL);

@@ -92,7 +92,7 @@ func sharedQueue(r *run) {
 				for _, got := range e[:n] {
 					who := got[0]
 					if who >= posters || got != makeEntry(who, got[1]) {
-						log.Fatalf("a post arrived with other bytes: %x", got)
+						log.Fatalf("a post arrived with wrong bytes: %x", got)
 					}
 					if got[1] < last[who] || seen[who][got[1]] || got[1] < low[who] {
 						log.Fatalf("post %d of %d was seen twice or out of order", got[1], who)
@@ -190,7 +190,7 @@ func regions(r *run, do func(*region)) {
 	wg.Wait()
 	if done, broken := r.call("queue_regions", q), r.call("queue_broken", q); uint64(done) != count[0]+count[1] ||
 		broken != 0 || count[0] == 0 || count[1] == 0 {
-		log.Fatalf("%v regions, C counts %d, of which %d were not alone", count, done, broken)
+		log.Fatalf("%v regions, C counts %d, of which %d overlapped", count, done, broken)
 	}
 	r.reportf("regions=%v", count)
 }

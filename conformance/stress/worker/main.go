@@ -22,10 +22,10 @@ import (
 )
 
 var (
-	library  = flag.String("library", "", "file of the C functions, made from testdata")
+	library  = flag.String("library", "", "shared library built from testdata")
 	bodies   = flag.String("bodies", "", "comma-separated list of bodies to run concurrently")
 	storms   = flag.String("storms", "", "comma-separated list of storms")
-	duration = flag.Duration("for", time.Second, "how long")
+	duration = flag.Duration("for", time.Second, "duration of the run")
 )
 
 // run is one run of the worker. Bodies end when stop is set.
@@ -75,14 +75,14 @@ func main() {
 	for _, name := range split(*storms) {
 		start, ok := allStorms[name]
 		if !ok {
-			log.Fatalf("no storm %q: there are %v", name, slices.Sorted(maps.Keys(allStorms)))
+			log.Fatalf("unknown storm %q; use one of %v", name, slices.Sorted(maps.Keys(allStorms)))
 		}
 		storm.Go(func() { start(r) })
 	}
 	for _, name := range split(*bodies) {
 		body, ok := allBodies[name]
 		if !ok {
-			log.Fatalf("no body %q: there are %v", name, slices.Sorted(maps.Keys(allBodies)))
+			log.Fatalf("unknown body %q; use one of %v", name, slices.Sorted(maps.Keys(allBodies)))
 		}
 		work.Go(func() { body(r) })
 	}

@@ -131,13 +131,13 @@ func (p *pair) settle(r *run, what string, posted, polled *tally) {
 		log.Fatalf("%s: %d requests differ from what was posted, or overlapped in a region", what, wrong)
 	}
 	if posted.count.Load() != polled.count.Load() || posted.sum.Load() != polled.sum.Load() {
-		log.Fatalf("%s: %d were signalled, %d completed", what, posted.count.Load(), polled.count.Load())
+		log.Fatalf("%s: %d were signaled, %d completed", what, posted.count.Load(), polled.count.Load())
 	}
 	if p.options.Unchecked {
 		return
 	}
 	if refused := r.call("device_refused", p.device); refused != 0 || p.send.Free() != capacity {
-		log.Fatalf("%s: the device was overfilled %d times, and of %d slots %d are free", what, refused, capacity,
+		log.Fatalf("%s: the device overflowed %d times; of %d slots, %d are free", what, refused, capacity,
 			p.send.Free())
 	}
 }

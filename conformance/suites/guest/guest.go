@@ -94,7 +94,7 @@ func Run(ctx context.Context, kernel string, s *suites.Suite, only string, log f
 		if events.begun == "" || outcome.Kind == vm.Exited {
 			return got, fmt.Errorf("kernel %s: %s", kernel, outcome)
 		}
-		log("%s: %s: the guest ends: %s", s.Name, events.begun, outcome)
+		log("%s: %s: the guest ended: %s", s.Name, events.begun, outcome)
 		got = append(got, suites.Result{Case: events.begun, Ends: suites.Fail, Reason: string(outcome.Kind)})
 		without = append(without, events.had...)
 	}

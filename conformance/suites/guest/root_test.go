@@ -21,7 +21,7 @@ func TestRoot(t *testing.T) {
 		t.Skip("packages are Debian's: ", err)
 	}
 	if err := exec.Command("dpkg-query", "-W", Packages[0]).Run(); err != nil {
-		t.Skip("make suites installs what a root has: no ", Packages[0])
+		t.Skip("make suites installs the packages of a root: no ", Packages[0])
 	}
 	var out bytes.Buffer
 	require.NoError(t, writeRoot(t.Context(), &out, []string{"ibverbs-utils"}))
@@ -32,7 +32,7 @@ func TestRoot(t *testing.T) {
 			break
 		}
 		require.NoError(t, err)
-		assert.Nil(t, all[header.Name], "%s comes twice", header.Name)
+		assert.Nil(t, all[header.Name], "%s is duplicated", header.Name)
 		all[header.Name] = header
 	}
 	assert.Equal(t, "usr/lib", all["lib"].Linkname)

@@ -67,7 +67,7 @@ func TestCounts(t *testing.T) {
 	conns := map[string]net.Conn{}
 	for _, kind := range kinds {
 		if kind != "rstream" {
-			conns[kind] = elsewhere(t, kind)
+			conns[kind] = dialProcess(t, kind)
 		}
 	}
 	countEvents(t, counted, ownName(t), "rstream")
@@ -181,8 +181,8 @@ func TestCountsPeer(t *testing.T) {
 	}
 }
 
-// elsewhere starts a process for the other end and connects to it.
-func elsewhere(t *testing.T, kind string) net.Conn {
+// dialProcess starts a process for the other end and connects to it.
+func dialProcess(t *testing.T, kind string) net.Conn {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	program := exec.Command(self, "-test.run=^TestCountsPeer$") // /proc/self/exe would have a different name
@@ -289,7 +289,7 @@ func rstream(t *testing.T, s streamTest, port int) float64 {
 	args := []string{"-p", strconv.Itoa(port), "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
 		"-C", strconv.Itoa(s.transfers), "-T", "b"}
 	server := run(t, "rstream", append(args, "-b", at)...)
-	said := strings.Fields(patiently(t, func() (string, error) {
+	said := strings.Fields(retry(t, func() (string, error) {
 		b, err := exec.Command("rstream", append(args, "-s", at)...).CombinedOutput()
 		return string(b), err
 	}))

@@ -33,21 +33,21 @@ var provoked = map[rdmacm.CMEventType]struct {
 	rdmacm.CM_EVENT_ADDR_CHANGE:       {by: TestEventAddressChange},
 	rdmacm.CM_EVENT_ADDRINFO_RESOLVED: {by: TestEventOfAddrInfo}, // with rdma-core 65
 	rdmacm.CM_EVENT_USER:              {by: TestEventOfTheUser},  // with rdma-core 65
-	rdmacm.CM_EVENT_ROUTE_ERROR: {why: "on RoCE the route is not asked for: what is wrong with it is the error of " +
+	rdmacm.CM_EVENT_ROUTE_ERROR: {why: "on RoCE there is no route query: an invalid route is an error of " +
 		"rdma_resolve_route itself; " +
 		"the event is the answer of InfiniBand's subnet administration to a path query. The software device has a " +
 		"fault for it: TestSoftAddressAndRouteErrors of rdma/cm"},
-	rdmacm.CM_EVENT_ADDRINFO_ERROR: {why: "it is the answer of InfiniBand's subnet administration to RAI_SA, which " +
-		"RoCE has none of: TestEventOfAddrInfo sees the error"},
-	rdmacm.CM_EVENT_INTERNAL: {why: "the library keeps it for itself: programs get " +
-		"RDMA_CM_EVENT_ADDRINFO_RESOLVED in its place"},
+	rdmacm.CM_EVENT_ADDRINFO_ERROR: {why: "the event is the answer of InfiniBand's subnet administration to RAI_SA, which " +
+		"RoCE lacks: TestEventOfAddrInfo checks the error"},
+	rdmacm.CM_EVENT_INTERNAL: {why: "the library does not pass it on: programs get " +
+		"RDMA_CM_EVENT_ADDRINFO_RESOLVED instead"},
 }
 
 func TestEveryEventIsProvoked(t *testing.T) {
 	n := rdmacm.CMEventType(0)
 	for ; strings.HasPrefix(n.String(), "RDMA_CM_EVENT_"); n++ {
 		p, ok := provoked[n]
-		assert.True(t, ok && (p.by != nil) != (p.why != ""), "%v: a test or a reason", n)
+		assert.True(t, ok && (p.by != nil) != (p.why != ""), "%v needs a test or a reason", n)
 	}
 	assert.Len(t, provoked, int(n))
 }

@@ -77,12 +77,12 @@ func (h *hostile) send(b []byte) {
 	require.NoError(h.t, h.id.PostSend(1, h.mr.Bytes()[:n], h.mr, 0))
 }
 
-// write writes n bytes into the ring and claims to have written says bytes.
-func (h *hostile) write(at uint64, n int, says uint32) {
+// write writes n bytes into the ring and claims to have written claimed bytes.
+func (h *hostile) write(at uint64, n int, claimed uint32) {
 	batch, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(h.t, err)
 	defer batch.Close()
-	batch.WriteImm(1, at, h.rkey, ibv.ToBE32(says)).Add(h.mr.SGE(0, uint32(n)))
+	batch.WriteImm(1, at, h.rkey, ibv.ToBE32(claimed)).Add(h.mr.SGE(0, uint32(n)))
 	_, err = h.id.QP().PostSend(batch)
 	require.NoError(h.t, err)
 }
@@ -228,7 +228,7 @@ func TestContextsEndEachStep(t *testing.T) {
 			cancel()
 		}
 		assert.Positive(t, failed)
-		t.Log(failed, "of 80 were given up")
+		t.Log(failed, "of 80 were canceled")
 		require.NoError(t, l.Close())
 	})
 }

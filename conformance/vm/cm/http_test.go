@@ -70,12 +70,12 @@ func TestHTTPExample(t *testing.T) {
 	inGuest(t, "both ends are separate processes")
 	at := address(t, 7520)
 	if _, err := exec.LookPath("http"); err != nil {
-		t.Skip("the example is not in the guest: vmtest -with ./examples/http")
+		t.Skip("the example is not in the guest: run vmtest -with ./examples/http")
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/file", bytes.Repeat([]byte("0123456789"), 100_000), 0o644))
 	server := run(t, "http", "-listen", at.String(), dir)
-	got := patiently(t, func() ([]byte, error) { return exec.Command("http", "http://"+at.String()+"/file").Output() })
+	got := retry(t, func() ([]byte, error) { return exec.Command("http", "http://"+at.String()+"/file").Output() })
 	assert.Len(t, got, 1_000_000)
 	require.NoError(t, server.cmd.Process.Kill())
 	<-server.done

@@ -52,7 +52,7 @@ func TestIBOnRoCE(t *testing.T) {
 			assert.Equal(t, own, to)
 			err := resolves.ResolveRoute(soon(t), time.Second)
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
-			assert.ErrorContains(t, err, "over ports with its link layer alone")
+			assert.ErrorContains(t, err, "need ports with InfiniBand's link layer")
 		}
 		assert.ErrorIs(t, id(ps).ResolveIBAddr(soon(t), &own, own, time.Second), syscall.ENODEV, "%v", ps)
 	}
@@ -79,13 +79,13 @@ func TestIBOnRoCE(t *testing.T) {
 
 	err = id(rdmacm.PS_TCP).BindIB(at)
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "somebody has the service ID")
+	assert.ErrorContains(t, err, "the service ID is in use")
 	err = id(rdmacm.PS_UDP).BindIB(all)
 	assert.ErrorIs(t, err, syscall.EPROTONOSUPPORT)
-	assert.ErrorContains(t, err, "in no port space that the ID accepts")
+	assert.ErrorContains(t, err, "not in a port space that the ID accepts")
 	err = everywhere.BindIB(all)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "it is bound already")
+	assert.ErrorContains(t, err, "it is already bound")
 	l, err := listenConfig(on(stream.Config{})).ListenIB(all)
 	keep(t, l, err)
 	assert.NotZero(t, l.Addr().(cm.IBAddr).Port())
@@ -204,7 +204,7 @@ func TestRouteOfHints(t *testing.T) {
 	assert.Equal(t, ip[:], connect[32:36])
 	_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.ENODEV)
-	assert.ErrorContains(t, err, "there is no InfiniBand device on the way to it")
+	assert.ErrorContains(t, err, "no InfiniBand device leads to it")
 
 	byIP := info.Next()
 	require.NotNil(t, byIP)

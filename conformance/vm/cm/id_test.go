@@ -87,7 +87,7 @@ func TestAMessageEachWay(t *testing.T) {
 			select {
 			case done <- struct{}{}: // the client also has its completions
 			case <-soon(t).Done():
-				return errors.New("the client has not got its completions")
+				return errors.New("the client has not received its completions")
 			}
 			return id.Disconnect(soon(t))
 		}()

@@ -23,7 +23,7 @@ import (
 func linkLocal(t *testing.T) netip.Addr {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
-		t.Skip("rdma/soft has this test for the software device")
+		t.Skip("rdma/soft tests this for the software device")
 	}
 	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)

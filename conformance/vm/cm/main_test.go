@@ -87,8 +87,8 @@ func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.Add
 // on returns a configuration of streams for the tests' backend, with default timeouts that suit a busy machine.
 func on(c stream.Config) stream.Config {
 	c.Backend = backend()
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, patience)
-	c.Linger = cmp.Or(c.Linger, patience)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, opTimeout)
+	c.Linger = cmp.Or(c.Linger, opTimeout)
 	return c
 }
 
@@ -142,13 +142,13 @@ func address(t testing.TB, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(ip, port)
 }
 
-// patience is the timeout for operations that should be fast.
-const patience = 20 * time.Second
+// opTimeout is the timeout for operations that should be fast.
+const opTimeout = 20 * time.Second
 
-// soon returns a context that ends after patience.
+// soon returns a context that ends after opTimeout.
 func soon(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -264,7 +264,7 @@ func TestStreamLeavesNothing(t *testing.T) {
 		assert.ErrorContains(t, err, "closed")
 		long := 100 * time.Millisecond
 		if rig.Kernel(t) == rig.Soft {
-			long = patience
+			long = opTimeout
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()

@@ -73,7 +73,7 @@ func TestLateAckTimeout(t *testing.T) {
 	require.NoError(t, <-connected)
 
 	late := uint8(20)
-	assert.ErrorContains(t, id.SetAckTimeout(late), "connected already")
+	assert.ErrorContains(t, id.SetAckTimeout(late), "already connected")
 	assert.NoError(t, librdmacm.SetOption(id.C(), rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT,
 		uintptr(unsafe.Pointer(&late)), 1), "C accepts it")
 	attr, _, err := id.QP().Query(ibv.QP_TIMEOUT)

@@ -93,8 +93,8 @@ func vanish(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(nobody)) })
 }
 
-// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader
-// notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a while has not
+// TestTwoHostsPart checks that when one host vanishes from the network in the middle of a transfer, a writer notices it,
+// and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a while has not
 // vanished.
 func TestTwoHostsPart(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
@@ -108,7 +108,7 @@ func TestTwoHostsPart(t *testing.T) {
 			require.NoError(t, err)
 			vanish(t)
 			_, err = io.Copy(io.Discard, d)
-			assert.Error(t, err, "it is alone, too")
+			assert.Error(t, err, "the other host is gone for it, too")
 			c.Close()
 			d.Close()
 			e.Close()

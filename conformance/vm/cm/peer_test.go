@@ -26,7 +26,7 @@ func TestPeerInC(t *testing.T) {
 	inGuest(t, "the other end is a program in C")
 	at := address(t, 0).Addr().String()
 	if _, err := exec.LookPath("cmpeer"); err != nil {
-		t.Skip("the peer in C is not in the guest: vmtest -with ./conformance/vm/cm/peer/cmpeer.c")
+		t.Skip("the C peer is not in the guest: run vmtest -with ./conformance/vm/cm/peer/cmpeer.c")
 	}
 	yOfC := run(t, "cmpeer", "y", at, "7500")
 	xOfGo := (&script{t: t, at: at, port: 7500}).x()
@@ -151,7 +151,7 @@ func (s *script) end() string {
 func (s *script) x() string {
 	t := s.t
 	var msgs []byte
-	s.id = patiently(t, func() (*cm.ID, error) {
+	s.id = retry(t, func() (*cm.ID, error) {
 		s.id = s.endpoint(s.port, 0, rdmacm.PS_TCP)
 		s.regions()
 		msgs = s.msgs.Bytes()

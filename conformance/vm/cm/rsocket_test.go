@@ -110,7 +110,7 @@ func TestRSocketServesRStream(t *testing.T) {
 			c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
 			conn, err := l.AcceptRDMA(soon(t))
 			require.NoError(t, err, "%s", &c.out)
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, s.run(conn, false), "%+v: %s", s, &c.out)
 			_, err = conn.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.EOF, "%+v", s)
@@ -127,10 +127,10 @@ func TestRSocketAsksRStream(t *testing.T) {
 		for i, s := range streamTests {
 			port := strconv.Itoa(7502 + i)
 			c := run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
-			conn := patiently(t, func() (*stream.Conn, error) {
+			conn := retry(t, func() (*stream.Conn, error) {
 				return dialer(rsocketOn(e)).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, s.run(conn, true), "%+v: %s", s, &c.out)
 			assert.NoError(t, conn.Close())
 			c.ended(t)
@@ -148,7 +148,7 @@ func TestRSocketOfAKilledProgram(t *testing.T) {
 		c := run(t, "rstream", s.args("7515", "-s", e.own.String())...)
 		conn, err := l.AcceptRDMA(soon(t))
 		require.NoError(t, err)
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 		first := &counting{Conn: conn}
 		require.NoError(t, first.receive(16))
 		require.NoError(t, first.send(16))
@@ -165,5 +165,5 @@ func TestRSocketOfAKilledProgram(t *testing.T) {
 }
 
 func rsocketOn(e ends) stream.Config {
-	return stream.Config{Backend: e.backend, Protocol: stream.RSocket, HandshakeTimeout: patience}
+	return stream.Config{Backend: e.backend, Protocol: stream.RSocket, HandshakeTimeout: opTimeout}
 }

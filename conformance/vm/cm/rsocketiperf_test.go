@@ -50,7 +50,7 @@ func TestRSocketRelaysIperf(t *testing.T) {
 					require.NoError(t, err)
 					return string(b)
 				}
-				require.Eventually(t, func() bool { return strings.Contains(serverSaid(), "listening") }, patience,
+				require.Eventually(t, func() bool { return strings.Contains(serverSaid(), "listening") }, opTimeout,
 					10*time.Millisecond)
 				relay(t, e, from.Port(), to.Port(), syscall.EPIPE, syscall.ECONNRESET)
 				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", strconv.Itoa(sent), "-J")...)

@@ -52,7 +52,7 @@ func (m mapTest) run(t *testing.T, conn *stream.Conn, client bool) error {
 		return err
 	}
 	read := func() error {
-		until := time.Now().Add(patience)
+		until := time.Now().Add(opTimeout)
 		for byte(atomic.LoadUint32(last)>>24) != marker {
 			if time.Now().After(until) {
 				return fmt.Errorf("no byte %d at the end", marker)
@@ -105,7 +105,7 @@ func TestRSocketServesRIOStream(t *testing.T) {
 			conn, err := l.AcceptRDMA(soon(t))
 			require.NoError(t, err, "%s", &c.out)
 			t.Cleanup(func() { conn.Close() })
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, m.run(t, conn, false), "%+v: %s", m, &c.out)
 			c.ended(t)
 			assert.NoError(t, conn.Close())
@@ -124,11 +124,11 @@ func TestRSocketAsksRIOStream(t *testing.T) {
 			port := strconv.Itoa(7531 + i)
 			c := run(t, "riostream", m.args(port, "-b", e.theirs.String())...)
 			time.Sleep(time.Second) // the server listens before it advertises iomaps
-			conn := patiently(t, func() (*stream.Conn, error) {
+			conn := retry(t, func() (*stream.Conn, error) {
 				return dialer(config).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			t.Cleanup(func() { conn.Close() })
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, m.run(t, conn, true), "%+v: %s", m, &c.out)
 			assert.NoError(t, conn.Close())
 			c.ended(t)

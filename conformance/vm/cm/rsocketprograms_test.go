@@ -40,7 +40,7 @@ type preload struct{ root, library string }
 func needTCPRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv(tcpRoot) == "" {
-		t.Skip("this takes longer: make vm WHAT=rsockets")
+		t.Skip("slow: make vm WHAT=rsockets runs it")
 	}
 }
 
@@ -107,7 +107,7 @@ func TestRSocketServesCurl(t *testing.T) {
 }
 
 // netcat is a listening netcat. It prints a message between listen and accept, to a full pipe that blocks it until
-// goOn.
+// resume.
 type netcat struct {
 	*exec.Cmd
 	said   *os.File
@@ -144,10 +144,10 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	return n
 }
 
-// goOn lets it continue to accept.
-func (n *netcat) goOn(t *testing.T) {
+// resume lets it continue to accept.
+func (n *netcat) resume(t *testing.T) {
 	t.Helper()
-	require.NoError(t, n.said.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, n.said.SetReadDeadline(time.Now().Add(opTimeout)))
 	said := bufio.NewReader(n.said)
 	_, err := said.Discard(n.filled)
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func (n *netcat) goOn(t *testing.T) {
 func (n *netcat) await(t *testing.T, call string) {
 	t.Helper()
 	want := regexp.MustCompile(call)
-	patiently(t, func() (struct{}, error) {
+	retry(t, func() (struct{}, error) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", n.Process.Pid))
 		if err == nil && !want.Match(b) {
 			err = fmt.Errorf("netcat is in %q, not in %q", b, call)
@@ -171,9 +171,9 @@ func (n *netcat) await(t *testing.T, call string) {
 	})
 }
 
-// TestRSocketBesideNetcat sends and receives a file with netcat, as client and as server. As a server it is in accept
+// TestRSocketNetcat sends and receives a file with netcat, as client and as server. As a server it is in accept
 // when the connection arrives: see TestRSocketSelectOfLibrspreload.
-func TestRSocketBesideNetcat(t *testing.T) {
+func TestRSocketNetcat(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
 	onEnds(t, 2, func(t *testing.T, e ends) {
@@ -182,7 +182,7 @@ func TestRSocketBesideNetcat(t *testing.T) {
 		}
 		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *stream.Conn) {
 			defer conn.Close()
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			sent := make(chan error, 1)
 			go func() {
 				_, err := conn.Write(to)
@@ -211,7 +211,7 @@ func TestRSocketBesideNetcat(t *testing.T) {
 		at := netip.AddrPortFrom(e.theirs, 7522)
 		got.Reset()
 		server := p.listen(t, at, from, &got)
-		server.goOn(t)
+		server.resume(t)
 		server.await(t, inAccept)
 		conn, err = dialer(rsocketOn(e)).Dial(soon(t), at.String())
 		require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestRSocketSelectOfLibrspreload(t *testing.T) {
 			}
 			server := p.listen(t, at, from, create("server"))
 			if !early {
-				server.goOn(t)
+				server.resume(t)
 				server.await(t, inAccept)
 			}
 			client := p.command(soon(t), netcatPath, "-n", "-v", at.Addr().String(), strconv.Itoa(int(at.Port())))
@@ -256,19 +256,19 @@ func TestRSocketSelectOfLibrspreload(t *testing.T) {
 				return b
 			}
 			if early {
-				require.Eventually(t, func() bool { return bytes.Contains(got("says"), []byte("open")) }, patience,
+				require.Eventually(t, func() bool { return bytes.Contains(got("says"), []byte("open")) }, opTimeout,
 					10*time.Millisecond)
-				server.goOn(t)
+				server.resume(t)
 			}
 			all := func(name string, want []byte) {
 				t.Helper()
-				require.Eventually(t, func() bool { return bytes.Equal(want, got(name)) }, patience,
+				require.Eventually(t, func() bool { return bytes.Equal(want, got(name)) }, opTimeout,
 					10*time.Millisecond)
 			}
 			all("client", from)
 			if early {
 				time.Sleep(time.Second)
-				assert.Empty(t, got("server"), "netcat reads: the library has been mended")
+				assert.Empty(t, got("server"), "netcat reads: the library has been fixed")
 			} else {
 				all("server", to)
 			}

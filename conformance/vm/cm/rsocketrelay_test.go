@@ -93,7 +93,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 
 // awaitListener waits until C's server accepts connections.
 func awaitListener(t *testing.T, e ends, port uint16) {
-	c := patiently(t, func() (*stream.Conn, error) {
+	c := retry(t, func() (*stream.Conn, error) {
 		return dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
 	})
 	require.NoError(t, c.Close())

@@ -88,11 +88,12 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-const speedPage = `# Streams of rdma/cm beside raw writes and TCP
+const speedPage = `# Streams compared with raw writes and TCP
 
-Measured by make bench WHAT=vm in one boot with Soft-RoCE, under QEMU's software emulation with two processors: both ends in one process. The
-programs take turns in 7 rounds; each figure is the median of the rounds, each ratio that of the rounds' own ratios, with the least and the
-greatest. Raw writes have 8 requests under way, of one and the same MiB. The target is a throughput of 0.9 of raw writes'.
+Measured by make bench WHAT=vm in one boot with Soft-RoCE, under QEMU's software emulation with two processors. Both
+ends are in one process. There are 7 interleaved rounds. Figures are medians of the rounds; ratios are medians
+(minimum–maximum) of the ratios of each round. Raw writes have 8 requests in flight, all from the same MiB. The target
+is a throughput of 0.9 of raw writes.
 
 | what | median | to raw WRITE | to TCP |
 |---|---|---|---|

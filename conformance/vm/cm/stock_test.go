@@ -49,8 +49,8 @@ func (p *program) ended(t *testing.T) string {
 	return p.out.String()
 }
 
-// patiently retries f while a program is not listening yet.
-func patiently[T any](t *testing.T, f func() (T, error)) T {
+// retry calls f again while a program is not listening yet.
+func retry[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		v, err := f()
@@ -155,7 +155,7 @@ func rdmaServer(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.theirs, 7475)
 	s := run(t, "rdma_server", "-s", at.Addr().String(), "-p", "7475")
 	mem := make([]byte, 16)
-	id := patiently(t, func() (*cm.ID, error) {
+	id := retry(t, func() (*cm.ID, error) {
 		info, err := cm.GetAddrInfoOn(soon(t), e.backend, at.Addr().String(), "7475", cm.Hints{})
 		if err != nil {
 			return nil, err
@@ -233,8 +233,8 @@ func (p *ping) recv(t *testing.T) {
 	require.NoError(t, p.id.PostRecv(1, p.in.Bytes(), p.in))
 }
 
-// heard waits for a message.
-func (p *ping) heard(t *testing.T) (remote uint64, rkey, length uint32) {
+// next waits for a message.
+func (p *ping) next(t *testing.T) (remote uint64, rkey, length uint32) {
 	t.Helper()
 	wc, err := p.id.GetRecvComp(soon(t))
 	require.NoError(t, err)
@@ -253,14 +253,14 @@ func (p *ping) done(t *testing.T) {
 	require.NoError(t, rdma.CompletionErr(&wc))
 }
 
-// say sends the buffer's address and waits for the acknowledgement.
-func (p *ping) say(t *testing.T, length int) {
+// sendBuffer sends the buffer's address and waits for the send completion.
+func (p *ping) sendBuffer(t *testing.T, length int) {
 	t.Helper()
-	p.tell(t, length)
+	p.postBuffer(t, length)
 	p.done(t)
 }
 
-func (p *ping) tell(t *testing.T, length int) {
+func (p *ping) postBuffer(t *testing.T, length int) {
 	t.Helper()
 	b := p.out.Bytes()
 	binary.BigEndian.PutUint64(b, p.mr.Region().Address)
@@ -286,16 +286,16 @@ func rpingClient(t *testing.T, e ends) {
 	require.NoError(t, id.Accept(soon(t), rpingParam(), nil))
 	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
 	for i := range pings {
-		remote, rkey, length := p.heard(t)
+		remote, rkey, length := p.next(t)
 		got := p.mr.Bytes()[:length]
 		require.NoError(t, id.PostRead(3, got, p.mr, 0, remote, rkey))
 		p.done(t)
 		require.True(t, bytes.HasPrefix(got, fmt.Appendf(nil, "rdma-ping-%d: ", i)), "%q", got)
-		p.say(t, 0)
-		remote, rkey, _ = p.heard(t)
+		p.sendBuffer(t, 0)
+		remote, rkey, _ = p.next(t)
 		require.NoError(t, id.PostWrite(4, got, p.mr, 0, remote, rkey))
 		p.done(t)
-		if p.tell(t, 0); i < pings-1 {
+		if p.postBuffer(t, 0); i < pings-1 {
 			p.done(t)
 		}
 	}
@@ -315,7 +315,7 @@ func rpingServer(t *testing.T, e ends) {
 	ch, err := cm.CreateEventChannelOn(e.backend)
 	keep(t, ch, err)
 	var p *ping
-	patiently(t, func() (*cm.ID, error) {
+	retry(t, func() (*cm.ID, error) {
 		id, err := ch.CreateID(rdmacm.PS_TCP)
 		require.NoError(t, err)
 		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
@@ -337,11 +337,11 @@ func rpingServer(t *testing.T, e ends) {
 		text := fmt.Appendf(nil, "rdma-ping-%d: of Go's", i)
 		clear(p.mr.Bytes())
 		copy(p.mr.Bytes(), text)
-		p.say(t, size)
-		p.heard(t)
+		p.sendBuffer(t, size)
+		p.next(t)
 		clear(p.mr.Bytes())
-		p.say(t, size)
-		p.heard(t)
+		p.sendBuffer(t, size)
+		p.next(t)
 		require.True(t, bytes.HasPrefix(p.mr.Bytes(), text), "%q", p.mr.Bytes())
 	}
 	require.NoError(t, p.id.Disconnect(soon(t)))

@@ -139,7 +139,7 @@ func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort)
 	t.Helper()
 	ch, err := cm.CreateEventChannelOn(e.backend)
 	keep(t, ch, err)
-	patiently(t, func() (*cm.ID, error) {
+	retry(t, func() (*cm.ID, error) {
 		id, err := ch.CreateID(space)
 		keep(t, id, err)
 		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))

@@ -45,7 +45,7 @@ func TestStreamEchoes(t *testing.T) {
 				require.NoError(t, err, i)
 				clear(p)
 				_, err = io.ReadFull(a, p)
-				require.NoError(t, err, "answer %d does not come", i)
+				require.NoError(t, err, "answer %d does not arrive", i)
 				require.Equal(t, [2]byte{byte(i), byte(i >> 8)}, [2]byte{p[0], p[63]})
 			}
 			require.NoError(t, a.CloseWrite())

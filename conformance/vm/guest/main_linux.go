@@ -46,8 +46,7 @@ func (h *host) send(m wire.Message) {
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "this is the init of a guest of conformance/vm: it runs as PID 1 there and nowhere "+
-			"else")
+		fmt.Fprintln(os.Stderr, "this is the init of guests of conformance/vm: it runs only as PID 1 of a guest")
 		os.Exit(2)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
@@ -116,7 +115,7 @@ func work(h *host) error {
 		if err := leftovers(h); err != nil {
 			return err
 		}
-		if failed && config.Pair { // the rest would wait for a guest that is still in this program, and that one for us
+		if failed && config.Pair { // the next program would wait for the other guest, which is still in this one, and vice versa
 			return nil
 		}
 	}

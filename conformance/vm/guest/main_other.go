@@ -5,4 +5,4 @@
 // Command guest is PID 1 of a Linux guest.
 package main
 
-func main() { panic("conformance/vm's guests run Linux: build this with GOOS=linux") }
+func main() { panic("guests of conformance/vm run Linux: build this with GOOS=linux") }

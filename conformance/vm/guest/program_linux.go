@@ -62,7 +62,7 @@ func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 		m.Status, m.Signal = 128+int(status.Signal()), status.Signal().String()
 	}
 	if left := leftover(before); left != "" {
-		m.Status, m.Text = max(m.Status, 1), "it has ended, and the kernel still holds "+left
+		m.Status, m.Text = max(m.Status, 1), "it has exited, but the kernel still holds "+left
 	}
 	h.send(m)
 	return timedOut || m.Status != 0, nil
@@ -135,7 +135,7 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		}
 	}
 	h.send(wire.Message{Kind: wire.Output, Program: p.Name, Data: []byte(stuck(pid))})
-	return true, fmt.Errorf("%s did not end within %v, nor when it was killed: it is stuck inside the kernel", p.Name,
+	return true, fmt.Errorf("%s did not exit within %v, nor when it was killed: it is stuck in the kernel", p.Name,
 		p.Timeout)
 }
 

@@ -28,7 +28,7 @@ func TestCopy(t *testing.T) {
 	here := func(f func() error) error { return f() }
 	for _, test := range []struct {
 		name         string
-		there, from  func(func() error) error
+		to, from     func(func() error) error
 		at           netip.Addr
 		listens, own []string
 	}{
@@ -47,7 +47,7 @@ func TestCopy(t *testing.T) {
 					test.listens...)...)
 				receiver.Stdout, receiver.Stderr = &said, &said
 				receiver.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-				require.NoError(t, test.there(receiver.Start))
+				require.NoError(t, test.to(receiver.Start))
 				received := make(chan error, 1)
 				go func() { received <- receiver.Wait() }()
 				var out []byte

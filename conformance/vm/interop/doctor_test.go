@@ -111,12 +111,12 @@ func causesOf(all []finding) (causes []string) {
 }
 
 // nft runs an nft command on this or the other host.
-func (h *hosts) nft(t *testing.T, there bool, rule string) {
+func (h *hosts) nft(t *testing.T, onPeer bool, rule string) {
 	run := func() error {
 		assert.NoError(t, nft(h.root, rule))
 		return nil
 	}
-	if !there {
+	if !onPeer {
 		_ = run()
 		return
 	}
@@ -165,16 +165,16 @@ type pairFault struct {
 }
 
 // filtered is the fault of a firewall on one of the hosts. Its remedy accepts the RoCE port.
-func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFault) {
+func (h *hosts) filtered(t *testing.T, onPeer bool, hook, rule string) (f pairFault) {
 	f.inject = func() {
-		h.nft(t, there, "add table inet fire")
-		h.nft(t, there, "add chain inet fire wall { type filter hook "+hook+" priority 0; }")
-		h.nft(t, there, "add rule inet fire wall udp dport 4791 "+rule)
+		h.nft(t, onPeer, "add table inet fire")
+		h.nft(t, onPeer, "add chain inet fire wall { type filter hook "+hook+" priority 0; }")
+		h.nft(t, onPeer, "add rule inet fire wall udp dport 4791 "+rule)
 	}
-	f.mend = func() { h.nft(t, there, "insert rule inet fire wall udp dport 4791 accept") }
-	f.undo = func() { h.nft(t, there, "delete table inet fire") }
+	f.mend = func() { h.nft(t, onPeer, "insert rule inet fire wall udp dport 4791 accept") }
+	f.undo = func() { h.nft(t, onPeer, "delete table inet fire") }
 	f.name, f.cause, f.fix = hook+" here: "+rule, "pair.firewall", "allow UDP port 4791"
-	if there {
+	if onPeer {
 		f.name = hook + " there: " + rule
 	}
 	return f
@@ -184,9 +184,9 @@ func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFau
 func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
 	again := func() { h.stop(); h.serve(t) }
-	for _, there := range []bool{false, true} {
+	for _, onPeer := range []bool{false, true} {
 		for _, hook := range []string{"input", "output"} {
-			all = append(all, h.filtered(t, there, hook, "drop"))
+			all = append(all, h.filtered(t, onPeer, hook, "drop"))
 		}
 	}
 	all = append(all, h.filtered(t, true, "input", "reject"),
@@ -212,10 +212,10 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"the address of the peer's GID is gone", "pair.address", h.Soft4.String(),
 			func() { h.address(t, farFace, h.Soft4, netlink.AddrDel) },
 			func() { h.address(t, farFace, h.Soft4, netlink.AddrAdd) }, again, peer6, peer4},
-		pairFault{"the own address is gone", "pair.tcp", "check the route",
+		pairFault{"this host's address is gone", "pair.tcp", "check the route",
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
-		pairFault{"the own namespace is not the device's", "namespace.netdev", "run in the namespace of " + nearFace,
+		pairFault{"this program is not in the device's namespace", "namespace.netdev", "run in the namespace of " + nearFace,
 			func() { h.inside = true }, func() { h.inside = false }, nothing, nil, nil},
 	)
 }
@@ -225,7 +225,7 @@ func TestDoctor(t *testing.T) {
 	kernel := rig.Kernel(t)
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
-		t.Skip("nft is not in this guest: make vm WHAT=doctor")
+		t.Skip("nft is not in this guest: run make vm WHAT=doctor")
 	}
 	h := &hosts{Across: rig.OpenAcross(t), root: root}
 	h.serve(t)
@@ -276,7 +276,7 @@ func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 			named++
 		}
 	}
-	t.Logf("named right, and nothing else: %d of %d", named, len(rows)-1)
+	t.Logf("reported without other findings: %d of %d", named, len(rows)-1)
 	if out := os.Getenv(wire.EnvOut); out != "" {
 		var b bytes.Buffer
 		require.NoError(t, csv.NewWriter(&b).WriteAll(rows))

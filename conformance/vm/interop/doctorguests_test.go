@@ -60,11 +60,11 @@ func newGuest(t *testing.T) *guest {
 func TestDoctorGuests(t *testing.T) {
 	g := newGuest(t)
 	if os.Getenv(wire.EnvHost) == "1" {
-		require.NoError(t, g.obey(rig.GuestTime(t, 20*time.Minute)))
+		require.NoError(t, g.serveOrders(rig.GuestTime(t, 20*time.Minute)))
 		return
 	}
 	g.await(t)
-	defer func() { assert.NoError(t, g.there("end")) }()
+	defer func() { assert.NoError(t, g.onPeer("end")) }()
 	kernel := rig.Kernel(t)
 	tryFaults(t, "doctor-guests-"+kernel, g.faults(t), []string{g.peer4.String()},
 		func(t *testing.T, args ...string) []finding { return doctor(t, g.device, args...) })
@@ -92,7 +92,7 @@ func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	f.undo()
 	works := func() bool {
 		found := doctor(t, g.device, g.peer4.String())
-		t.Logf("behind the firewall no more: %+v", found)
+		t.Logf("after removing the firewall: %+v", found)
 		return len(found) == 0
 	}
 	if !works() && !works() {
@@ -102,8 +102,8 @@ func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	}
 }
 
-// obey does what the other guest says, until it says that it is through.
-func (g *guest) obey(ctx context.Context) error {
+// serveOrders carries out orders of the other guest until it sends the order end.
+func (g *guest) serveOrders(ctx context.Context) error {
 	end := make(chan error, 1)
 	s := http.Server{Addr: netip.AddrPortFrom(g.own6, ordersPort).String()}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func (g *guest) obey(ctx context.Context) error {
 		time.Sleep(time.Second) // let the answer arrive
 		return errors.Join(err, g.do("stop"))
 	case <-ctx.Done():
-		return errors.New("the other guest did not say that it is through")
+		return errors.New("the other guest did not send the order end")
 	}
 }
 
@@ -134,7 +134,7 @@ func (g *guest) obey(ctx context.Context) error {
 func (g *guest) await(t *testing.T) {
 	t.Helper()
 	for ctx := rig.GuestTime(t, 2*time.Minute); ; time.Sleep(time.Second) {
-		err := g.there("serve")
+		err := g.onPeer("serve")
 		if err == nil {
 			return
 		}
@@ -142,8 +142,8 @@ func (g *guest) await(t *testing.T) {
 	}
 }
 
-// there has the other guest do something.
-func (g *guest) there(order ...string) error {
+// onPeer sends an order to the other guest.
+func (g *guest) onPeer(order ...string) error {
 	b, err := json.Marshal(order)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (g *guest) there(order ...string) error {
 		err = errors.New(string(text))
 	}
 	if err != nil {
-		return fmt.Errorf("%v, there: %w", order, err)
+		return fmt.Errorf("%v on the peer: %w", order, err)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (g *guest) do(order ...string) error {
 	case "mtu":
 		n, err := strconv.Atoi(args[0])
 		return errors.Join(err, netlink.LinkSetMTU(link, n))
-	case "down": // temporarily: no order to come up again would arrive
+	case "down": // temporarily: an order to set the link up would not arrive
 		go func() {
 			time.Sleep(3 * time.Second) // let the answer to this order arrive first
 			_ = netlink.LinkSetDown(link)
@@ -252,10 +252,10 @@ func (g *guest) listen() (err error) {
 }
 
 // filtered is the fault of a firewall. The remedy inserts an accept rule before the rule that drops.
-func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault {
+func (g *guest) filtered(t *testing.T, onPeer bool, hook, rule string) pairFault {
 	do := g.do
-	if there {
-		do = g.there
+	if onPeer {
+		do = g.onPeer
 	}
 	obeyed := func(rules ...string) func() {
 		return func() {
@@ -270,7 +270,7 @@ func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault 
 		"add rule inet fire wall udp dport 4791 "+rule)
 	f.mend = obeyed("insert rule inet fire wall udp dport 4791 accept")
 	f.undo = obeyed("delete table inet fire")
-	if f.name = hook + " here: " + rule; there {
+	if f.name = hook + " here: " + rule; onPeer {
 		f.name = hook + " there: " + rule
 	}
 	return f
@@ -279,7 +279,7 @@ func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault 
 // faults returns all faults.
 func (g *guest) faults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
-	order := func(words ...string) func() { return func() { assert.NoError(t, g.there(words...)) } }
+	order := func(words ...string) func() { return func() { assert.NoError(t, g.onPeer(words...)) } }
 	do := func(words ...string) func() { return func() { assert.NoError(t, g.do(words...)) } }
 	both := func(all ...func()) func() {
 		return func() {
@@ -291,9 +291,9 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	index6 := strconv.Itoa(gidIndex(t, g.device, rdma.GIDQuery{Address: g.own6}))
 	by6 := []string{g.peer6.String()}
 	again := order("serve")
-	for _, there := range []bool{false, true} {
+	for _, onPeer := range []bool{false, true} {
 		for _, hook := range []string{"input", "output"} {
-			all = append(all, g.filtered(t, there, hook, "drop"))
+			all = append(all, g.filtered(t, onPeer, hook, "drop"))
 		}
 	}
 	// A RoCE packet begins with its opcode: up to 31 are reliable connections, from 96 on datagrams. Queue pair 1 is
@@ -326,9 +326,9 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 		// the peer still has an IPv6 GID, and chooses it
 		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", order("forget"),
 			nothing, both(order("remember"), again), by6, append(by6, "-x", index6)},
-		pairFault{"the way to the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(), do("lose"),
+		pairFault{"the neighbor entry of the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(), do("lose"),
 			do("find"), nothing, by6, nil},
-		pairFault{"the peer's way to this GID is wrong", "pair.address", "ip route get", order("lose"),
+		pairFault{"the peer's neighbor entry of this GID is wrong", "pair.address", "ip route get", order("lose"),
 			order("find"), nothing, by6, nil},
 		pairFault{"the peer's interface is down", "pair.tcp", "check the route", order("down"), func() {
 			g.await(t)

@@ -128,12 +128,13 @@ func TestLatency(t *testing.T) {
 
 const head = `# Ping-pong in Go and in C
 
-Measured by make bench WHAT=vm in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: an RC message there
-and back, between two processes, %[2]d times (polling: %[3]d) in each of %[4]d rounds, in which the programs take turns. Each figure is the median of the rounds, in µs; each ratio that of the
-rounds' own ratios, with the least and the greatest. Go is
-examples/rc-pingpong; C is conformance/vm/interop/c/rc-latency.c, which makes the calls of ibv_rc_pingpong and tells percentiles; that
-program tells the mean alone. In the mode "events" Go is as CQ.Wait is, which polls for up to 50 µs before it sleeps, as long as that pays;
-C sleeps at once, and so does Go with -busy-poll=0. The target is a ratio of at most 1.05.
+Measured by make bench WHAT=vm in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two
+processors: %[2]d round trips of an RC message between two processes (%[3]d when polling) in each of %[4]d interleaved rounds.
+Figures are medians of the rounds in µs; ratios are medians (minimum–maximum) of the ratios of each round. Go is
+examples/rc-pingpong. C is conformance/vm/interop/c/rc-latency.c, which makes the calls of ibv_rc_pingpong and reports
+percentiles; ibv_rc_pingpong reports only the mean. In the mode "events", Go uses CQ.Wait, which polls for up to 50 µs
+before it sleeps, as long as that helps; C sleeps immediately, and so does Go with -busy-poll=0. The target is a ratio of
+at most 1.05.
 
 | mode | bytes | p50, Go | p50, C | ratio | p99, Go | p99, C | ratio | mean, Go | mean, C | mean, ibv_rc_pingpong | Go's ratio to that |
 |---|---|---|---|---|---|---|---|---|---|---|---|

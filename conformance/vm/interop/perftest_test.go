@@ -44,7 +44,7 @@ func openEnds(t *testing.T) *ends {
 	rig.Kernel(t)
 	roots := os.Getenv("GOVERBS_PERFTEST")
 	if roots == "" {
-		t.Skip("perftest is not in this guest: make vm WHAT=perftest")
+		t.Skip("perftest is not in this guest: run make vm WHAT=perftest")
 	}
 	e := &ends{device: os.Getenv(wire.EnvDevice), address: os.Getenv(wire.EnvAddress), roots: strings.Split(roots, ",")}
 	for _, root := range e.roots {
@@ -107,10 +107,10 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 			case <-time.After(20 * time.Second):
 				_ = own.Process.Kill()
 				<-ended
-				err = fmt.Errorf("the server does not end")
+				err = fmt.Errorf("the server does not exit")
 			}
 			if err != nil {
-				err = fmt.Errorf("the server: %w: %s%s", err, first.String(), wrong.String())
+				err = fmt.Errorf("server: %w: %s%s", err, first.String(), wrong.String())
 			}
 			return first.String(), out.String(), err
 		}
@@ -119,7 +119,7 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 				_ = own.Process.Kill()
 			}
 			<-ended
-			return "", "", fmt.Errorf("the client: %w: %s%s\nthe server: %s%s", err, out.String(), bad.String(),
+			return "", "", fmt.Errorf("client: %w: %s%s\nserver: %s%s", err, out.String(), bad.String(),
 				first.String(), wrong.String())
 		}
 	}

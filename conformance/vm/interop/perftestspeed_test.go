@@ -52,7 +52,7 @@ func TestPerftestSpeed(t *testing.T) {
 				return v
 			}
 		}
-		require.Fail(t, "perftest does not know its clock rate", test)
+		require.Fail(t, "perftest did not determine its clock rate", test)
 		return 0
 	}
 	write := func(csv, md string) {
@@ -97,7 +97,7 @@ func TestPerftestSpeed(t *testing.T) {
 		}
 		fmt.Fprintf(&md, "| %s | %s | %.4g |", test, unit, middle(all[0]))
 		for i := range e.roots {
-			fmt.Fprintf(&md, " %.4g | %s |", middle(all[i+1]), beside(all[0], all[i+1]))
+			fmt.Fprintf(&md, " %.4g | %s |", middle(all[i+1]), medianRatio(all[0], all[i+1]))
 		}
 		md.WriteString("\n")
 		t.Log(test)
@@ -106,7 +106,7 @@ func TestPerftestSpeed(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		return
 	}
-	md.WriteString("\nOne ping-pong as both ends saw it, goverbs the server and perftest the client (median, µs):\n\n")
+	md.WriteString("\nOne ping-pong measured at both ends, with goverbs as server and perftest as client (median, µs):\n\n")
 	for i, root := range e.roots {
 		port++
 		test := "send lat -n 2000"
@@ -119,14 +119,14 @@ func TestPerftestSpeed(t *testing.T) {
 	write(csv.String(), md.String())
 }
 
-const perftestHead = `# goverbs perf beside perftest
+const perftestHead = `# goverbs perf compared with perftest
 
 Measured by make bench WHAT=perftest in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with
-%[3]s:
-goverbs perf at both ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie),
-%[2]d times each in turn. Each figure is the median of the rounds; each ratio, goverbs' figure divided by perftest's,
-that of the rounds' own ratios, with the least and the greatest. The client's figure counts. A ratio of latencies below
-1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
+%[3]s.
+Each test runs with goverbs perf at both ends, and with perftest at both ends: 4.5 of Debian 12 (bookworm) and 25.01 of
+Debian 13 (trixie). There are %[2]d interleaved rounds. Figures are medians of the client's results; ratios, goverbs
+divided by perftest, are medians (minimum–maximum) of the ratios of each round. For latencies, a ratio below 1 means that
+goverbs is faster; for bandwidths, one above 1. The target is 0.95 to 1.05.
 
 | test | figure | goverbs | 4.5 | ratio | 25.01 | ratio |
 |---|---|---|---|---|---|---|
@@ -176,8 +176,8 @@ func middle(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// beside returns the median of the ratios of the rounds.
-func beside(own, other []float64) string {
+// medianRatio formats the median, the minimum and the maximum of the ratios of the rounds.
+func medianRatio(own, other []float64) string {
 	var all []float64
 	for i := range own {
 		all = append(all, own[i]/other[i])

@@ -153,7 +153,7 @@ func play(t *testing.T, called, calling program, port int) (first, second string
 func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 	t.Helper()
 	path, err := exec.LookPath(p.name)
-	require.NoError(t, err, "the guest has the examples when they are given to it: -with ./examples/...")
+	require.NoError(t, err, "the examples are not in the guest: run vmtest -with ./examples/...")
 	cmd := exec.CommandContext(ctx, path, p.args...)
 	if p.over != nil {
 		const nobody = 65534

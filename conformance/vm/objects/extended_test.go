@@ -73,7 +73,7 @@ func (p *extendedPair) writes(t testing.TB, first uint64, n int) *rdma.SendBatch
 // TestExtendedQueueHasEachCompletionOnce checks that each way to poll an extended queue returns every completion
 // exactly once, and then none.
 func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience(2*time.Minute))
+	ctx, cancel := context.WithTimeout(context.Background(), rig.QuietTime(2*time.Minute))
 	defer cancel()
 	type poll func() ([]uint64, error)
 	ways := map[string]func(t *testing.T, p *extendedPair, program *rdma.PollProgram) poll{
@@ -162,7 +162,7 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 		total atomic.Int32
 		done  sync.WaitGroup
 	)
-	late := time.Now().Add(rig.Patience(time.Minute))
+	late := time.Now().Add(rig.QuietTime(time.Minute))
 	over := func() bool { return t.Failed() || time.Now().After(late) }
 	for i := range 3 {
 		program, err := p.cq.NewPollProgram(1 + 3*i)
@@ -233,7 +233,7 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 		for late := time.Now().Add(time.Minute); ; {
 			n, err := cq.Poll(wcs)
 			require.NoError(t, err)
-			require.False(t, time.Now().After(late), "no completion came in a minute")
+			require.False(t, time.Now().After(late), "no completion within a minute")
 			if n > 0 {
 				return wcs[0]
 			}

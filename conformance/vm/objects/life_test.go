@@ -36,7 +36,7 @@ func open(t testing.TB) *rdma.Device {
 	rig.Kernel(t)
 	before := goleak.IgnoreCurrent()
 	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // the runtime's goroutine that runs cleanups
-	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines that the test has left") })
+	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines left by the test") })
 	d, err := rdma.Open(os.Getenv(wire.EnvDevice))
 	keep(t, d, err)
 	if os.Getenv(wire.EnvPath) == "mlx5" {
@@ -146,7 +146,7 @@ func TestConnectAgain(t *testing.T) {
 	nobody, err := b.qp.Endpoint()
 	require.NoError(t, err)
 	nobody.GID = ibv.GID{}
-	require.ErrorContains(t, a.qp.Connect(nobody), "the GID of zeros")
+	require.ErrorContains(t, a.qp.Connect(nobody), "the zero GID")
 	connect(t, a, b)
 	b.recv(t, 7, b.mr.SGE(0, 64))
 	a.send(t, func(s *rdma.SendBatch) { s.Send(9).Add(a.mr.SGE(0, 5)).Signaled() })

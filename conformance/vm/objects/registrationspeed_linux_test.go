@@ -100,11 +100,11 @@ func TestRegistrationSpeed(t *testing.T) {
 	}
 }
 
-const registrationPage = `# Registering memory, and finding it registered
+const registrationPage = `# Registrations and cache hits
 
-Measured %s. The ways take turns in 7 rounds;
-each figure is the median of the rounds, each ratio that of the rounds' own ratios, with the least and the greatest: of the first four rows
-to the first, of the others to the first of their three.
+Measured %s,
+in 7 interleaved rounds. Figures are medians of the rounds; ratios are medians (minimum–maximum) of the ratios of each
+round. The first four rows are compared with the first, and every three of the others with the first of the three.
 
 | what | median | ratio |
 |---|---|---|

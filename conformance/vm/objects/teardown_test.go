@@ -243,7 +243,7 @@ func TestCloseWithSharedReceives(t *testing.T) {
 	for id, n := range seen {
 		assert.Equal(t, 1, n, id)
 	}
-	t.Logf("%d receives taken, %d free of %d", len(seen), srq.Queue().Free(), depth)
+	t.Logf("%d receives consumed, %d free of %d", len(seen), srq.Queue().Free(), depth)
 	assert.Equal(t, depth-64+len(seen), srq.Queue().Free())
 }
 
@@ -384,7 +384,7 @@ func TestManyQueuePairs(t *testing.T) {
 	deadline := time.Now().Add(5 * time.Second)
 	for ; goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
 		// the test's goroutines take a moment to exit
-		if !assert.True(t, time.Now().Before(deadline), "goroutines that are left") {
+		if !assert.True(t, time.Now().Before(deadline), "leaked goroutines") {
 			break
 		}
 	}

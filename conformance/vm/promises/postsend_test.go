@@ -42,7 +42,7 @@ func TestPostSend(t *testing.T) {
 		s.sent(1, ibv.WC_SUCCESS)
 		s.received(100)
 		s.none(s.ASend, "neither the failed request nor what follows it was posted")
-		s.none(s.BRecv, "nothing more came")
+		s.none(s.BRecv, "no more completions")
 		assert.Equal(t, make([]byte, 64), s.there.Bytes[2112:2176])
 
 		l = s.sends(1)

@@ -86,7 +86,7 @@ func Read(name, text string) ([]Page, error) {
 			continue
 		}
 		if len(pages) == 0 {
-			f.Fail(row.At, "a promise stands below its page")
+			f.Fail(row.At, "a promise must follow its page")
 			continue
 		}
 		page := &pages[len(pages)-1]

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write docs/conformance.md")
 func here(t *testing.T) []Page {
 	t.Helper()
 	if rig.Kernel(t) != rig.Soft {
-		t.Skip("needs the sources, which a guest does not have")
+		t.Skip("needs the sources, which guests do not have")
 	}
 	pages, err := Read("promises.txt", text)
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestInvalidRows(t *testing.T) {
 		"@ page x(3) x.3 00\nIt works. |  | soft0":         `x:2: "" is not a test; every promise needs one`,
 		"@ page x(3) x.3 00\nIt works. | TestX | hardware": `x:2: unknown place "hardware"`,
 		"@ page x(3)":                "x:1: want @ page PAGE FILE SHA256",
-		"It works. | TestX | soft0":  "x:1: a promise stands below its page",
+		"It works. | TestX | soft0":  "x:1: a promise must follow its page",
 		"@ page x(3) x.3 00\nWorks.": "x:2: 1 columns; want promise | tests | where | what differs",
 	} {
 		_, err := Read("x", row)

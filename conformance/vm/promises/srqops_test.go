@@ -88,7 +88,7 @@ func (s *tagStage) add(op ibv.OpsWR) uint32 {
 	}
 	_, err := s.perform(ops)
 	require.NoError(s.t, err)
-	s.came(op.WRID, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+	s.expect(op.WRID, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 	return ops[0].TM.Handle
 }
 
@@ -109,7 +109,7 @@ func (s *tagStage) sync(id uint64, seen uint32) {
 	require.NoError(s.t, err)
 }
 
-func (s *tagStage) came(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) ibv.WC {
+func (s *tagStage) expect(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) ibv.WC {
 	s.t.Helper()
 	wc := s.Completion(s.cq)
 	assert.Equal(s.t, id, wc.WRID)
@@ -131,7 +131,7 @@ func (s *tagStage) message(tag uint64, text string) {
 
 func (s *tagStage) matched(id uint64, at int, text string) {
 	s.t.Helper()
-	wc := s.came(id, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+	wc := s.expect(id, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 	assert.Equal(s.t, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, wc.WCFlags&(ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID))
 	assert.Equal(s.t, text, string(s.there.Bytes[at:at+len(text)]))
 }
@@ -164,7 +164,7 @@ func TestPostSRQOps(t *testing.T) {
 			_, err := s.perform(s.ops(3))
 			require.NoError(t, err)
 			for i := range uint64(3) {
-				s.came(i+1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+				s.expect(i+1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			}
 			for _, tag := range []uint64{2, 0, 1} {
 				s.message(tag, "by its tag")
@@ -177,7 +177,7 @@ func TestPostSRQOps(t *testing.T) {
 			bad, err := s.perform(ops)
 			require.ErrorIs(t, err, syscall.EINVAL)
 			assert.Equal(t, 1, bad)
-			s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.none(s.cq, "what follows the failure was not performed")
 		}},
 		{"completion", func(t *testing.T, s *tagStage) {
@@ -185,7 +185,7 @@ func TestPostSRQOps(t *testing.T) {
 			ops[0].Flags = 0
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			s.came(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.none(s.cq, "the first operation is unsignaled")
 			s.message(0, "it was performed")
 			s.matched(10, 0, "it was performed")
@@ -196,8 +196,8 @@ func TestPostSRQOps(t *testing.T) {
 			ops[1].TM.Add.Tag, ops[1].TM.Add.Mask = 0x0034, 0x00ff
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
-			s.came(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.message(0x9934, "the second")
 			s.matched(11, 64, "the second")
 			s.message(0xab_1234, "the first")
@@ -208,7 +208,7 @@ func TestPostSRQOps(t *testing.T) {
 				TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, Tag: 0x11, Mask: 0x01}}})
 			s.RecvSRQ(s.srq, 7, s.there.SGE(2048, 256))
 			s.message(0x11, "no tag & mask is 0x11")
-			s.came(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			s.expect(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 		}},
 		{"buffers of a tag", func(t *testing.T, s *tagStage) {
 			ops, sges := s.ops(1), rig.Records[ibv.SGE](s.Rig, mostSGEs)
@@ -216,9 +216,9 @@ func TestPostSRQOps(t *testing.T) {
 			ops[0].TM.Add.SGList, ops[0].TM.Add.NumSGE = ibv.PtrTo(&sges[0]), mostSGEs
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.message(0, "scattered")
-			s.came(10, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			s.expect(10, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 			assert.Equal(t, "sca", string(s.there.Bytes[1000:1003]))
 			assert.Equal(t, "ttered", string(s.there.Bytes[500:506]))
 		}},
@@ -245,46 +245,46 @@ func TestPostSRQOps(t *testing.T) {
 			for i, op := range ops {
 				assert.False(t, seen[op.TM.Handle], "each entry has its own handle")
 				seen[op.TM.Handle] = true
-				s.came(uint64(i+1), ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+				s.expect(uint64(i+1), ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			}
 			_, err = s.perform(s.one(20, ibv.WR_TAG_DEL, ops[2].TM.Handle))
 			require.NoError(t, err)
-			s.came(20, ibv.WC_TM_DEL, ibv.WC_SUCCESS)
-			s.message(3, "those beside it stay")
-			s.matched(13, 192, "those beside it stay")
+			s.expect(20, ibv.WC_TM_DEL, ibv.WC_SUCCESS)
+			s.message(3, "the others stay")
+			s.matched(13, 192, "the others stay")
 			s.RecvSRQ(s.srq, 7, s.there.SGE(2048, 256))
-			s.message(2, "nobody expects it")
-			s.came(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			s.message(2, "unexpected")
+			s.expect(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 		}},
 		{"removed when it was consumed", func(t *testing.T, s *tagStage) {
 			ops := s.ops(1)
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.message(0, "consumes the tag")
 			s.matched(10, 0, "consumes the tag")
 			_, err = s.perform(s.one(20, ibv.WR_TAG_DEL, ops[0].TM.Handle))
 			require.NoError(t, err)
-			s.came(20, ibv.WC_TM_DEL, ibv.WC_TM_ERR)
+			s.expect(20, ibv.WC_TM_DEL, ibv.WC_TM_ERR)
 		}},
 		{"phase", func(t *testing.T, s *tagStage) {
 			for i := range 2 {
 				s.RecvSRQ(s.srq, uint64(100+i), s.there.SGE(2048+256*i, 256))
 			}
 			s.message(5, "unexpected")
-			s.came(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			s.expect(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 			ops := s.ops(1)
 			ops[0].TM.Add.Tag = 6
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			wc := s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
+			wc := s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an operation requests synchronization")
 			s.message(6, "behind it")
-			wc = s.came(101, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			wc = s.expect(101, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an unexpected message requests it, too")
 			assert.Zero(t, wc.WCFlags&ibv.WC_TM_MATCH)
 			s.sync(30, 2)
-			wc = s.came(30, ibv.WC_TM_SYNC, ibv.WC_SUCCESS)
+			wc = s.expect(30, ibv.WC_TM_SYNC, ibv.WC_SUCCESS)
 			assert.Zero(t, wc.WCFlags&ibv.WC_TM_SYNC_REQ)
 			s.message(6, "now it matches")
 			s.matched(10, 0, "now it matches")
@@ -292,13 +292,13 @@ func TestPostSRQOps(t *testing.T) {
 		{"counter with another operation", func(t *testing.T, s *tagStage) {
 			s.RecvSRQ(s.srq, 100, s.there.SGE(2048, 256))
 			s.message(5, "unexpected")
-			s.came(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
+			s.expect(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 			ops := s.ops(1)
 			ops[0].Flags |= ibv.OPS_TM_SYNC
 			ops[0].TM.UnexpectedCnt = 1
 			_, err := s.perform(ops)
 			require.NoError(t, err)
-			assert.Zero(t, s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS).WCFlags&ibv.WC_TM_SYNC_REQ)
+			assert.Zero(t, s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS).WCFlags&ibv.WC_TM_SYNC_REQ)
 			s.message(0, "matches at once")
 			s.matched(10, 0, "matches at once")
 		}},

@@ -65,12 +65,12 @@ func reportTransitions(b *strings.Builder) error {
 			"and with each optional attribute.\n"+
 			"All answers agree with the table of transitions, except these:\n\n", measured)
 	for _, f := range all {
-		says := "refuses"
+		answer := "rejects"
 		if f.expected() {
-			says = "allows"
+			answer = "allows"
 		}
 		fmt.Fprintf(b, "- %s, %s to %s, %s: %s (%s); the table %s it\n", f.qp, f.from, f.to, f.attributes, f.answer,
-			strings.Join(f.kernels, ", "), says)
+			strings.Join(f.kernels, ", "), answer)
 	}
 	return nil
 }

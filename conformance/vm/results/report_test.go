@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-var update = flag.Bool("update", false, "write the page again")
+var update = flag.Bool("update", false, "write the page")
 
 // TestReport compares the page with the recorded files and the tables.
 func TestReport(t *testing.T) {
@@ -93,7 +93,7 @@ func TestEvents(t *testing.T) {
 	}
 	for event := ibv.EVENT_CQ_ERR; event <= ibv.EVENT_DEVICE_SPEED_CHANGE; event++ {
 		name := strings.TrimPrefix(event.String(), "IBV_EVENT_")
-		assert.NotEqual(t, came[name], cannot[name], "%s: came %v, cannot come %v", name, came[name], cannot[name])
+		assert.NotEqual(t, came[name], cannot[name], "%s: raised %v, cannot be raised %v", name, came[name], cannot[name])
 	}
 }
 

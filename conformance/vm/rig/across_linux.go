@@ -102,8 +102,8 @@ func (a *Across) Soft(t testing.TB) (f *soft.Fabric) {
 	return f
 }
 
-// Beside returns another fabric in the namespace of Soft, with one device, soft0, at a different address.
-func (a *Across) Beside(t testing.TB) (f *soft.Fabric, at netip.Addr) {
+// SecondSoft returns another fabric in the namespace of Soft, with one device, soft0, at a different address.
+func (a *Across) SecondSoft(t testing.TB) (f *soft.Fabric, at netip.Addr) {
 	t.Helper()
 	at = netip.MustParseAddr("10.88.0.3")
 	require.NoError(t, a.Inside(func() error {

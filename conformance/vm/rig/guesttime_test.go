@@ -21,7 +21,7 @@ func TestGuestTime(t *testing.T) {
 	})
 }
 
-// TestRan: a guest that was not run for 5 s has 4.9 s more.
+// TestRan checks that time in which the guest did not run is subtracted.
 func TestRan(t *testing.T) {
 	assert.Equal(t, 50*time.Millisecond, ran(50*time.Millisecond))
 	assert.Equal(t, 80*time.Millisecond, ran(80*time.Millisecond), "the tick was a little late")

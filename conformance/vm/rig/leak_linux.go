@@ -60,7 +60,7 @@ func emulatedResources(file string) (map[string]uint64, error) {
 // Resources in notCounted may remain: librdmacm keeps contexts of opened devices until the process exits.
 func Main(m interface{ Run() int }, notCounted ...string) {
 	if os.Getenv(wire.EnvGuest) == "" {
-		os.Exit(m.Run()) // every test reports why it is skipped
+		os.Exit(m.Run()) // report the reason of each skipped test
 	}
 	before, err := Resources()
 	status := m.Run()

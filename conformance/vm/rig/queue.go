@@ -24,9 +24,9 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
-// Patience returns how long to wait for something that need not happen. It is short on a software device, whose answers
-// come during the post or after timeouts, for which d of half a second or more is meant.
-func Patience(d time.Duration) time.Duration {
+// QuietTime returns how long to wait for something that may not happen. It is short on a software device, unless d is at
+// least half a second, which is meant for timeouts: other answers arrive during the post.
+func QuietTime(d time.Duration) time.Duration {
 	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
 		return d / 25
 	}
@@ -41,7 +41,7 @@ func Within(event string, wait func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(time.Minute):
-		return fmt.Errorf("%s did not come within a minute", event)
+		return fmt.Errorf("no %s within a minute", event)
 	}
 }
 
@@ -50,7 +50,7 @@ func Within(event string, wait func() error) error {
 // the goroutines of a software device run as late as this one.
 func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
-	wait := Patience(patience)
+	wait := QuietTime(patience)
 	least := int(wait / (100 * time.Microsecond))
 	deadline := time.Now().Add(wait)
 	for polls := 1; ; polls++ {
@@ -79,7 +79,7 @@ func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 			require.NoError(r.t, err)
 		}
 	}
-	require.True(r.t, ok, "no completion came")
+	require.True(r.t, ok, "no completion")
 	return wc
 }
 

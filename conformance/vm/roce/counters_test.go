@@ -49,12 +49,12 @@ func TestHWCounters(t *testing.T) {
 		assert.GreaterOrEqual(t, since(0, "sent_pkts"), uint64(messages*5))
 		_, countsBytes := counts(kernel)["sent_bytes"] // since 7
 		for i := range 2 {                             // the last ones may be in flight
-			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, patience,
-				10*time.Millisecond, "end %d sent %d packets, and %d came", i, since(i, "sent_pkts"),
+			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, opTimeout,
+				10*time.Millisecond, "end %d sent %d packets, and %d arrived", i, since(i, "sent_pkts"),
 				since(1-i, "rcvd_pkts"))
 			if countsBytes {
 				assert.Eventually(t, func() bool { return since(i, "sent_bytes") == since(1-i, "rcvd_bytes") },
-					patience, 10*time.Millisecond, "end %d sent %d bytes, and %d came", i, since(i, "sent_bytes"),
+					opTimeout, 10*time.Millisecond, "end %d sent %d bytes, and %d arrived", i, since(i, "sent_bytes"),
 					since(1-i, "rcvd_bytes"))
 			}
 		}

@@ -51,7 +51,7 @@ func TestOperations(t *testing.T) {
 								}
 								a, b = pair(outer, options{kind: kind})
 							}
-							t.Fatal("the message never arrived as it was sent")
+							t.Fatal("no message arrived unchanged")
 						})
 					}
 				}
@@ -102,7 +102,7 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 	}
 	switch {
 	case takes:
-		wc, ok := b.hears(kind, send)
+		wc, ok := b.transfer(kind, send)
 		if !ok {
 			return false
 		}
@@ -119,7 +119,7 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 		copy(want, a.mr.Bytes()[:1])
 		send()
 		b.recv(0, 1)
-		_, ok := b.hears(kind, func() {
+		_, ok := b.transfer(kind, func() {
 			a.post(func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(8).Add(a.mr.SGE(0, 1)) })
 			a.done()
 		})

@@ -205,17 +205,17 @@ func (e *end) recvAt(address uint64, length int, lkey uint32) {
 	require.NoError(e.t, err)
 }
 
-// patience is the timeout for operations that should be fast.
-const patience = time.Minute
+// opTimeout is the timeout for operations that should be fast.
+const opTimeout = time.Minute
 
 // losses is how many unreliable pairs may lose a message before the test fails. In a message of 1 MiB, a packet is
 // easily lost when the receiving kernel is not scheduled for a while.
 const losses = 20
 
-// hears waits for a message from the other end. If an unreliable queue pair loses it, it is sent once more; if that is
-// lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the rest of a partially
-// received write and drops everything else.
-func (e *end) hears(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
+// transfer sends a message from the other end and waits for it. If an unreliable queue pair loses it, it is sent once
+// more; if that is lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the rest
+// of a partially received write and drops everything else.
+func (e *end) transfer(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 	e.t.Helper()
 	if kind == ibv.QPT_RC {
 		send()
@@ -234,7 +234,7 @@ func (e *end) hears(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 // completion waits for a completion.
 func (e *end) completion() ibv.WC {
 	e.t.Helper()
-	wc, err := e.within(patience)
+	wc, err := e.within(opTimeout)
 	require.NoError(e.t, err)
 	return wc
 }

@@ -84,12 +84,13 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-const speedPage = `# The software device beside Soft-RoCE
+const speedPage = `# The software device compared with Soft-RoCE
 
-Measured by make bench WHAT=vm in one boot, under QEMU's software emulation with two processors: both ends in one process that waits for events,
-over IPv4, with packets of 1024 bytes. MB/s is of RC writes of 1 MiB, 4 under way; µs is of 64 bytes sent to the other end and back. The pairs take turns
-in 7 rounds: median and minimum of the rounds, and the median of their own ratios to the Soft-RoCE pair above, with the least and the greatest.
-What Soft-RoCE sends to itself takes no socket, no IP and no cable. Between two namespaces it works since kernel 7.
+Measured by make bench WHAT=vm in one boot, under QEMU's software emulation with two processors. Both ends are in one
+process that waits for events. They use IPv4 and packets of 1024 bytes. MB/s is the throughput of 1 MiB RC writes, 4 in
+flight; µs is the round trip of 64 bytes. There are 7 interleaved rounds. The table has the median and the minimum of
+the rounds, and the median (minimum–maximum) of the ratios of each round to the Soft-RoCE pair above. Packets that
+Soft-RoCE sends to itself bypass sockets, IP and the cable. Soft-RoCE works in two namespaces since kernel 7.
 
 | pair | MB/s | minimum | ratio | µs | minimum | ratio |
 |---|---|---|---|---|---|---|
@@ -114,7 +115,7 @@ func newFlows(t *testing.T) (flows []*flow) {
 	}
 	over := rig.OpenAcross(t)
 	kernel, near := open(rdma.Open(over.Device)), at0(over.Soft(t))
-	fabric, at := over.Beside(t)
+	fabric, at := over.SecondSoft(t)
 	best := add("Soft-RoCE to itself", nil, kernel, kernel, over.Kernel4, over.Kernel4)
 	add("software device to another on loopback", best, near, at0(fabric), over.Soft4, at)
 	if k := rig.Kernel(t); k != "6.1" && k != "6.12" {

@@ -33,10 +33,10 @@ func eachPair(t *testing.T, test func(t *testing.T, active, passive string)) {
 // watchBoth connects two watchers.
 func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watcher {
 	p := startWatcher(soon(t), t, passive, watched, at)
-	p.says("ready")
+	p.expect("ready")
 	a := startWatcher(soon(t), t, active, watch, at)
-	a.says("event 0, result 0")
-	p.says("event 0, result 0")
+	a.expect("event 0, result 0")
+	p.expect("event 0, result 0")
 	return [2]*watcher{a, p}
 }
 
@@ -69,7 +69,7 @@ func TestUndefined(t *testing.T) {
 		both := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
 		bond.FailOver()
 		for _, w := range both {
-			w.says("event -1, result -100000")
+			w.expect("event -1, result -100000")
 		}
 		for _, w := range both {
 			w.ends()
@@ -81,8 +81,8 @@ func TestUndefined(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	inC(t)
 	if os.Getenv(envNow) == "" {
-		t.Skip("the kernel asks 16 times, for 70 s: vmtest -counted -cpus 1 -env " + envNow +
-			"=1, in whose guest idle time takes no time")
+		t.Skip("the kernel retries 16 times in 70 s: run vmtest -counted -cpus 1 -env " + envNow +
+			"=1, with which idle time passes quickly")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -94,7 +94,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	began := time.Now()
 	for _, w := range all {
-		w.says("event 4, result 0")
+		w.expect("event 4, result 0")
 		w.ends()
 	}
 	t.Logf("after %v", time.Since(began))

@@ -34,7 +34,7 @@ const (
 func TestOutOfMemory(t *testing.T) {
 	inC(t)
 	if _, err := os.Stat(faultsLib); err != nil {
-		t.Skip("what makes allocations fail is not in the guest: vmtest -file of faults.c, as make vm does")
+		t.Skip("the library of faults.c is not in the guest: run make vm")
 	}
 	c, inGo := runOut(t, inCAlone, memory), runOut(t, inGo, memory)
 	assert.Equal(t, c, inGo)

@@ -90,10 +90,10 @@ func play(t *testing.T, port uint16, a active, p passive) (active, passive strin
 func inC(t *testing.T) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
-		t.Skip("the other end is a program in C on a device of the kernel: make vm")
+		t.Skip("the other end is a C program on a kernel device: run make vm")
 	}
 	if _, err := exec.LookPath("rpmapeer"); err != nil {
-		t.Skip("the peer in C is not in the guest: vmtest -with ./conformance/vm/rpma/peer/rpmapeer.c")
+		t.Skip("the C peer is not in the guest: run vmtest -with ./conformance/vm/rpma/peer/rpmapeer.c")
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 // in a guest with an NVDIMM that has a file system.
 func TestPersistentMemory(t *testing.T) {
 	if _, err := os.Stat(pmem); err != nil || os.Getenv(wire.EnvGuest) == "" { // never use a host's memory
-		t.Skip("needs persistent memory with a file system, as make vm WHAT=dax gives it to a guest")
+		t.Skip("needs persistent memory with a file system: run make vm WHAT=dax")
 	}
 	p := newPeer(t)
 	t.Run("ordinary memory", func(t *testing.T) { ordinaryMemory(t, p) })

@@ -250,14 +250,14 @@ func row(what string, said map[string][]map[string]timing) (line string, toC map
 	return line + "\n", toC
 }
 
-const speedPage = `# Package rpma beside librpma
+const speedPage = `# Package rpma compared with librpma
 
-Measured by make bench WHAT=vm in one boot with Soft-RoCE, in a guest with one processor whose clock counts its instructions: a
-microsecond is a thousand of them, of the kernel and of the program, whatever else the machine does. A connection of
-librpma in C and two of package rpma are open at the same time, each to a peer in C. They take 6 turns of 200 calls (10
-of the large ones) in 3 rounds, and poll. One of package rpma calls C as it does by itself; the other one has
-GOVERBS_CALL=blocking, with which Go's scheduler is told of every call. Figures are medians of the turns' medians, ratios
-those of turns that stand beside each other, with their quartiles. The limit, of package rpma by itself, is 1.05.
+Measured by make bench WHAT=vm in one boot with Soft-RoCE, in a guest with one processor whose clock counts instructions:
+a microsecond is a thousand instructions of the kernel and the program, independently of the host's load. One connection
+of librpma in C and two of package rpma are open at the same time, each to a peer in C. They poll, and take 6 turns of
+200 calls (10 for large operations) in each of 3 rounds. One connection of package rpma calls C in the default way; the
+other one uses GOVERBS_CALL=blocking, which notifies Go's scheduler of every call. Figures are medians of the medians of
+turns; ratios are those of adjacent turns, with their quartiles. The limit for the default way is 1.05.
 
 | operation | librpma, µs | rpma, µs | to librpma | rpma, blocking, µs | to librpma |
 |---|---|---|---|---|---|

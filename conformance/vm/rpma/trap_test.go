@@ -46,7 +46,7 @@ func TestTrap(t *testing.T) {
 	device.must(device.peer.Close())
 	device.must(device.device.Close())
 	if !native {
-		t.Skip("both sides flush with reads: the device has no native flush; Linux 6.12 has it")
+		t.Skip("both sides flush with reads: the device does not support native flush; Linux 6.12 does")
 	}
 	var alike, reads, natively string
 	reading := rpma.PeerOptions{ReadFlush: true}

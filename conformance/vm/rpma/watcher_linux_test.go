@@ -56,7 +56,7 @@ func watchConnection(at, host string) error {
 	if err != nil {
 		return err
 	}
-	return tell(c, end)
+	return printEvents(c, end)
 }
 
 func watchListener(at, host string) error {
@@ -77,7 +77,7 @@ func watchListener(at, host string) error {
 	if err != nil {
 		return err
 	}
-	return tell(c, func() error {
+	return printEvents(c, func() error {
 		if err := e.Close(); err != nil {
 			return err
 		}
@@ -99,9 +99,9 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// tell prints the events of a connection until it ends, waits for the end of its input, because the other side would
+// printEvents prints the events of a connection until it ends, waits for the end of its input, because the other side would
 // notice its exit, and closes everything, even on a removed device.
-func tell(c *rpma.Conn, end func() error) error {
+func printEvents(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())
 		fmt.Printf("event %d, result %d\n", e, rpma.CodeOf(err))
@@ -161,12 +161,12 @@ func startWatcher(ctx context.Context, t *testing.T, language, role string, at n
 // next returns the next line.
 func (w *watcher) next() string {
 	w.t.Helper()
-	require.True(w.t, w.lines.Scan(), "%s: it has ended: %v", w.what, w.lines.Err())
+	require.True(w.t, w.lines.Scan(), "%s: it has exited: %v", w.what, w.lines.Err())
 	return w.lines.Text()
 }
 
-// says checks the next line.
-func (w *watcher) says(line string) {
+// expect checks the next line.
+func (w *watcher) expect(line string) {
 	w.t.Helper()
 	require.Equal(w.t, line, w.next(), w.what)
 }

@@ -29,18 +29,18 @@ var bufferControls = []control{
 	{verb: "ibv_free_buf", what: works, call: buffered(func(*rig.Rig, *ibv.Buf, uintptr) error { return nil })},
 	{verb: "ibv_free_buf", what: "any", why: "it has no result"},
 	{verb: "ibv_reg_buf_mr", what: works, call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
-		return made(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at, bufferLen, local))
+		return created(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at, bufferLen, local))
 	})},
 	{verb: "ibv_reg_buf_mr", what: "beyond the end of the buffer",
 		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
-			return made(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at+8, 1<<20, local))
+			return created(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at+8, 1<<20, local))
 		})},
 	{verb: "ibv_reg_buf_mr", what: "another protection domain",
 		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
 			other, err := verbs.AllocPD(r.Context)
 			r.Check(err)
 			r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
-			return made(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
+			return created(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
 		})},
 	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is not a DMA-BUF",
 		call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
@@ -57,7 +57,7 @@ func regEx(change func(*ibv.MRInitAttr)) func(*rig.Rig) error {
 		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: ibv.REG_MR_MASK_ADDR,
 			Addr: address(&r.Memory(bufferLen)[0])}
 		change(attr)
-		return made(r, verbs.DeregMR)(verbs.RegMREx(r.PD, attr))
+		return created(r, verbs.DeregMR)(verbs.RegMREx(r.PD, attr))
 	}
 }
 

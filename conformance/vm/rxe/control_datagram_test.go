@@ -43,17 +43,17 @@ var datagramControls = []control{
 			return verbs.InitAHFromWC(r.Context, noPort, wc, header, new(ibv.AHAttr))
 		})},
 	{verb: "ibv_create_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
-		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
+		return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 	})},
 	{verb: "ibv_create_ah_from_wc", what: "header without a version",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
-			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
+			return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
 		})},
 	{verb: "ibv_create_ah_from_wc", what: "completion without a header",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			wc.WCFlags &^= ibv.WC_GRH
-			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
+			return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 		})},
 	{verb: "ibv_resolve_eth_l2_from_gid", what: works, call: func(r *rig.Rig) error {
 		attr, mac, vlan := r.AH(), make([]uint8, 6), new(uint16)
@@ -102,7 +102,7 @@ func createAH(change func(*ibv.AHAttr)) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		attr := r.AH()
 		change(&attr)
-		return made(r, verbs.DestroyAH)(verbs.CreateAH(r.PD, &attr))
+		return created(r, verbs.DestroyAH)(verbs.CreateAH(r.PD, &attr))
 	}
 }
 

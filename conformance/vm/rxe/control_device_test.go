@@ -45,7 +45,7 @@ var deviceControls = []control{
 	})},
 	{verb: "ibv_get_device_index", what: "kernel without indices", why: "these kernels have them"},
 	{verb: "ibv_open_device", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
-		return made(r, verbs.CloseDevice)(verbs.OpenDevice(d))
+		return created(r, verbs.CloseDevice)(verbs.OpenDevice(d))
 	})},
 	{verb: "ibv_open_device", what: "device removed since it was listed", call: func(r *rig.Rig) error {
 		spare := r.Spare()
@@ -54,7 +54,7 @@ var deviceControls = []control{
 			name, _ := verbs.GetDeviceName(d)
 			if name == spare.Name {
 				r.Check(spare.Remove())
-				err = made(r, verbs.CloseDevice)(verbs.OpenDevice(d))
+				err = created(r, verbs.CloseDevice)(verbs.OpenDevice(d))
 			}
 			return nil
 		})(r)

@@ -20,7 +20,7 @@ const (
 
 var memoryControls = []control{
 	{verb: "ibv_alloc_pd", what: works,
-		call: func(r *rig.Rig) error { return made(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
+		call: func(r *rig.Rig) error { return created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
 	{verb: "ibv_alloc_pd", what: "more than max_pd", why: "the device has a million of them"},
 	{verb: "ibv_dealloc_pd", what: works, call: func(r *rig.Rig) error {
 		pd, err := verbs.AllocPD(r.Context)
@@ -56,7 +56,7 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "on demand with the huge page flag on ordinary pages",
 		call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
 	}},
 	{verb: "ibv_reg_mr", what: "flush to global visibility", call: reach(remote|ibv.ACCESS_FLUSH_GLOBAL, 0)},
 	{verb: "ibv_reg_mr", what: "flush to persistence of memory that is not persistent",
@@ -64,29 +64,29 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "unknown access flag", call: reg(local | 1<<18)},
 	{verb: "ibv_reg_mr", what: "unknown optional access flag", call: reg(local | 1<<29)},
 	{verb: "ibv_reg_mr", what: "unmapped memory", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0x10, 4096, local))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0x10, 4096, local))
 	}},
 	{verb: "ibv_reg_mr", what: "beyond the end of the address space", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, ^uintptr(0)-4095, 1<<20, local))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, ^uintptr(0)-4095, 1<<20, local))
 	}},
 	{verb: "ibv_reg_mr", what: "read-only memory, for writing", call: func(r *rig.Rig) error {
 		memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
 		r.Check(err)
 		defer unix.Munmap(memory)
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&memory[0]), 4096, local))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&memory[0]), 4096, local))
 	}},
 	{verb: "ibv_reg_mr", what: "no bytes", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(64)[0]), 0, local))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(64)[0]), 0, local))
 	}},
 	{verb: "ibv_reg_mr_iova", what: works, call: reachAt(0x10_0000)},
 	{verb: "ibv_reg_mr_iova", what: "another offset in the page than the address has", call: reachAt(0x10_0008)},
 	{verb: "ibv_reg_mr_iova", what: "wraps around", call: reachAt(1<<64 - 64)},
 	{verb: "ibv_reg_mr_iova2", what: works, call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
+		return created(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
 			local|ibv.ACCESS_RELAXED_ORDERING))
 	}},
 	{verb: "ibv_reg_mr_iova2", what: "remote write without local write", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
+		return created(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
 			ibv.ACCESS_REMOTE_WRITE))
 	}},
 	{verb: "ibv_dereg_mr", what: works, call: reg(local)},
@@ -162,7 +162,7 @@ const zeroBased = 1
 // reg registers memory.
 func reg(access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(4096)[0]), 4096, access))
+		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(4096)[0]), 4096, access))
 	}
 }
 

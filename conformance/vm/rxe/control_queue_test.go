@@ -14,13 +14,13 @@ import (
 
 var queueControls = []control{
 	{verb: "ibv_create_comp_channel", what: works, call: func(r *rig.Rig) error {
-		return made(r, verbs.DestroyCompChannel)(verbs.CreateCompChannel(r.Context))
+		return created(r, verbs.DestroyCompChannel)(verbs.CreateCompChannel(r.Context))
 	}},
 	{verb: "ibv_create_comp_channel", what: "no file descriptor left", call: func(r *rig.Rig) error {
 		var old unix.Rlimit
 		r.Check(unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 		r.Check(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}))
-		err := made(r, verbs.DestroyCompChannel)(verbs.CreateCompChannel(r.Context))
+		err := created(r, verbs.DestroyCompChannel)(verbs.CreateCompChannel(r.Context))
 		r.Check(unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 		return err
 	}},
@@ -200,13 +200,13 @@ var queueControls = []control{
 
 func createCQ(entries, vector int) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		return made(r, verbs.DestroyCQ)(verbs.CreateCQ(r.Context, entries, 0, nil, vector))
+		return created(r, verbs.DestroyCQ)(verbs.CreateCQ(r.Context, entries, 0, nil, vector))
 	}
 }
 
 func createCQEx(attr ibv.CQInitAttrEx) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		return made(r,
+		return created(r,
 			func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) })(verbs.CreateCQEx(r.Context, &attr))
 	}
 }
@@ -216,7 +216,7 @@ func createQP(change func(*ibv.QPInitAttr)) func(*rig.Rig) error {
 		cq := ibv.PtrTo(r.CQ(4))
 		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps}
 		change(attr)
-		return made(r, verbs.DestroyQP)(verbs.CreateQP(r.PD, attr))
+		return created(r, verbs.DestroyQP)(verbs.CreateQP(r.PD, attr))
 	}
 }
 
@@ -226,7 +226,7 @@ func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps,
 			CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(r.PD)}
 		change(attr)
-		return made(r, verbs.DestroyQP)(verbs.CreateQPEx(r.Context, attr))
+		return created(r, verbs.DestroyQP)(verbs.CreateQPEx(r.Context, attr))
 	}
 }
 

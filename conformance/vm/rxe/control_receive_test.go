@@ -61,7 +61,7 @@ var receiveControls = []control{
 
 func createSRQ(attr ibv.SRQAttr) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		return made(r, verbs.DestroySRQ)(verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: attr}))
+		return created(r, verbs.DestroySRQ)(verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: attr}))
 	}
 }
 
@@ -72,7 +72,7 @@ func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
 			SRQType: ibv.SRQT_BASIC, PD: ibv.PtrTo(r.PD),
 		}
 		change(attr)
-		return made(r, verbs.DestroySRQ)(verbs.CreateSRQEx(r.Context, attr))
+		return created(r, verbs.DestroySRQ)(verbs.CreateSRQEx(r.Context, attr))
 	}
 }
 

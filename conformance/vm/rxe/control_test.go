@@ -56,8 +56,8 @@ func TestControl(t *testing.T) {
 	check(t, "control", table)
 }
 
-// elsewhere are functions that other tests call, or that call neither the provider nor the kernel.
-var elsewhere = map[string]string{
+// calledElsewhere are functions that other tests call, or that call neither the provider nor the kernel.
+var calledElsewhere = map[string]string{
 	"ibv_post_send":               "TestPostSend, TestMistakes",
 	"ibv_post_recv":               "TestRecvInStates",
 	"ibv_post_srq_recv":           "TestSharedReceives",
@@ -95,11 +95,11 @@ func TestEveryVerbIsCalled(t *testing.T) {
 	sources, err := filepath.Glob("../../../generated/libibverbs/*.go")
 	require.NoError(t, err)
 	if sources == nil {
-		t.Skip("the guest has no sources: this is a test for the host")
+		t.Skip("needs the sources, which guests do not have")
 	}
-	called := maps.Clone(elsewhere)
+	called := maps.Clone(calledElsewhere)
 	add := func(verb, by string) {
-		assert.NotContains(t, elsewhere, verb, "is in %s too", by)
+		assert.NotContains(t, calledElsewhere, verb, "is in %s too", by)
 		called[verb] = by
 	}
 	for _, v := range unsupported {
@@ -120,8 +120,8 @@ func TestEveryVerbIsCalled(t *testing.T) {
 			"%s: no successful call", verb)
 		assert.True(t, fails[verb], "%s: no failure, not even one listed as impossible", verb)
 	}
-	for verb, of := range unmade {
-		assert.Equal(t, "unsupported", called[of], "%s needs what %s makes", verb, of)
+	for verb, of := range creators {
+		assert.Equal(t, "unsupported", called[of], "%s needs the object of %s", verb, of)
 		add(verb, "unmade")
 	}
 	known := map[string]bool{}
@@ -160,8 +160,8 @@ func answer(err error) string {
 // failed returns a failure without an errno: a completion status or a violated expectation.
 func failed(what string) error { return errors.New(what) }
 
-// made destroys a created object, or returns the error of its creation.
-func made[T any](r *rig.Rig, destroy func(*T) error) func(*T, error) error {
+// created destroys a created object, or returns the error of its creation.
+func created[T any](r *rig.Rig, destroy func(*T) error) func(*T, error) error {
 	return func(object *T, err error) error {
 		if err == nil {
 			r.Check(destroy(object))

@@ -10,11 +10,11 @@ import (
 
 var windowControls = []control{
 	{verb: "ibv_alloc_mw", what: works,
-		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
+		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
 	{verb: "ibv_alloc_mw", what: "of type 2, which works too",
-		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
+		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
 	{verb: "ibv_alloc_mw", what: "no such type",
-		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
+		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
 	{verb: "ibv_dealloc_mw", what: works, call: func(r *rig.Rig) error {
 		mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 		r.Check(err)
@@ -226,7 +226,7 @@ func (w *windows) post(l *rig.List, qp *ibv.QP, cq *ibv.CQ) error {
 
 // completed returns the status of the next completion as an error.
 func (w *windows) completed(cq *ibv.CQ) error {
-	wc, came, err := rig.Poll(cq, patience)
+	wc, came, err := rig.Poll(cq, opTimeout)
 	w.Check(err)
 	if !came {
 		return failed("no completion")

@@ -195,7 +195,7 @@ func TestEvents(t *testing.T) {
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
-	for wait := time.Now().Add(rig.Patience(2 * unsignalled)); time.Now().Before(wait); {
+	for wait := time.Now().Add(rig.QuietTime(2 * unsignalled)); time.Now().Before(wait); {
 		err := verbs.GetAsyncEvent(r.Context, event)
 		if err != nil {
 			require.Equal(t, "EAGAIN", errnoName(err))
@@ -264,10 +264,10 @@ func TestDeviceRemoved(t *testing.T) {
 		}
 		note("events", events(t, r, nil))
 		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr))))
-		note("ibv_alloc_pd", errnoName(made(r, verbs.DeallocPD)(verbs.AllocPD(r.Context))))
+		note("ibv_alloc_pd", errnoName(created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context))))
 		_, err := l.Post(p.A)
 		note("ibv_post_send", errnoName(err))
-		wc, came, err := rig.Poll(p.ASend, patience/4)
+		wc, came, err := rig.Poll(p.ASend, opTimeout/4)
 		require.NoError(t, err)
 		note("completion", completion(wc, came)[0])
 	})

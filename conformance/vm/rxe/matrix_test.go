@@ -65,7 +65,7 @@ func check(t *testing.T, table string, now results.Table) {
 	}
 	recorded, ok, err := results.Read(name, now.Keys)
 	require.NoError(t, err)
-	require.True(t, ok, "%s was never recorded: make measure", name)
+	require.True(t, ok, "%s was never recorded: run make measure", name)
 	for _, difference := range results.Differences(recorded, now) {
 		t.Errorf("%s: %s", name, difference)
 	}

@@ -45,7 +45,7 @@ func TestMulticast(t *testing.T) {
 		assert.True(t, m.came(r), "member %d", i)
 	}
 	for i, m := range to {
-		assert.False(t, m.came(r), "queue pair %d got one too many", i)
+		assert.False(t, m.came(r), "queue pair %d received too many messages", i)
 	}
 	require.NoError(t, verbs.DetachMcast(in[0].qp, group, 0))
 	datagram(r, from, cq, ah, groupNumber)

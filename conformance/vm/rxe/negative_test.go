@@ -194,7 +194,7 @@ func TestMistakes(t *testing.T) {
 			if bad >= 0 {
 				place = strconv.Itoa(bad)
 			}
-			first := patience
+			first := opTimeout
 			if err != nil && bad == 0 {
 				first = nothingMore
 			}
@@ -241,7 +241,7 @@ func (m *mistake) refusal(t *testing.T, l *rig.List) string {
 	}
 	var refused *rdma.PostError
 	require.ErrorAs(t, err, &refused)
-	require.NotEmpty(t, refused.Reason, "the provider refused it: %v", err)
+	require.NotEmpty(t, refused.Reason, "the provider rejected it: %v", err)
 	assert.Zero(t, posted)
 	assert.Equal(t, "none", all(t, m.pair.ASend, nothingMore), "nothing was posted")
 	reason := addresses.ReplaceAllString(refused.Reason, "ADDRESS")
@@ -315,7 +315,7 @@ func TestRecvInStates(t *testing.T) {
 			}
 			wait := nothingMore
 			if state == ibv.QPS_ERR {
-				wait = patience / 4
+				wait = opTimeout / 4
 			}
 			table.Rows = append(table.Rows, []string{trim(state.String()), errnoName(err), place, all(t, cq, wait)})
 		})

@@ -112,8 +112,8 @@ func (q *query) path(a *ibv.AHAttr) string {
 		fmt.Sprint("sl ", a.SL), fmt.Sprint("dlid ", a.DLID)}, ", ")
 }
 
-// ask returns the columns of a queue pair's attributes.
-func (q *query) ask(qp *ibv.QP) (columns []string) {
+// attributesOf returns the columns of a queue pair's attributes.
+func (q *query) attributesOf(qp *ibv.QP) (columns []string) {
 	attr, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	q.Check(verbs.QueryQP(qp, attr, ibv.QP_STATE, init))
 	for _, one := range queried {
@@ -163,7 +163,7 @@ func TestQueryQP(t *testing.T) {
 			q.pair = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 			q.pair.A, q.pair.B = own.QP(kind, q.pair.ASend, q.pair.ARecv), own.QP(kind, q.pair.BSend, q.pair.BRecv)
 			asked := func(when, which string, qp *ibv.QP) {
-				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which}, q.ask(qp)...))
+				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which}, q.attributesOf(qp)...))
 			}
 			a, b := q.pair.A, q.pair.B
 			asked("created", "sender", a)
@@ -221,7 +221,7 @@ func TestQueryQP(t *testing.T) {
 				attr := new(ibv.QPAttr)
 				q.Check(verbs.QueryQP(a, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
 				return attr.SQDraining == 0
-			}, patience, nothingMore/50)
+			}, opTimeout, nothingMore/50)
 			asked("SQD", "sender", a)
 			if kind == ibv.QPT_RC {
 				q.modify(a, ibv.QPAttr{Timeout: 15, RetryCnt: 3, RNRRetry: 4, MaxRdAtomic: 1, MaxDestRdAtomic: 1},

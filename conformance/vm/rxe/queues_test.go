@@ -29,15 +29,15 @@ func TestQueues(t *testing.T) {
 				pair := own.Pair(ibv.QPT_RC)
 				o := rdma.QueueOptions{Cap: rig.Caps, Unchecked: unchecked, Way: way}
 				q := queues(t, pair, o)
-				asItIs := runtime.System // rxe posts through the kernel, which does not sleep
+				unchanged := runtime.System // rxe posts through the kernel, which does not sleep
 				if rig.Kernel(t) == rig.Soft || rig.Native() {
 					assert.Equal(t, "software", q.send.Provider())
-					asItIs = runtime.Blocking
+					unchanged = runtime.Blocking
 				} else {
 					assert.Contains(t, q.send.Provider(), "rxe")
 				}
 				if way == "" {
-					assert.Equal(t, asItIs, q.send.Way())
+					assert.Equal(t, unchanged, q.send.Way())
 				}
 				rounds(t, own, q, 20)
 			})
@@ -112,7 +112,7 @@ func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 		k, err := q.Poll(wcs[got:])
 		require.NoError(t, err)
 		got += k
-		require.False(t, time.Now().After(deadline), "%d of %d completions came", got, n)
+		require.False(t, time.Now().After(deadline), "%d of %d completions", got, n)
 	}
 	return wcs
 }
@@ -161,11 +161,11 @@ func TestCheckedQueue(t *testing.T) {
 	posted, err = unchecked.Post(sends)
 	if rig.Kernel(t) == rig.Soft {
 		assert.Zero(t, posted)
-		assert.ErrorIs(t, err, syscall.EINVAL, "the software device goes by the page, unasked")
+		assert.ErrorIs(t, err, syscall.EINVAL, "the software device follows the page, unchecked")
 		return
 	}
 	assert.Equal(t, 1, posted)
-	assert.NoError(t, err, "the provider takes it")
+	assert.NoError(t, err, "the provider accepts it")
 	assert.NotEqual(t, ibv.WC_SUCCESS, r.Completion(pair.ASend).Status)
 	assert.Equal(t, ibv.QPS_ERR, r.State(pair.A))
 }

@@ -158,14 +158,14 @@ func (s *scene) untouched() bool {
 
 // Timeouts for completions that may not come. Soft-RoCE on one device completes within a few milliseconds.
 const (
-	patience    = 2 * time.Second        // for a completion, and for the receive that a success implies
+	opTimeout   = 2 * time.Second        // for a completion, and for the receive that a success implies
 	unsignalled = 150 * time.Millisecond // for the error of an unsignalled work request
 	nothingMore = 50 * time.Millisecond  // for a completion that nothing promises
 )
 
 // outcome returns the columns from wc_status on, after the post.
 func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []string {
-	wait := patience
+	wait := opTimeout
 	switch {
 	case posted != nil:
 		wait = nothingMore
@@ -175,7 +175,7 @@ func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []strin
 	sent, came := poll(t, s.p.ASend, wait)
 	wait = nothingMore
 	if came && sent.Status == ibv.WC_SUCCESS && s.receives() {
-		wait = patience
+		wait = opTimeout
 	}
 	received, arrived := poll(t, s.p.BRecv, wait)
 	return append(append(completion(sent, came), trim(s.State(s.p.A).String())),

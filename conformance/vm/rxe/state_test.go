@@ -38,7 +38,7 @@ func TestModifyQP(t *testing.T) {
 				if err == nil {
 					require.Equal(t, to, own.State(qp))
 				} else {
-					require.Equal(t, from, own.State(qp), "a refused transition changed the state")
+					require.Equal(t, from, own.State(qp), "a rejected transition changed the state")
 				}
 				table.Rows = append(table.Rows, []string{trim(kind.String()), trim(from.String()), trim(to.String()),
 					what,

@@ -85,9 +85,9 @@ func (u *unreliable) request(op ibv.WROpcode, length int, change func(*ibv.SendW
 	u.Check(err)
 }
 
-func (u *unreliable) send(length int) { u.request(ibv.WR_SEND, length, asItIs) }
+func (u *unreliable) send(length int) { u.request(ibv.WR_SEND, length, unchanged) }
 
-func asItIs(*ibv.SendWR) {}
+func unchanged(*ibv.SendWR) {}
 
 func badKey(wr *ibv.SendWR) { wr.WR.RDMA().RKey ^= 0xff00 }
 
@@ -100,7 +100,7 @@ var unreliableCases = []struct {
 	{"nothing wrong", nil, func(u *unreliable) { u.room(moved); u.send(moved) }},
 	{"send longer than its receive", nil, func(u *unreliable) { u.room(moved - 1); u.send(moved) }},
 	{"send with immediate data longer than its receive", nil,
-		func(u *unreliable) { u.room(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, asItIs) }},
+		func(u *unreliable) { u.room(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, unchanged) }},
 	{"send to a receive shorter than a GRH", []ibv.QPType{ibv.QPT_UD},
 		func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, grh/2)); u.send(moved) }},
 	{"send to a receive of no bytes", nil, func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, 0)); u.send(moved) }},
@@ -149,12 +149,12 @@ var unreliableCases = []struct {
 	{"write to a queue pair without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
 		u.room(moved)
 		u.Check(verbs.ModifyQP(u.pair.B, &ibv.QPAttr{QPAccessFlags: local}, ibv.QP_ACCESS_FLAGS))
-		u.request(ibv.WR_RDMA_WRITE, moved, asItIs)
+		u.request(ibv.WR_RDMA_WRITE, moved, unchanged)
 	}},
 	{"write with immediate data and a bad rkey", []ibv.QPType{ibv.QPT_UC},
 		func(u *unreliable) { u.room(moved); u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, badKey) }},
 	{"write with immediate data, without a receive", []ibv.QPType{ibv.QPT_UC},
-		func(u *unreliable) { u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, asItIs) }},
+		func(u *unreliable) { u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, unchanged) }},
 }
 
 // TestUnreliable measures UC and UD messages that the receiver cannot take: the completions of both sides, the
@@ -172,7 +172,7 @@ func TestUnreliable(t *testing.T) {
 				t.Run(trim(kind.String())+"/"+receives+"/"+c.name, func(t *testing.T) {
 					u := newUnreliable(r.For(t), kind, receives == "shared")
 					c.make(u)
-					sent, received := all(t, u.pair.ASend, patience), all(t, u.pair.BRecv, more)
+					sent, received := all(t, u.pair.ASend, opTimeout), all(t, u.pair.BRecv, more)
 					state := u.State(u.pair.B)
 					table.Rows = append(table.Rows, []string{trim(kind.String()), receives, c.name, sent, received,
 						trim(state.String()), u.next(t, state)})
@@ -193,7 +193,7 @@ func (u *unreliable) next(t *testing.T, state ibv.QPState) string {
 	const length = 8
 	u.recv(9, u.remote.SGE(secondRecv, 256))
 	u.request(ibv.WR_SEND, length, func(wr *ibv.SendWR) { wr.SGList.Deref().Addr += 128 })
-	sent, came := poll(t, u.pair.ASend, patience)
+	sent, came := poll(t, u.pair.ASend, opTimeout)
 	require.True(t, came)
 	require.Equal(t, ibv.WC_SUCCESS, sent.Status)
 	wc, came := poll(t, u.pair.BRecv, more)

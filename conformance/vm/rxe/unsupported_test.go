@@ -31,19 +31,19 @@ var unsupported = []struct {
 	call func(r *bare) error
 }{
 	{"ibv_open_xrcd", func(r *bare) error {
-		return made(r.Rig,
+		return created(r.Rig,
 			verbs.CloseXRCD)(verbs.OpenXRCD(r.Context,
 			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100}))
 	}},
 	{"ibv_alloc_dm", func(r *bare) error {
-		return made(r.Rig, verbs.FreeDM)(verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}))
+		return created(r.Rig, verbs.FreeDM)(verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}))
 	}},
-	{"ibv_alloc_null_mr", func(r *bare) error { return made(r.Rig, verbs.DeregMR)(verbs.AllocNullMR(r.PD)) }},
+	{"ibv_alloc_null_mr", func(r *bare) error { return created(r.Rig, verbs.DeregMR)(verbs.AllocNullMR(r.PD)) }},
 	{"ibv_alloc_td", func(r *bare) error {
-		return made(r.Rig, verbs.DeallocTD)(verbs.AllocTD(r.Context, &ibv.TDInitAttr{}))
+		return created(r.Rig, verbs.DeallocTD)(verbs.AllocTD(r.Context, &ibv.TDInitAttr{}))
 	}},
 	{"ibv_alloc_parent_domain", func(r *bare) error {
-		return made(r.Rig,
+		return created(r.Rig,
 			verbs.DeallocPD)(verbs.AllocParentDomain(r.Context, &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.PD)}))
 	}},
 	{"ibv_advise_mr", func(r *bare) error {
@@ -95,19 +95,21 @@ var unsupported = []struct {
 		return err
 	}},
 	{"ibv_alloc_dmah", func(r *bare) error {
-		return made(r.Rig, verbs.DeallocDMAH)(verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}))
+		return created(r.Rig, verbs.DeallocDMAH)(verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}))
 	}},
 	{"ibv_create_comp_cntr",
 		func(r *bare) error { _, err := verbs.CreateCompCntr(r.Context, &ibv.CompCntrInitAttr{}); return err }},
 	{"ibv_query_port_speed", func(r *bare) error { return verbs.QueryPortSpeed(r.Context, rig.PortNum, new(uint64)) }},
 	{"ibv_set_ece", func(r *bare) error { return verbs.SetECE(r.qp, new(ibv.ECE)) }},
 	{"ibv_import_device",
-		func(r *bare) error { return made(r.Rig, verbs.CloseDevice)(verbs.ImportDevice(int(r.Context.CmdFD))) }},
+		func(r *bare) error {
+			return created(r.Rig, verbs.CloseDevice)(verbs.ImportDevice(int(r.Context.CmdFD)))
+		}},
 	{"ibv_import_pd", func(r *bare) error {
-		return made(r.Rig, verbs.UnimportPD)(verbs.ImportPD(r.Context, r.PD.Handle))
+		return created(r.Rig, verbs.UnimportPD)(verbs.ImportPD(r.Context, r.PD.Handle))
 	}},
 	{"ibv_import_mr", func(r *bare) error {
-		return made(r.Rig, verbs.UnimportMR)(verbs.ImportMR(r.PD, r.buffer.MR.Handle))
+		return created(r.Rig, verbs.UnimportMR)(verbs.ImportMR(r.PD, r.buffer.MR.Handle))
 	}},
 	{"ibv_import_dm", func(r *bare) error { _, err := verbs.ImportDM(r.Context, 1); return err }},
 	{"ibv_create_flow_action_esp", func(r *bare) error {
@@ -125,8 +127,8 @@ var unsupported = []struct {
 	}},
 }
 
-// unmade maps verbs to the verb that would create the object they need.
-var unmade = map[string]string{
+// creators maps verbs to the verb that would create the object they need.
+var creators = map[string]string{
 	"ibv_close_xrcd": "ibv_open_xrcd",
 
 	"ibv_free_dm": "ibv_alloc_dm", "ibv_memcpy_to_dm": "ibv_alloc_dm", "ibv_memcpy_from_dm": "ibv_alloc_dm",

@@ -18,7 +18,7 @@ import (
 type queue struct {
 	listener *stream.Listener
 	served   sync.WaitGroup
-	places   chan struct{} // a token for each that waits
+	places   chan struct{} // a token for each connection in ready
 	over     chan struct{} // closed by close
 
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type queue struct {
 // mostReady is the number of connections that wait for raccept in addition to those that the listener holds.
 const mostReady = 16
 
-// listen is rlisten.
+// listen implements rlisten.
 func (k *socket) listen(backlog int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,10 +44,10 @@ func (k *socket) listen(backlog int) error {
 	if err != nil {
 		return err
 	}
-	if err := k.letGo(); err != nil {
+	if err := k.releasePort(); err != nil {
 		return err
 	}
-	config.Maps = mostMaps // programs set this option after they listen
+	config.Maps = mostMaps // programs set RDMA_IOMAPSIZE after they listen
 	lc := stream.ListenConfig{Config: config, Backlog: min(max(backlog, 1), stream.DefaultBacklog)}
 	at := k.local
 	if !at.IsValid() {
@@ -66,7 +66,7 @@ func (k *socket) listen(backlog int) error {
 	return nil
 }
 
-// serve takes connections until the listener closes.
+// serve accepts connections until the listener closes.
 func (q *queue) serve(k *socket) {
 	for {
 		select {
@@ -82,7 +82,7 @@ func (q *queue) serve(k *socket) {
 			q.ready = append(q.ready, c)
 		}
 		q.mu.Unlock()
-		k.waiters.rouse(unix.POLLIN)
+		k.waiters.wake(unix.POLLIN)
 		if err != nil {
 			return
 		}
@@ -105,14 +105,14 @@ func (q *queue) take() (*stream.Conn, error) {
 	return nil, unix.EAGAIN
 }
 
-// has reports whether take returns something.
+// has reports whether take would return a connection or an error.
 func (q *queue) has() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.ready) > 0 || q.err != nil
 }
 
-// close stops listening, and closes the connections that were not accepted.
+// close stops listening and closes the connections that the program has not accepted.
 func (q *queue) close() {
 	close(q.over)
 	_ = q.listener.Close()
@@ -122,7 +122,7 @@ func (q *queue) close() {
 	}
 }
 
-// accept is raccept.
+// accept implements raccept.
 func (k *socket) accept(address, length uint64) *call {
 	k.mu.Lock()
 	q, o := k.queue, k.options

@@ -37,7 +37,7 @@ func parseAddress(b []byte) (netip.AddrPort, error) {
 	return netip.AddrPort{}, unix.EAFNOSUPPORT
 }
 
-// formatAddress is the address as a socket of a family has it.
+// formatAddress returns the address as a sockaddr of a family.
 func formatAddress(family int, at netip.AddrPort) []byte {
 	ip := at.Addr()
 	if family == unix.AF_INET6 {
@@ -64,7 +64,7 @@ func formatAddress(family int, at netip.AddrPort) []byte {
 	return b
 }
 
-// answer writes as much of b as there is room for, and how long it is.
+// answer writes as much of b as there is room for, and the length of b.
 func answer(b []byte, to, length uint64) error {
 	if length == 0 {
 		return unix.EFAULT
@@ -77,7 +77,7 @@ func answer(b []byte, to, length uint64) error {
 	return nil
 }
 
-// peerName is rgetpeername.
+// peerName implements rgetpeername.
 func (k *socket) peerName(to, length uint64) error {
 	c := k.conn.Load()
 	if c == nil {
@@ -86,7 +86,7 @@ func (k *socket) peerName(to, length uint64) error {
 	return answer(formatAddress(k.family, ipOf(c.RemoteAddr())), to, length)
 }
 
-// ownName is rgetsockname.
+// ownName implements rgetsockname.
 func (k *socket) ownName(to, length uint64) error {
 	k.mu.Lock()
 	at := k.local

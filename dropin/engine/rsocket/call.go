@@ -25,9 +25,9 @@ type call struct {
 
 	waits  []awaited
 	others []unix.PollFd // kernel descriptors, if the call waits for any
-	polls  bool          // the sleep is a poll, and not a read, which the kernel begins again after some signals
-	end    time.Time     // of a poll, or zero
-	plain  bool          // returns its error instead of -1
+	polls  bool          // sleep in poll, not in a read, which the kernel restarts after some signals
+	end    time.Time     // the deadline of a poll, or zero
+	plain  bool          // return the error number instead of -1
 
 	nap     nap.Nap
 	waiter  nap.Waiter
@@ -42,7 +42,7 @@ type awaited struct {
 
 var errWait = errors.New("the call has to wait")
 
-// begin makes a call, as far as it can be made without sleep.
+// begin starts a call and runs it as far as it can without sleeping.
 func begin(c *call) (uint64, runtime.Errno) {
 	n, err := c.try(nil)
 	if err != errWait {
@@ -55,10 +55,10 @@ func begin(c *call) (uint64, runtime.Errno) {
 		a.socket.waiters.add(&c.waiter, a.events)
 	}
 	c.rest()
-	return c.goOn(nil)
+	return c.resume(nil)
 }
 
-// Awake goes on with the call, whose thread has slept.
+// Awake continues the call after its thread has slept.
 func (c *call) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	var interrupted error
 	switch {
@@ -69,13 +69,13 @@ func (c *call) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	case c.others[len(c.others)-1].Revents != 0:
 		c.waiter.Polled()
 	}
-	return c.goOn(interrupted)
+	return c.resume(interrupted)
 }
 
 // Cancel releases the call's resources, because its thread ends.
 func (c *call) Cancel() { c.waiter.Cancel() }
 
-func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
+func (c *call) resume(interrupted error) (uint64, runtime.Errno) {
 	n, err := c.try(interrupted)
 	if err == errWait {
 		c.rest()
@@ -92,7 +92,7 @@ func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
 	return c.result(n, err)
 }
 
-// leave undoes begin.
+// leave undoes what begin and rest did.
 func (c *call) leave() {
 	for _, a := range c.waits {
 		a.socket.waiters.remove(&c.waiter)
@@ -102,7 +102,7 @@ func (c *call) leave() {
 	}
 }
 
-// rest has arrivals for the sockets handled while the thread sleeps.
+// rest makes the connections handle arriving data while the thread sleeps.
 func (c *call) rest() {
 	if len(c.resting) == len(c.waits) {
 		return
@@ -119,7 +119,7 @@ func (c *call) rest() {
 	}
 }
 
-// left is the time until the end, in milliseconds; -1 is for ever.
+// left returns the time until the deadline in milliseconds, or -1 without one.
 func (c *call) left() int32 {
 	if c.end.IsZero() {
 		return -1

@@ -16,7 +16,7 @@ import (
 
 const rdmacmTCP = rdmacm.PS_TCP
 
-// connect is rconnect. A signal ends the wait, and the socket goes on to connect, as with the socket call.
+// connect implements rconnect. A signal ends the wait but not the attempt, as with connect(2).
 func (k *socket) connect(address []byte) *call {
 	to, err := parseAddress(address)
 	if err == nil {
@@ -39,7 +39,7 @@ func (k *socket) connect(address []byte) *call {
 	}}
 }
 
-// connecting is EAGAIN while the socket connects, and then its error, once.
+// connecting returns EAGAIN while the socket connects, and afterwards the error of the attempt, once.
 func (k *socket) connecting() error {
 	k.mu.Lock()
 	now := k.state
@@ -66,7 +66,7 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	if err := k.letGo(); err != nil {
+	if err := k.releasePort(); err != nil {
 		return err
 	}
 	dialer := stream.Dialer{Config: config, LocalAddr: k.local}
@@ -77,13 +77,13 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 	k.state, k.err, k.cancel = connecting, nil, cancel
 	go func() {
 		c, err := dialer.Dial(ctx, to.String())
-		k.dialled(c, err)
+		k.finishDial(c, err)
 	}()
 	return nil
 }
 
-// dialled takes the outcome.
-func (k *socket) dialled(c *stream.Conn, err error) {
+// finishDial records the outcome of dialing.
+func (k *socket) finishDial(c *stream.Conn, err error) {
 	k.mu.Lock()
 	switch over := k.state == closed; {
 	case err != nil && !over:
@@ -94,12 +94,12 @@ func (k *socket) dialled(c *stream.Conn, err error) {
 		defer c.Close()
 	}
 	k.mu.Unlock()
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 }
 
-// takeConn makes the socket one that is connected. The caller holds mu, or has it alone.
+// takeConn makes the socket a connected one. The caller holds mu, or nothing else uses the socket yet.
 func (k *socket) takeConn(c *stream.Conn) {
-	c.Watch(func(r stream.Readiness) { k.waiters.rouse(eventsOf(r)) })
+	c.Watch(func(r stream.Readiness) { k.waiters.wake(eventsOf(r)) })
 	k.conn.Store(c)
 	k.state = connected
 }
@@ -116,7 +116,7 @@ func (k *socket) takeError() error {
 	return err
 }
 
-// stream returns the connection, for a call that sends or receives, or EAGAIN while the socket connects.
+// stream returns the connection for sending and receiving, or EAGAIN while the socket connects.
 func (k *socket) stream() (*stream.Conn, error) {
 	if c := k.conn.Load(); c != nil {
 		return c, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// waits reports whether a call with such flags may wait.
+// waits reports whether a call with these flags may wait.
 func (k *socket) waits(flags int) bool { return !k.nonblock.Load() && flags&unix.MSG_DONTWAIT == 0 }
 
 // receive implements rrecv and its variants. It returns 0 at the end of data, also after a shutdown for reading. It
@@ -40,9 +40,9 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 				n, err = c.TryRead(to[0])
 			}
 			got += n
-			if to[0] = to[0][n:]; len(to[0]) == 0 { // a copy, not C's list
+			if to[0] = to[0][n:]; len(to[0]) == 0 { // to is a copy of C's list
 				to = to[1:]
-			} else if err == nil && !all { // no more data
+			} else if err == nil && !all { // no more data for now
 				break
 			}
 			if peek {
@@ -52,7 +52,7 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 		switch {
 		case err == unix.EAGAIN && (got == 0 || all) && k.waits(flags) && interrupted == nil:
 			return 0, errWait
-		case got > 0: // an error comes again
+		case got > 0: // the next call returns the error
 			err = nil
 		case err == io.EOF:
 			return 0, nil
@@ -66,11 +66,11 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 	}}
 }
 
-// gathered is how much of a list is sent as one message.
+// gathered is the largest list that is sent as one message.
 const gathered = 64 << 10
 
 // send implements rsend and its variants. It sends everything, or as much as there is room for if it may not wait.
-// Small pieces are sent together.
+// Short lists are sent as one message.
 func (k *socket) send(from [][]byte, flags int) *call {
 	if flags&unix.MSG_OOB != 0 {
 		return done(0, unix.EOPNOTSUPP)
@@ -99,7 +99,7 @@ func (k *socket) send(from [][]byte, flags int) *call {
 		switch {
 		case err == unix.EAGAIN && k.waits(flags) && interrupted == nil:
 			return 0, errWait
-		case sent > 0: // an error comes again
+		case sent > 0: // the next call returns the error
 			return sent, nil
 		case err == unix.EAGAIN && interrupted != nil:
 			err = interrupted
@@ -108,7 +108,7 @@ func (k *socket) send(from [][]byte, flags int) *call {
 	}}
 }
 
-// sendTo is rsendto: a connected socket takes no address.
+// sendTo implements rsendto: a connected socket takes no address.
 func (k *socket) sendTo(p []byte, flags int, address uint64) *call {
 	if address != 0 && k.conn.Load() != nil {
 		return done(0, unix.EISCONN)
@@ -116,7 +116,7 @@ func (k *socket) sendTo(p []byte, flags int, address uint64) *call {
 	return k.send(one(p), flags)
 }
 
-// vectors are the pieces of memory in a list of C's.
+// vectors returns the memory of an iovec array.
 func vectors(at, n uint64) [][]byte {
 	var all [][]byte
 	if n = uint64(uint32(n)); at == 0 || n == 0 {
@@ -130,7 +130,7 @@ func vectors(at, n uint64) [][]byte {
 	return all
 }
 
-// message is a msghdr of C's, without control data, which no rsocket has.
+// message returns a msghdr and its memory. rsockets have no control data.
 func message(at uint64) (*unix.Msghdr, [][]byte, error) {
 	if at == 0 {
 		return nil, nil, unix.EFAULT
@@ -146,7 +146,7 @@ func message(at uint64) (*unix.Msghdr, [][]byte, error) {
 	return m, all, nil
 }
 
-// receiveMessage is rrecvmsg.
+// receiveMessage implements rrecvmsg.
 func (k *socket) receiveMessage(at uint64, flags int) *call {
 	m, all, err := message(at)
 	if err != nil {
@@ -156,7 +156,7 @@ func (k *socket) receiveMessage(at uint64, flags int) *call {
 	return k.receive(all, flags, 0, 0)
 }
 
-// sendMessage is rsendmsg.
+// sendMessage implements rsendmsg.
 func (k *socket) sendMessage(at uint64, flags int) *call {
 	_, all, err := message(at)
 	if err != nil {
@@ -165,7 +165,7 @@ func (k *socket) sendMessage(at uint64, flags int) *call {
 	return k.send(all, flags)
 }
 
-// eventsOf are poll's events of a connection.
+// eventsOf returns the poll events of a connection.
 func eventsOf(r stream.Readiness) (events int16) {
 	if r.Read {
 		events |= unix.POLLIN | readNormal

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping is memory of the program that the other end may write at offsets.
+// mapping is memory of the program that the peer may write at offsets.
 type mapping struct {
 	address, length uint64
 	offset          int64
-	told            bool // of, or only registered (PROT_NONE), which means nothing here
+	announced       bool // to the peer; otherwise registered for local use (PROT_NONE), which needs nothing here
 }
 
-// mapMemory is riomap: −1 as an offset means one that is free, the address.
+// mapMemory implements riomap. Offset -1 requests any free offset; the address is one.
 func (k *socket) mapMemory(address, length uint64, access int, offset int64) (int, error) {
 	c := k.conn.Load()
 	if c == nil || access&^unix.PROT_WRITE != 0 || length == 0 || offset < -1 {
@@ -25,7 +25,7 @@ func (k *socket) mapMemory(address, length uint64, access int, offset int64) (in
 		offset = int64(address)
 	}
 	m := mapping{address, length, offset, access&unix.PROT_WRITE != 0}
-	if m.told {
+	if m.announced {
 		if err := c.MapAddress(uintptr(address), length, offset); err != nil {
 			return 0, err
 		}
@@ -36,7 +36,7 @@ func (k *socket) mapMemory(address, length uint64, access int, offset int64) (in
 	return int(offset), nil
 }
 
-// unmapMemory is riounmap.
+// unmapMemory implements riounmap.
 func (k *socket) unmapMemory(address, length uint64) error {
 	c := k.conn.Load()
 	k.mu.Lock()
@@ -52,13 +52,13 @@ func (k *socket) unmapMemory(address, length uint64) error {
 	switch {
 	case found == nil:
 		return unix.EINVAL
-	case !found.told:
+	case !found.announced:
 		return nil
 	}
 	return c.Unmap(found.offset)
 }
 
-// writeAt is riowrite. It waits also where a socket does not wait otherwise: there is room soon.
+// writeAt implements riowrite. WriteAt waits for room even on a nonblocking socket; there is room soon.
 func (k *socket) writeAt(p []byte, offset int64, flags int) *call {
 	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
 		c, err := k.stream()

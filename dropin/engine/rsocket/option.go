@@ -15,17 +15,17 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// option is one of rsetsockopt's.
+// option is an option of rsetsockopt.
 type option struct{ level, name int }
 
-// Of rsocket(7).
+// Options and limits of rsocket(7).
 const (
 	solRDMA     = 0x10000
 	rdmaSQSize  = 0
 	rdmaRQSize  = 1
 	rdmaInline  = 2
 	rdmaIOMaps  = 3
-	segment     = 1024 // bytes of a packet of the software device
+	segment     = 1024 // bytes in a packet of the software device
 	mostBuffer  = 64 << 20
 	leastBuffer = 8 << 10
 	mostMaps    = 127
@@ -39,14 +39,14 @@ type options struct {
 	alive         bool          // SO_KEEPALIVE
 	idle          time.Duration // before a keepalive
 	tos           int
-	numbers       map[option]int // that change nothing
+	numbers       map[option]int // set values of options without effect
 }
 
 // defaults are those of librdmacm.
 var defaults = options{receive: 128 << 10, send: 128 << 10, idle: 2 * time.Hour}
 
-// untold are options that are kept for programs that ask, and their values before.
-var untold = map[option]int{
+// ignored are options without effect, and their defaults. Programs can read back the values that they set.
+var ignored = map[option]int{
 	{unix.SOL_SOCKET, unix.SO_OOBINLINE}:      0,
 	{unix.SOL_SOCKET, unix.SO_BROADCAST}:      0,
 	{unix.IPPROTO_TCP, unix.TCP_NODELAY}:      0,
@@ -70,10 +70,10 @@ func (o *options) config(backend runtime.Backend) stream.Config {
 	return c
 }
 
-// set is rsetsockopt.
+// set implements rsetsockopt.
 func (k *socket) set(o option, value []byte) error {
 	if o == (option{unix.SOL_SOCKET, unix.SO_LINGER}) {
-		return nil // close waits, but not for ever
+		return nil // close waits for a limited time anyway
 	}
 	if o == (option{unix.IPPROTO_TCP, unix.TCP_CONGESTION}) {
 		return nil
@@ -106,11 +106,11 @@ func (k *socket) set(o option, value []byte) error {
 	case option{unix.IPPROTO_IP, unix.IP_TOS}:
 		k.options.tos = v & 0xff
 	default:
-		if _, known := untold[o]; !known {
+		if _, known := ignored[o]; !known {
 			return unix.ENOTSUP
 		}
 		own := map[option]int{o: v}
-		for other, was := range k.options.numbers { // copied, because accepted sockets have it, too
+		for other, was := range k.options.numbers { // a copy, because accepted sockets share the map
 			if other != o {
 				own[other] = was
 			}
@@ -120,7 +120,7 @@ func (k *socket) set(o option, value []byte) error {
 	return nil
 }
 
-// get is rgetsockopt.
+// get implements rgetsockopt.
 func (k *socket) get(o option, to, length uint64) error {
 	k.mu.Lock()
 	opts, now := k.options, k.state
@@ -160,7 +160,7 @@ func (k *socket) get(o option, to, length uint64) error {
 		}
 		return answer(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)), to, length)
 	default:
-		usual, known := untold[o]
+		usual, known := ignored[o]
 		if !known {
 			return unix.ENOTSUP
 		}

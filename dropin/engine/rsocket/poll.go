@@ -47,7 +47,7 @@ func (k *socket) events(asked int16) int16 {
 	return 0
 }
 
-// pollFDs is a list of C's.
+// pollFDs returns C's array of descriptors.
 func pollFDs(at, n uint64) []unix.PollFd {
 	if at == 0 || n == 0 {
 		return nil
@@ -55,7 +55,7 @@ func pollFDs(at, n uint64) []unix.PollFd {
 	return unsafe.Slice(ibv.Ptr[unix.PollFd](at).Deref(), int(n))
 }
 
-// poll implements rpoll. With negative milliseconds, it waits forever. outcome converts the list for rselect.
+// poll implements rpoll. With negative milliseconds, it waits forever. outcome converts the result for rselect.
 func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (int, error)) *call {
 	c := &call{polls: true}
 	sockets := make([]*socket, len(fds))
@@ -105,7 +105,7 @@ func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (i
 	return c
 }
 
-// choose is rselect, by rpoll.
+// choose implements rselect with rpoll.
 func (s *Sockets) choose(a arguments) *call {
 	const most = 1024 // FD_SETSIZE
 	n := a.int(0)

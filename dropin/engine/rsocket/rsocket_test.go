@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// program calls functions as C does.
+// program calls the functions as a C program does.
 type program struct {
 	t *testing.T
 	*Sockets
@@ -45,7 +45,7 @@ func at[T any](p *T) uint64 {
 
 var kept sync.Map
 
-// call returns the result as an int of C.
+// call returns the result as a C int.
 func (p program) call(name string, args ...uint64) (int, error) {
 	n, errno := p.Function(name)(args)
 	for errno == nap.Asleep {
@@ -103,7 +103,7 @@ func (p program) pair() (client, server uint64) {
 	return client, server
 }
 
-// TestEnds: data, waiting for data, and the end of data.
+// TestEnds: receive data, wait for data, and see the end of data.
 func TestEnds(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -127,18 +127,18 @@ func TestEnds(t *testing.T) {
 	assert.Equal(t, 0, p.must("rread", b, at(&got[0]), 10))
 	_, err = p.call("rsend", a, at(&got[0]), 1, 0)
 	assert.Equal(t, unix.EPIPE, err)
-	assert.Equal(t, 1, p.must("rsend", b, at(&got[0]), 1, 0), "the other way is open")
+	assert.Equal(t, 1, p.must("rsend", b, at(&got[0]), 1, 0), "the other direction is open")
 	assert.Equal(t, 1, p.must("rread", a, at(&got[0]), 10))
 	p.must("rshutdown", a, unix.SHUT_RD)
 	assert.Equal(t, 0, p.must("rread", a, at(&got[0]), 10))
 	p.must("rclose", a)
 	p.must("rclose", b)
-	assert.EqualValues(t, unix.EBADF, p.must("rclose", b), "returned, as C does")
+	assert.EqualValues(t, unix.EBADF, p.must("rclose", b), "rclose returns the error number")
 	_, err = p.call("rread", b, at(&got[0]), 10)
 	assert.Equal(t, unix.EBADF, err)
 }
 
-// TestNonblocking: a connection is made, filled and emptied by a program that only polls.
+// TestNonblocking: a program that only polls connects, fills the connection, and empties it.
 func TestNonblocking(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -159,8 +159,8 @@ func TestNonblocking(t *testing.T) {
 	sent, some := 0, make([]byte, 100_000)
 	for full, end := false, time.Now().Add(20*time.Second); !full; {
 		n, err := p.call("rsend", a, at(&some[0]), uint64(len(some)), 0)
-		if err == unix.EAGAIN { // also until the other side's device has received the data
-			require.True(t, time.Now().Before(end), "%d bytes were sent", sent)
+		if err == unix.EAGAIN { // also until the peer's device has received the data
+			require.True(t, time.Now().Before(end), "%d bytes sent", sent)
 			full = p.poll(a, unix.POLLOUT, 20) == 0 && sent > 128<<10
 			continue
 		}
@@ -230,12 +230,12 @@ func TestPollOthers(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestClosedWhileItWaits: a thread that waits for a socket that another one closes gets EBADF.
-func TestClosedWhileItWaits(t *testing.T) {
+// TestCloseWakesWaiters: a thread that waits for a socket gets EBADF when another thread closes it.
+func TestCloseWakesWaiters(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
 	l, _ := p.listen()
-	var closing sync.WaitGroup // the other thread may still be in rclose when this one has its EBADF
+	var closing sync.WaitGroup // the other thread may still be in rclose when this one gets EBADF
 	closing.Go(func() {
 		time.Sleep(20 * time.Millisecond)
 		p.must("rclose", a)
@@ -264,8 +264,8 @@ func TestErrors(t *testing.T) {
 	assert.Equal(t, unix.ENOTCONN, err)
 	_, err = p.call("raccept", a, 0, 0)
 	assert.Equal(t, unix.EINVAL, err)
-	nobody := formatAddress(unix.AF_INET, netip.MustParseAddrPort("127.0.0.1:9"))
-	_, err = p.call("rconnect", a, at(&nobody[0]), uint64(len(nobody)))
+	unused := formatAddress(unix.AF_INET, netip.MustParseAddrPort("127.0.0.1:9"))
+	_, err = p.call("rconnect", a, at(&unused[0]), uint64(len(unused)))
 	assert.Equal(t, unix.ECONNREFUSED, err)
 	assert.NotZero(t, p.poll(a, unix.POLLOUT, 0)&unix.POLLERR)
 	p.must("rclose", a)
@@ -277,7 +277,7 @@ func TestErrors(t *testing.T) {
 	p.must("rclose", l)
 }
 
-// TestNames: a socket that was bound connects from its port, and one of IPv6 has addresses of IPv4 in that form.
+// TestNames: a bound socket connects from its port, and an IPv6 socket returns IPv4-mapped addresses.
 func TestNames(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -296,7 +296,7 @@ func TestNames(t *testing.T) {
 	assert.EqualValues(t, 0xff, from[18], "mapped")
 	n = 4
 	p.must("rgetsockname", b, at(&from[0]), at(&n))
-	assert.EqualValues(t, 16, n, "as long as it is")
+	assert.EqualValues(t, 16, n, "the full length")
 	for _, fd := range []uint64{a, b, l} {
 		p.must("rclose", fd)
 	}
@@ -320,7 +320,7 @@ func TestOptions(t *testing.T) {
 	p.must("rclose", a)
 }
 
-// TestLists: pieces of memory go together, and come apart elsewhere.
+// TestLists: the data of one list is received in a list with other lengths.
 func TestLists(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -349,7 +349,7 @@ func TestLists(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestMaps: memory that the other end writes, until it is taken away.
+// TestMaps: the peer writes to mapped memory until it is unmapped.
 func TestMaps(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -357,7 +357,7 @@ func TestMaps(t *testing.T) {
 	p.must("rconnect", a, at(&address[0]), uint64(len(address)))
 	b := uint64(p.must("raccept", l, 0, 0))
 	there := make([]byte, 1000)
-	for range 300 { // places are used again
+	for range 300 { // entries are reused
 		assert.Equal(t, 77, p.must("riomap", a, at(&there[0]), 1000, unix.PROT_WRITE, 0, 77))
 		p.must("riounmap", a, at(&there[0]), 1000)
 	}
@@ -378,7 +378,7 @@ func TestMaps(t *testing.T) {
 	}
 }
 
-// TestZones: sin6_scope_id is the zone of a link-local address, both ways.
+// TestZones: sin6_scope_id is the zone of a link-local address, in both directions.
 func TestZones(t *testing.T) {
 	lo, err := net.InterfaceByIndex(1)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// state is the state of a socket. It only grows, except when connecting fails.
+// state is the state of a socket. It only increases, except when the program connects again after a failure.
 type state int
 
 const (
@@ -32,17 +32,17 @@ const (
 	listening
 	connecting
 	connected
-	refused // it could not connect
+	refused // connecting failed
 	closed
 )
 
 // socket is one rsocket.
 type socket struct {
 	of      *Sockets
-	fd      int // an eventfd, which nothing uses but its number
+	fd      int // an eventfd, for its number only
 	family  int
 	waiters waiters
-	conn    atomic.Pointer[stream.Conn] // once it is connected
+	conn    atomic.Pointer[stream.Conn] // nil until connected
 
 	nonblock, deaf, mute atomic.Bool // O_NONBLOCK; shut down for reading and for writing
 
@@ -54,11 +54,11 @@ type socket struct {
 	local   netip.AddrPort
 	held    *cm.ID // keeps the port of a bound socket
 	cancel  context.CancelFunc
-	queue   *queue // of one that listens
+	queue   *queue // of a listening socket
 	maps    []mapping
 }
 
-// open is rsocket.
+// open implements rsocket.
 func (s *Sockets) open(family, kind, protocol int) (int, error) {
 	more := kind & (unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
 	if family != unix.AF_INET && family != unix.AF_INET6 || kind != unix.SOCK_STREAM|more ||
@@ -82,7 +82,7 @@ func (s *Sockets) newSocket(family int, o options) (*socket, error) {
 	return &socket{of: s, fd: fd, family: family, options: o}, err
 }
 
-// config is that of the socket's streams. The caller holds mu.
+// config returns the configuration of the socket's streams. The caller holds mu.
 func (k *socket) config() (stream.Config, error) {
 	backend, err := k.of.backend()
 	if err != nil {
@@ -91,7 +91,7 @@ func (k *socket) config() (stream.Config, error) {
 	return k.options.config(backend), nil
 }
 
-// bind is rbind. An ID keeps the port until the socket listens or connects.
+// bind implements rbind. An ID keeps the port until the socket listens or connects.
 func (k *socket) bind(address []byte) error {
 	at, err := parseAddress(address)
 	if err != nil {
@@ -124,8 +124,8 @@ func (k *socket) bind(address []byte) error {
 	return nil
 }
 
-// letGo releases the port of a bound socket, so that a stream can bind it. The caller holds mu.
-func (k *socket) letGo() error {
+// releasePort releases the port of a bound socket, so that a stream can bind it. The caller holds mu.
+func (k *socket) releasePort() error {
 	if k.held == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (k *socket) letGo() error {
 	return err
 }
 
-// shutdown is rshutdown.
+// shutdown implements rshutdown.
 func (k *socket) shutdown(how int) error {
 	c := k.conn.Load()
 	switch {
@@ -151,7 +151,7 @@ func (k *socket) shutdown(how int) error {
 			return err
 		}
 	}
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (s *Sockets) close(fd int32) *call {
 	go func() {
 		k.end()
 		over.Store(true)
-		k.waiters.rouse(^0)
+		k.waiters.wake(^0)
 	}()
 	return &call{plain: true, waits: []awaited{{k, 0}}, try: func(error) (int, error) {
 		if !over.Load() {
@@ -187,7 +187,7 @@ func (k *socket) end() {
 	k.mu.Lock()
 	k.state = closed
 	cancel, queue, c := k.cancel, k.queue, k.conn.Load()
-	_ = k.letGo()
+	_ = k.releasePort()
 	k.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -196,13 +196,13 @@ func (k *socket) end() {
 		queue.close()
 	}
 	if c != nil {
-		_ = c.Close() // a program cannot act on a failed notification of the peer
+		_ = c.Close() // the program can do nothing if notifying the peer failed
 	}
-	k.waiters.rouse(^0)
+	k.waiters.wake(^0)
 	unix.Close(k.fd)
 }
 
-// control is rfcntl.
+// control implements rfcntl.
 func (k *socket) control(command, value int) (int, error) {
 	switch command {
 	case unix.F_GETFL:
@@ -226,7 +226,7 @@ func (k *socket) control(command, value int) (int, error) {
 	return 0, unix.ENOTSUP
 }
 
-// errnoOf is the error number that C gets.
+// errnoOf returns the error number for C.
 func errnoOf(err error) runtime.Errno {
 	var errno runtime.Errno
 	var verb *rdma.VerbError

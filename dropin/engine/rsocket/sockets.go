@@ -24,7 +24,7 @@ type Sockets struct {
 	all map[int32]*socket // by descriptor
 }
 
-// New makes the sockets of a process over a backend, which is asked for when the first one is bound or connects.
+// New returns the sockets of a process over a backend, which is requested when a socket is first bound or connects.
 func New(backend func() (runtime.Backend, error)) *Sockets {
 	return &Sockets{backend: backend, all: map[int32]*socket{}}
 }
@@ -42,12 +42,12 @@ func (s *Sockets) add(k *socket) {
 	s.all[int32(k.fd)] = k
 }
 
-// arguments are those of a call of C.
+// arguments are the arguments of a C call.
 type arguments []uint64
 
 func (a arguments) int(i int) int { return int(int32(a[i])) }
 
-// bytes returns memory of the program: the address is argument i, the length argument i+1.
+// bytes returns memory of the program: argument i is the address, argument i+1 the length.
 func (a arguments) bytes(i int) []byte { return memory(a[i], a[i+1]) }
 
 func memory(at, n uint64) []byte {
@@ -93,39 +93,39 @@ var calls = map[string]func(k *socket, a arguments) *call{
 	"riowrite": func(k *socket, a arguments) *call { return k.writeAt(a.bytes(1), int64(a[3]), a.int(4)) },
 }
 
-// one is a list of one piece.
+// one returns a list with one element.
 func one(p []byte) [][]byte { return [][]byte{p} }
 
-// Waits reports whether a function may wait, and is a cancellation point, as the function of sockets is. Its thread
-// waits outside Go, as package nap describes.
+// Waits reports whether a function may wait and therefore is a cancellation point, like its counterpart for sockets. Its
+// thread waits outside Go, as package nap describes.
 func Waits(name string) bool { return slices.Contains(waits, name) }
 
 var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg " +
 	"rsendto rwrite rwritev")
 
-// Function returns a function of librdmacm's rsockets, or nil.
+// Function returns an rsocket function of librdmacm, or nil.
 func (s *Sockets) Function(name string) runtime.Func {
-	var made func(a arguments) *call
+	var start func(a arguments) *call
 	switch name {
 	case "rsocket":
-		made = func(a arguments) *call { return done(s.open(a.int(0), a.int(1), a.int(2))) }
+		start = func(a arguments) *call { return done(s.open(a.int(0), a.int(1), a.int(2))) }
 	case "rclose":
-		made = func(a arguments) *call { return s.close(int32(a[0])) }
+		start = func(a arguments) *call { return s.close(int32(a[0])) }
 	case "rpoll":
-		made = func(a arguments) *call { return s.poll(pollFDs(a[0], a[1]), a.int(2), nil) }
+		start = func(a arguments) *call { return s.poll(pollFDs(a[0], a[1]), a.int(2), nil) }
 	case "rselect":
-		made = s.choose
+		start = s.choose
 	default:
 		known := calls[name]
 		if known == nil {
 			return nil
 		}
-		made = func(a arguments) *call {
+		start = func(a arguments) *call {
 			if k := s.find(int32(a[0])); k != nil {
 				return known(k, a)
 			}
 			return done(0, unix.EBADF)
 		}
 	}
-	return func(a []uint64) (uint64, runtime.Errno) { return begin(made(a)) }
+	return func(a []uint64) (uint64, runtime.Errno) { return begin(start(a)) }
 }

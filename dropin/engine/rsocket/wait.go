@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/internal/nap"
 )
 
-// waiters are those of a socket, with the events that each waits for.
+// waiters are the waiters of a socket, with the events that each waits for.
 type waiters struct {
 	mu  sync.Mutex
 	all map[*nap.Waiter]int16
@@ -33,8 +33,8 @@ func (s *waiters) remove(w *nap.Waiter) {
 	delete(s.all, w)
 }
 
-// rouse rouses those that wait for some of the events.
-func (s *waiters) rouse(events int16) {
+// wake wakes the callers that wait for one of these events.
+func (s *waiters) wake(events int16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w, wanted := range s.all {

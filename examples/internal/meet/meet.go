@@ -16,7 +16,6 @@ import (
 
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // Options are the flags that every example has.
@@ -124,7 +123,7 @@ func (o *Options) reachesOthers() error {
 	all, err := rdma.Devices()
 	for _, info := range all {
 		if info.Name == o.Device {
-			if info.Backend != runtime.Native {
+			if info.IsSoftware() {
 				return fmt.Errorf("%s is a software device inside this process, which other processes do not see: "+
 					"leave -listen and HOST out to run both ends in this process, or give a device that speaks "+
 					"to others, such as -device rxe0 or -device soft@ with an address of this machine", o.Device)

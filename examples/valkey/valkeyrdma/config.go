@@ -27,7 +27,7 @@ var ErrProtocol = errors.New("valkeyrdma: the peer breaks the protocol")
 
 // Config has the options of connections. The zero value has the defaults.
 type Config struct {
-	// Backend is a software backend, runtime.Native for the native library, or nil for the one that GOVERBS_DEVICE
+	// Backend is a software backend, runtime.Native for rdma-core, or nil for the one that GOVERBS_DEVICE
 	// selects: see package cm.
 	Backend runtime.Backend
 	// Local is the address that Dial connects from; not valid: the one that leads to the peer.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command bench prints how long reading headers and generating take, and how much memory: minimum and median of
-// several rounds, against the limits that the project sets itself.
+// Command bench measures reading headers and generating: minimum and median time over several rounds, and peak memory.
+// It compares them with the limits of the project.
 package main
 
 import (
@@ -70,7 +70,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-28s %7d MiB %21s\n", "memory, highest", peak, fmt.Sprintf("%d MiB", memory))
+	fmt.Printf("%-28s %7d MiB %21s\n", "peak memory", peak, fmt.Sprintf("%d MiB", memory))
 	return nil
 }
 
@@ -93,7 +93,7 @@ func measure(name string, do func() error) error {
 	return nil
 }
 
-// peakMemory is the most memory that the process has held, in MiB, as the kernel counts it.
+// peakMemory returns the peak resident memory of the process in MiB.
 func peakMemory() (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -105,5 +105,5 @@ func peakMemory() (int, error) {
 			return kib / 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("the kernel does not tell the peak memory")
+	return 0, fmt.Errorf("/proc/self/status has no VmHWM")
 }

@@ -107,13 +107,13 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	switch {
 	case c.DryRun && newer: // nothing to fix: the release is an old one
-		say("dry run: nothing written; generating from %s would require deleting these rows:\n%v", in.model, failed)
+		logf("dry run: nothing written; generating from %s would require deleting these rows:\n%v", in.model, failed)
 		return report.Verdict, nil
 	case c.DryRun && failed != nil:
 		return 0, fmt.Errorf("dry run: nothing written; generating from %s fails:\n%w", in.model,
 			failed)
 	case c.DryRun:
-		say("dry run: nothing written")
+		logf("dry run: nothing written")
 		return report.Verdict, nil
 	case failed != nil:
 		keepWork = true
@@ -128,11 +128,11 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	if in.files != "" {
 		if _, err := fetch.FromDir(in.files, in.pin, t.cache(), nil); err != nil {
-			say("headers/cache: %v", err) // the cache only saves a download
+			logf("headers/cache: %v", err) // the cache only saves a download
 		}
 	}
-	say("written: headers/headers.lock, headers/models/%s.json, generated/", rules.FileOf(in.model))
-	say("Next: read the report and document breaking changes; make test; git add headers generated; git commit.")
+	logf("written: headers/headers.lock, headers/models/%s.json, generated/", rules.FileOf(in.model))
+	logf("Next: read the report and document breaking changes; make test; git add headers generated; git commit.")
 	return report.Verdict, nil
 }
 
@@ -159,8 +159,8 @@ func rowsOfNewer(failed error, older, primary *model.Release) bool {
 	return false
 }
 
-// say writes progress to standard error, separate from the report.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// logf writes progress to standard error, separate from the report.
+func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // regenerate generates from the recorded models and a new one, into a temporary directory.
 func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*generate.Result, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// usageError is wrong usage that kong cannot detect. The exit status is that of any wrong usage.
+// usageError reports wrong usage that kong cannot detect. Its exit status is that of any wrong usage.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -42,7 +42,7 @@ func (c *bumpCmd) check() error {
 		return usagef("--version and --suite: %w", err)
 	}
 	if c.Release != "" && c.Version != "" && releaseOfVersion(c.Version) != c.Release {
-		return usagef("--version %s is of release %s, not of --release %s", c.Version, releaseOfVersion(c.Version),
+		return usagef("--version %s belongs to release %s, not to --release %s", c.Version, releaseOfVersion(c.Version),
 			c.Release)
 	}
 	if isDir(c.From) {
@@ -101,7 +101,7 @@ func (c *bumpCmd) complete(include string) error {
 		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
 }
 
-// inFrom rewords an error about files in the temporary directory work as one about the same files in FROM.
+// inFrom rewords an error about files in the temporary directory work so that it names the same files in FROM.
 func (c *bumpCmd) inFrom(err error, work string) error {
 	if err == nil || !strings.Contains(err.Error(), work) {
 		return err

@@ -49,7 +49,7 @@ func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string
 		cache = work
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
-		if kept, err = symbolsKept(fetch.FromArchive(ctx, rel, cache, say)); err != nil {
+		if kept, err = symbolsKept(fetch.FromArchive(ctx, rel, cache, logf)); err != nil {
 			return nil, err
 		}
 	}
@@ -79,13 +79,13 @@ func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work str
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
 	}
-	if err := fetch.Unpack(ctx, rel, root, say); err != nil {
+	if err := fetch.Unpack(ctx, rel, root, logf); err != nil {
 		return nil, err
 	}
 	if err := fetch.Pin(root, rel); err != nil {
 		return nil, err
 	}
-	rel, notes, err := settle(lock, rel, c.From)
+	rel, notes, err := resolvePin(lock, rel, c.From)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +96,12 @@ func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work str
 	return &incoming{model: m, pin: rel, notes: notes, files: filepath.Join(work, rel.File())}, err
 }
 
-// settle returns the pin of a release from the archive. It is the existing pin if the files are the same. Files of a
+// resolvePin returns the pin of a release from the archive: the existing one if its files are the same. Files of a
 // package version never change; a pin of another version, or of files from no archive, is replaced with a note.
-func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
+func resolvePin(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
 	pinned, err := lock.Release(found.Project, found.Name)
 	if err != nil {
-		sayTaken(found, "the archive")
+		logTaken(found, "the archive")
 		return found, nil, nil
 	}
 	diffs := pinned.Differences(found)
@@ -109,23 +109,23 @@ func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Rel
 	switch {
 	case slices.Contains(pinned.Suites, noSuite):
 		return found, []string{fmt.Sprintf("replacing the pin of %s, which named no archive: %s", found.Name,
-			listed(diffs))}, nil
+			changedFiles(diffs))}, nil
 	case len(diffs) == 0:
-		sayPinned(pinned)
+		logPinned(pinned)
 		return pinned, nil, nil
 	case has == found.Packages[0].Version:
 		return nil, nil, &fetch.MismatchError{
 			Release: pinned.Name, Dir: from, Diffs: diffs,
-			Mend: "the archive has different packages for the pinned version, which must not happen; find out " +
-				"which ones are genuine",
+			Hint: "the archive replaced packages of the pinned version; find out which " +
+				"ones are genuine",
 		}
 	}
 	return found, []string{fmt.Sprintf("replacing the pin of %s, which named version %s: %s", found.Name, has,
-		listed(diffs))}, nil
+		changedFiles(diffs))}, nil
 }
 
-// listed names files that differ.
-func listed(diffs []fetch.Diff) string {
+// changedFiles names the files that differ.
+func changedFiles(diffs []fetch.Diff) string {
 	if len(diffs) == 0 {
 		return "all files are the same"
 	}
@@ -165,7 +165,7 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		return nil, fmt.Errorf("%s calls itself %w; give --release", c.From, err)
 	}
 	if c.Version != "" && releaseOfVersion(c.Version) != name {
-		return nil, usagef("--version %s is of release %s, and %s is %s", c.Version, releaseOfVersion(c.Version),
+		return nil, usagef("--version %s belongs to release %s, but %s is %s", c.Version, releaseOfVersion(c.Version),
 			c.From, name)
 	}
 	if rel, err := lock.Release(c.Project, name); err == nil {
@@ -175,14 +175,14 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	var notes []string
 	if c.Version == "" {
 		rel = c.unpinned(name, name, []string{noSuite})
-		notes = append(notes, fmt.Sprintf("no archive packages are known for %s: headers.lock records suite %s, "+
+		notes = append(notes, fmt.Sprintf("no archive is known to have packages of %s: headers.lock records suite %s, "+
 			"and make headers cannot download it "+
 			"on other machines; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
 	}
 	if lacks := fetch.Pin(c.From, rel); lacks != nil {
 		primary := lock.Primary(c.Project)
 		var err error
-		if rel, err = likeness(c.From, rel, primary); err != nil {
+		if rel, err = pinLike(c.From, rel, primary); err != nil {
 			return nil, err
 		}
 		notes = append(notes, fmt.Sprintf("only the headers that %s installs and the man pages that "+
@@ -190,7 +190,7 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	}
 	in, err := c.collect(t, lock, old, rel, work, notes)
 	if err == nil {
-		sayTaken(rel, c.From)
+		logTaken(rel, c.From)
 	}
 	return in, err
 }
@@ -207,7 +207,7 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 	if err != nil {
 		return nil, err
 	}
-	sayPinned(rel)
+	logPinned(rel)
 	installs, err := fetch.Published(c.Project, c.From)
 	if err != nil {
 		return nil, err
@@ -229,14 +229,14 @@ func unpinned(p *fetch.Package, names []string) []string {
 	})
 }
 
-// sayTaken reports that sums are pinned without a comparison.
-func sayTaken(rel *fetch.Release, from string) {
-	say("%s: pinning the files from %s without a comparison; headers.lock has no sums of them", rel,
+// logTaken reports that sums are pinned without a comparison.
+func logTaken(rel *fetch.Release, from string) {
+	logf("%s: pinning the files from %s without a comparison; headers.lock has no sums of them", rel,
 		from)
 }
 
-func sayPinned(rel *fetch.Release) {
-	say("%s is already pinned with the same sums", rel)
+func logPinned(rel *fetch.Release) {
+	logf("%s is already pinned with the same sums", rel)
 }
 
 // noSuite is the suite in the lock of a release that no archive is known to have.

@@ -31,7 +31,7 @@ func sourceTree(t *testing.T, whole string) string {
 
 // TestBumpFromIncompleteSources reads a source tree and an include directory without man pages.
 func TestBumpFromIncompleteSources(t *testing.T) {
-	seldom(t)
+	slow(t)
 	gen := command(t)
 	root, primary := copied(t)
 	whole := unpacked(t, root, primary, lastMember, oneMore)
@@ -42,16 +42,16 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(pkgconfig, "libibverbs.pc"), []byte("Version: 1.20.99.0\n"), 0o644))
 	before := contents(t, root)
 	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
-		status, out, complaints := gen(root, "bump", from, "--dry-run")
-		assert.Equal(t, 3, status, "%s: %s", name, complaints)
+		status, out, stderr := gen(root, "bump", from, "--dry-run")
+		assert.Equal(t, 3, status, "%s: %s", name, stderr)
 		assert.Contains(t, out, "→ 99.0: additive", name)
 		assert.Contains(t, out, "those of "+primary+" were used instead", name)
 		assert.Contains(t, out, "ibv_device_attr_ex.bump_test", name)
 	}
 	require.Equal(t, before, contents(t, root))
 	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
-		status, _, complaints := gen(root, "bump", from)
-		require.Equal(t, 3, status, "%s: %s", name, complaints)
+		status, _, stderr := gen(root, "bump", from)
+		require.Equal(t, 3, status, "%s: %s", name, stderr)
 		lock, err := tree{root: root}.lock()
 		require.NoError(t, err)
 		assert.Equal(t, "99.0", lock.Primary("rdma-core").Name, name)
@@ -68,24 +68,24 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		assert.NotNil(t, m.Library("libibverbs.so.1"), name)
 		libraryOf := map[string]string{"source tree": primary, "no man pages": "99.0"}[name]
 		assert.Equal(t, libraryOf, m.ReleaseOf("libibverbs.so.1"), name)
-		said := generatedText(t, root)
-		assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, name)
-		assert.NotContains(t, said, ".3, rdma-core 99.0", "%s: no page of that release was read", name)
-		status, _, complaints = gen(root, "bump", primary)
-		require.Equal(t, 4, status, "%s: %s", name, complaints)
+		text := generatedText(t, root)
+		assert.Contains(t, text, "ibv_post_send.3, rdma-core "+primary, name)
+		assert.NotContains(t, text, ".3, rdma-core 99.0", "%s: no page of that release was read", name)
+		status, _, stderr = gen(root, "bump", primary)
+		require.Equal(t, 4, status, "%s: %s", name, stderr)
 		require.NoError(t, os.Remove(filepath.Join(root, "headers/models/99.0.json")))
 		require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache/99.0")))
 		require.NoError(t, os.WriteFile(filepath.Join(root, "headers/headers.lock"),
 			[]byte(before[filepath.Join(root, "headers/headers.lock")]), 0o644))
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
-	status, out, complaints := gen(root, "bump", source, "--dry-run")
-	assert.Equal(t, 3, status, complaints)
+	status, out, stderr := gen(root, "bump", source, "--dry-run")
+	assert.Equal(t, 3, status, stderr)
 	assert.Contains(t, out, "the tables and symbols of "+primary+" were used instead, and are not compared")
-	status, _, complaints = gen(root, "bump", source)
+	status, _, stderr = gen(root, "bump", source)
 	assert.Equal(t, 1, status)
-	assert.Contains(t, complaints, "cannot pin ")
-	assert.Contains(t, complaints, "run make headers first")
+	assert.Contains(t, stderr, "cannot pin ")
+	assert.Contains(t, stderr, "run make headers first")
 	for path := range before {
 		if strings.Contains(path, "/headers/cache/") {
 			delete(before, path)
@@ -96,7 +96,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 
 // TestBumpFromMarkdown reads a source tree with the unbuilt page of the builders, in which one cell differs.
 func TestBumpFromMarkdown(t *testing.T) {
-	seldom(t)
+	slow(t)
 	gen := command(t)
 	root, primary := copied(t)
 	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))
@@ -122,13 +122,13 @@ func TestBumpFromMarkdown(t *testing.T) {
 
 	pinned := sourceTree(t, filepath.Join(root, "headers/cache", primary))
 	require.NoError(t, os.CopyFS(filepath.Join(pinned, "libibverbs/man"), os.DirFS(man)))
-	status, out, complaints := gen(root, "bump", pinned, "--dry-run")
-	assert.Equal(t, 0, status, complaints)
-	assert.NotContains(t, out, "read from Markdown", "the page that is pinned is at hand")
+	status, out, stderr := gen(root, "bump", pinned, "--dry-run")
+	assert.Equal(t, 0, status, stderr)
+	assert.NotContains(t, out, "read from Markdown", "the pinned page is available")
 
-	status, _, complaints = gen(root, "bump", source)
-	assert.Equal(t, 1, status, "what the page says now is not what was measured, and no row says why")
-	assert.Contains(t, complaints, "gen/rules/measured.txt: wr_post: rxe 6.1 × IBV_QPT_UD × IBV_WR_RDMA_READ: "+
+	status, _, stderr = gen(root, "bump", source)
+	assert.Equal(t, 1, status, "the edited page contradicts the measurement, and no row explains it")
+	assert.Contains(t, stderr, "gen/rules/measured.txt: wr_post: rxe 6.1 × IBV_QPT_UD × IBV_WR_RDMA_READ: "+
 		"ibv_wr_post.3, rdma-core 99.0 says yes, but it fails")
 	measured, err := filepath.Glob(filepath.Join(root, "headers/measured/*-wr_post.csv"))
 	require.NoError(t, err)
@@ -143,12 +143,12 @@ func TestBumpFromMarkdown(t *testing.T) {
 		require.NotEqual(t, works, string(text))
 		require.NoError(t, os.WriteFile(path, []byte(works), 0o644))
 	}
-	status, out, complaints = gen(root, "bump", source)
-	assert.Equal(t, 4, status, complaints)
+	status, out, stderr = gen(root, "bump", source)
+	assert.Equal(t, 4, status, stderr)
 	assert.Contains(t, out, "note: the tables of ibv_wr_post.3 were read from Markdown")
 	assert.Contains(t, out, "wr_post: RDMA_READ, qp_types  changed  RC, XRC_SEND → UD, RC, XRC_SEND")
 	assert.Contains(t, out, "wr_post: IBV_QPT_UD × IBV_WR_RDMA_READ  changed  no → yes")
-	assert.NotRegexp(t, `those of .* ibv_wr_post\.3 `, out, "the note of the pages that are another release's")
+	assert.NotRegexp(t, `those of .* ibv_wr_post\.3 `, out, "the note about pages of another release")
 	at := tree{root: root}
 	lock, err := at.lock()
 	require.NoError(t, err)
@@ -159,19 +159,19 @@ func TestBumpFromMarkdown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, now, again, "recording again gives the same")
 
-	said := generatedText(t, root)
-	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 99.0", "its own page was read, as Markdown")
-	assert.NotContains(t, said, "ibv_post_send.3, rdma-core 99.0")
+	text := generatedText(t, root)
+	assert.Contains(t, text, "ibv_wr_post.3, rdma-core 99.0", "its own page was read, as Markdown")
+	assert.NotContains(t, text, "ibv_post_send.3, rdma-core 99.0")
 
-	status, out, complaints = gen(root, "bump", source, "--release", "100.0")
-	assert.Equal(t, 0, status, "%s%s", out, complaints)
-	said = generatedText(t, root)
-	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 100.0")
-	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, "the page that stood in for 99.0's")
-	assert.NotContains(t, said, ".3, rdma-core 99.0")
+	status, out, stderr = gen(root, "bump", source, "--release", "100.0")
+	assert.Equal(t, 0, status, "%s%s", out, stderr)
+	text = generatedText(t, root)
+	assert.Contains(t, text, "ibv_wr_post.3, rdma-core 100.0")
+	assert.Contains(t, text, "ibv_post_send.3, rdma-core "+primary, "the page that replaced 99.0's")
+	assert.NotContains(t, text, ".3, rdma-core 99.0")
 	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"),
 		[]byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
-	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
+	status, _, stderr = gen(root, "bump", source, "--release", "101.0", "--dry-run")
 	assert.Equal(t, 1, status)
-	assert.Contains(t, complaints, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
+	assert.Contains(t, stderr, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
 }

@@ -88,7 +88,7 @@ func filesOf(lock *fetch.Lock) []string {
 }
 
 func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
-	say := func(format string, args ...any) { fmt.Printf(rel.String()+": "+format+"\n", args...) }
+	logf := func(format string, args ...any) { fmt.Printf(rel.String()+": "+format+"\n", args...) }
 	log := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 	if c.From != "" { // explicitly requested, so do not use the cache
 		missing, err := fetch.FromDir(c.From, rel, t.cache(), log)
@@ -96,45 +96,45 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 			return err
 		}
 		if len(missing) > 0 {
-			say("headers match their pins; %d man pages and libraries in %s are missing or differ, not compared: %s",
+			logf("headers match their pins; %d man pages and libraries in %s are missing or differ, not compared: %s",
 				len(missing), c.From, strings.Join(missing, " "))
 			return nil
 		}
-		say("copied from %s, all sums match", c.From)
+		logf("copied from %s, all sums match", c.From)
 		return nil
 	}
 	damaged := fetch.Verify(t.cache(), rel)
 	if damaged == nil {
-		say("in headers/cache, all sums match")
+		logf("in headers/cache, all sums match")
 		return nil
 	}
 	lacking := (*fetch.IncompleteError)(nil)
 	if errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
 		damaged = nil
 	} else {
-		say("headers/cache does not match its pins, downloading it again:\n%v", damaged)
+		logf("headers/cache does not match its pins, downloading it again:\n%v", damaged)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	err := fetch.FromArchive(ctx, rel, t.cache(), log)
 	switch {
 	case err == nil:
-		say("downloaded, all sums match")
+		logf("downloaded, all sums match")
 	case errors.As(err, &lacking): // it stays unavailable, and record works without it
-		say("downloaded, except %s: the archive only has a rebuild, so their symbols are not compared",
+		logf("downloaded, except %s: the archive only has a rebuild, so their symbols are not compared",
 			strings.Join(lacking.Libraries, " and "))
 		return nil
 	case damaged != nil:
 		return fmt.Errorf("%w\ndownloading it again failed: %w", damaged, err) // others read the cache
-	case c.Available && cannotBeHad(err):
-		say("UNAVAILABLE, its headers are not compared: %v", err)
+	case c.Available && unavailable(err):
+		logf("UNAVAILABLE, its headers are not compared: %v", err)
 		return nil
 	}
 	return err
 }
 
-// cannotBeHad distinguishes an unavailable release from one whose files do not match their pins, which always fails.
-func cannotBeHad(err error) bool {
+// unavailable distinguishes an unavailable release from one whose files do not match their pins, which always fails.
+func unavailable(err error) bool {
 	mismatch := (*fetch.MismatchError)(nil)
 	return err != nil && !errors.As(err, &mismatch)
 }

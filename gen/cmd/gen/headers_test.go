@@ -38,7 +38,7 @@ func TestHeadersFrom(t *testing.T) {
 	cached := filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h")
 	require.FileExists(t, cached)
 
-	assert.Error(t, (&headersCmd{From: filepath.Join(include, "nowhere")}).Run(tr))
+	assert.Error(t, (&headersCmd{From: filepath.Join(include, "empty")}).Run(tr))
 	header := filepath.Join(include, "infiniband", "verbs.h")
 	require.NoError(t, os.WriteFile(header, []byte("struct ibv_a { long a; };\n"), 0o644))
 	for _, available := range []bool{false, true} {
@@ -47,7 +47,7 @@ func TestHeadersFrom(t *testing.T) {
 		require.ErrorAs(t, err, &mismatch)
 		assert.Contains(t, err.Error(), "infiniband/verbs.h")
 	}
-	require.NoError(t, (&headersCmd{}).Run(tr), "the cache is as it was")
+	require.NoError(t, (&headersCmd{}).Run(tr), "the cache is unchanged")
 	err := (&headersCmd{Release: []string{"8.0"}}).Run(tr)
 	assert.ErrorContains(t, err, "8.0")
 }
@@ -61,7 +61,7 @@ func TestTamperedCache(t *testing.T) {
 	changed := append(pinned, ' ')
 	require.NoError(t, os.WriteFile(filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h"), changed,
 		0o644))
-	t.Setenv("PATH", "") // without apt there is nothing to bring it from
+	t.Setenv("PATH", "") // without apt it cannot be downloaded
 	for _, available := range []bool{false, true} {
 		err := (&headersCmd{Available: available}).Run(tr)
 		require.ErrorIs(t, err, fetch.ErrNoApt)
@@ -80,7 +80,7 @@ func TestHeadersOfARebuild(t *testing.T) {
 	lock = fmt.Appendf(lock, "package libibverbs1 9.0-1\nlibrary %x libibverbs.so.1\n", sha256.Sum256(nil))
 	require.NoError(t, os.WriteFile(tr.at("headers/headers.lock"), lock, 0o644))
 
-	archive := t.TempDir() // as gen/fetch/testdata/bin/apt-get reads it
+	archive := t.TempDir() // read by gen/fetch/testdata/bin/apt-get
 	target := "Release: sid\nComponent: main\nIdentifier: Packages\nRepo-URI: http://mirror.test/debian/\n" +
 		"Sourcesentry: none:1\nOrigin: Debian\nLabel: Debian\n\n"
 	for name, text := range map[string]string{
@@ -103,17 +103,17 @@ func TestHeadersOfARebuild(t *testing.T) {
 	rebuilt := filepath.Join(tr.cache(), "9.0/lib/libibverbs.so.1")
 	require.NoError(t, os.MkdirAll(filepath.Dir(rebuilt), 0o755))
 	require.NoError(t, os.WriteFile(rebuilt, []byte("of another build"), 0o644))
-	require.NoError(t, (&headersCmd{Timeout: time.Minute}).Run(tr), "what was wrong in the cache is gone")
+	require.NoError(t, (&headersCmd{Timeout: time.Minute}).Run(tr), "the damaged cache was replaced")
 	assert.NoFileExists(t, rebuilt)
 }
 
-// TestCannotBeHad: --available skips unavailable releases, but never a wrong sum.
-func TestCannotBeHad(t *testing.T) {
-	assert.True(t, cannotBeHad(&fetch.GoneError{Release: "9.0"}))
-	assert.True(t, cannotBeHad(&fetch.ArchiveError{Release: "9.0", Err: errors.New("no network")}))
-	assert.True(t, cannotBeHad(fetch.ErrNoApt))
-	assert.False(t, cannotBeHad(fmt.Errorf("bring: %w", &fetch.MismatchError{Release: "9.0"})))
-	assert.False(t, cannotBeHad(nil))
+// TestUnavailable: --available skips unavailable releases, but never a wrong sum.
+func TestUnavailable(t *testing.T) {
+	assert.True(t, unavailable(&fetch.GoneError{Release: "9.0"}))
+	assert.True(t, unavailable(&fetch.ArchiveError{Release: "9.0", Err: errors.New("no network")}))
+	assert.True(t, unavailable(fetch.ErrNoApt))
+	assert.False(t, unavailable(fmt.Errorf("bring: %w", &fetch.MismatchError{Release: "9.0"})))
+	assert.False(t, unavailable(nil))
 }
 
 // TestGenerateNeedsEveryModel: a pinned release without a model is an error, since "since" would change.

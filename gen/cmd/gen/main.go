@@ -86,7 +86,7 @@ func (t tree) result() (*generate.Result, error) {
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // trades some hundred MB of memory for speed
+		debug.SetGCPercent(400) // trades a few hundred MB of memory for speed
 	}
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),

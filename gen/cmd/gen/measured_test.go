@@ -55,7 +55,7 @@ func TestMeasured(t *testing.T) {
 
 	again := c
 	again.Source = ""
-	require.NoError(t, again.Run(tr), "the same answers want no source")
+	require.NoError(t, again.Run(tr), "the same answers need no source")
 	holds("rxe-6.1-post_send.csv", postSend)
 	again.Files = []string{written(t, "post_send-6.1.csv",
 		postSendResults+"UD,SEND,none,0,none,none,none,RTS,SUCCESS,RECV,ok\nUD,SEND,SIGNALED,0,none,SUCCESS,SEND,RTS,SUCCESS,RECV,ok\n")}

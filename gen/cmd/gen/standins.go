@@ -20,9 +20,9 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// likeness creates a pin for the files of a directory that another release's pin names. fetch.FromDir pins every file,
-// but a source tree lacks the pages that only a build creates.
-func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
+// pinLike pins those files of a directory that another release's pin names. fetch.FromDir pins every file, but a source
+// tree lacks the pages that only a build creates.
+func pinLike(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	version := rel.Packages[0].Version
 	installs, err := fetch.Published(rel.Project, dir)
 	if err != nil {
@@ -46,13 +46,13 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 		}
 		rel.Packages = append(rel.Packages, q)
 	}
-	nowhere, err := os.MkdirTemp("", "goverbs-bump-")
+	empty, err := os.MkdirTemp("", "goverbs-bump-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(nowhere)
+	defer os.RemoveAll(empty)
 	found := map[string]string{}
-	_, err = fetch.FromDir(dir, rel, nowhere, nil)
+	_, err = fetch.FromDir(dir, rel, empty, nil)
 	differs := (*fetch.MismatchError)(nil)
 	if !errors.As(err, &differs) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -64,7 +64,7 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 		for _, f := range files {
 			switch sum, differs := found[f.Name]; {
 			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "":
-			// Markdown of a page that exists itself
+			// the Markdown source of an existing page
 			case !differs:
 				kept = append(kept, f) // a missing page or library, which FromDir reports
 			case sum != "<missing>":
@@ -88,7 +88,7 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 	notes []string) (*incoming, error) {
 	missing, err := fetch.FromDir(c.From, rel, work, nil)
 	if differs := (*fetch.MismatchError)(nil); errors.As(err, &differs) {
-		differs.Mend = fmt.Sprintf("%s is already pinned with these sums; give --release NAME "+
+		differs.Hint = fmt.Sprintf("%s is already pinned with these sums; give --release NAME "+
 			"(BUMP_FLAGS='--release NAME') if FROM is another release, "+
 			"or a FROM whose files match", rel.Name)
 	}
@@ -174,8 +174,8 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 		}
 	}
 	var diffs []fetch.Diff
-	// lend copies a missing file from the primary release. An existing file is kept.
-	lend := func(below string, f fetch.File) (fetch.File, error) {
+	// copyMissing copies a missing file from the primary release. An existing file is kept.
+	copyMissing := func(below string, f fetch.File) (fetch.File, error) {
 		if !slices.Contains(missing, f.Name) {
 			return f, nil
 		}
@@ -203,12 +203,12 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 		q := *p
 		q.Pages, q.Libraries = slices.Clone(p.Pages), slices.Clone(p.Libraries)
 		for i, f := range p.Libraries {
-			if q.Libraries[i], err = lend("lib", f); err != nil {
+			if q.Libraries[i], err = copyMissing("lib", f); err != nil {
 				return false, nil, err
 			}
 		}
 		for i, f := range p.Pages {
-			if q.Pages[i], err = lend("man", f); err != nil {
+			if q.Pages[i], err = copyMissing("man", f); err != nil {
 				return false, nil, err
 			}
 			if q.Pages[i] == f || !slices.Contains(tables.Markdown, f.Name) {
@@ -243,7 +243,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 	if len(diffs) > 0 {
 		return false, nil, &fetch.MismatchError{
 			Release: primary.String(), Dir: filepath.Join(cache, primary.File()), Diffs: diffs,
-			Mend: "its man pages and libraries are needed in place of those that FROM lacks; run make headers to " +
+			Hint: "its man pages and libraries are needed in place of those that FROM lacks; run make headers to " +
 				"download them again",
 		}
 	}
@@ -264,7 +264,7 @@ func (c *bumpCmd) withoutPages(t tree, lock *fetch.Lock, in *incoming, old *mode
 	if err := c.complete(include); err != nil {
 		return err
 	}
-	files, err := record.Beside(bounded.Dir(include), t.cache(), lock, of)
+	files, err := record.WithIncludes(bounded.Dir(include), t.cache(), lock, of)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package chosen returns the device that the environment selects for programs that name none.
+// Package chosen returns the device that the environment selects for programs that name none, and selects rdma-core or
+// package native for devices of the kernel.
 package chosen
 
 import (
@@ -26,7 +27,7 @@ func Hint() string {
 	name := Device()
 	switch of, err := shared(name); {
 	case IsWired(name), err == nil && of != nil:
-		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is the native library",
+		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is rdma-core",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
 		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is "+
@@ -40,13 +41,6 @@ func Hint() string {
 // IsWired reports whether a device's name has an address, at which other processes reach it.
 func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
-// IsSoftware reports whether the devices of a backend are software, which has no limits of a driver and of pinned
-// memory. Those of package native are the kernel's.
-func IsSoftware(backend runtime.Backend) bool {
-	_, kernel := backend.(*native.Backend)
-	return backend != runtime.Native && !kernel
-}
-
 // Of returns b, or the backend that the environment selects if b is nil. It is never nil.
 func Of(backend runtime.Backend) (runtime.Backend, error) {
 	if backend != nil {
@@ -55,13 +49,14 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
-// runtime.Native. It creates a fabric, and opens a device with an address, only if that device is named.
+// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or the backend
+// for devices of the kernel otherwise. It creates a fabric, and opens a device with an address, only if that device is
+// named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
 	case name == "":
-		return runtime.Native, nil
+		return Kernel()
 	case IsWired(name):
 		fabric, _, err := soft.Named(name)
 		if err != nil {
@@ -80,7 +75,7 @@ func Backend() (runtime.Backend, error) {
 	case err != nil:
 		return nil, err
 	case fabric == nil:
-		return runtime.Native, nil
+		return Kernel()
 	}
 	return fabric, nil
 }

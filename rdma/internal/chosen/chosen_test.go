@@ -16,9 +16,8 @@ func TestHint(t *testing.T) {
 			`it is "soft7", which none of them is called: one with an address of this machine is soft@ADDRESS`,
 		"mlx7": "GOVERBS_DEVICE=soft0 in the environment takes the software devices; " +
 			`it is "mlx7", which none of them is called`,
-		"soft1": `GOVERBS_DEVICE="soft1" is for calls that name no backend, and runtime.Native is the native library`,
-		"soft@192.0.2.1": `GOVERBS_DEVICE="soft@192.0.2.1" is for calls that name no backend, and runtime.Native is ` +
-			"the native library",
+		"soft1":          `GOVERBS_DEVICE="soft1" is for calls that name no backend, and runtime.Native is rdma-core`,
+		"soft@192.0.2.1": `GOVERBS_DEVICE="soft@192.0.2.1" is for calls that name no backend, and runtime.Native is rdma-core`,
 	} {
 		t.Setenv(Variable, name)
 		assert.Equal(t, want, Hint())

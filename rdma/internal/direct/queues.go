@@ -252,7 +252,7 @@ func (refusing) Event()                                                        {
 
 // unable returns the error for an unsupported feature of the data path.
 func unable(verb, reason string) error {
-	return &verberr.VerbError{Verb: verb, Errno: syscall.EOPNOTSUPP, Reason: reason}
+	return verberr.New(verberr.Error{Verb: verb, Errno: syscall.EOPNOTSUPP, Reason: reason})
 }
 
 // pointer is an address of C's memory, or the device's.

@@ -158,7 +158,7 @@ func (l *Life) Use(verb string) error {
 		if l.isUnborn() {
 			return verberr.NotCreated(verb)
 		}
-		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: syscall.EINVAL, Err: verberr.ErrClosed}
+		return verberr.New(verberr.Error{Verb: verb, Object: l.name, Errno: syscall.EINVAL, Err: verberr.ErrClosed})
 	}
 	return nil
 }
@@ -305,6 +305,6 @@ func (l *Life) neededBy(all set) error {
 
 // InUse returns the error for closing an object that others need.
 func InUse(object, reason string) error {
-	return &verberr.VerbError{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason,
-		Err: verberr.ErrInUse}
+	return verberr.New(verberr.Error{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason,
+		Err: verberr.ErrInUse})
 }

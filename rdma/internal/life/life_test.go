@@ -135,7 +135,7 @@ func TestCloseThatStopsHalfway(t *testing.T) {
 	first, last := named("first", parent), named("last", parent)
 	revived := 0
 	stuck := &Life{Hooks: Hooks{Revive: func() { revived++ }}}
-	refusal := error(&verberr.VerbError{Verb: "ibv_destroy_x", Object: "stuck", Errno: syscall.EBUSY})
+	refusal := error(&verberr.Error{Verb: "ibv_destroy_x", Object: "stuck", Errno: syscall.EBUSY})
 	stuck.Begin("stuck", func() (bool, error) { return false, refusal }, parent)
 	err := Close(nil, parent, first, stuck, last)
 	assert.EqualError(t, err, "ibv_destroy_x: stuck: closed before it: first: "+syscall.EBUSY.Error())

@@ -113,8 +113,8 @@ func Needed(all ...*Life) error {
 
 // halfway adds to the error of an object that was not destroyed which objects were closed before it.
 func halfway(err error, gone []*Life) error {
-	inner, ok := err.(*verberr.VerbError)
-	if !ok || len(gone) == 0 {
+	inner := verberr.Of(err)
+	if inner == nil || len(gone) == 0 {
 		return err
 	}
 	names := make([]string, len(gone))
@@ -126,7 +126,7 @@ func halfway(err error, gone []*Life) error {
 	if inner.Reason != "" {
 		e.Reason = inner.Reason + "; " + e.Reason
 	}
-	return &e
+	return verberr.New(e)
 }
 
 // youngestFirst returns the order in which every caller begins to close objects, without duplicates. So two calls for

@@ -58,14 +58,14 @@ func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 // ""; try creates a queue pair with other capacities, destroys it, and reports success.
 func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv.QPCap) bool, err error) error {
 	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
-		return explain(fmt.Sprintf("%v is not a known queue pair type", kind), err)
+		return explain(fmt.Sprintf("unknown queue pair type %v", kind), err)
 	}
 	if misses != "" && errors.Is(err, syscall.EINVAL) {
 		return explain(misses, err)
 	}
 	switch {
 	case errors.Is(err, syscall.EOPNOTSUPP):
-		const reason = "the device does not have queue pairs of type %s, or not with these attributes"
+		const reason = "the device does not support queue pairs of type %s, or not with these attributes"
 		return explain(fmt.Sprintf(reason, ShortName(kind)), err)
 	case d.NotSoMuch(err):
 		return explain(d.capReason(asked, try), err)
@@ -100,7 +100,7 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	}
 	for _, l := range limits {
 		if l.most > 0 && int64(*l.member) > l.most {
-			return fmt.Sprintf("%s is %d, which is more than the device's %d (%s)", l.name, *l.member, l.most, l.of)
+			return fmt.Sprintf("%s is %d, which exceeds the device's %d (%s)", l.name, *l.member, l.most, l.of)
 		}
 	}
 	for _, l := range limits {
@@ -113,7 +113,7 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 			return try(less)
 		}
 		if grants(l.little) {
-			return fmt.Sprintf("%s is %d, which is more than the device grants; it grants %d", l.name, asked,
+			return fmt.Sprintf("%s is %d, but the device grants only %d", l.name, asked,
 				largest(l.little, asked, grants))
 		}
 		*l.member = asked
@@ -138,10 +138,10 @@ func (d Device) CQ(entries, vector int, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
 	case vector < 0 || vector >= max(d.Vectors, 1):
-		return explain(fmt.Sprintf("there is no completion vector %d; the device has %d, from 0 on", vector, d.Vectors),
+		return explain(fmt.Sprintf("no completion vector %d; the device has %d, starting at 0", vector, d.Vectors),
 			err)
 	case libibverbs.QueryDevice(d.C, attr) == nil && entries > int(attr.MaxCQE):
-		return explain(fmt.Sprintf("%d completions are more than the device's %d (max_cqe)", entries, attr.MaxCQE), err)
+		return explain(fmt.Sprintf("%d completions exceed the device's %d (max_cqe)", entries, attr.MaxCQE), err)
 	}
 	return err
 }
@@ -155,7 +155,7 @@ func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 		const reason = "max_wr is %d; it must be from 1 to the device's %d (max_srq_wr)"
 		return explain(fmt.Sprintf(reason, asked.MaxWR, attr.MaxSRQWR), err)
 	case int64(asked.MaxSGE) > int64(attr.MaxSRQSGE):
-		const reason = "max_sge is %d, which is more than the device's %d (max_srq_sge)"
+		const reason = "max_sge is %d, which exceeds the device's %d (max_srq_sge)"
 		return explain(fmt.Sprintf(reason, asked.MaxSGE, attr.MaxSRQSGE), err)
 	}
 	return err
@@ -174,10 +174,10 @@ func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	case ibv.SRQT_TM:
 		needs |= ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM
 	default:
-		return fmt.Sprintf("%v is not a known type of shared receive queue", kind)
+		return fmt.Sprintf("unknown shared receive queue type %v", kind)
 	}
 	if misses := needs &^ attr.CompMask; misses != 0 {
-		return fmt.Sprintf("one of type %v needs %v as well (comp_mask)", kind, misses)
+		return fmt.Sprintf("type %v also needs %v (comp_mask)", kind, misses)
 	}
 	return ""
 }
@@ -238,5 +238,5 @@ func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
 	case strings.HasPrefix(flag.String(), "IBV_"):
 		return fmt.Sprintf("access %v: the device may not have %v", access, flag)
 	}
-	return fmt.Sprintf("access %v: %v is not a known flag", access, flag)
+	return fmt.Sprintf("access %v: unknown flag %v", access, flag)
 }

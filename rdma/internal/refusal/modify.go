@@ -24,14 +24,14 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
-			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", ShortState(now.QPState),
+			return fmt.Sprintf("the queue pair is in %s, not in cur_qp_state %s", ShortState(now.QPState),
 				ShortState(from))
 		}
 		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there",
 			ShortState(now.QPState), ShortState(from))
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
-		return fmt.Sprintf("there is no state %d (qp_state)", to)
+		return fmt.Sprintf("unknown state %d (qp_state)", to)
 	}
 	if reason := q.attrReason(attr, mask); reason != "" {
 		return reason
@@ -58,7 +58,7 @@ func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		attr.PathMTU <= port.ActiveMTU {
 		return ""
 	}
-	return fmt.Sprintf("path_mtu is %d bytes, and the port carries %d (active_mtu)", MTUBytes(attr.PathMTU),
+	return fmt.Sprintf("path_mtu is %d bytes, but the port's active_mtu is %d", MTUBytes(attr.PathMTU),
 		MTUBytes(port.ActiveMTU))
 }
 
@@ -129,10 +129,10 @@ func (d Device) Path(path *ibv.AHAttr) string {
 		return ""
 	}
 	if path.GRH.FlowLabel>>20 != 0 {
-		return fmt.Sprintf("grh.flow_label is %#x, and has 20 bits", path.GRH.FlowLabel)
+		return fmt.Sprintf("grh.flow_label is %#x, which exceeds 20 bits", path.GRH.FlowLabel)
 	}
 	if path.GRH.DGID == (ibv.GID{}) {
-		return "the path leads to the GID of zeros, which nobody has (grh.dgid)"
+		return "the path leads to the zero GID, which is invalid (grh.dgid)"
 	}
 	e := new(ibv.GIDEntry)
 	if libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
@@ -152,7 +152,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
 		return ""
 	}
-	return fmt.Sprintf("it may be that nobody has the GID %s (grh.dgid), or that it is not reached from the GID %s",
+	return fmt.Sprintf("perhaps no host has the GID %s (grh.dgid), or it is not reachable from the GID %s",
 		path.GRH.DGID, source.GID)
 }
 

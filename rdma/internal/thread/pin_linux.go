@@ -27,7 +27,7 @@ func Pin(cpu int) (unpin func(), err error) {
 	if err != nil {
 		goruntime.UnlockOSThread()
 		const reason = "the processor does not exist, or this process may not use it"
-		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: reason}
+		return nil, verberr.New(verberr.Error{Verb: verb, Errno: errnoFrom(err), Reason: reason})
 	}
 	return func() {
 		// else the thread ends with the goroutine, as it is no use to others

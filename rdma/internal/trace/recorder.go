@@ -183,7 +183,7 @@ func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason stri
 }
 
 // invalid records a call that a check rejected before it reached C.
-func (r *Recorder) invalid(e *verberr.VerbError) {
+func (r *Recorder) invalid(e *verberr.Error) {
 	if e.Verb == "" { // it becomes a part of another error
 		return
 	}

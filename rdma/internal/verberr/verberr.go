@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package verberr has the errors of verbs: the failed verb, its object, and the reason if known. It is separate so that
-// all packages below rdma can use it; rdma exports its types.
+// Package verberr has the errors of verbs: the failed verb, its object, and the reason if known. It is for rdma and the
+// packages below it, which cannot name rdma.VerbError.
 package verberr
 
 import (
@@ -16,15 +16,37 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbError reports a failed verb on an object, with the reason if known. It matches Errno and the errors in Err:
-// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
-type VerbError struct {
+// Error has the fields and the methods of rdma.VerbError.
+type Error struct {
 	Verb   string        // "ibv_create_qp"
 	Object string        // "QP 0x12", "mlx5_0"
 	Errno  runtime.Errno // of C, or of the check that failed; 0: none
 	Reason string        // the problem and a hint, or ""
 	Err    error         // the underlying error, or nil
 }
+
+// Conversions between Error and rdma.VerbError. Without package rdma, in tests, there is Error alone.
+var (
+	public = func(e *Error) error { return e }
+	of     = func(err error) *Error { e, _ := err.(*Error); return e }
+	within = func(err error) (e *Error) { errors.As(err, &e); return e }
+)
+
+// Declared stands for the conversions of rdma.VerbError.
+type Declared struct{}
+
+// Declare sets the conversions: of returns nil for other errors, and within searches the chain of wrapped errors.
+// Package rdma calls it when it is initialized.
+func Declare(toPublic func(*Error) error, fromPublic, searched func(error) *Error) Declared {
+	public, of, within = toPublic, fromPublic, searched
+	return Declared{}
+}
+
+// New returns an rdma.VerbError.
+func New(e Error) error { return public(&e) }
+
+// Of returns the content of an rdma.VerbError, which must not be changed, or nil if err is none.
+func Of(err error) *Error { return of(err) }
 
 // ErrClosed matches the error of every use of an object that is closed or being closed.
 var ErrClosed = errors.New("closed")
@@ -33,7 +55,7 @@ var ErrClosed = errors.New("closed")
 var ErrInUse = errors.New("in use")
 
 // Error returns the verb, the object, the reason, and the errno or the underlying error.
-func (e *VerbError) Error() string {
+func (e *Error) Error() string {
 	var parts []string
 	for _, part := range []string{e.Verb, e.Object, e.Reason} {
 		if part != "" {
@@ -58,16 +80,16 @@ func (e *VerbError) Error() string {
 func Text(errno runtime.Errno) string { return (&runtime.CallError{Errno: errno}).Error() }
 
 // Is reports whether target is Errno, or runtime.ErrNotSupported if Errno means that.
-func (e *VerbError) Is(target error) bool {
+func (e *Error) Is(target error) bool {
 	errno, ok := target.(runtime.Errno)
 	return ok && errno != 0 && errno == e.Errno || (&runtime.CallError{Errno: e.Errno}).Is(target)
 }
 
 // Timeout reports whether a context's deadline has passed, so that a net.OpError with this error is a timeout, too.
-func (e *VerbError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
+func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
 // Unwrap returns Err.
-func (e *VerbError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // Wrap adds the object to an error of a call. The verb is that of the call if known.
 func Wrap(verb, object string, err error) error {
@@ -79,18 +101,17 @@ func Explain(verb, object, reason string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if inner, ok := err.(*VerbError); ok { // what it says already is nearer to the cause
+	if inner := of(err); inner != nil { // what it says already is nearer to the cause
 		e := *inner
 		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
 		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
 			e.Verb = cmp.Or(e.Verb, verb)
 		}
-		return &e
+		return public(&e)
 	}
-	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
+	e := &Error{Verb: verb, Object: object, Reason: reason, Err: err}
 	var call *runtime.CallError
 	var missing *runtime.NotSupportedError
-	var behind *VerbError
 	switch {
 	case errors.As(err, &call):
 		e.Errno = call.Errno
@@ -104,10 +125,12 @@ func Explain(verb, object, reason string, err error) error {
 		if e.Errno = syscall.EOPNOTSUPP; missing.Function != "" {
 			e.Verb = "" // the message has it
 		}
-	case errors.As(err, &behind):
-		e.Errno = behind.Errno
+	default:
+		if behind := within(err); behind != nil {
+			e.Errno = behind.Errno
+		}
 	}
-	return e
+	return public(e)
 }
 
 // Reason is the meaning of an errno of some verbs.
@@ -125,27 +148,27 @@ func Injected(backend any, err error) error {
 		return err
 	}
 	const reason = "this is the failure that Faults.FailAllocation of the software device asks for"
-	if e, ok := err.(*VerbError); ok {
+	if e := of(err); e != nil {
 		own := *e
 		own.Reason = reason
-		return &own
+		return public(&own)
 	}
 	return Explain("", "", reason, err)
 }
 
 // Invalid returns the error of a check that failed before C was called.
 func Invalid(verb, object, format string, args ...any) error {
-	e := &VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
+	e := &Error{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
 	if f := observer.Load(); f != nil {
 		(*f)(e)
 	}
-	return e
+	return public(e)
 }
 
-var observer atomic.Pointer[func(*VerbError)]
+var observer atomic.Pointer[func(*Error)]
 
 // Observe makes f be called with errors of checks, which C never sees; nil ends that.
-func Observe(f func(*VerbError)) {
+func Observe(f func(*Error)) {
 	if f == nil {
 		observer.Store(nil)
 	} else {

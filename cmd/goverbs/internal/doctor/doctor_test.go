@@ -23,15 +23,15 @@ import (
 	"github.com/goverbs/goverbs/internal/defects"
 )
 
-// patient is a simulated host.
-type patient struct {
+// simulated is a simulated host.
+type simulated struct {
 	files, later fstest.MapFS
 	faces        map[string]Interface
 	env          map[string]string
 	denied       map[string]error
 }
 
-// edit changes a patient. The syntax of a line:
+// edit changes the host. The syntax of a line:
 //
 //	PATH = TEXT               create a file
 //	PATH + TEXT               append a line to a file
@@ -42,7 +42,7 @@ type patient struct {
 //	rm interface NAME
 //	env NAME VALUE
 //	deny PATH ERRNO           opening the node fails
-func (p *patient) edit(t *testing.T, line string) {
+func (p *simulated) edit(t *testing.T, line string) {
 	words := strings.Fields(line)
 	name, text, isFile := strings.Cut(line, " = ")
 	more, added, isLine := strings.Cut(line, " + ")
@@ -85,10 +85,10 @@ func (p *patient) edit(t *testing.T, line string) {
 	}
 }
 
-func newPatient(t *testing.T, name string) *patient {
+func newSimulated(t *testing.T, name string) *simulated {
 	text, err := os.ReadFile("testdata/" + name + ".txt")
 	require.NoError(t, err)
-	p := &patient{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{}, env: map[string]string{},
+	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{}, env: map[string]string{},
 		denied: map[string]error{}}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -98,7 +98,7 @@ func newPatient(t *testing.T, name string) *patient {
 	return p
 }
 
-func (p *patient) host() *Host {
+func (p *simulated) host() *Host {
 	later := maps.Clone(p.files)
 	maps.Copy(later, p.later)
 	h := &Host{FS: p.files, Later: later, Interval: time.Second, Env: func(name string) string { return p.env[name] },
@@ -116,10 +116,10 @@ func (p *patient) host() *Host {
 	return h
 }
 
-// TestWell checks that a healthy host has no findings.
-func TestWell(t *testing.T) {
+// TestHealthyHost checks that a healthy host has no findings.
+func TestHealthyHost(t *testing.T) {
 	for _, name := range []string{"mlx5", "efa", "rxe"} {
-		r := Examine(newPatient(t, name).host())
+		r := Examine(newSimulated(t, name).host())
 		assert.Empty(t, r.Findings, name)
 		assert.NotEmpty(t, r.Devices, name)
 		var text bytes.Buffer
@@ -128,9 +128,9 @@ func TestWell(t *testing.T) {
 	}
 }
 
-// TestNothing checks a host that has neither devices nor libraries.
-func TestNothing(t *testing.T) {
-	p := newPatient(t, "rxe")
+// TestEmptyHost checks a host that has neither devices nor libraries.
+func TestEmptyHost(t *testing.T) {
+	p := newSimulated(t, "rxe")
 	p.edit(t, "rm sys/class/infiniband")
 	p.edit(t, "rm usr/lib/x86_64-linux-gnu")
 	var causes []string
@@ -155,7 +155,7 @@ func TestFaults(t *testing.T) {
 		n++
 		seen[id] = true
 		t.Run(fmt.Sprintf("%s on %s", id, on), func(t *testing.T) {
-			p := newPatient(t, on)
+			p := newSimulated(t, on)
 			for edit := range strings.SplitSeq(columns[2], "; ") {
 				p.edit(t, strings.TrimSpace(edit))
 			}
@@ -191,7 +191,7 @@ func TestKnownDefects(t *testing.T) {
 		case "bnxt_re":
 			driver = "bnxt_en"
 		}
-		p := newPatient(t, on)
+		p := newSimulated(t, on)
 		for name, file := range p.files {
 			to := strings.ReplaceAll(name, own, driver)
 			file.Data = bytes.ReplaceAll(file.Data, []byte("drivers/"+own), []byte("drivers/"+driver))

@@ -24,12 +24,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asks is an environment variable that makes the test binary run the doctor, so that another user with other limits
+// envExamine is an environment variable that makes the test binary run the doctor, so that another user with other limits
 // can.
-const asks = "GOVERBS_TEST_DOCTOR"
+const envExamine = "GOVERBS_TEST_DOCTOR"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asks) == "" {
+	if os.Getenv(envExamine) == "" {
 		os.Exit(m.Run())
 	}
 	h, err := Here(context.Background(), 0)
@@ -57,7 +57,7 @@ func hidden(t *testing.T, pattern string) func() {
 // TestGuestDefects checks the known defects of Debian 12's libraries. Their file names contain the release.
 func TestGuestDefects(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") != "6.1" {
-		t.Skip("not in a guest with the libraries of Debian 12")
+		t.Skip("runs in a guest with the libraries of Debian 12")
 	}
 	const dir = "/usr/lib/x86_64-linux-gnu/"
 	for library, name := range map[string]string{"libibverbs.so.1": "libibverbs.so.1.14.44.0",
@@ -78,7 +78,7 @@ func TestGuestDefects(t *testing.T) {
 // equivalent must clear it.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("not in a guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
+		t.Skip("runs in a guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
 	}
 	netdev, device := os.Getenv("GOVERBS_NETDEV"), os.Getenv("GOVERBS_DEVICE")
 	link, err := netlink.LinkByName(netdev)
@@ -112,7 +112,7 @@ func TestGuest(t *testing.T) {
 			self, err := os.Executable()
 			require.NoError(t, err)
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), asks+"=1")
+			cmd.Env = append(os.Environ(), envExamine+"=1")
 			cmd.SysProcAttr = &syscall.SysProcAttr{}
 			run(cmd)
 			out, err := cmd.Output()

@@ -43,7 +43,7 @@ func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 		h.Interfaces = append(h.Interfaces, one)
 	}
 	if len(h.all()) > 0 && interval > 0 {
-		first := h.remember()
+		first := h.saveCounters()
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()

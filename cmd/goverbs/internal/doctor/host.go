@@ -92,8 +92,8 @@ func (h *Host) all() []*sysfs.Device {
 	return h.devices
 }
 
-// Knows reports whether a kernel or software device has the name.
-func (h *Host) Knows(name string) bool {
+// HasDevice reports whether a kernel or software device has the name.
+func (h *Host) HasDevice(name string) bool {
 	return h.Software(name) || slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name })
 }
 

@@ -51,7 +51,7 @@ func TestReadme(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	require.True(t, ok && ok2, "markers not found")
-	p := newPatient(t, "rxe")
+	p := newSimulated(t, "rxe")
 	p.edit(t, "deny dev/infiniband/uverbs0 EACCES")
 	var said bytes.Buffer
 	require.NoError(t, Examine(p.host()).WriteText(&said))

@@ -55,7 +55,7 @@ type Probes struct {
 }
 
 // Real probes use the network.
-var Real = Probes{Ping: ping.Run, UDP: knock, TCP: reach}
+var Real = Probes{Ping: ping.Run, UDP: probeUDP, TCP: reach}
 
 // reach connects to the port of goverbs serve at one address of the peer.
 func reach(ctx context.Context, from, to netip.Addr, port int) error {
@@ -67,8 +67,8 @@ func reach(ctx context.Context, from, to netip.Addr, port int) error {
 	return conn.Close()
 }
 
-// knock sends a datagram that is not a RoCE packet, so that devices drop it, and waits briefly for a rejection.
-func knock(ctx context.Context, peer string) error {
+// probeUDP sends a datagram that is not a RoCE packet, so that devices drop it, and waits briefly for a rejection.
+func probeUDP(ctx context.Context, peer string) error {
 	const port = "4791"
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", net.JoinHostPort(peer, port))

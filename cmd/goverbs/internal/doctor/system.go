@@ -225,7 +225,7 @@ func (h *Host) checkEnvironment() []Finding {
 	if len(h.all()) == 0 && !strings.HasPrefix(name, "soft") {
 		return nil // checkDevices reports it
 	}
-	if name == "" || h.Knows(name) {
+	if name == "" || h.HasDevice(name) {
 		return nil
 	}
 	return []Finding{found("env.device", "the environment", fmt.Sprintf("%q", name))}

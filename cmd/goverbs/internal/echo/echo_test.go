@@ -47,8 +47,8 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, say.Close())
 }
 
-// TestLessComesBack checks that it is an error if the server closes before it has returned everything.
-func TestLessComesBack(t *testing.T) {
+// TestIncompleteEcho checks that it is an error if the server closes before it has returned everything.
+func TestIncompleteEcho(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	l, err := stream.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func errnos(words []string) (all All) {
 func of(verb string, number runtime.Errno, reason, source string) *Explanation {
 	e := &Explanation{Kind: fmt.Sprintf("errno %d of %s", uint(number), verb), Name: unix.ErrnoName(number)}
 	e.fact("meaning", number.Error())
-	e.fact("because", reason)
+	e.fact("reason", reason)
 	e.fact("source", source)
 	return e
 }

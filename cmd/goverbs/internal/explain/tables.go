@@ -43,7 +43,7 @@ func status(words []string) *Explanation {
 	e := &Explanation{Kind: fmt.Sprintf("completion status %d", uint32(s)), Name: s.String()}
 	e.fact("meaning", rule.Meaning)
 	e.fact("look for", rule.Causes)
-	e.fact("noticed by", rule.Detector.String())
+	e.fact("detected by", rule.Detector.String())
 	after := ibv.StateAfterCompletion(s, ibv.WorkQueueSend, ibv.QPT_RC)
 	if s != ibv.WC_SUCCESS && after.Answer == ibv.AnswerYes {
 		e.fact("afterwards", fmt.Sprintf("after a failed send, an RC queue pair is in %v", after.State))
@@ -90,7 +90,7 @@ func event(words []string) *Explanation {
 	}
 	e := &Explanation{Kind: "asynchronous event", Name: v.String()}
 	e.fact("meaning", rule.Meaning)
-	e.fact("what to do", rule.Action)
+	e.fact("fix", rule.Action)
 	e.fact("about", rule.Element.String())
 	e.fact("severity", rule.Severity.String())
 	e.fact("waits", rule.Waits)
@@ -109,14 +109,14 @@ func connection(words []string) *Explanation {
 		return nil
 	}
 	e := &Explanation{Kind: fmt.Sprintf("event %d of the connection manager", uint32(v)), Name: v.String()}
-	e.fact("programs get it", rule.Answer.String())
+	e.fact("delivered", rule.Answer.String())
 	if rule.Answer == rdmacm.AnswerYes {
-		e.fact("at the side", rule.Side.String())
-		e.fact("comes in state", states(rule.Before))
+		e.fact("side", rule.Side.String())
+		e.fact("in state", states(rule.Before))
 		e.fact("afterwards", states(rule.After))
-		e.fact("param has", rule.Param.String())
-		e.fact("status is", rule.Status)
-		e.fact("what to do", rule.Next)
+		e.fact("param", rule.Param.String())
+		e.fact("status", rule.Status)
+		e.fact("next", rule.Next)
 	}
 	e.validity(ibv.Validity(rule.Validity))
 	return e
@@ -208,7 +208,7 @@ func queuePair(words []string) *Explanation {
 
 func (e *Explanation) validity(v ibv.Validity) {
 	e.fact("if", v.Condition)
-	e.fact("because", v.Reason)
+	e.fact("reason", v.Reason)
 	e.fact("note", v.Note)
 	e.fact("source", v.Source)
 }

@@ -32,8 +32,8 @@ func exported(t *testing.T, text string) map[string]string {
 	return values
 }
 
-// judge returns the JSON output of iproute2's rdma.
-func judge(t *testing.T, args ...string) (all []map[string]any) {
+// rdmaTool returns the JSON output of iproute2's rdma.
+func rdmaTool(t *testing.T, args ...string) (all []map[string]any) {
 	out, err := exec.Command("rdma", append(args, "-j")...).Output()
 	require.NoError(t, err)
 	decoder := json.NewDecoder(strings.NewReader(string(out)))
@@ -45,7 +45,7 @@ func judge(t *testing.T, args ...string) (all []map[string]any) {
 // TestGuest compares the exported values with iproute2's rdma.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
+		t.Skip("runs in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
 	}
 	d, err := rdma.Open(os.Getenv("GOVERBS_DEVICE"))
 	require.NoError(t, err)
@@ -72,11 +72,11 @@ func TestGuest(t *testing.T) {
 		assert.Equal(t, fmt.Sprint(want), values[name], name)
 		compared++
 	}
-	summary := judge(t, "resource", "show")[0]
+	summary := rdmaTool(t, "resource", "show")[0]
 	for _, kind := range []string{"qp", "mr", "cq", "pd", "cm_id", "srq", "ctx"} {
 		is(summary[kind], `goverbs_device_objects{device="%v",kind="%s"}`, summary["ifname"], kind)
 		owners := map[string]int{}
-		for _, o := range judge(t, "resource", "show", kind) {
+		for _, o := range rdmaTool(t, "resource", "show", kind) {
 			owner := fmt.Sprint(o["comm"])
 			if o["pid"] == nil {
 				owner = "[" + owner + "]"
@@ -91,7 +91,7 @@ func TestGuest(t *testing.T) {
 	require.NoError(t, err)
 	is(10000, `goverbs_process_memory_region_bytes{device="%v",pid="",process="%s"}`, summary["ifname"],
 		strings.TrimSpace(string(comm)))
-	for name, value := range judge(t, "statistic", "show")[0] {
+	for name, value := range rdmaTool(t, "statistic", "show")[0] {
 		if name != "ifname" && name != "port" {
 			is(value, `goverbs_hardware_events_total{counter="%s",device="%v",port="1"}`, name, summary["ifname"])
 		}

@@ -63,7 +63,7 @@ func TestServe(t *testing.T) {
 	assert.ErrorContains(t, Serve(t.Context(), "192.0.2.1:1", nil, nil), "--listen HOST:PORT")
 }
 
-// TestHostile checks that peers which send too much or nothing are disconnected, block neither other peers nor the
+// TestHostile checks that peers which send too much or nothing are disconnected, and block neither other peers nor the
 // shutdown.
 func TestHostile(t *testing.T) {
 	defer func(before time.Duration) { headerTime = before }(headerTime)
@@ -98,7 +98,7 @@ func TestHostile(t *testing.T) {
 	assert.NoError(t, end())
 }
 
-// TestIdleConnections: connections that ask for nothing, or for nothing more, do not keep others from being served.
+// TestIdleConnections checks that connections without requests, or without further ones, do not block others.
 func TestIdleConnections(t *testing.T) {
 	defer func(before time.Duration) { headerTime = before }(headerTime)
 	headerTime = time.Hour

@@ -186,9 +186,9 @@ func TestReceiverGone(t *testing.T) {
 	assert.ErrorContains(t, <-ended, "connection to the receiver lost")
 }
 
-// TestStrangers checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a receiver
+// TestInvalidSenders checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a receiver
 // nor allocate space.
-func TestStrangers(t *testing.T) {
+func TestInvalidSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, refused := t.TempDir(), make(chan error, 10)
 	name := filepath.Join(dir, "to")

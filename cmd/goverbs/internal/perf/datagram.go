@@ -16,8 +16,8 @@ import (
 // With -R, the connection manager gives the client the server's UD queue pair. If the server sends as well, the client
 // announces its own with its first datagram: the QP number is its immediate data, and its GRH has the return path.
 
-// greeting is the size of that datagram; its contents are unused.
-const greeting = 4
+// announcementSize is the size of that datagram; its contents are unused.
+const announcementSize = 4
 
 // answers reports whether the server sends messages to the client.
 func (o *Options) answers() bool { return o.Latency || o.Both }
@@ -37,11 +37,11 @@ func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID)
 		if e.ah, err = keep(r, ah, err); err != nil || !r.o.answers() {
 			return err
 		}
-		return r.greet(ctx, i)
+		return r.announce(ctx, i)
 	}
 	if r.o.answers() {
 		e.recv.Reset()
-		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(grh+greeting)))
+		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(grh+announcementSize)))
 		if _, err := e.qp.PostRecv(e.recv); err != nil {
 			return err
 		}
@@ -49,14 +49,14 @@ func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID)
 	if err := id.Accept(ctx, &param, nil); err != nil || !r.o.answers() {
 		return err
 	}
-	return r.greeted(ctx, i)
+	return r.awaitAnnouncement(ctx, i)
 }
 
-// greet sends the first datagram.
-func (r *rig) greet(ctx context.Context, i int) error {
+// announce sends the first datagram.
+func (r *rig) announce(ctx context.Context, i int) error {
 	e := r.ends[i]
 	e.batch.Reset()
-	e.batch.SendImm(uint64(i), ibv.ToBE32(e.own.QPNum)).Add(r.mr.SGE(uint64(r.source(i)), greeting)).
+	e.batch.SendImm(uint64(i), ibv.ToBE32(e.own.QPNum)).Add(r.mr.SGE(uint64(r.source(i)), announcementSize)).
 		UD(e.ah.Ptr(), e.peer.qpn, e.peer.qkey).Flags(ibv.SEND_SIGNALED)
 	if err := e.batch.Err(); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (r *rig) greet(ctx context.Context, i int) error {
 	return err
 }
 
-// greeted receives the first datagram. Both ends use the Q_Key of this queue pair.
-func (r *rig) greeted(ctx context.Context, i int) error {
+// awaitAnnouncement receives the first datagram. Both ends use the Q_Key of this queue pair.
+func (r *rig) awaitAnnouncement(ctx context.Context, i int) error {
 	wc, err := r.single(ctx, r.recvs)
 	if err != nil {
 		return fmt.Errorf("first datagram of the client (-R): %w", err)
@@ -83,7 +83,7 @@ func (r *rig) greeted(ctx context.Context, i int) error {
 		return err
 	}
 	e.peer.qpn, e.peer.qkey = wc.ImmData().Host()&0xffffff, attr.QKey
-	_, header, err := rdma.Datagram(wc, r.buffer.Bytes()[r.target(i):][:grh+greeting])
+	_, header, err := rdma.Datagram(wc, r.buffer.Bytes()[r.target(i):][:grh+announcementSize])
 	if err != nil {
 		return err
 	}

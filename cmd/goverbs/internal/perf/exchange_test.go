@@ -163,8 +163,8 @@ func TestSilentManager(t *testing.T) {
 	assert.Less(t, time.Since(began), 30*time.Second, "without it, more than a minute")
 }
 
-// TestRatesThatAreNone checks that an invalid rate from the peer is rejected.
-func TestRatesThatAreNone(t *testing.T) {
+// TestInvalidRates checks that an invalid rate from the peer is rejected.
+func TestInvalidRates(t *testing.T) {
 	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
 		a, b := net.Pipe()
 		ends := [2]link{overTCP(t.Context(), func(error) {}, a), overTCP(t.Context(), func(error) {}, b)}

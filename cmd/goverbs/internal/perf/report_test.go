@@ -131,9 +131,9 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestBaselineOfStrangers checks that the TCP port serves only the client, and that an absent or invalid peer ends only
+// TestBaselineForeignPeers checks that the TCP port serves only the client, and that an absent or invalid peer ends only
 // the baseline.
-func TestBaselineOfStrangers(t *testing.T) {
+func TestBaselineForeignPeers(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 3}, "64")
 	a, b := net.Pipe()
 	over := func(c net.Conn) link { return overTCP(t.Context(), func(error) {}, c) }
@@ -268,8 +268,8 @@ func TestHistograms(t *testing.T) {
 	assert.Error(t, report.SaveHistograms(filepath.Join(dir, "none", "a.hlog")))
 }
 
-// TestPerftestsFigures checks mean and deviation of known latencies.
-func TestPerftestsFigures(t *testing.T) {
+// TestStatistics checks mean and deviation of known latencies.
+func TestStatistics(t *testing.T) {
 	m := &meter{start: time.Now(), marks: []int64{0, 4000, 8000, 16000, 32000}}
 	row := m.latency(8, 2) // 2, 2, 4 and 8 µs
 	assert.InDelta(t, 4, row.Average, 1e-9)

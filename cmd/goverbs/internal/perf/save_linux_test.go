@@ -49,7 +49,7 @@ func TestSave(t *testing.T) {
 // TestSaveByLink checks that save does not follow a link of another user.
 func TestSaveByLink(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes links of others")
+		t.Skip("only root can create links of other users")
 	}
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
@@ -66,7 +66,7 @@ func TestSaveByLink(t *testing.T) {
 // TestSaveByLinks checks that save does not follow a link of another user behind one of this user, and replaces neither.
 func TestSaveByLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes links of others")
+		t.Skip("only root can create links of other users")
 	}
 	dir := t.TempDir()
 	file, others, own := filepath.Join(dir, "file"), filepath.Join(dir, "others"), filepath.Join(dir, "own")
@@ -87,7 +87,7 @@ func TestSaveByLinks(t *testing.T) {
 // TestSaveToPipe checks that save does not write to a pipe of another user.
 func TestSaveToPipe(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes pipes of others")
+		t.Skip("only root can create pipes of other users")
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o666))
@@ -102,7 +102,7 @@ func TestSaveToPipe(t *testing.T) {
 // TestSaveRace checks that save never follows a link that another user creates and removes repeatedly.
 func TestSaveRace(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes links of others")
+		t.Skip("only root can create links of other users")
 	}
 	dir := t.TempDir()
 	file, name, link := filepath.Join(dir, "file"), filepath.Join(dir, "name"), filepath.Join(dir, "link")
@@ -130,7 +130,7 @@ func TestSaveRace(t *testing.T) {
 // TestSaveSwappedLink checks that save never follows another user's link that replaces this user's link repeatedly.
 func TestSaveSwappedLink(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root makes links of others")
+		t.Skip("only root can create links of other users")
 	}
 	dir := t.TempDir()
 	victim, name := filepath.Join(dir, "victim"), filepath.Join(dir, "name")

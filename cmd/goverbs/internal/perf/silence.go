@@ -77,7 +77,7 @@ func (t *test) serve() error {
 	done := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
-		tick := time.NewTicker(quiet)
+		tick := time.NewTicker(quietTime)
 		defer tick.Stop()
 		counted, at := t.counters(), time.Now()
 		for {
@@ -93,7 +93,7 @@ func (t *test) serve() error {
 					return
 				}
 			}
-			if t.stranger() && time.Since(at) > t.o.Silence {
+			if t.runsOtherVerb() && time.Since(at) > t.o.Silence {
 				now := t.counters()
 				if len(changes(counted, now)) == 0 {
 					t.rig.end(errQuiet)
@@ -108,9 +108,9 @@ func (t *test) serve() error {
 	return t.wait(t.l)
 }
 
-// stranger reports whether the client seems to run another verb. perftest requests more than one concurrent read or
+// runsOtherVerb reports whether the client seems to run another verb. perftest requests more than one concurrent read or
 // atomic operation if it uses them, unless the device or -o limits it to one. Such a client may never send anything, so
 // the test fails when the device's counters stop.
-func (t *test) stranger() bool {
+func (t *test) runsOtherVerb() bool {
 	return !t.alike && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
 }

@@ -91,8 +91,8 @@ func (t *test) took(n int) error {
 	return nil
 }
 
-// quiet bounds the wait for messages sent before the client's end, which may be lost.
-const quiet = 200 * time.Millisecond
+// quietTime bounds the wait for messages sent before the client's end, which may be lost.
+const quietTime = 200 * time.Millisecond
 
 // sink receives until all messages have arrived or the client reports its end.
 func (t *test) sink(size int) (*Row, error) {
@@ -107,7 +107,7 @@ func (t *test) sink(size int) (*Row, error) {
 	var said error
 	done, heard, last := 0, false, time.Now()
 	for o.Duration != 0 || done < total {
-		n, err := t.next(t.recvs, time.Now().Add(quiet/4))
+		n, err := t.next(t.recvs, time.Now().Add(quietTime/4))
 		if errors.Is(err, context.Canceled) && m != nil {
 			return m.bandwidth(size, done), nil
 		}

@@ -88,8 +88,8 @@ func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 	return readMessage(conn)
 }
 
-// complaint returns the error that the server reported after the exchange, or "".
-func complaint(conn net.Conn) string {
+// reportedError returns the error that the server reported after the exchange, or "".
+func reportedError(conn net.Conn) string {
 	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	var m message
 	line, _ := bufio.NewReader(io.LimitReader(conn, longest)).ReadBytes('\n')

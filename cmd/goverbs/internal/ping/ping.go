@@ -201,7 +201,7 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 		r.Sent++
 		start := time.Now()
 		if err := e.ping(ctx, o.Timeout, byte(r.Sent)); err != nil {
-			if text := complaint(conn); text != "" {
+			if text := reportedError(conn); text != "" {
 				err = fmt.Errorf("%w; peer: %s", err, text)
 			}
 			return at("ping", r.Other, err)

@@ -135,24 +135,24 @@ func (s *Server) one(ctx context.Context, conn net.Conn) {
 		s.Log(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
 		_ = conn.SetDeadline(time.Now().Add(idleTime))
 		m := message{Error: err.Error()}
-		if failed := new(unconnected); errors.As(err, &failed) {
+		if failed := new(connectError); errors.As(err, &failed) {
 			m.Endpoint = &failed.own
 		}
 		_ = writeMessage(conn, m)
 	}
 }
 
-// unconnected reports that connecting the queue pair failed. It has both endpoints, so that the client can explain it.
-type unconnected struct {
+// connectError reports that connecting the queue pair failed. It has both endpoints, so that the client can explain it.
+type connectError struct {
 	own, peer rdma.Endpoint
 	err       error
 }
 
-func (u *unconnected) Error() string {
+func (u *connectError) Error() string {
 	return fmt.Sprintf("connecting the queue pair to %v: %v", u.peer, u.err)
 }
 
-func (u *unconnected) Unwrap() error { return u.err }
+func (u *connectError) Unwrap() error { return u.err }
 
 // answer exchanges endpoints with a client and serves it. A goverbs client begins with a line of JSON.
 func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
@@ -178,7 +178,7 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	}
 	defer e.Close()
 	if err := e.connect(*m.Endpoint, 0, false); err != nil {
-		return &unconnected{e.own, *m.Endpoint, err}
+		return &connectError{e.own, *m.Endpoint, err}
 	}
 	if err := writeMessage(conn, message{Endpoint: &e.own, PKeys: pkeys(s.device)}); err != nil {
 		return err

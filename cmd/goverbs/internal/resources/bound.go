@@ -18,8 +18,8 @@ type Bound struct {
 // Several is the owner if the queue pairs belong to several programs.
 const Several = "(several)"
 
-// whose finds the owner of the queue pairs of a counter.
-func (s *Snapshot) whose() {
+// findOwners finds the owner of the queue pairs of a counter.
+func (s *Snapshot) findOwners() {
 	owners := map[thing]*Object{}
 	for i := range s.Objects {
 		if o := &s.Objects[i]; o.Kind == "qp" {

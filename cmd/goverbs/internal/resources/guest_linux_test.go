@@ -18,7 +18,7 @@ import (
 // none on Soft-RoCE.
 func TestGuestBound(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest")
+		t.Skip("runs in a guest: make vm, or go run ./conformance/vm/cmd/vmtest")
 	}
 	out, err := exec.Command("rdma", "statistic", "qp", "show", "-j").Output()
 	require.NoError(t, err)

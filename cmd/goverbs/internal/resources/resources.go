@@ -108,7 +108,7 @@ func (h *Host) Read() *Snapshot {
 	}
 	h.objects(s)
 	s.owners(h.FS)
-	s.whose()
+	s.findOwners()
 	s.unseen()
 	s.programs(h.FS, h.Publishing)
 	return s

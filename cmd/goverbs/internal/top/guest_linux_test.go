@@ -124,11 +124,11 @@ func startHolder(t *testing.T) *holder {
 		assert.NoError(t, in.Close())
 		assert.NoError(t, h.Wait())
 	})
-	h.says(t, "held\n")
+	h.expect(t, "held\n")
 	return h
 }
 
-func (h *holder) says(t *testing.T, want string) {
+func (h *holder) expect(t *testing.T, want string) {
 	line, err := h.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, want, line)
@@ -137,7 +137,7 @@ func (h *holder) says(t *testing.T, want string) {
 func (h *holder) leak(t *testing.T, n int) {
 	_, err := fmt.Fprintln(h.in, n)
 	require.NoError(t, err)
-	h.says(t, "leaked\n")
+	h.expect(t, "leaked\n")
 }
 
 // report returns the JSON output of the command.
@@ -149,8 +149,8 @@ func report(t *testing.T, args ...string) *Report {
 	return &r
 }
 
-// judge returns the JSON output of iproute2's rdma.
-func judge(t *testing.T, args ...string) (all []map[string]any) {
+// rdmaTool returns the JSON output of iproute2's rdma.
+func rdmaTool(t *testing.T, args ...string) (all []map[string]any) {
 	out, err := exec.Command("rdma", append(args, "-j")...).Output()
 	require.NoError(t, err)
 	decoder := json.NewDecoder(strings.NewReader(string(out)))
@@ -180,12 +180,12 @@ var notShown = map[string]bool{"ifindex": true, "path-mig-state": true, "poll-ct
 // TestGuest compares all values of a program's objects with iproute2's rdma.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("not in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
+		t.Skip("runs in a guest: make vm, or go run ./conformance/vm/cmd/vmtest -with ./cmd/goverbs …")
 	}
 	h := startHolder(t)
 	r := report(t, "-1", "-o")
 	t.Run("summary", func(t *testing.T) {
-		all := judge(t, "resource", "show")
+		all := rdmaTool(t, "resource", "show")
 		require.Len(t, r.Devices, len(all))
 		for _, want := range all {
 			require.Equal(t, want["ifname"], r.Devices[0].Name)
@@ -229,7 +229,7 @@ func compareObjects(t *testing.T, r *Report) {
 	}
 	seen, values := 0, 0
 	for kind, names := range theirs {
-		all := judge(t, "resource", "show", kind)
+		all := rdmaTool(t, "resource", "show", kind)
 		for _, want := range all {
 			var number any
 			for name, mine := range names {
@@ -277,7 +277,7 @@ func compareObjects(t *testing.T, r *Report) {
 // compareCounters reads counters before and after rdma does, since packets may arrive.
 func compareCounters(t *testing.T) {
 	before := report(t, "-1").Devices[0].Ports[0].Hardware
-	all := judge(t, "statistic", "show")
+	all := rdmaTool(t, "statistic", "show")
 	after := report(t, "-1").Devices[0].Ports[0].Hardware
 	require.Len(t, all, 1)
 	for name, value := range all[0] {

@@ -43,7 +43,7 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 	case "REM_OP_ERR":
 		if peer != nil && len(peer.recvs)+len(peer.srq) > 0 {
 			into := slices.Concat(peer.recvs, peer.srq)[0]
-			if has2(r.Op) && r.Op != "RDMA_WRITE_WITH_IMM" && r.bytes() > into.bytes() {
+			if consumesReceive(r.Op) && r.Op != "RDMA_WRITE_WITH_IMM" && r.bytes() > into.bytes() {
 				return tooSmall(peer, into)
 			}
 			return j.localMemory(peer, into, true)
@@ -223,8 +223,8 @@ func (j *judge) elsewhere(q, peer *queuePair) bool {
 	return q.DGID != "" && len(known) > 0 && !slices.Contains(known, q.DGID)
 }
 
-// nobodys reports whether no known device has a GID.
-func (j *judge) nobodys(gid string) bool {
+// unowned reports whether no known device has a GID.
+func (j *judge) unowned(gid string) bool {
 	for _, known := range j.gids {
 		if slices.Contains(known, gid) {
 			return false
@@ -274,7 +274,7 @@ func (j *judge) refused(t *Trace, e *Event) {
 			c = cause{"memlock-limit", "the process exceeds its limit of locked memory", "raise ulimit -l"}
 		}
 	case e.Verb == "ibv_modify_qp" && q != nil:
-		if c = refusedChange(q, e); c.name == "attribute-value" && e.DGID != "" && j.nobodys(e.DGID) {
+		if c = refusedChange(q, e); c.name == "attribute-value" && e.DGID != "" && j.unowned(e.DGID) {
 			c = cause{"wrong-gid", "no device of the trace has GID " + e.DGID,
 				"check the exchanged GID; list GIDs with goverbs gids"}
 		}

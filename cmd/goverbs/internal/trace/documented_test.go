@@ -182,14 +182,14 @@ var documented = []fault{
 		}
 		<-told
 	}},
-	{"ADDR_ERROR: no route to the address", "address-unresolved", dials("192.0.2.1:4711")},
-	{"no event: an address that no host has", "connect-timeout", dials("10.77.0.99:4711")},
-	{"REJECTED: no listener", "rejected", dials("")},
+	{"ADDR_ERROR: no route to the address", "address-unresolved", connectTo("192.0.2.1:4711")},
+	{"no event: an address that no host has", "connect-timeout", connectTo("10.77.0.99:4711")},
+	{"REJECTED: no listener", "rejected", connectTo("")},
 	{"REJECTED: by the program", "rejected", func(t *testing.T) {
-		require.Error(t, meets(t, func(server *cm.ID) { require.NoError(t, server.Reject(nil)) }, nil))
+		require.Error(t, connectHere(t, func(server *cm.ID) { require.NoError(t, server.Reject(nil)) }, nil))
 	}},
 	{"DISCONNECTED: the other end has ended the connection", "disconnected", func(t *testing.T) {
-		require.NoError(t, meets(t, func(server *cm.ID) {
+		require.NoError(t, connectHere(t, func(server *cm.ID) {
 			must(server.CreateQP(nil, managedQueues(), rdma.QueueOptions{}))(t)
 			require.NoError(t, server.Accept(t.Context(), &rdmacm.ConnParam{}, nil))
 			require.NoError(t, server.Disconnect(t.Context()))
@@ -213,9 +213,9 @@ func managedQueues() *ibv.QPInitAttr {
 	return &ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// meets connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A
+// connectHere connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A
 // receive is posted on the client. It returns the error of the connect.
-func meets(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp *rdma.QP)) error {
+func connectHere(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp *rdma.QP)) error {
 	at := netip.AddrPortFrom(netip.MustParseAddr(os.Getenv("GOVERBS_ADDRESS")), 4712)
 	l := must(cm.CreateID(rdmacm.PS_TCP))(t)
 	require.NoError(t, l.Bind(at))
@@ -245,8 +245,8 @@ func meets(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp
 	return nil
 }
 
-// dials is a program that connects, by default to a local port without a listener.
-func dials(at string) func(t *testing.T) {
+// connectTo is a program that connects, by default to a local port without a listener.
+func connectTo(at string) func(t *testing.T) {
 	return func(t *testing.T) {
 		if at == "" {
 			at = net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4711")

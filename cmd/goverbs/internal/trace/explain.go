@@ -93,7 +93,7 @@ func Explain(traces ...*Trace) Findings {
 		}
 	}
 	j.silence()
-	j.unheard()
+	j.pending()
 	slices.SortStableFunc(j.all, func(a, b *Finding) int { return compare(a.T, b.T) })
 	return j.all
 }

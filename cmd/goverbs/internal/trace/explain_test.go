@@ -96,7 +96,7 @@ func TestQuiet(t *testing.T) {
 // TestExplain checks that for at least 90 % of the faults, the first finding is the cause.
 func TestExplain(t *testing.T) {
 	if guest() != "" {
-		t.Skip("tests the software device alone")
+		t.Skip("tests only the software device")
 	}
 	right := 0
 	for _, f := range faults {
@@ -117,7 +117,7 @@ func TestExplain(t *testing.T) {
 // TestEvidence checks that a finding includes the counters of its program's device.
 func TestEvidence(t *testing.T) {
 	if guest() != "" {
-		t.Skip("tests the software device alone")
+		t.Skip("tests only the software device")
 	}
 	found := Explain(traced(t, "a remote key that does not exist"))
 	require.NotEmpty(t, found)

@@ -186,7 +186,7 @@ var faults = []fault{
 	local("a local key that does not exist", "lkey-unknown", func(r *rig) (uint64, uint32, uint32) {
 		return r.a.mr.Address(), 8, r.a.mr.LKey() ^ 0x5a5a00
 	}),
-	local("memory behind the end of the region", "local-range", func(r *rig) (uint64, uint32, uint32) {
+	local("memory beyond the end of the region", "local-range", func(r *rig) (uint64, uint32, uint32) {
 		return r.a.mr.Address() + 4090, 8, r.a.mr.LKey()
 	}),
 	local("memory of another domain", "lkey-other-pd", func(r *rig) (uint64, uint32, uint32) {
@@ -217,10 +217,10 @@ var faults = []fault{
 	write("a remote key that does not exist", "rkey-unknown", func(r *rig) (uint64, uint32) {
 		return r.b.mr.Address(), r.b.mr.RKey() ^ 0x5a5a00
 	}),
-	write("remote memory behind the end", "remote-range", func(r *rig) (uint64, uint32) {
+	write("remote memory beyond the end", "remote-range", func(r *rig) (uint64, uint32) {
 		return r.b.mr.Address() + 4092, r.b.mr.RKey()
 	}),
-	write("remote memory in front of the region", "remote-range", func(r *rig) (uint64, uint32) {
+	write("remote memory before the region", "remote-range", func(r *rig) (uint64, uint32) {
 		return r.b.mr.Address() - 8, r.b.mr.RKey()
 	}),
 	write("a remote region that was closed", "rkey-deregistered", func(r *rig) (uint64, uint32) {
@@ -285,7 +285,7 @@ var faults = []fault{
 	}),
 	rc("a wrong number of the peer", "peer-unknown", func(a, b *ibv.QPAttr) { a.DestQPNum ^= 0x3c00 },
 		func(r *rig) { r.send(8) }),
-	rc("a peer that is connected elsewhere", "peer-connected-elsewhere", func(a, b *ibv.QPAttr) {
+	rc("a peer that is connected to another queue pair", "peer-connected-elsewhere", func(a, b *ibv.QPAttr) {
 		b.DestQPNum ^= 0x3c00
 	}, func(r *rig) { r.send(8) }),
 	rc("sequence numbers that differ", "psn-mismatch", func(a, b *ibv.QPAttr) { b.RQPSN = a.SQPSN + 1000 },
@@ -354,17 +354,17 @@ var faults = []fault{
 		r.a.batch.Send(1).SGE(r.a.mr.Address(), 16, r.a.mr.LKey()).UD(ah.Ptr(), r.b.qp.Num(), qkey(r.b)).Signaled()
 		r.a.post()
 	}),
-	{"a region for others to write that the device may not write", "remote-without-local-write", func(t *testing.T) {
+	{"remote write without local write", "remote-without-local-write", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		_, err := r.a.pd.RegMR(make([]byte, 64), ibv.ACCESS_REMOTE_WRITE)
 		require.Error(t, err)
 	}},
-	{"a region of memory that is not there", "memory-not-mapped", func(t *testing.T) {
+	{"a region of unmapped memory", "memory-not-mapped", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		_, err := r.a.pd.RegAddress(4096, 4096, 4096, all)
 		require.Error(t, err)
 	}},
-	{"a change that is no step", "transition-invalid", func(t *testing.T) {
+	{"an invalid state transition", "transition-invalid", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	}},

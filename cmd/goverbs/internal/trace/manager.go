@@ -37,7 +37,7 @@ func (j *judge) asked(t *Trace, e *Event) {
 	case e.Event != "", e.Verb == "rdma_reject", e.Verb == "rdma_disconnect":
 		q.asks = nil
 	case e.Verb == "rdma_destroy_id":
-		j.unanswering(q, e.T)
+		j.noAnswer(q, e.T)
 		delete(j.ids, key)
 	case e.Verb == "rdma_resolve_addr":
 		q.asks, q.peer = e, e.Peer
@@ -46,15 +46,15 @@ func (j *judge) asked(t *Trace, e *Event) {
 	}
 }
 
-// unheard explains requests that are pending at the end of the traces.
-func (j *judge) unheard() {
+// pending explains requests that are pending at the end of the traces.
+func (j *judge) pending() {
 	for key, q := range j.ids {
-		j.unanswering(q, key.trace.end())
+		j.noAnswer(q, key.trace.end())
 	}
 }
 
-// unanswering explains a request without an answer.
-func (j *judge) unanswering(q *question, at uint64) {
+// noAnswer explains a request without an answer.
+func (j *judge) noAnswer(q *question, at uint64) {
 	if q.asks == nil {
 		return
 	}

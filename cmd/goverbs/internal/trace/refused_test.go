@@ -100,7 +100,7 @@ var wide = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, u
 // TestWide checks 64-bit addresses on 32-bit machines, too.
 func TestWide(t *testing.T) {
 	if guest() != "" {
-		t.Skip("tests the software device alone")
+		t.Skip("tests only the software device")
 	}
 	found := Explain(traced(t, wide.name))
 	require.NotEmpty(t, found)

@@ -42,7 +42,7 @@ func (j *judge) missing(q *queuePair) (c cause, ok bool) {
 	case waits < 0 || q.gone != 0:
 		return c, false
 	case peer != nil && q.Type == "RC" && len(peer.recvs)+len(peer.srq) == 0 && q.RNRRetry != nil && *q.RNRRetry == 7 &&
-		has2(q.sends[waits].Op):
+		consumesReceive(q.sends[waits].Op):
 		return cause{"no-receive", "the peer has no receive posted, and rnr_retry 7 retries forever",
 			"post receives before the peer sends"}, true
 	}
@@ -62,8 +62,8 @@ func (j *judge) duplicates(q *queuePair) (c cause, ok bool) {
 	return c, c.name == "psn-mismatch"
 }
 
-// has2 reports whether an operation consumes a receive at the peer.
-func has2(op string) bool {
+// consumesReceive reports whether an operation consumes a receive at the peer.
+func consumesReceive(op string) bool {
 	return slices.Contains([]string{"SEND", "SEND_WITH_IMM", "SEND_WITH_INV", "RDMA_WRITE_WITH_IMM"}, op)
 }
 
@@ -79,7 +79,7 @@ func (j *judge) dropped(q *queuePair) (c cause, ok bool) {
 			case "UD":
 				c, ok = j.datagram(q, wr)
 			case "UC":
-				if peer := j.peer(q); has2(wr.Op) && (peer == nil || peer.arrived == 0) {
+				if peer := j.peer(q); consumesReceive(wr.Op) && (peer == nil || peer.arrived == 0) {
 					if c = j.unanswered(q, peer); peer != nil && len(peer.recvs) == 0 && c.name == "path-lost" {
 						c = cause{"no-receive", "the peer had no receive posted, and UC drops such messages",
 							"post receives before the peer sends"}

@@ -37,7 +37,7 @@ func headersOf(t *testing.T, release string) string {
 	t.Helper()
 	from := filepath.Join(cacheDir, release, "include")
 	if _, err := os.Stat(filepath.Join(from, "infiniband", "verbs.h")); err != nil {
-		t.Skipf("the headers of rdma-core %s are not here (%v); run make headers", release, err)
+		t.Skipf("the headers of rdma-core %s are missing (%v); run make headers", release, err)
 	}
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
@@ -156,7 +156,7 @@ func TestCache(t *testing.T) {
 	headersOf(t, "65.0")
 	code, out, errs := command("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases",
 		strconv.Itoa(cached(t)))
-	assert.Equal(t, 0, code, "every release whose headers are here was checked: %s%s", out, errs)
+	assert.Equal(t, 0, code, "every release with cached headers was checked: %s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
 	// the remaining flags need only one release
 	one := t.TempDir()

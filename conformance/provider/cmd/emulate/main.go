@@ -67,5 +67,5 @@ func run(name string, words []string) (int, error) {
 		}
 		return 0, err
 	}
-	return 0, fmt.Errorf("no adapter %q is emulated", name)
+	return 0, fmt.Errorf("adapter %q is not emulated", name)
 }

@@ -25,13 +25,13 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.names, "suites", strings.Join(suites.Names, ","), "suites to run, with commas between")
+	flag.StringVar(&o.names, "suites", strings.Join(suites.Names, ","), "comma-separated suites to run")
 	flag.StringVar(&o.run, "run", "",
-		"only cases that match this regular expression; results of others are not looked for")
-	flag.StringVar(&o.libraries, "libraries", "", "directory of the drop-in libraries; without it they are built")
+		"run only cases that match this regular expression")
+	flag.StringVar(&o.libraries, "libraries", "", "directory of the drop-in libraries (default: build them)")
 	flag.BoolVar(&o.update, "update", false, "write conformance/suites/results")
 	flag.StringVar(&o.kernel, "kernel", "",
-		"run on Soft-RoCE of this kernel in a guest, 6.1 or 6.12, those suites that can")
+		"run the suites that support it in a guest, on Soft-RoCE of this kernel (6.1 or 6.12)")
 	flag.Parse()
 	if flag.NArg() > 0 || o.run != "" && o.update {
 		flag.Usage()

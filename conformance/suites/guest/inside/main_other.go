@@ -5,4 +5,4 @@
 // Command inside runs suites in a Linux guest.
 package main
 
-func main() { panic("this runs in guests, which run Linux: build it with GOOS=linux") }
+func main() { panic("inside runs in Linux guests: build it with GOOS=linux") }

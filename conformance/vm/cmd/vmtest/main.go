@@ -50,37 +50,37 @@ type options struct {
 func main() {
 	var o options
 	set := flag.NewFlagSet("vmtest", flag.ContinueOnError)
-	set.StringVar(&o.kernels, "kernel", "6.1", "kernels to run on, with commas between: "+strings.Join(vm.KernelNames(),
+	set.StringVar(&o.kernels, "kernel", "6.1", "comma-separated kernels to run on: "+strings.Join(vm.KernelNames(),
 		", ")+" or all")
-	set.BoolVar(&o.fetch, "fetch", false, "only bring the kernels into the cache")
-	set.BoolVar(&o.console, "console", false, "show what the kernel writes")
+	set.BoolVar(&o.fetch, "fetch", false, "only download the kernels into the cache")
+	set.BoolVar(&o.console, "console", false, "print the console output of the kernel")
 	set.DurationVar(&o.timeout, "timeout", 5*time.Minute,
-		"time for each program; then it has to tell where it is, and is killed")
+		"timeout of each program; it then gets SIGQUIT and is killed")
 	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
-	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
+	set.IntVar(&o.memory, "memory", 1024, "memory of the guest in MiB")
 	set.BoolVar(&o.counted, "counted", false,
-		"the guest's clock counts instructions: what is measured does not depend on the load of this machine")
+		"make the guest's clock count instructions, so that measurements do not depend on the host's load")
 	set.BoolVar(&o.pair, "pair", false,
-		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1; when one "+
-			"fails, both end")
+		"boot two connected guests; both run the programs, with $GOVERBS_HOST 0 and 1, and end when one "+
+			"fails")
 	set.StringVar(&o.nvdimm, "nvdimm", "",
-		"FILE whose content is persistent memory of the guest, /dev/pmem0; the guest does not change it")
-	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
-	set.IntVar(&o.retries, "retries", 0, "boot this many more times, with the programs that have not passed, before a "+
-		"failure counts; passing then is reported as a flake")
-	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
-	set.Func("env", "NAME=VALUE for the programs; may be repeated",
+		"`file` with the content of the guest's persistent memory, /dev/pmem0; the guest does not change it")
+	set.BoolVar(&o.again, "again", true, "also run programs that passed and have not changed since")
+	set.IntVar(&o.retries, "retries", 0, "number of additional boots for programs that failed; "+
+		"a pass after a failure is reported as a flake")
+	set.StringVar(&o.out, "out", "", "directory for the files in $GOVERBS_OUT")
+	set.Func("env", "environment variable `name=value` for the programs; may be repeated",
 		func(s string) error { o.env = append(o.env, s); return nil })
-	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated",
+	set.Func("build", "`flag` for go build and go test -c, such as -tags=x; may be repeated",
 		func(s string) error { o.build = append(o.build, s); return nil })
-	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated",
+	set.Func("file", "`host=guest`: path of an additional file on the host and in the guest; may be repeated",
 		func(s string) error { o.files = append(o.files, s); return nil })
 	set.Func("with",
-		"PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for "+
-			"tests to run; may be repeated",
+		"`package or file.c`: a Go program, or a C program for libibverbs and librdmacm, to install in the "+
+			"guest's /usr/bin; may be repeated",
 		func(s string) error { o.with = append(o.with, s); return nil })
-	set.Func("root", "SUITE:PACKAGE,PACKAGE=GUEST: a directory of the guest with programs of that suite of the Debian "+
-		"archive, and all that they need on Soft-RoCE, for chroot; may be repeated",
+	set.Func("root", "`suite:package,...=directory`: packages of a Debian suite, with their dependencies on Soft-RoCE, to unpack in a "+
+		"directory of the guest for chroot; may be repeated",
 		func(s string) error { o.roots = append(o.roots, s); return nil })
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- "+
@@ -182,7 +182,7 @@ func retried(retries int, log vm.Logf, boot func() ([]*vm.Outcome, error)) ([]*v
 		case i < 0 || failed == retries || outcomes[i].ExitStatus() == vm.StatusKernel:
 			return outcomes, nil
 		}
-		log("attempt %d failed (%s); trying once more", failed+1, outcomes[i].Kind)
+		log("attempt %d failed (%s); retrying", failed+1, outcomes[i].Kind)
 	}
 }
 
@@ -262,7 +262,7 @@ func files(pairs []string) (all []vm.File, err error) {
 	for _, pair := range pairs {
 		host, name, ok := strings.Cut(pair, "=")
 		if !ok || !filepath.IsAbs(name) {
-			return nil, fmt.Errorf("-file %s: it takes HOST=GUEST, with an absolute path in the guest", pair)
+			return nil, fmt.Errorf("-file %s: want HOST=GUEST, with an absolute path in the guest", pair)
 		}
 		all = append(all, vm.File{Name: name, Host: host})
 	}
@@ -273,7 +273,7 @@ func write(dir string, files map[string][]byte) error {
 	for name, data := range files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if !filepath.IsLocal(filepath.FromSlash(name)) {
-			return fmt.Errorf("the guest left a file %q, which is not below the directory", name)
+			return fmt.Errorf("the guest wrote a file %q, which is not below the output directory", name)
 		}
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

@@ -77,7 +77,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 			return nil, code, 0
 		}
 	}
-	if record, errno = device.Allocate[addrInfoRecord](c.Fabric); errno != 0 {
+	if record, errno = device.Allocate[addrInfoRecord](&c.Engine); errno != 0 {
 		return nil, 0, errno
 	}
 	i := &record.AddrInfo

@@ -29,7 +29,7 @@ type event struct {
 }
 
 func (c *Manager) newEventChannel() (*channel, runtime.Errno) {
-	record, errno := device.Allocate[rdmacm.EventChannel](c.Fabric)
+	record, errno := device.Allocate[rdmacm.EventChannel](&c.Engine)
 	if errno != 0 {
 		return nil, errno
 	}

@@ -70,7 +70,7 @@ func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 			return errno
 		}
 	}
-	record, errno := device.Allocate[rdmacm.CMID](c.Fabric)
+	record, errno := device.Allocate[rdmacm.CMID](&c.Engine)
 	if errno != 0 {
 		if own {
 			ch.close()
@@ -110,7 +110,7 @@ func destroyID(id *identifier) runtime.Errno {
 	id.acknowledge()
 	return id.sent(func() runtime.Errno {
 		id.part()
-		id.events.Settle(id.cm.Fabric)
+		id.cm.Settle(&id.events)
 		id.release()
 		return 0
 	})
@@ -150,6 +150,6 @@ func migrateID(id *identifier, channelTo ibv.Ptr[rdmacm.EventChannel]) runtime.E
 	if wasSync && from != to {
 		from.close()
 	}
-	id.events.Settle(c.Fabric)
+	c.Settle(&id.events)
 	return 0
 }

@@ -75,23 +75,23 @@ func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
 	c.Lock()
 	defer c.Unlock()
-	record, errno := device.Allocate[eventRecord](c.Fabric)
+	record, errno := device.Allocate[eventRecord](&c.Engine)
 	if errno != 0 {
 		return nil, errno
 	}
 	for {
-		e, errno := ch.events.Wait(c.Fabric, w)
+		e, errno := ch.events.Wait(&c.Core, true, w)
 		if errno != 0 {
 			device.Free(record)
 			return nil, errno
 		}
 		of := e.id
-		of.events.Got()
+		of.events.Got++
 		if e.group != nil {
-			e.group.events.Got()
+			e.group.events.Got++
 		}
 		if !e.take(record) {
-			c.Acknowledged(&of.events)
+			c.Acknowledged(&of.events, 1)
 			continue
 		}
 		device.Enter(record, &report{of, e.group, record})
@@ -189,10 +189,10 @@ func ackEvent(of ibv.Ptr[rdmacm.CMEvent]) runtime.Errno {
 
 func (r *report) acknowledge() {
 	if r.group != nil {
-		r.group.events.Acked()
+		r.group.events.Acked++
 	}
 	device.Forget(r.record)
-	r.id.cm.Acknowledged(&r.id.events)
+	r.id.cm.Acknowledged(&r.id.events, 1)
 }
 
 // finish connects the active side's queue pair, as librdmacm does when it processes the reply. It is called with the

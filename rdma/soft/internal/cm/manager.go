@@ -58,9 +58,9 @@ func New(f *device.Fabric, response time.Duration) *Manager {
 
 func (c *Manager) OpenChannels() int { return c.channels }
 
-func (id *identifier) Resource() (string, *device.Fabric) { return "cm_id", id.cm.Fabric }
-func (ch *channel) Resource() (string, *device.Fabric)    { return "event channel", ch.cm.Fabric }
-func (i *addrInfo) Resource() (string, *device.Fabric)    { return "address info", i.cm.Fabric }
+func (id *identifier) Resource() (string, *device.Engine) { return "cm_id", &id.cm.Engine }
+func (ch *channel) Resource() (string, *device.Engine)    { return "event channel", &ch.cm.Engine }
+func (i *addrInfo) Resource() (string, *device.Engine)    { return "address info", &i.cm.Engine }
 
 // peerKey is a peer's identifier: the link address of its port, and its communication ID.
 type peerKey struct {

@@ -84,7 +84,7 @@ func leaveMulticast(id *identifier, of ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	}
 	g := id.groups[i]
 	id.leaveGroup(g)
-	g.events.Settle(id.cm.Fabric)
+	id.cm.Settle(&g.events)
 	return 0
 }
 

@@ -139,5 +139,5 @@ func (id *identifier) describe() string {
 	if id.device != nil {
 		where = id.device.Name()
 	}
-	return fmt.Sprintf("an ID that %s %v, on %s, has it", does, id.local, where)
+	return fmt.Sprintf("used by an ID that %s %v on %s", does, id.local, where)
 }

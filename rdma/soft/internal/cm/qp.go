@@ -14,7 +14,9 @@ import (
 )
 
 // qp returns the identifier's queue pair, or nil. It is stored in the record, where the program may change it.
-func (id *identifier) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
+func (id *identifier) qp() *device.ProgramQP {
+	return device.Find[device.ProgramQP](uint64(id.record.QP))
+}
 
 // qpAttr returns the attributes that move the identifier's queue pair to a state from the previous one. It is called
 // with the fabric's lock.
@@ -64,7 +66,7 @@ func initQPAttr(id *identifier, to ibv.Ptr[ibv.QPAttr], maskTo ibv.Ptr[int32]) r
 }
 
 // modify moves the identifier's queue pair to a state. It is called without the fabric's lock.
-func (id *identifier) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
+func (id *identifier) modify(q *device.ProgramQP, to ibv.QPState) (errno runtime.Errno) {
 	var attr ibv.QPAttr
 	var mask ibv.QPAttrMask
 	id.locked(func() runtime.Errno {
@@ -174,7 +176,7 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 		id.destroyCQs()
 		return errno
 	}
-	q := device.Find[device.QP](address)
+	q := device.Find[device.ProgramQP](address)
 	states := []ibv.QPState{ibv.QPS_INIT}
 	if id.datagrams() {
 		states = append(states, ibv.QPS_RTR, ibv.QPS_RTS)

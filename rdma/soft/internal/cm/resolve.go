@@ -210,7 +210,7 @@ func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 func (id *identifier) writeRoute() runtime.Errno {
 	route := &id.record.Route
 	if route.PathRec == 0 {
-		path, errno := device.Allocate[rdmacm.IBVSAPathRec](id.cm.Fabric)
+		path, errno := device.Allocate[rdmacm.IBVSAPathRec](&id.cm.Engine)
 		if errno != 0 {
 			return errno
 		}

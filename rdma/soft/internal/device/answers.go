@@ -14,7 +14,7 @@ import (
 const mostAnswers = 256
 
 // answerPackets is how many sequence numbers a request takes that is answered with data.
-func (q *qp) answerPackets(m *message.Request) uint32 {
+func (q *QP) answerPackets(m *message.Request) uint32 {
 	switch {
 	case q.sender == nil:
 		return m.Packets
@@ -25,7 +25,7 @@ func (q *qp) answerPackets(m *message.Request) uint32 {
 }
 
 // answer makes an answer without data.
-func (q *qp) answer(m *message.Request, kind message.Kind, s message.Syndrome, psn uint32) *message.Answer {
+func (q *QP) answer(m *message.Request, kind message.Kind, s message.Syndrome, psn uint32) *message.Answer {
 	a := &q.back
 	a.Kind, a.Syndrome, a.PSN, a.Life = kind, s, psn, m.Life
 	if a.Data != nil {
@@ -35,7 +35,7 @@ func (q *qp) answer(m *message.Request, kind message.Kind, s message.Syndrome, p
 }
 
 // reply returns an answer for a peer in memory, and sends others.
-func (q *qp) reply(a *message.Answer) *message.Answer {
+func (q *QP) reply(a *message.Answer) *message.Answer {
 	if q.sender == nil {
 		return a
 	}
@@ -43,7 +43,7 @@ func (q *qp) reply(a *message.Answer) *message.Answer {
 }
 
 // answerData returns the answer with the requested data: for a read, the memory that reads found.
-func (q *qp) answerData(m *message.Request) *message.Answer {
+func (q *QP) answerData(m *message.Request) *message.Answer {
 	a, r := q.answer(m, message.ReadData, message.Ack, m.PSN), readRange{}
 	if m.Opcode == ibv.WR_RDMA_READ && m.Length > 0 {
 		a.Data, r = q.on.read[:], readRange{remote: m.Remote, rkey: m.RKey, length: m.Length}
@@ -57,11 +57,11 @@ func (q *qp) answerData(m *message.Request) *message.Answer {
 // sendAnswer sends the answer that back has, of a read with the memory that Fabric.read has. One of many packets goes
 // in parts, so that it holds up no others and a peer cannot have any amount of memory filled with it. Until all of them
 // are sent, later answers wait. It returns no answer.
-func (q *qp) sendAnswer(r readRange) *message.Answer {
+func (q *QP) sendAnswer(r readRange) *message.Answer {
 	a := &q.back
 	a.Transport, a.PKey, a.MTU, a.Continues, a.More = q.expectsOf, q.out.PKey, 128<<q.attr.PathMTU, false, false
 	a.Count = q.receiver.Count
-	if q.device.down {
+	if q.port.down {
 		return nil
 	}
 	if q.answers.len() > 0 {
@@ -77,7 +77,7 @@ func (q *qp) sendAnswer(r readRange) *message.Answer {
 }
 
 // sendReading sends the answer in back, or its next part. The rest is sent when the clock has advanced.
-func (q *qp) sendReading(r readRange) {
+func (q *QP) sendReading(r readRange) {
 	a, f := &q.back, q.on
 	n := mostPackets * uint64(a.MTU)
 	if r.length <= n {
@@ -92,17 +92,17 @@ func (q *qp) sendReading(r readRange) {
 	q.answerSoon()
 }
 
-func (q *qp) answerSoon() { q.on.clock.After(0, q.answerWaiting) }
+func (q *QP) answerSoon() { q.on.clock.After(0, q.answerWaiting) }
 
 // answerWaiting sends the first answer that waits, or a part of it. If the memory is gone by then, the sender repeats
 // the request and gets an error. The caller holds Fabric.mu.
-func (q *qp) answerWaiting() {
+func (q *QP) answerWaiting() {
 	if q.arriving == nil || q.answers.len() == 0 {
 		return
 	}
 	next := *q.answers.first()
 	q.answers.drop()
-	if q.device.down || !q.receives() {
+	if q.port.down || !q.receives() {
 		q.answers.reset()
 		return
 	}

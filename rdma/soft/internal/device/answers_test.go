@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
@@ -33,7 +34,7 @@ func TestLongAnswers(t *testing.T) {
 	for i := range there.bytes {
 		there.bytes[i] = byte(i * 7 >> 3)
 	}
-	f, q := r.fabric, findQP(addressOf(p.b))
+	f, q := r.fabric, findQP(mem.AddressOf(p.b))
 	w := &answered{}
 	f.Tap(func(below wire.Wire) wire.Wire { w.Wire = below; return w })
 	ask := func(m message.Request) {
@@ -55,7 +56,7 @@ func TestLongAnswers(t *testing.T) {
 		assert.Equal(t, i > 0, a.Continues)
 		assert.Equal(t, i < len(w.answers)-2, a.More)
 		for _, s := range a.Data {
-			got = append(got, list[byte](s.Base, int(s.Length))...)
+			got = append(got, mem.List[byte](s.Base, int(s.Length))...)
 		}
 	}
 	assert.Equal(t, there.bytes, got)

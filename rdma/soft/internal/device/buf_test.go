@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed
@@ -72,7 +73,7 @@ func TestBuffers(t *testing.T) {
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(at) + 4096, RKey: mr.RKey}
 	require.NoError(t, s.post(s.p.a, wr))
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
-	assert.Equal(t, "into a buffer", string(list[byte](uint64(at)+4096, 13)), "a region keeps it")
+	assert.Equal(t, "into a buffer", string(mem.List[byte](uint64(at)+4096, 13)), "a region keeps it")
 	require.NoError(t, verbs.DeregMR(mr))
 	assert.NotZero(t, memory.Address(), "one more region has it")
 	require.NoError(t, verbs.DeregMR(extended))

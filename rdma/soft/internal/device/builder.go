@@ -200,7 +200,7 @@ func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 		return
 	}
 	q.build.reads(func() {
-		if errno := q.fillBind(r, window, uint32(rkey), at[ibv.MWBindInfo](info)); errno != 0 {
+		if errno := q.fillBind(r, window, uint32(rkey), mem.At[ibv.MWBindInfo](info)); errno != 0 {
 			q.build.fail(errno)
 		}
 	})
@@ -227,7 +227,7 @@ func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 		q.build.fail(syscall.EINVAL)
 		return
 	}
-	q.build.reads(func() { q.setInline(list[ibv.DataBuf](pieces, int(n))) })
+	q.build.reads(func() { q.setInline(mem.List[ibv.DataBuf](pieces, int(n))) })
 }
 
 // reads calls a function that reads memory of the program's, which may not be there.
@@ -270,7 +270,7 @@ func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
 		q.build.fail(syscall.EINVAL)
 		return
 	}
-	q.build.reads(func() { q.setSGEs(list[ibv.SGE](sges, int(n))) })
+	q.build.reads(func() { q.setSGEs(mem.List[ibv.SGE](sges, int(n))) })
 }
 
 func (q *qp) setSGEs(sges []ibv.SGE) {

@@ -9,6 +9,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
@@ -17,7 +18,7 @@ const atomicSize = 8
 
 // answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
 // Fabric.mu.
-func (q *qp) answered(a *message.Answer) {
+func (q *QP) answered(a *message.Answer) {
 	if q.sender != nil {
 		q.acknowledged(a)
 		return
@@ -42,7 +43,7 @@ func (q *qp) answered(a *message.Answer) {
 }
 
 // acknowledged takes an answer to messages that travelled as packets.
-func (q *qp) acknowledged(a *message.Answer) {
+func (q *QP) acknowledged(a *message.Answer) {
 	s := q.sender
 	if q.pending.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
 		q.count(counters.LateAnswers)
@@ -78,7 +79,7 @@ func (q *qp) acknowledged(a *message.Answer) {
 }
 
 // refused takes a NAK, which is for the oldest message that was not acknowledged.
-func (q *qp) refused(a *message.Answer) {
+func (q *QP) refused(a *message.Answer) {
 	b, t := q.pending.first(), &q.retry
 	if q.sender != nil {
 		b = q.pending.at(q.sender.First())
@@ -116,7 +117,7 @@ func (q *qp) refused(a *message.Answer) {
 }
 
 // answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
-func (q *qp) answerIsLate() {
+func (q *QP) answerIsLate() {
 	t := &q.retry
 	t.due = 0
 	q.count(counters.Timeouts)
@@ -129,14 +130,14 @@ func (q *qp) answerIsLate() {
 }
 
 // goBack makes all unacknowledged messages be sent again.
-func (q *qp) goBack(lost bool) {
+func (q *QP) goBack(lost bool) {
 	if q.sent = false; q.sender != nil {
 		q.sender.Back(lost)
 	}
 }
 
 // dataArrived takes the next part of the data that a message asked for, and reports whether an answer brings it.
-func (q *qp) dataArrived(a *message.Answer) bool {
+func (q *QP) dataArrived(a *message.Answer) bool {
 	i, packet, ok := q.sender.Answer(a.PSN)
 	if !ok {
 		return false
@@ -154,17 +155,17 @@ func (q *qp) dataArrived(a *message.Answer) bool {
 }
 
 // readLength is how many bytes the request at a position reads.
-func (q *qp) readLength(position uint32) uint64 {
+func (q *QP) readLength(position uint32) uint64 {
 	r := &q.ring[position&q.mask]
 	if r.opcode != ibv.WR_RDMA_READ {
 		return 0
 	}
-	return total(q.entries(position)[:r.sges])
+	return resource.Room(q.entries(position)[:r.sges])
 }
 
 // takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
 // answer fits the request. It panics if memory is gone.
-func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	opcode, length := q.out.Opcode, q.out.Length
 	if q.sender != nil { // out may be another message
 		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
@@ -178,7 +179,7 @@ func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	if opcode == ibv.WR_ATOMIC_CMP_AND_SWP || opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		f := q.on
 		f.original = a.Original
-		f.data[0] = segment{Base: addressOf(&f.original), Length: atomicSize}
+		f.data[0] = mem.Segment{Base: mem.AddressOf(&f.original), Length: atomicSize}
 		data, fits = f.data[:], a.Kind == message.AtomicData
 	} else {
 		fits = a.Kind != message.AtomicData && sum(data) == length && len(data) <= message.MaxSegments
@@ -191,7 +192,7 @@ func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 
 // keepData is takeData outside Send. It copies again if memory of this side turns out to be gone. An answer whose own
 // memory is gone cannot be read.
-func (q *qp) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	f := q.on
 	copies := func() ibv.WCStatus {
 		status, fits = q.takeData(b, a, skip)
@@ -214,7 +215,7 @@ func (q *qp) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 }
 
 // tryKeep copies, and returns a panic of memory that is gone.
-func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
+func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
 	f := q.on
 	done, before := false, f.guard()
 	defer func() {
@@ -229,7 +230,7 @@ func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 }
 
 // placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
-func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
+func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
 	if b.step == readStep {
 		return q.placeAt(q.srq.recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
 	}
@@ -247,10 +248,10 @@ func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
 }
 
 // gather looks up the memory of the request at a position, on the sender's side.
-func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv.WCStatus) {
+func (q *QP) gather(position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
 	f, r := q.on, &q.ring[position&q.mask]
 	if r.inline >= 0 {
-		f.from[0] = segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
+		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
 		return f.from[:1], uint64(r.inline), ibv.WC_SUCCESS
 	}
 	access := ibv.AccessFlags(0)
@@ -263,7 +264,7 @@ func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv
 		if s.Length == 0 {
 			continue
 		}
-		segment, ok := q.device.keys.Local(q.protects, s, access)
+		segment, ok := q.port.keys.Local(q.protects, s, access)
 		if !ok || f.careful && !mem.Touch(segment, access != 0) {
 			return nil, 0, ibv.WC_LOC_PROT_ERR
 		}
@@ -281,7 +282,7 @@ func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv
 }
 
 // endFirst ends the first pending message if it is done or has failed, and reports whether it is.
-func (q *qp) endFirst() bool {
+func (q *QP) endFirst() bool {
 	b := q.pending.first()
 	if b.status == ibv.WC_SUCCESS && !b.done && (q.sender == nil || !q.sender.Done()) {
 		return false
@@ -291,7 +292,7 @@ func (q *qp) endFirst() bool {
 }
 
 // endPending ends the first pending message with a status.
-func (q *qp) endPending(status ibv.WCStatus) {
+func (q *QP) endPending(status ibv.WCStatus) {
 	b := *q.pending.first()
 	q.pending.drop()
 	if q.sender != nil {
@@ -303,7 +304,7 @@ func (q *qp) endPending(status ibv.WCStatus) {
 }
 
 // endMessage ends a message that is not pending any more.
-func (q *qp) endMessage(b pending, status ibv.WCStatus) {
+func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	if b.step == ownRequest {
 		q.finish(&q.ring[b.position&q.mask], status)
 		return
@@ -323,7 +324,7 @@ func (q *qp) endMessage(b pending, status ibv.WCStatus) {
 }
 
 // endRendezvous releases the tags whose data was not read.
-func (q *qp) endRendezvous() {
+func (q *QP) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {
 			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
@@ -334,7 +335,7 @@ func (q *qp) endRendezvous() {
 }
 
 // finish ends the first request of the send queue.
-func (q *qp) finish(r *request, status ibv.WCStatus) {
+func (q *QP) finish(r *request, status ibv.WCStatus) {
 	position := q.next
 	q.next++
 	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.signals {
@@ -364,7 +365,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 }
 
 // waits reports whether messages are in flight.
-func (q *qp) waits() bool {
+func (q *QP) waits() bool {
 	if q.sender != nil {
 		return q.sender.Waits()
 	}
@@ -373,7 +374,7 @@ func (q *qp) waits() bool {
 
 // setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
 // looks at the time that counts by then.
-func (q *qp) setTimer() {
+func (q *QP) setTimer() {
 	t := &q.retry
 	if t.paused {
 		return
@@ -397,7 +398,7 @@ func (q *qp) setTimer() {
 }
 
 // pause stops sending for a time.
-func (q *qp) pause(d time.Duration) {
+func (q *QP) pause(d time.Duration) {
 	q.stopTimer()
 	q.retry.paused = true
 	q.retry.timer = q.on.clock.After(d, q.retry.fire)
@@ -425,7 +426,7 @@ const asking = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_AT
 func asksFor(opcode ibv.WROpcode) bool { return asking>>(opcode&31)&1 != 0 }
 
 // packets is how many packets of the path's MTU a message takes, or the answer to a read.
-func (q *qp) packets(m *message.Request) uint32 {
+func (q *QP) packets(m *message.Request) uint32 {
 	if m.Opcode == ibv.WR_FLUSH || q.kind == ibv.QPT_UD {
 		return 1
 	}
@@ -437,16 +438,8 @@ func packetsOf(length uint64, mtu ibv.MTU) uint32 {
 	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
 }
 
-// total is how many bytes scatter/gather entries have.
-func total(sges []ibv.SGE) (n uint64) {
-	for i := range sges {
-		n += uint64(sges[i].Length)
-	}
-	return n
-}
-
 // sum is how many bytes segments have.
-func sum(of []segment) (n uint64) {
+func sum(of []mem.Segment) (n uint64) {
 	for i := range of {
 		n += of[i].Length
 	}

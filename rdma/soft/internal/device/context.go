@@ -10,7 +10,9 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,7 +21,7 @@ type context struct {
 	device *device
 	record *ibv.VerbsContext
 	uses   int // objects
-	async  events[asyncEvent]
+	async  Events[asyncEvent]
 	closed bool // before its objects were destroyed
 	file   *fd.Commands
 	opened *opened
@@ -38,8 +40,8 @@ func openDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	if d == nil {
 		return 0, syscall.EINVAL
 	}
-	d.fabric.mu.Lock()
-	defer d.fabric.unlock()
+	d.on.mu.Lock()
+	defer d.on.Unlock()
 	c, errno := d.open()
 	if errno != 0 {
 		return 0, errno
@@ -95,7 +97,7 @@ func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
 		return syscall.EINVAL
 	}
 	f := c.fabric()
-	defer f.unlock()
+	defer f.Unlock()
 	errno := c.close()
 	if errno == syscall.EBUSY {
 		c.abandon()
@@ -180,7 +182,7 @@ func drop[C any](c *context, record *C, kind string, free bool) {
 		forget(record)
 		return
 	}
-	replace(addressOf(record), &stale{c, kind, func() { forget(record) }})
+	replace(mem.AddressOf(record), &stale{c, kind, func() { forget(record) }})
 }
 
 // unimportStale forgets a handle that is stale, and reports whether it is.
@@ -189,7 +191,7 @@ func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 	if s == nil {
 		return false
 	}
-	defer s.fabric().unlock()
+	defer s.fabric().Unlock()
 	if s.kind != kind {
 		return false
 	}
@@ -207,7 +209,7 @@ func (c *context) isGone() bool {
 	return c.device.gone
 }
 
-func (c *context) fabric() *Fabric { return c.device.fabric }
+func (c *context) fabric() *Engine { return c.device.on }
 
 // handle is a number for an object that has no other: no two of a device have the same at once.
 func (d *device) handle() uint32 {
@@ -220,11 +222,28 @@ func (d *device) release() {
 	if !d.gone || d.lists > 0 || len(d.contexts) > 0 {
 		return
 	}
-	f := d.fabric
-	if slices.Contains(f.gone, d) {
-		f.past.Add(&d.counts)
-	}
-	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
-	f.direct.Detach(d.link)
+	d.released()
 	forget(d.record)
+}
+
+// device is one of a fabric's, with one port.
+type device struct {
+	Port
+	record     *ibv.Device
+	index      int
+	persistent bool // memory can be registered as persistent
+	contexts   []*context
+	lists      int                   // that ibv_get_device_list gave, and that it is in
+	inodes     map[string]*XRCDomain // XRC domains that files name
+	handles    uint32                // last one given
+	dmUsed     uint64                // bytes of it that are given out
+	has        limits                // objects that there are
+	limits     limits
+	released   func() // by the last user after it was taken away
+}
+
+// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
+func (d *device) Open() (c *context, errno runtime.Errno) {
+	made.Shared(func() { c, errno = d.open() })
+	return c, errno
 }

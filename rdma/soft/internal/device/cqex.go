@@ -20,14 +20,6 @@ func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	all.slots.poller(&c.record.CQEx, c.flags)
 }
 
-func cqOf(address uint64) *cq {
-	c := all.cqs.get(at[cqRecord](address).index)
-	if c == nil || addressOf(c.record) != address {
-		return nil
-	}
-	return c
-}
-
 // startPoll is the slot start_poll. If there is a completion, it takes cq.mu for its caller, until ibv_end_poll.
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
@@ -35,7 +27,7 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	mask := uint32(0)
-	if !mem.Try(func() { mask = at[ibv.PollCQAttr](attr).CompMask }) {
+	if !mem.Try(func() { mask = mem.At[ibv.PollCQAttr](attr).CompMask }) {
 		return uint64(syscall.EFAULT), 0
 	}
 	if mask != 0 {
@@ -101,7 +93,7 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 
 // reader makes a function of the completion that is shown a slot. It needs no lock: ibv_start_poll has taken cq.mu for
 // the slot.
-func reader(f func(e *completion) uint64) runtime.SlotFunc {
+func reader(f func(e *Completion) uint64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil {
 			return f(c.current), 0
@@ -111,7 +103,7 @@ func reader(f func(e *completion) uint64) runtime.SlotFunc {
 }
 
 // stampReader is a reader of the creation time of a completion; 0 if the queue does not report it.
-func stampReader(f func(s *stamp) int64) runtime.SlotFunc {
+func stampReader(f func(s *Stamp) int64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil && c.stamps {
 			return uint64(f(&c.shownStamp)), 0
@@ -123,19 +115,9 @@ func stampReader(f func(s *stamp) int64) runtime.SlotFunc {
 // readTMInfo is the slot read_tm_info. The caller holds cq.mu, since ibv_start_poll.
 func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
-		mem.Try(func() { *at[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.tag, Priv: c.current.priv} })
+		mem.Try(func() { *mem.At[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.tag, Priv: c.current.priv} })
 	}
 	return 0, 0
-}
-
-// moderation holds back the events of a completion queue: one comes for count completions, or a period after the first
-// of them. It is under the fabric's lock.
-type moderation struct {
-	count  uint16 // 0 and 1 hold nothing back
-	period time.Duration
-	held   uint16 // completions since the queue was armed
-	timer  uint64
-	fire   func() // notify
 }
 
 // modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, hold nothing back, as on devices
@@ -144,7 +126,7 @@ func modifyCQ(address, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL
 	}
-	attr := *at[ibv.ModifyCQAttr](record)
+	attr := *mem.At[ibv.ModifyCQAttr](record)
 	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
 		return syscall.EINVAL
 	}
@@ -152,52 +134,10 @@ func modifyCQ(address, record uint64) runtime.Errno {
 	if c == nil {
 		return syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	if attr.AttrMask&ibv.CQ_ATTR_MODERATE == 0 {
 		return 0
 	}
-	m := &c.moderation
-	m.fire = c.notify
-	m.count, m.period = attr.Moderate.CQCount, time.Duration(attr.Moderate.CQPeriod)*time.Microsecond
-	if m.period == 0 {
-		m.count = 0
-	}
-	if m.held == 0 {
-		return 0
-	}
-	c.fabric().clock.Cancel(m.timer)
-	if m.held >= m.count {
-		c.notify()
-	} else {
-		m.timer = c.fabric().clock.After(m.period, m.fire)
-	}
+	c.modify(attr.Moderate.CQCount, time.Duration(attr.Moderate.CQPeriod)*time.Microsecond)
 	return 0
-}
-
-// moderate counts a completion that an event is to come for. The caller holds Fabric.mu.
-func (c *cq) moderate() {
-	m := &c.moderation
-	switch m.held++; {
-	case m.held >= m.count:
-		if m.held > 1 {
-			c.fabric().clock.Cancel(m.timer)
-		}
-		c.notify()
-	case m.held == 1:
-		m.timer = c.fabric().clock.After(m.period, m.fire)
-	}
-}
-
-// notify queues the event that the queue is armed for. The caller holds Fabric.mu.
-func (c *cq) notify() {
-	c.moderation.held = 0
-	c.armed = armedNot
-	c.channel.events.Push(c)
-}
-
-// quiet takes back an event that is held back. The caller holds Fabric.mu.
-func (c *cq) quiet() {
-	if c.moderation.held > 0 {
-		c.fabric().clock.Cancel(c.moderation.timer)
-	}
 }

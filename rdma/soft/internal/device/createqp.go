@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,7 +30,7 @@ func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime
 		return 0, errno
 	}
 	attr.Cap = q.cap
-	return addressOf(q.record), 0
+	return mem.AddressOf(q.record), 0
 }
 
 // createQPEx is the operation create_qp_ex.
@@ -37,7 +38,7 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttrEx](address)
+	attr := mem.At[ibv.QPInitAttrEx](address)
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
 		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 {
@@ -52,7 +53,7 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	attr.Cap = q.cap
-	return addressOf(q.record), 0
+	return mem.AddressOf(q.record), 0
 }
 
 // createFlags are those of the attributes, which may be without any.
@@ -67,9 +68,10 @@ func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
-	defer f.unlock()
-	q := &qp{context: c, device: c.device, on: f, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0,
-		unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}
+	defer f.Unlock()
+	q := &qp{context: c, QP: QP{on: f, port: &c.device.Port, kind: attr.QPType, cap: attr.Cap,
+		signals: attr.SQSigAll != 0, unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
+	q.report = q.tell
 	if errno := q.parts(attr); errno != 0 {
 		return nil, errno
 	}
@@ -89,7 +91,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		return nil, errno
 	}
 	low, values := c.device.tops()
-	number, ok := f.numbers.Add(numbered{qp: q}, low, values)
+	number, ok := f.numbers.Add(numbered{qp: &q.QP}, low, values)
 	if !ok {
 		forget(record)
 		return nil, syscall.ENOMEM
@@ -151,20 +153,21 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		return syscall.EINVAL
 	}
 	q.protects = q.owner.protects()
-	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
+	if q.sendCQ = of.completes(attr.SendCQ); q.sendCQ == nil {
 		return syscall.EINVAL
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
 		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	} else {
-		if q.recvCQ = find[cq](uint64(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
+		if q.recvCQ = of.completes(attr.RecvCQ); q.recvCQ == nil {
 			return syscall.EINVAL
 		}
 		if attr.SRQ != 0 {
-			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device ||
-				refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
+			s := find[srq](uint64(attr.SRQ))
+			if s == nil || s.device != of.device || refused(ibv.SRQAttachValidity(s.kind, q.kind)) {
 				return syscall.EINVAL
 			}
+			q.srq = &s.SRQ
 			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 		}
 	}
@@ -173,25 +176,33 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		return syscall.EINVAL
 	}
 	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
-	if !of.device.fabric.exact {
+	if !of.device.on.exact {
 		q.cap.MaxInlineData = max(q.cap.MaxInlineData, q.cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
 	}
 	return 0
 }
 
+// completes returns the completion queue of a handle, or nil if the device has no such queue.
+func (c *context) completes(of ibv.Ptr[ibv.CQ]) *CQ {
+	if q := find[cq](uint64(of)); q != nil && q.device == c.device {
+		return &q.CQ
+	}
+	return nil
+}
+
 // used returns the reference counts of the objects that the queue pair uses.
 func (q *qp) used() (counts []*int) {
 	if q.sendCQ != nil {
-		counts = append(counts, &q.sendCQ.uses)
+		counts = append(counts, &q.sendCQ.Uses)
 	}
 	if q.recvCQ != nil {
-		counts = append(counts, &q.recvCQ.uses)
+		counts = append(counts, &q.recvCQ.Uses)
 	}
 	if q.srq != nil {
-		counts = append(counts, &q.srq.uses)
+		counts = append(counts, &q.srq.Uses)
 	}
 	if q.domain != nil {
-		counts = append(counts, &q.domain.uses)
+		counts = append(counts, &q.domain.Uses)
 	}
 	return counts
 }
@@ -199,7 +210,7 @@ func (q *qp) used() (counts []*int) {
 // destroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
 func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	if o := locked[openedQP](of); o != nil {
-		defer o.fabric().unlock()
+		defer o.fabric().Unlock()
 		o.silence(&o.asyncs)
 		if errno := mayGo(o.fabric(), of, o, never, &o.asyncs); errno != 0 {
 			return errno
@@ -219,7 +230,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 		return syscall.EINVAL
 	}
 	f := q.fabric()
-	defer f.unlock()
+	defer f.Unlock()
 	busy := func() bool { return q.user.Windows > 0 || q.groups > 0 }
 	if errno := mayGo(f, of, q, busy); errno != 0 {
 		return errno

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // ah makes an address handle of a device to another one.
@@ -45,7 +46,7 @@ func TestDatagrams(t *testing.T) {
 	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
 
 	// The header contains the return address.
-	grh := (*ibv.GRH)(pointer(s.there.at(0)))
+	grh := (*ibv.GRH)(mem.Pointer(s.there.at(0)))
 	attr := new(ibv.AHAttr)
 	require.NoError(t, verbs.InitAHFromWC(s.context[1], 1, &wc, grh, attr))
 	assert.Equal(t, s.av(0).GRH.DGID, attr.GRH.DGID)

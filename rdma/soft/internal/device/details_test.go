@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
@@ -31,7 +32,7 @@ func TestMoveOfCommonBytes(t *testing.T) {
 			const from = 4100
 			copy(want[from+shift:][:n], want[from:][:n])
 			base := uint64(uintptr(unsafe.Pointer(&memory[0])))
-			move(base+uint64(from+shift), base+from, uint64(n))
+			mem.Move(base+uint64(from+shift), base+from, uint64(n))
 			require.Equal(t, want, memory, "%d bytes, moved by %d", n, shift)
 		}
 	}
@@ -39,8 +40,8 @@ func TestMoveOfCommonBytes(t *testing.T) {
 
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
-	n, object := &numbers.Table[numbered]{}, numbered{qp: &qp{}}
-	d := &device{fabric: &Fabric{}}
+	n, object := &numbers.Table[numbered]{}, numbered{qp: &QP{}}
+	d := &Port{on: &Engine{}}
 	var number uint32
 	for range numbers.Most { // the last one has the last place
 		low, values := d.tops()
@@ -196,7 +197,7 @@ func TestAskedForMore(t *testing.T) {
 			}
 			require.NoError(t, r.post(qp, wr))
 			r.fabric.mu.Lock()
-			came := len(find[channel](addressOf(ch)).events.queue)
+			came := len(find[channel](mem.AddressOf(ch)).events.queue)
 			r.fabric.mu.Unlock()
 			assert.Equal(t, 1, came)
 			require.NoError(t, verbs.DestroyQP(qp))

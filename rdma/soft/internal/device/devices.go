@@ -3,18 +3,21 @@
 package device
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
@@ -26,7 +29,7 @@ var ordinals atomic.Uint32
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	if o.Name == "" {
 		o.Name = fmt.Sprintf("soft%d", f.made)
 	}
@@ -42,14 +45,14 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 		return fmt.Errorf("soft: device %s: an MTU of %v: valid codes are 1 to %d, or 0 for the default", o.Name, o.MTU,
 			ibv.MTU_4096)
 	}
-	if other := f.gids[o.Address.As16()]; other != nil {
+	if other := f.owner(o.Address.As16()); other != nil {
 		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, text(other.record.Name[:]), o.Address)
 	}
 	d, err := newDevice(f, o, ordinals.Add(1))
 	if err != nil {
 		return err
 	}
-	if err := d.connect(o.Address); err != nil {
+	if err := f.connect(d, o.Address); err != nil {
 		d.gone = true
 		for _, gid := range d.gids {
 			f.reach(gid, nil)
@@ -90,12 +93,21 @@ func (f *Fabric) device(name string) *device {
 	return f.devices[i]
 }
 
+// owner is the device that has a GID, or nil.
+func (f *Fabric) owner(gid [16]byte) *device {
+	p := f.gids[gid]
+	if i := slices.IndexFunc(f.devices, func(d *device) bool { return &d.Port == p }); i >= 0 {
+		return f.devices[i]
+	}
+	return nil
+}
+
 // RemoveDevice removes a device, and reports whether one of that name existed. Programs that have it open get an event,
 // and their queue pairs break; calls on it fail with EIO, except those that destroy objects. Peers get no more messages
 // from it.
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	d := f.device(name)
 	if d == nil {
 		return false
@@ -111,7 +123,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	f.manager.Cut(d)
 	f.manager.Rest()
 	for _, object := range f.numbers.All() {
-		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+		if q := object.qp; q != nil && q.port == &d.Port && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
 		}
 	}
@@ -126,7 +138,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 // down, nothing reaches the device or leaves it.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	d := f.device(name)
 	if d == nil {
 		return false
@@ -149,19 +161,19 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 // AddAddress adds an address, and so a GID, to a device.
 func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	d, gid := f.device(name), address.As16()
 	switch {
 	case d == nil:
 		return fmt.Errorf("soft: no device %q", name)
-	case f.gids[gid] != nil:
-		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.gids[gid].record.Name[:]), address)
+	case f.owner(gid) != nil:
+		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.owner(gid).record.Name[:]), address)
 	}
-	return d.addGID(address)
+	return f.addGID(d, address)
 }
 
-func (d *device) addGID(address netip.Addr) error {
-	if err := d.connect(address); err != nil {
+func (f *Fabric) addGID(d *device, address netip.Addr) error {
+	if err := f.connect(d, address); err != nil {
 		return err
 	}
 	gid := address.As16()
@@ -174,17 +186,16 @@ func (d *device) addGID(address netip.Addr) error {
 	default:
 		d.gids = append(d.gids, gid)
 	}
-	d.fabric.reach(gid, d)
+	f.reach(gid, &d.Port)
 	d.tell(ibv.EVENT_GID_CHANGE)
 	return nil
 }
 
 // connect opens the socket of an address, if the device speaks to other fabrics. Its MTU becomes that of the path.
-func (d *device) connect(address netip.Addr) error {
+func (f *Fabric) connect(d *device, address netip.Addr) error {
 	if !d.wired {
 		return nil
 	}
-	f := d.fabric
 	f.reachOut()
 	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
 	// process alone.
@@ -208,19 +219,6 @@ func (d *device) connect(address netip.Addr) error {
 // mtuOf is the code of an MTU of so many bytes.
 func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 
-// disconnect closes the device's sockets. Readers of them end later.
-func (d *device) disconnect() (links []*roce.Link) {
-	links, d.links = d.links, nil
-	for group, l := range d.joined {
-		delete(d.joined, group)
-		links = append(links, l)
-	}
-	for _, l := range links {
-		d.fabric.outer.Detach(l)
-	}
-	return links
-}
-
 // reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or the fabric is
 // not shared yet.
 func (f *Fabric) reachOut() {
@@ -243,9 +241,9 @@ func (f *Fabric) reachOut() {
 // that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	gid, d := address.As16(), f.device(to)
-	from := f.gids[gid]
+	from := f.owner(gid)
 	switch {
 	case d == nil:
 		return fmt.Errorf("soft: no device %q", to)
@@ -256,7 +254,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	case from.wired || d.wired:
 		return fmt.Errorf("soft: %v: an address with a wire cannot move", address)
 	}
-	if err := d.addGID(address); err != nil {
+	if err := f.addGID(d, address); err != nil {
 		return err
 	}
 	from.gids[slices.Index(from.gids, gid)] = [16]byte{}
@@ -272,7 +270,7 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 	all := map[netip.Addr]string{}
 	for _, d := range f.devices {
 		for _, gid := range d.gids {
-			if ip := netip.AddrFrom16(gid).Unmap(); gid != [16]byte{} && f.gids[gid] == d && !ip.IsLinkLocalUnicast() {
+			if ip := netip.AddrFrom16(gid).Unmap(); gid != [16]byte{} && f.gids[gid] == &d.Port && !ip.IsLinkLocalUnicast() {
 				all[ip] = text(d.record.Name[:])
 			}
 		}
@@ -281,13 +279,6 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 		}
 	}
 	return all
-}
-
-// tell queues an event of the port for every context of the device.
-func (d *device) tell(event ibv.EventType) {
-	for _, c := range d.contexts {
-		c.portEvent(event)
-	}
 }
 
 // Close releases the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
@@ -301,7 +292,7 @@ func (f *Fabric) Close() error {
 	}()
 	f.Sent()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	f.manager.Rest()
 	for _, d := range slices.Concat(f.devices, f.gone) {
 		if len(d.contexts) > 0 {
@@ -332,33 +323,6 @@ func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	return d.counters()
 }
 
-// HWCounters returns the counters of a context's device, or nil if the context has no device. Package rdma calls it:
-// for a device that another library has opened, it has the context but not the fabric.
-func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
-	of := locked[context](addressOf(c))
-	if of == nil {
-		return nil
-	}
-	defer of.fabric().unlock()
-	if of.device.gone {
-		return nil
-	}
-	return of.device.counters()
-}
-
-// counters returns the device's counters by name.
-func (d *device) counters() map[string]uint64 {
-	all := map[string]uint64{}
-	d.counts.Named(all)
-	for _, l := range d.links {
-		l.Counters(all)
-	}
-	for l := range maps.Values(d.joined) {
-		l.Counters(all)
-	}
-	return all
-}
-
 // Counters are the event counts of a fabric; see soft.Counters.
 type Counters struct {
 	Lost       uint64
@@ -382,4 +346,105 @@ func (f *Fabric) Counters() Counters {
 	return Counters{Lost: f.lost + f.faulty.Lost(), Duplicates: total[counters.Repeats],
 		NotReady: total[counters.ToldNotReady], NoReceive: total[counters.NoReceive],
 		Retries: total[counters.WentBack], Gaps: total[counters.Gaps]}
+}
+
+func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
+	p, err := all.space.Alloc(int(unsafe.Sizeof(ibv.Device{})))
+	if err != nil {
+		return nil, err
+	}
+	d := &device{record: (*ibv.Device)(p), persistent: o.Persistent, inodes: map[string]*XRCDomain{}, limits: defaultLimits,
+		Port: Port{on: &f.Engine, pkeys: slices.Clone(o.PKeys), mtu: o.MTU, down: o.Down, mostGroups: mostGroups}}
+	d.mads = func(m *message.MAD) { f.manager.Receive(d, m) }
+	d.released = func() {
+		if slices.Contains(f.gone, d) {
+			f.past.Add(&d.counts)
+		}
+		f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
+		f.direct.Detach(d.link)
+	}
+	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
+	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
+	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
+	if len(d.pkeys) == 0 {
+		d.pkeys = []uint16{0xffff}
+	}
+	if d.mtu == 0 {
+		d.mtu = ibv.MTU_4096
+	}
+	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
+	if o.Wire { // peers know a device by it, and other processes have devices, too
+		var random [5]byte
+		rand.Read(random[:])
+		d.guid |= uint64(binary.BigEndian.Uint16(random[:])) << 40
+		d.guid = d.guid&^0xffffff | uint64(random[2])<<16 | uint64(random[3])<<8 | uint64(random[4])
+	}
+	local := [16]byte{0: 0xfe, 1: 0x80}
+	binary.BigEndian.PutUint64(local[8:], d.guid)
+	gids := [][16]byte{local, o.Address.As16()}
+	if d.wired = o.Wire; d.wired {
+		d.keys.Hide()
+		d.joined = map[[16]byte]*roce.Link{}
+		gids = gids[1:] // others reach it by its address alone
+	}
+	mac := d.mac()
+	d.link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
+	for _, gid := range gids {
+		d.gids = append(d.gids, gid)
+		f.reach(gid, &d.Port)
+	}
+	f.direct.Attach(d.link, d)
+	enter(d.record, d)
+	return d, nil
+}
+
+// deviceList is ibv_get_device_list.
+func (f *Fabric) deviceList(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
+	f.mu.Lock()
+	defer f.Unlock()
+	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
+	if err != nil {
+		return 0, syscall.ENOMEM
+	}
+	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
+	for i, d := range f.devices {
+		devices[i] = ibv.PtrTo(d.record)
+		d.lists++
+	}
+	if count != 0 {
+		*count.Deref() = int32(len(f.devices))
+	}
+	enter(&devices[0], &deviceList{&f.Engine, slices.Clone(f.devices)})
+	return uint64(uintptr(p)), 0
+}
+
+// importDevice is ibv_import_device. The context takes the descriptor, and closes it; after an error it stays the
+// caller's.
+func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
+	name, errno := fd.Name(file)
+	if errno != 0 || name == "" {
+		return 0, syscall.EINVAL
+	}
+	f.mu.Lock()
+	defer f.Unlock()
+	var of *context
+	for _, d := range slices.Concat(f.devices, f.gone) {
+		for _, c := range d.contexts {
+			switch {
+			case c.closed:
+			case c.file.Descriptor() == file: // it would be closed twice: a duplicate is needed
+				return 0, syscall.EINVAL
+			case c.opened.name == name:
+				of = c
+			}
+		}
+	}
+	if of == nil {
+		return 0, fd.WhyNoCommands(file)
+	}
+	c, errno := of.device.openBy(fd.TakeCommands(file), of.opened)
+	if errno != 0 {
+		return 0, errno
+	}
+	return c.address(), 0
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 const fileAccessOfTests = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
@@ -70,15 +71,15 @@ func TestRegionsOfAFile(t *testing.T) {
 	assert.Equal(t, "last", string(bytes[offset+length-4:offset+length]))
 
 	for _, outside := range []uint64{iova - 1, iova + length - 3, offset, 0} {
-		place, ok := find[region](addressOf(mr)).Locate(outside, 4, 0)
+		place, ok := find[region](mem.AddressOf(mr)).Locate(outside, 4, 0)
 		assert.False(t, ok, "%#x is at %v", outside, place)
 	}
 	code, err := verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.EINVAL, "%v", code)
-	at := find[region](addressOf(mr)).Base
+	at := find[region](mem.AddressOf(mr)).Base
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeregMR(extended))
-	assert.ErrorIs(t, unix.Madvise(unsafe.Slice((*byte)(pointer(at&^4095)), os.Getpagesize()), unix.MADV_NORMAL),
+	assert.ErrorIs(t, unix.Madvise(unsafe.Slice((*byte)(mem.Pointer(at&^4095)), os.Getpagesize()), unix.MADV_NORMAL),
 		unix.ENOMEM, "nothing is mapped there any more")
 }
 
@@ -171,7 +172,7 @@ func TestExportedMemory(t *testing.T) {
 		s.crossing(mr.RKey, 4990, "exported")
 		got := outside[byte](s.rig, 12) // copies of a device's memory are of words
 		if i == 0 {
-			copy(got, list[byte](uint64(at)+4988, len(got)))
+			copy(got, mem.List[byte](uint64(at)+4988, len(got)))
 			require.NoError(t, verbs.FreeBuf(handle.Deref()))
 			_, err = verbs.ExportBufDMABufFD(handle.Deref())
 		} else {

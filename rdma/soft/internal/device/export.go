@@ -3,11 +3,7 @@
 package device
 
 import (
-	"time"
-
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -15,13 +11,11 @@ import (
 // Device objects that the connection manager uses. It creates and destroys them as a program does, by record address,
 // or through methods with the fabric's lock held.
 type (
-	Device        = device
-	Context       = context
-	PD            = pd
-	QP            = qp
-	XRCD          = xrcd
-	Reports       = reports
-	Events[T any] = events[T]
+	Device    = device
+	Context   = context
+	PD        = pd
+	ProgramQP = qp
+	XRCD      = xrcd
 )
 
 // Constants common to all devices.
@@ -36,7 +30,7 @@ const (
 // Objects, by the addresses of their records.
 
 // Allocate returns zeroed memory for an object. The caller holds Fabric.mu.
-func Allocate[T any](f *Fabric) (*T, runtime.Errno) { return allocateOf[T](f) }
+func Allocate[T any](f *Engine) (*T, runtime.Errno) { return allocateOf[T](f) }
 
 // AllocateList returns zeroed memory for n values that are not objects.
 func AllocateList[T any](n int) ([]T, runtime.Errno)           { return allocateList[T](n) }
@@ -62,32 +56,6 @@ func CreateQPEx(c *Context, attr uint64) (uint64, runtime.Errno)  { return creat
 func CreateSRQEx(c *Context, attr uint64) (uint64, runtime.Errno) { return createSRQEx(c, attr) }
 func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openXRCD(c, attr) }
 
-// A fabric's lock and its clock.
-
-// Unlock executes all ready work, and unlocks. The caller holds Fabric.mu.
-func (f *Fabric) Unlock() { f.unlock() }
-
-// After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
-func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.clock.After(d, fire) }
-
-// Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
-func (f *Fabric) Cancel(number uint64) { f.clock.Cancel(number) }
-
-// IsVirtual reports whether the clock stands still while programs are at work. The caller holds Fabric.mu.
-func (f *Fabric) IsVirtual() bool { return f.clock.IsVirtual() }
-
-// Named is a device by its name, or nil. The caller holds Fabric.mu.
-func (f *Fabric) Named(name string) *Device { return f.device(name) }
-
-// Acknowledged counts an acknowledgement, and wakes its waiters.
-func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
-
-// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
-func (d *device) Open() (c *Context, errno runtime.Errno) {
-	made.Shared(func() { c, errno = d.open() })
-	return c, errno
-}
-
 func (d *device) GUID() uint64 { return d.guid }
 func (d *device) MTU() ibv.MTU { return d.mtu }
 func (d *device) IsDown() bool { return d.down }
@@ -96,12 +64,6 @@ func (c *context) Address() ibv.Ptr[ibv.Context] { return c.address() }
 
 // Close closes it, unless it has objects. The caller holds Fabric.mu.
 func (c *context) Close() runtime.Errno { return c.close() }
-
-// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
-func (c *context) NewPD() (p *PD, errno runtime.Errno) {
-	made.Shared(func() { p, errno = c.newPD() })
-	return p, errno
-}
 
 // Dealloc frees the domain, unless it has objects. The caller holds Fabric.mu.
 func (p *pd) Dealloc() runtime.Errno { return p.dealloc() }
@@ -117,20 +79,6 @@ func (q *qp) Attach(group [16]byte) runtime.Errno { return q.attach(group) }
 
 // Detach ends the membership. The caller holds Fabric.mu.
 func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
-
-// Events with a file, and the counts of those that programs have.
-
-// Wait takes the next event, and waits for one unless the file does not block. It releases the fabric's lock while it
-// waits; with a waiter, it returns nap.Asleep instead. The caller holds Fabric.mu.
-func (e *events[T]) Wait(f *Fabric, w *nap.Waiter) (T, runtime.Errno) { return e.wait(f, true, w) }
-
-// Settle waits until all events that the program got are acknowledged. The fabric's lock is given up while it waits.
-// The caller holds Fabric.mu.
-func (r *reports) Settle(f *Fabric) { r.settle(f) }
-
-// Got and Acked count one more.
-func (r *reports) Got()   { r.got++ }
-func (r *reports) Acked() { r.acked++ }
 
 // IsGone reports whether the device was taken away. The caller holds Fabric.mu.
 func (d *device) IsGone() bool { return d.gone }

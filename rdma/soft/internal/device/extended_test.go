@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // extended replaces the sender by a queue pair with builders.
@@ -162,7 +163,7 @@ func TestEvents(t *testing.T) {
 		s.poll(s.p.aSend)
 	}
 	came := func() bool {
-		c := find[channel](addressOf(ch))
+		c := find[channel](mem.AddressOf(ch))
 		c.fabric().mu.Lock()
 		defer c.fabric().mu.Unlock()
 		return len(c.events.queue) > 0
@@ -197,8 +198,8 @@ func TestEvents(t *testing.T) {
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		s.fabric.mu.Lock() // an error is told of without being solicited
-		find[qp](addressOf(to)).setState(ibv.QPS_ERR)
-		s.fabric.unlock()
+		find[qp](mem.AddressOf(to)).setState(ibv.QPS_ERR)
+		s.fabric.Unlock()
 	}()
 	s.recv(to, 2)
 	take()

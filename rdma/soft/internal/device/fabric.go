@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,20 +14,15 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
-	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
-	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -56,51 +48,19 @@ type DeviceOptions struct {
 	Down       bool
 }
 
-// Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
+// Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines. The
+// fabric's lock guards the fields from devices on.
 type Fabric struct {
-	traced bool                      // where objects are made is noted; it does not change
-	exact  bool                      // Options.ExactCaps
-	failed atomic.Bool               // an allocation was made to fail, and that was not queried yet
-	polled atomic.Pointer[roce.Wire] // outer
-
+	Engine
 	captures pcap.Captures // of the packets that it sends and receives
 
-	// mu is the fabric's lock: the poster executes all ready work under it, including the receiving side. So posts
-	// cannot deadlock, whichever queue pairs are involved, and events have one order. It guards the fields below.
-	mu       sync.Mutex
-	devices  []*device
-	gone     []*device // that were taken away, and that programs have open
-	made     int       // devices that there ever were
-	clock    clock.Clock
-	ready    []*qp // whose send queue may go on
-	careful  bool  // memory of programs is touched before it is used: some of it was gone
-	guarded  bool  // a caller further up recovers from memory that is gone
-	panics   bool  // the goroutine that holds mu has called SetPanicOnFault
-	plain    bool  // wire is the one in memory, and nothing over it
-	tries    int   // how often the request that is sent began again for that
-	numbers  numbers.Table[numbered]
-	gids     map[[16]byte]*device
-	moves    uint64             // changes of addressOf results, from 1 on
-	groups   map[[16]byte][]*qp // of multicast
-	acked    sync.Cond          // an event was acknowledged
-	wire     wire.Wire
-	direct   *inprocess.Wire
-	sound    wire.Wire  // the one without faults: direct, or a test's wire over it, or outer
-	outer    *roce.Wire // leads to other fabrics; nil if no device speaks to them
-	outgoing bool       // it has packets to send
-	faulty   *faulty.Wire
-	lost     uint64          // messages, but for those that faulty loses
-	past     counters.Counts // of removed devices
-	overruns []*cq
-	lives    uint64 // of queue pairs, until now
-	manager  Manager
-
-	// Of the request that is sent, and of the one that is carried out.
-	to, from, framed [maxSGE + 1]segment
-	header           [grhSize]byte
-	read             [1]segment // data of a read's answer
-	data             [1]segment
-	original         uint64 // that an atomic found
+	devices []*device
+	gone    []*device // that were taken away, and that programs have open
+	made    int       // devices that there ever were
+	direct  *inprocess.Wire
+	sound   wire.Wire       // the one without faults: direct, or a test's wire over it, or outer
+	past    counters.Counts // of removed devices
+	manager Manager
 }
 
 // wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" encodes every
@@ -116,13 +76,11 @@ func New(o Options) (*Fabric, error) {
 	if o.Trace {
 		made.Want()
 	}
-	f := &Fabric{traced: o.Trace, exact: o.ExactCaps, gids: map[[16]byte]*device{}, moves: 1, groups: map[[16]byte][]*qp{}}
-	f.acked.L = &f.mu
 	named := rights.Getenv(wireVariable)
 	losses, lossy := packets.Named(named)
-	f.clock.Init(o.Virtual || lossy, f.due) // lost messages are sent again without a wait
-	f.manager = unmanaged{}
-	f.direct = inprocess.New()
+	f := &Fabric{manager: unmanaged{}, direct: inprocess.New()}
+	f.traced, f.exact = o.Trace, o.ExactCaps
+	f.start(o.Virtual || lossy) // lost messages are sent again without a wait
 	f.sound = f.direct
 	switch {
 	case o.losses != nil:
@@ -199,116 +157,13 @@ func (f *Fabric) own(library, name string) runtime.Func {
 	return nil
 }
 
-// unlock executes all ready work, and unlocks.
-func (f *Fabric) unlock() {
-	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
-		f.workAndUnlock(false)
-		return
-	}
-	f.mu.Unlock()
-}
-
-// work executes everything that became ready. The caller holds Fabric.mu.
-func (f *Fabric) work() {
-	for len(f.ready)+len(f.overruns) > 0 {
-		if n := len(f.overruns); n > 0 {
-			c := f.overruns[n-1]
-			f.overruns = f.overruns[:n-1]
-			f.overrun(c)
-			continue
-		}
-		q := f.ready[0]
-		f.ready = f.ready[:copy(f.ready, f.ready[1:])]
-		q.progress()
-	}
-}
-
-// Deliver calls arrive with the lock held, then executes everything that became ready. Wires call it to deliver delayed
-// messages.
-func (f *Fabric) Deliver(arrive func()) {
-	f.mu.Lock()
-	defer f.unlock()
-	arrive()
-}
-
-// newLife returns a number that distinguishes a created or reset queue pair from its earlier incarnations.
-func (f *Fabric) newLife() uint64 {
-	f.lives++
-	return f.lives
-}
-
-// numbered is an object with a number: one of the two.
-type numbered struct {
-	qp  *qp
-	srq *srq
-}
-
-// tops are the bits that numbers of a device's objects may have above the place: the least ones, and how many there
-// are. The greatest of all would make a number that is multicast's.
-func (d *device) tops() (low, n uint32) {
-	low = d.fabric.numbers.Low()
-	if len(d.links) == 0 || !d.links[0].IsShared() {
-		return low, 1<<(24-numbers.Bits) - 1 - low
-	}
-	first := udp.QPsOf(d.links[0].Member())
-	n = (udp.QPsOf(d.links[0].Member()+1) - first) >> numbers.Bits
-	if first == 0 {
-		return low, n - low
-	}
-	return first >> numbers.Bits, n
-}
-
-// qpOf is the queue pair that has a number, or nil.
-func (f *Fabric) qpOf(number uint32) *qp { return f.numbers.Get(number).qp }
-
-// srqOf is the shared receive queue that has a number, or nil.
-func (f *Fabric) srqOf(number uint32) *srq { return f.numbers.Get(number).srq }
-
-// due fires the expired timers of a real clock.
-func (f *Fabric) due() {
-	f.mu.Lock()
-	defer f.unlock()
-	f.clock.Elapse(f.clock.Now(), f.work)
-	f.clock.Arm()
-}
-
-// idle is called by a goroutine without work: it advances a virtual clock to the next timer, and reports whether there
-// was one. It needs no lock: whether a clock is virtual does not change, and it takes the lock for the rest.
-func (f *Fabric) idle() bool {
-	if w := f.polled.Load(); w != nil && w.Poll() {
-		return true
-	}
-	if !f.clock.IsVirtual() {
-		return false
-	}
-	f.mu.Lock()
-	defer f.unlock()
-	return f.clock.Step(f.work)
-}
-
-// Advance advances a virtual clock by d and fires the timers that are due. With a real clock it does nothing.
-func (f *Fabric) Advance(d time.Duration) {
-	f.mu.Lock()
-	defer f.unlock()
-	if f.clock.IsVirtual() {
-		f.clock.Elapse(f.clock.Now()+int64(d), f.work)
-	}
-}
-
-// Now is the fabric's time since it was made.
-func (f *Fabric) Now() time.Duration {
-	f.mu.Lock()
-	defer f.unlock()
-	return time.Duration(f.clock.Now())
-}
-
 // Faults configure the faults of a fabric; see soft.Faults.
 type Faults = faulty.Faults
 
 // SetFaults replaces the faults from now on.
 func (f *Fabric) SetFaults(o Faults) {
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	f.setFaults(o)
 }
 
@@ -324,61 +179,4 @@ func (f *Fabric) setFaults(o Faults) {
 		f.wire = f.faulty
 	}
 	f.plain = f.wire == wire.Wire(f.direct)
-}
-
-// Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
-// each for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
-// (qp.keep). They retry with Fabric.careful set, so that memory is touched before it is used, and missing memory ends
-// in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
-// the panic on to the sender's guard.
-
-// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the
-// request goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
-func (f *Fabric) bySender() bool { return f.guarded && f.plain }
-
-// attempts is how often a guard begins again. More than once is needed only where a program unmaps memory while it is
-// used.
-const attempts = 8
-
-// guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
-// unguard with the result of guard.
-func (f *Fabric) guard() (before guards) {
-	before = guards{guarded: f.guarded, panics: true}
-	if !f.guarded {
-		if !f.panics {
-			before.panics = debug.SetPanicOnFault(true)
-		}
-		f.guarded = true
-	}
-	return before
-}
-
-// guards is the state before a guard.
-type guards struct {
-	guarded bool
-	panics  bool
-}
-
-func (f *Fabric) unguard(before guards) {
-	if !before.guarded {
-		f.guarded = false
-		if !before.panics {
-			debug.SetPanicOnFault(false)
-		}
-	}
-}
-
-// calm records that a request was executed, or ended in a status.
-func (f *Fabric) calm() {
-	if f.careful {
-		f.careful, f.tries = false, 0
-	}
-}
-
-// fault converts a panic from access to missing memory to a value. Other panics propagate.
-func (f *Fabric) fault(panicked any) any {
-	if !mem.FaultOf(panicked) {
-		panic(panicked)
-	}
-	return panicked
 }

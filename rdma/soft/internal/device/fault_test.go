@@ -302,7 +302,7 @@ func TestLockAfterPanic(t *testing.T) {
 	assert.Panics(t, func() {
 		f.mu.Lock()
 		f.ready = append(f.ready, nil) // no queue pair
-		f.unlock()
+		f.Unlock()
 	})
 	require.True(t, f.mu.TryLock())
 	f.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestFlushes: a flush requires that the queue pair and the region allow the placement, and a range within the region;
@@ -51,7 +52,7 @@ func TestFlushes(t *testing.T) {
 			there := r.buffer(1, 4096, c.region)
 			require.NoError(t, verbs.WRStart(x))
 			x.WRFlags = ibv.SEND_SIGNALED
-			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(addressOf(&there.bytes[0]))+uint64(c.offset),
+			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(mem.AddressOf(&there.bytes[0]))+uint64(c.offset),
 				c.length, c.placement, c.level))
 			require.NoError(t, verbs.WRComplete(x))
 			assert.Equal(t, c.want, r.poll(send).Status)

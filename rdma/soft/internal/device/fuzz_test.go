@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key grants
@@ -45,7 +46,7 @@ func FuzzRequests(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, verbs.DeregMR(on)) }()
 		h.Well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey),
-			uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0),
+			uint64(local.mr.LKey), uint64(mem.AddressOf(&inner[0])), uint64(mem.AddressOf(&inner[4095])), local.at(0),
 			local.at(4095), 8, 4096, 1 << 31, 1 << 32}
 		ah := r.ah(0, 1)
 		sges := outside[ibv.SGE](r, 8)
@@ -60,7 +61,7 @@ func FuzzRequests(f *testing.F) {
 			if h.Next()%3 == 0 {
 				*recv = ibv.RecvWR{WRID: h.Next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.Or(2))}
 				for i := range sges {
-					sges[i].Addr, sges[i].LKey = h.Or(uint64(addressOf(&inner[0]))), uint32(h.Or(uint64(mr.LKey)))
+					sges[i].Addr, sges[i].LKey = h.Or(uint64(mem.AddressOf(&inner[0]))), uint32(h.Or(uint64(mr.LKey)))
 				}
 				verbs.PostRecv(p.b, recv, &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
 				continue
@@ -69,12 +70,12 @@ func FuzzRequests(f *testing.F) {
 				SendFlags: ibv.SendFlags(h.Or(uint64(ibv.SEND_SIGNALED))), SGList: ibv.PtrTo(&sges[0]),
 				NumSGE: int32(h.Or(1))}
 			raw := unsafe.Slice((*uint64)(unsafe.Pointer(&send.WR)), 4)
-			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
+			for i, want := range []uint64{uint64(mem.AddressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
 				raw[i] = h.Or(want)
 			}
 			// an address that is not a handle is an error; an address without memory must not be dereferenced
 			if p.a.QPType == ibv.QPT_UD {
-				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.Or(uint64(addressOf(ah)))),
+				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.Or(uint64(mem.AddressOf(ah)))),
 					RemoteQPN: uint32(h.Or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.Or(testQKey))}
 			}
 			if send.SendFlags&ibv.SEND_INLINE != 0 { // inline data is read whatever its address is, as C reads it
@@ -112,7 +113,7 @@ func FuzzAttributes(f *testing.F) {
 		h := &hostile{Data: data}
 		cq := r.cq(0, 16)
 		small := func() uint32 { return uint32(h.Next()) }
-		h.Well = []uint64{uint64(addressOf(cq)), uint64(addressOf(r.pd[0])), 0, 1, 2, 3, 4, 16}
+		h.Well = []uint64{uint64(mem.AddressOf(cq)), uint64(mem.AddressOf(r.pd[0])), 0, 1, 2, 3, 4, 16}
 		if mine, err := verbs.CreateCQ(r.context[0], int(int32(h.Next()%(1<<12)))-5, uintptr(h.Next()), nil,
 			int(int32(h.Next()))); err == nil {
 			require.NoError(t, verbs.DestroyCQ(mine))
@@ -138,20 +139,20 @@ func FuzzAttributes(f *testing.F) {
 		*sge = ibv.SGE{Addr: h.Or(memory.at(0)), Length: small(), LKey: uint32(h.Or(uint64(memory.mr.LKey)))}
 		verbs.AdviseMR(r.pd[0], ibv.IBUverbsAdviseMRAdvice(small()%5), ibv.IBUverbsAdviseMRFlag(h.Or(0)), sge, 1)
 		init := &ibv.QPInitAttrEx{
-			QPType: ibv.QPType(h.Or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(addressOf(cq)))),
-			RecvCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.Or(0)),
+			QPType: ibv.QPType(h.Or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(mem.AddressOf(cq)))),
+			RecvCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(mem.AddressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.Or(0)),
 			Cap: ibv.QPCap{MaxSendWR: small() % (1 << 17), MaxRecvWR: small() % (1 << 17), MaxSendSGE: small(),
 				MaxRecvSGE: small(), MaxInlineData: small()},
 			CompMask: ibv.QPInitAttrMask(h.Or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))),
-			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(addressOf(r.pd[0])))),
+			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(mem.AddressOf(r.pd[0])))),
 			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
 		// Not by the generated function, which passes an address that is not the device's to the C library.
-		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))
+		address, errno := createQPEx(find[context](mem.AddressOf(r.context[0])), mem.AddressOf(init))
 		if errno != 0 {
 			return
 		}
-		qp := at[ibv.QP](address)
+		qp := mem.At[ibv.QP](address)
 		defer func() { require.NoError(t, verbs.DestroyQP(qp)) }()
 		for range 20 {
 			attr := new(ibv.QPAttr)

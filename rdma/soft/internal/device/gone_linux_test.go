@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
@@ -295,20 +296,20 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		"entries of a receive":        func() error { return verbs.PostRecv(s.p.b, recv, badRecv) },
 		"entries of a shared receive": func() error { return verbs.PostSRQRecv(srq, recv, badRecv) },
 		"a list of receives": func() error {
-			return verbs.PostRecv(s.p.b, (*ibv.RecvWR)(pointer(nowhere)), badRecv)
+			return verbs.PostRecv(s.p.b, (*ibv.RecvWR)(mem.Pointer(nowhere)), badRecv)
 		},
 		"a list of shared receives": func() error {
-			return verbs.PostSRQRecv(srq, (*ibv.RecvWR)(pointer(nowhere)), badRecv)
+			return verbs.PostSRQRecv(srq, (*ibv.RecvWR)(mem.Pointer(nowhere)), badRecv)
 		},
 		"a list of sends": func() error {
-			return verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), badSend)
+			return verbs.PostSend(s.p.a, (*ibv.SendWR)(mem.Pointer(nowhere)), badSend)
 		},
 		"entries of a send": func() error {
 			*send = ibv.SendWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
 			return verbs.PostSend(s.p.a, send, badSend)
 		},
 		"where the bad request is to be told": func() error {
-			return verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), (*ibv.Ptr[ibv.SendWR])(pointer(nowhere)))
+			return verbs.PostSend(s.p.a, (*ibv.SendWR)(mem.Pointer(nowhere)), (*ibv.Ptr[ibv.SendWR])(mem.Pointer(nowhere)))
 		},
 		"inline data": func() error {
 			*send = *s.send(1, ibv.WR_SEND, ibv.SGE{Addr: nowhere, Length: 8})
@@ -319,9 +320,9 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 			return build(func() { verbs.WRSetInlineData(builder, uintptr(nowhere), 8) })
 		},
 		"entries of a builder": func() error {
-			return build(func() { verbs.WRSetSGEList(builder, 1, (*ibv.SGE)(pointer(nowhere))) })
+			return build(func() { verbs.WRSetSGEList(builder, 1, (*ibv.SGE)(mem.Pointer(nowhere))) })
 		},
-		"attributes of a poll": func() error { return verbs.StartPoll(wide, (*ibv.PollCQAttr)(pointer(nowhere))) },
+		"attributes of a poll": func() error { return verbs.StartPoll(wide, (*ibv.PollCQAttr)(mem.Pointer(nowhere))) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			assert.ErrorIs(t, call(), syscall.EFAULT)
@@ -343,7 +344,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 			s.recv(s.p.b, id, s.there.sge(0, 64))
 			require.NoError(t, s.post(s.p.a, s.send(id, ibv.WR_SEND, s.here.sge(0, 8))))
 		}
-		_, err := verbs.PollCQ(s.p.bRecv, n, (*ibv.WC)(pointer(nowhere)))
+		_, err := verbs.PollCQ(s.p.bRecv, n, (*ibv.WC)(mem.Pointer(nowhere)))
 		assert.Error(t, err)
 		// Memory for one: the others come to the next poll.
 		size := int(unsafe.Sizeof(ibv.WC{}))
@@ -363,20 +364,20 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 	// Other calls panic.
 	for what, call := range map[string]func(){
 		"attributes of a queue pair": func() {
-			verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(pointer(nowhere)),
+			verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(mem.Pointer(nowhere)),
 				ibv.QP_ACCESS_FLAGS)
 		},
 		"attributes of shared receives": func() {
-			verbs.ModifySRQ(srq, (*ibv.SRQAttr)(pointer(nowhere)),
+			verbs.ModifySRQ(srq, (*ibv.SRQAttr)(mem.Pointer(nowhere)),
 				ibv.SRQ_LIMIT)
 		},
 		"a list of ranges": func() {
-			verbs.AdviseMR(s.pd[0], ibv.ADVISE_MR_ADVICE_PREFETCH, 0, (*ibv.SGE)(pointer(nowhere)), 1)
+			verbs.AdviseMR(s.pd[0], ibv.ADVISE_MR_ADVICE_PREFETCH, 0, (*ibv.SGE)(mem.Pointer(nowhere)), 1)
 		},
 		"device memory":               func() { verbs.MemcpyToDM(dm, 0, uintptr(nowhere), 8) },
-		"the address of a queue pair": func() { verbs.CreateAH(s.pd[0], (*ibv.AHAttr)(pointer(nowhere))) },
+		"the address of a queue pair": func() { verbs.CreateAH(s.pd[0], (*ibv.AHAttr)(mem.Pointer(nowhere))) },
 		"the header of a datagram": func() {
-			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(pointer(nowhere)),
+			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(mem.Pointer(nowhere)),
 				new(ibv.AHAttr))
 		},
 	} {

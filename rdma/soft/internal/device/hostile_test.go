@@ -35,7 +35,7 @@ func (r *rig) guarded(device int) *guarded {
 	return g
 }
 
-func (g *guarded) at() uint64 { return uint64(addressOf(&g.all[4096])) }
+func (g *guarded) at() uint64 { return uint64(mem.AddressOf(&g.all[4096])) }
 
 func (g *guarded) check(t *testing.T) {
 	for i, b := range g.all {
@@ -239,7 +239,7 @@ func FuzzRegions(f *testing.F) {
 		for i := range from.bytes {
 			from.bytes[i] = 0xa5
 		}
-		base := uint64(addressOf(&memory[0]))
+		base := uint64(mem.AddressOf(&memory[0]))
 		h.Well = []uint64{base, base + 4096, base + 4095, 0, 4096, ^uint64(4095), 1 << 63, 8, 1}
 		address, length := base+h.Next()%(3*4096), 1+h.Next()%4096
 		length = min(length, base+3*4096-address)
@@ -293,7 +293,7 @@ func TestMessagesThatLie(t *testing.T) {
 	whole := message.Request{
 		From: b.out.To, To: b.out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,
 		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.receiver.Expects, Packets: 1, Remote: s.there.at(0),
-		RKey: s.there.mr.RKey, Length: 8, Payload: []mem.Segment{{Base: addressOf(&payload[0]), Length: 8}},
+		RKey: s.there.mr.RKey, Length: 8, Payload: []mem.Segment{{Base: mem.AddressOf(&payload[0]), Length: 8}},
 	}
 	lies := map[string]func(*message.Request){
 		"longer":        func(m *message.Request) { m.Length = 16 },

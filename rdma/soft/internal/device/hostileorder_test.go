@@ -69,12 +69,12 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
-	var e events[int]
+	var e Events[int]
 	require.Zero(t, e.Open())
 	e.Push(1)
 	e.Close()
 	f.mu.Lock()
-	defer f.unlock()
-	_, errno := e.wait(f, false, nil)
+	defer f.Unlock()
+	_, errno := e.Wait(&f.Core, false, nil)
 	require.Equal(t, syscall.EINVAL, errno, "the file is another's by now")
 }

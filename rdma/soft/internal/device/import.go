@@ -3,11 +3,10 @@
 package device
 
 import (
-	"slices"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -24,44 +23,13 @@ func original[T any](is func(*T) bool) *T {
 	return nil
 }
 
-// importDevice is ibv_import_device. The context takes the descriptor, and closes it; after an error it stays the
-// caller's.
-func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
-	name, errno := fd.Name(file)
-	if errno != 0 || name == "" {
-		return 0, syscall.EINVAL
-	}
-	f.mu.Lock()
-	defer f.unlock()
-	var of *context
-	for _, d := range slices.Concat(f.devices, f.gone) {
-		for _, c := range d.contexts {
-			switch {
-			case c.closed:
-			case c.file.Descriptor() == file: // it would be closed twice: a duplicate is needed
-				return 0, syscall.EINVAL
-			case c.opened.name == name:
-				of = c
-			}
-		}
-	}
-	if of == nil {
-		return 0, fd.WhyNoCommands(file)
-	}
-	c, errno := of.device.openBy(fd.TakeCommands(file), of.opened)
-	if errno != 0 {
-		return 0, errno
-	}
-	return c.address(), 0
-}
-
 // importPD is ibv_import_pd.
 func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	from := original(func(p *pd) bool {
 		return p.opened == c.opened && p.of == nil && p.parent == nil && p.record.Handle == number
 	})
@@ -75,7 +43,7 @@ func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	p.record.Handle = number
 	p.of = from
 	from.handles = append(from.handles, p)
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
 }
 
 // unimportPD is ibv_unimport_pd. Objects created in the domain stay.
@@ -87,7 +55,7 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	if p == nil {
 		return syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	if p.of == nil {
 		p.left = true
 		return 0
@@ -104,7 +72,7 @@ func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	from := original(func(r *region) bool { return r.opened == p.opened && r.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
@@ -119,7 +87,7 @@ func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	from.handles = append(from.handles, i)
 	p.context.uses++
 	enter(record, i)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // unimportMR is ibv_unimport_mr.
@@ -129,14 +97,14 @@ func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	}
 	if r := locked[region](of); r != nil {
 		r.left = true
-		r.fabric().unlock()
+		r.fabric().Unlock()
 		return 0
 	}
 	i := locked[importedMR](of)
 	if i == nil {
 		return syscall.EINVAL
 	}
-	defer i.fabric().unlock()
+	defer i.fabric().Unlock()
 	i.of.remove(i)
 	i.context.leave()
 	forget(i.record)
@@ -149,7 +117,7 @@ func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
@@ -165,7 +133,7 @@ func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	from.handles = append(from.handles, m)
 	c.uses++
 	enter(record, m)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // unimportDM is ibv_unimport_dm.
@@ -177,7 +145,7 @@ func unimportDM(of ibv.Ptr[ibv.DM]) runtime.Errno {
 	if m == nil {
 		return syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	if m.of == nil {
 		m.left = true
 		return 0

@@ -3,11 +3,6 @@
 package device
 
 import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
@@ -17,13 +12,14 @@ import (
 // ENOMEM.
 type limits struct {
 	pd, mr, mw, cq, qp, srq, ah int
-	groups                      int // of multicast that its queue pairs are in
 }
 
 // defaultLimits: every region and every window has a separate place in the 24 bits of a key, of which the first stays
 // empty.
 var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: numbers.Most - maxSRQs,
-	srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
+	srq: maxSRQs, ah: 1 << 20}
+
+const mostGroups = 1 << 13 // of multicast
 
 const (
 	keyPlaces = 1 << 24
@@ -83,101 +79,39 @@ func count(record, object any, change int) {
 // owned returns the device that owns the context's objects.
 func (c *context) owned() *device { return c.device }
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Counts of 0 are omitted.
-func (f *Fabric) Resources() map[string]int {
-	counts := map[string]int{}
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, object := range all.objects {
-		if kind, of := kindOf(object); of == f {
-			counts[kind]++
-		}
-	}
-	return counts
+// Resource is an object that programs hold, for Fabric.Resources. Without a fabric it does not count.
+type Resource interface {
+	Resource() (kind string, of *Engine)
 }
 
-// Held describes the objects that programs hold, sorted: one text per place of creation if Options.Trace is set,
-// otherwise one per kind.
-func (f *Fabric) Held() []string {
-	at := map[string]map[string]int{} // kinds, by place
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, object := range all.objects {
-		kind, of := kindOf(object)
-		if of != f {
-			continue
-		}
-		where := kind // without a place
-		if place, ok := all.made[object]; ok {
-			where = " " + place.Made()
-		}
-		if at[where] == nil {
-			at[where] = map[string]int{}
-		}
-		at[where][kind]++
+func (c *context) Resource() (string, *Engine) {
+	if c.kept.Load() {
+		return "", nil
 	}
-	var texts []string
-	for where, kinds := range at {
-		var counted []string
-		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			if n := kinds[kind]; n > 1 {
-				kind = fmt.Sprintf("%d %s", n, kind)
-			}
-			counted = append(counted, kind)
-		}
-		if kinds[where] > 0 {
-			where = ""
-		}
-		texts = append(texts, strings.Join(counted, ", ")+where)
-	}
-	slices.Sort(texts)
-	return texts
+	return "ctx", c.fabric()
 }
 
-func kindOf(object any) (kind string, of *Fabric) {
-	switch o := object.(type) {
-	case *context:
-		if o.kept.Load() {
-			return "", nil
-		}
-		return "ctx", o.fabric()
-	case *closedContext:
-		return "ctx", o.fabric()
-	case *pd:
-		return "pd", o.fabric()
-	case *region:
-		return "mr", o.fabric()
-	case *importedMR:
-		return "mr", o.fabric()
-	case *stale:
-		return o.kind, o.fabric()
-	case *mw:
-		return "mw", o.fabric()
-	case *cq:
-		return "cq", o.fabric()
-	case *qp:
-		return "qp", o.fabric()
-	case *openedQP:
-		return "qp", o.fabric()
-	case *srq:
-		return "srq", o.fabric()
-	case *ah:
-		return "ah", o.fabric()
-	case *dm:
-		return "dm", o.fabric()
-	case *buf:
-		return "buf", o.fabric()
-	case *xrcd:
-		return "xrcd", o.fabric()
-	case *td:
-		return "td", o.fabric()
-	case *dmah:
-		return "dmah", o.fabric()
-	case *channel:
-		return "channel", o.fabric()
-	case Managed:
-		return o.Resource()
+func (c *closedContext) Resource() (string, *Engine) { return "ctx", c.fabric() }
+func (s *stale) Resource() (string, *Engine)         { return s.kind, s.fabric() }
+func (o *pd) Resource() (string, *Engine)            { return "pd", o.fabric() }
+func (o *region) Resource() (string, *Engine)        { return "mr", o.fabric() }
+func (o *importedMR) Resource() (string, *Engine)    { return "mr", o.fabric() }
+func (o *mw) Resource() (string, *Engine)            { return "mw", o.fabric() }
+func (o *cq) Resource() (string, *Engine)            { return "cq", o.fabric() }
+func (o *qp) Resource() (string, *Engine)            { return "qp", o.fabric() }
+func (o *openedQP) Resource() (string, *Engine)      { return "qp", o.fabric() }
+func (o *srq) Resource() (string, *Engine)           { return "srq", o.fabric() }
+func (o *ah) Resource() (string, *Engine)            { return "ah", o.fabric() }
+func (o *dm) Resource() (string, *Engine)            { return "dm", o.fabric() }
+func (o *buf) Resource() (string, *Engine)           { return "buf", o.fabric() }
+func (o *xrcd) Resource() (string, *Engine)          { return "xrcd", o.fabric() }
+func (o *td) Resource() (string, *Engine)            { return "td", o.fabric() }
+func (o *dmah) Resource() (string, *Engine)          { return "dmah", o.fabric() }
+func (o *channel) Resource() (string, *Engine)       { return "channel", o.fabric() }
+
+func kindOf(object any) (kind string, of *Engine) {
+	if r, ok := object.(Resource); ok {
+		return r.Resource()
 	}
 	return "", nil
 }

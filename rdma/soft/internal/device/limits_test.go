@@ -19,16 +19,17 @@ func TestObjectLimits(t *testing.T) {
 	s := newStage(t, ibv.QPT_UD, Options{})
 	d := s.fabric.devices[0]
 	assert.Less(t, d.limits.mr+d.limits.mw, 1<<24, "each has a place of its own in the keys")
-	d.limits = d.has
+	d.limits, d.mostGroups = d.has, d.groups
 	for _, n := range []*int{&d.limits.pd, &d.limits.mr, &d.limits.mw, &d.limits.cq, &d.limits.qp, &d.limits.srq,
-		&d.limits.ah, &d.limits.groups} {
+		&d.limits.ah, &d.mostGroups} {
 		*n += 2
 	}
 	attr := new(ibv.DeviceAttr)
 	require.NoError(t, verbs.QueryDevice(s.context[0], attr))
 	assert.Equal(t, d.limits, limits{pd: int(attr.MaxPD), mr: int(attr.MaxMR), mw: int(attr.MaxMW), cq: int(attr.MaxCQ),
 		qp:  int(attr.MaxQP),
-		srq: int(attr.MaxSRQ), ah: int(attr.MaxAH), groups: int(attr.MaxMcastGrp)}, "they are announced")
+		srq: int(attr.MaxSRQ), ah: int(attr.MaxAH)}, "they are announced")
+	assert.EqualValues(t, d.mostGroups, attr.MaxMcastGrp)
 	memory, group := pointerTo(&s.here.bytes[0]), byte(0)
 	for name, make := range map[string]func(device int) (func() error, error){
 		"pd": func(i int) (func() error, error) {

@@ -11,11 +11,11 @@ import (
 
 // tagged stores a message in the buffer of its tag, or in a plain receive if no tag matches, and then invalidates the
 // window that the message names.
-func (q *qp) tagged(m *message.Request) message.Syndrome {
+func (q *QP) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)
 	}
-	w := q.device.keys.Bound(uint32(m.Imm), &q.user)
+	w := q.port.keys.Bound(uint32(m.Imm), &q.user)
 	if w == nil {
 		return q.refuse(m, message.InvalidRequest)
 	}
@@ -26,10 +26,10 @@ func (q *qp) tagged(m *message.Request) message.Syndrome {
 	return s
 }
 
-func (q *qp) matched(m *message.Request) message.Syndrome {
-	s, h := q.srq, &q.srq.headers
+func (q *QP) matched(m *message.Request) message.Syndrome {
+	s, h := q.srq, &q.on.headers
 	*h = tagHeaders{}
-	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
+	peek(mem.AddressOf(h), tmhSize+rvhSize, m.Payload)
 	op := h.tmh.Opcode
 	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
 		op = ibv.TMH_NO_TAG
@@ -45,7 +45,7 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
-		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
+		payload := q.on.framed[:copy(q.on.framed[:], m.Payload)] // which the message keeps as it is
 		status := q.place(s.recvs.Domain, e.SGEs, mem.Skip(payload, tmhSize), n)
 		s.tags.Take(i)
 		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
@@ -54,8 +54,8 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	}
 	n := h.rvh.Len.Host()
 	if uint64(n) > resource.Room(e.SGEs) { // the program has to go on: it finds both headers in the buffer
-		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.Domain, e.SGEs, []segment{headers}, headers.Length)
+		headers := mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
+		status := q.place(s.recvs.Domain, e.SGEs, []mem.Segment{headers}, headers.Length)
 		s.tags.Take(i)
 		if status != ibv.WC_SUCCESS {
 			q.told(&r, status, ibv.WC_TM_MATCH, 0)
@@ -75,9 +75,9 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 
 // told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
 // and not once more in that of the data that is read later.
-func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+func (q *QP) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.srq.cq.next()
-	*c = completion{
+	*c = Completion{
 		wc: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
 			WCFlags: flags},
 	}
@@ -88,7 +88,7 @@ func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint3
 }
 
 // untagged takes a message into a plain receive.
-func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
+func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
 	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
 		return answer
@@ -98,7 +98,7 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	take(recvs, s)
 	c := q.completes(s)
 	e := c.nextOf(recvs, recvs.Taken)
-	*e = completion{wc: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
+	*e = Completion{wc: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
 		SrcQP: m.SourceQP}, Slot: e.Slot}
 	describeSend(m, e)
 	if opcode == ibv.WC_TM_RECV {
@@ -112,7 +112,7 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 }
 
 // peek copies the first bytes of a message, as many as it has.
-func peek(to uint64, n uint64, from []segment) {
+func peek(to uint64, n uint64, from []mem.Segment) {
 	for _, s := range from {
 		k := min(n, s.Length)
 		mem.Move(to, s.Base, k)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -44,7 +45,7 @@ func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint6
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	if size < 0 || uint64(size) != length {
 		return 0, syscall.ENOMEM
 	}
@@ -61,7 +62,7 @@ func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint6
 	p.hold(1)
 	p.context.uses++
 	enter(record, b)
-	*handle.Deref() = uintptr(addressOf(record))
+	*handle.Deref() = uintptr(mem.AddressOf(record))
 	return b.base(), 0
 }
 
@@ -71,7 +72,7 @@ func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
 	if b == nil {
 		return 0
 	}
-	defer b.fabric().unlock()
+	defer b.fabric().Unlock()
 	b.owner.hold(-1)
 	b.context.leave()
 	forget(b.record)
@@ -111,7 +112,7 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 	if b == nil {
 		return -1, syscall.EINVAL
 	}
-	defer b.fabric().unlock()
+	defer b.fabric().Unlock()
 	return b.memory.Export()
 }
 
@@ -221,12 +222,12 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.AllocDMAttr](address)
+	attr := mem.At[ibv.AllocDMAttr](address)
 	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > maxDM || attr.LogAlignReq > maxDMAlign {
 		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	if c.device.dmUsed+attr.Length > maxDM {
 		return 0, syscall.ENOMEM
 	}
@@ -244,7 +245,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	c.device.dmUsed += attr.Length
 	c.uses++
 	enter(record, &dm{context: c, record: record, memory: memory, length: attr.Length})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // freeDM is the operation free_dm.
@@ -253,7 +254,7 @@ func freeDM(address uint64) runtime.Errno {
 	if m == nil {
 		return syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	of := m.made()
 	if errno := mayGo(m.fabric(), address, m, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
@@ -272,7 +273,7 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 	if m == nil {
 		return -1, syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	return m.memory.Export()
 }
 
@@ -282,7 +283,7 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	m := find[dm](address)
 	if m == nil || m.device != p.device || !m.holds(offset, length) ||
 		access&ibv.ACCESS_ZERO_BASED == 0 {
@@ -297,16 +298,16 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	}
 	r.dm = m.made()
 	r.dm.uses++
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
 func memcpyToDM(address, offset, host, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(device, host, length) })), 0
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(device, host, length) })), 0
 }
 
 func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(host, device, length) })), 0
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(host, device, length) })), 0
 }
 
 // Offsets and lengths of a copy to or from device memory must be multiples of copyWords bytes: libmlx5 requires it, and
@@ -318,7 +319,7 @@ func copyDM(address, offset, length, host uint64, do func(device uint64)) runtim
 	if m == nil {
 		return syscall.EINVAL
 	}
-	defer m.fabric().unlock()
+	defer m.fabric().Unlock()
 	if !m.holds(offset, length) || host == 0 && length > 0 {
 		return syscall.EFAULT
 	}
@@ -347,9 +348,9 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	if p == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
-	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
+	for _, s := range mem.List[ibv.SGE](sges, int(uint32(n))) {
 		if errno := p.prefetch(s, writes,
 			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
 			return uint64(errno), 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // moderated is a stage whose receiver completes on a queue with a channel.
@@ -53,7 +54,7 @@ func (m *moderated) send(n int) {
 
 // events is how many there are, without a look that makes time go on.
 func (m *moderated) events() int {
-	c := find[channel](addressOf(m.channel))
+	c := find[channel](mem.AddressOf(m.channel))
 	c.fabric().mu.Lock()
 	defer c.fabric().mu.Unlock()
 	return len(c.events.queue)

@@ -6,14 +6,10 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
-	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// psnMask are the bits of a packet sequence number.
-const psnMask = 1<<24 - 1
 
 // modifyQP is ibv_modify_qp.
 func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask) runtime.Errno {
@@ -28,8 +24,8 @@ func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask)
 func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	f := q.fabric()
 	f.mu.Lock()
-	defer f.unlock()
-	if findQP(addressOf(record)) != q { // another goroutine destroyed it
+	defer f.Unlock()
+	if findQP(mem.AddressOf(record)) != q { // another goroutine destroyed it
 		return syscall.EINVAL
 	}
 	if q.device.gone {
@@ -106,83 +102,6 @@ func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	return 0
 }
 
-// set keeps the values of attributes.
-func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
-	to := &q.attr
-	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
-	if has(ibv.QP_EN_SQD_ASYNC_NOTIFY) {
-		to.EnSQDAsyncNotify = attr.EnSQDAsyncNotify
-	}
-	if has(ibv.QP_ACCESS_FLAGS) {
-		to.QPAccessFlags = attr.QPAccessFlags
-	}
-	if has(ibv.QP_PKEY_INDEX) {
-		to.PKeyIndex = attr.PKeyIndex
-		q.out.PKey = q.device.pkeys[attr.PKeyIndex]
-	}
-	if has(ibv.QP_PORT) {
-		to.PortNum = attr.PortNum
-	}
-	if has(ibv.QP_QKEY) {
-		to.QKey = attr.QKey
-	}
-	if has(ibv.QP_AV) {
-		to.AHAttr = resolved(&attr.AHAttr)
-	}
-	if has(ibv.QP_DEST_QPN) {
-		to.DestQPNum = attr.DestQPNum
-		q.out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
-	}
-	if has(ibv.QP_AV) || has(ibv.QP_DEST_QPN) {
-		q.face()
-	}
-	if has(ibv.QP_PATH_MTU) {
-		to.PathMTU = attr.PathMTU
-	}
-	if has(ibv.QP_TIMEOUT) {
-		to.Timeout = attr.Timeout
-	}
-	if has(ibv.QP_RETRY_CNT) {
-		to.RetryCnt = attr.RetryCnt
-	}
-	if has(ibv.QP_RNR_RETRY) {
-		to.RNRRetry = attr.RNRRetry
-	}
-	if has(ibv.QP_RQ_PSN) {
-		q.receiver.Reset(attr.RQPSN & psnMask)
-		q.heard = false
-	}
-	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
-		to.MaxRdAtomic = attr.MaxRdAtomic
-	}
-	if has(ibv.QP_MIN_RNR_TIMER) {
-		to.MinRNRTimer = attr.MinRNRTimer
-		q.back.Timer = attr.MinRNRTimer
-	}
-	if has(ibv.QP_SQ_PSN) {
-		q.psn = attr.SQPSN & psnMask
-	}
-	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
-		to.MaxDestRdAtomic = attr.MaxDestRdAtomic
-	}
-	if has(ibv.QP_PATH_MIG_STATE) {
-		to.PathMigState = attr.PathMigState
-	}
-}
-
-// face directs the queue pair's messages to the peer named in its attributes.
-func (q *qp) face() {
-	q.out.To = message.Address{}
-	if gid := *q.attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
-		q.out.To = q.fabric().addressOf(gid, q.attr.DestQPNum)
-	}
-	q.out.From.GID, _ = q.device.gidAt(q.attr.AHAttr.GRH.SGIDIndex)
-	q.back.From, q.back.To = q.out.From, q.out.To
-	if q.sender == nil && q.state < ibv.QPS_RTR && q.kind != ibv.QPT_UD && q.on.wire.Packets(&q.out.To) {
-		q.sender, q.arriving = &transport.Sender{}, &arriving{}
-	}
-}
-
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
 func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	initTo ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
@@ -193,7 +112,7 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	if q == nil {
 		return syscall.EINVAL
 	}
-	defer q.fabric().unlock()
+	defer q.fabric().Unlock()
 	if mask&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
 		return syscall.EOPNOTSUPP
 	}
@@ -212,15 +131,6 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	*initTo.Deref() = init
 	of.Deref().QPBase.State = q.state
 	return 0
-}
-
-// psns are the sequence numbers of the packets that the queue pair sends and expects next.
-func (q *qp) psns() (next, expects uint32) {
-	next = q.psn
-	if q.sender != nil && q.pending.len() > 0 { // of which not all are sent, or are sent again
-		next, _ = q.sender.UnderWay()
-	}
-	return next, q.receiver.Expects
 }
 
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no

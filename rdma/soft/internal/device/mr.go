@@ -63,10 +63,10 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 	if access&ibv.ACCESS_ON_DEMAND == 0 || iova != 0 || of != (backing{}) {
 		return 0, syscall.EINVAL
 	}
-	if p = locked[pd](addressOf(p.record)); p == nil {
+	if p = locked[pd](mem.AddressOf(p.record)); p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	most := uint64(^uintptr(0)) // of addresses of this machine; the record has the requested length
 	r, errno := p.newRegion(resource.Memory{Start: resource.Everywhere, Length: most, Base: resource.Everywhere,
 		Access: access}, 0)
@@ -74,7 +74,7 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, errno
 	}
 	r.record.Length = ^uint64(0)
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // register makes a region of memory at an address, which peers know by iova.
@@ -103,11 +103,11 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	} else if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
-	if p = locked[pd](addressOf(p.record)); p == nil {
+	if p = locked[pd](mem.AddressOf(p.record)); p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
-	if of.buf != nil && of.buf.freed || of.hints != nil && !still(addressOf(of.hints.record), of.hints) {
+	defer p.fabric().Unlock()
+	if of.buf != nil && of.buf.freed || of.hints != nil && !still(mem.AddressOf(of.hints.record), of.hints) {
 		return 0, syscall.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
@@ -123,7 +123,7 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	if of.hints != nil {
 		of.hints.uses++
 	}
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 // inAddressSpace reports whether a range lies where processes of this machine can have memory.
@@ -165,13 +165,13 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	r, errno := p.newRegion(resource.Memory{Length: ^uint64(0), Access: ibv.ACCESS_LOCAL_WRITE}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	r.record.RKey = 0
-	return addressOf(r.record), 0
+	return mem.AddressOf(r.record), 0
 }
 
 func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
@@ -192,7 +192,7 @@ func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.Acce
 
 func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	if r := locked[region](of); r != nil {
-		defer r.fabric().unlock()
+		defer r.fabric().Unlock()
 		errno := mayGo(r.fabric(), of, r, func() bool { return r.Windows > 0 })
 		if errno == 0 {
 			r.end(nil)
@@ -203,7 +203,7 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	if i == nil {
 		return syscall.EINVAL
 	}
-	defer i.fabric().unlock()
+	defer i.fabric().Unlock()
 	errno := mayGo(i.fabric(), of, i, func() bool { return i.of.Windows > 0 })
 	if errno == 0 {
 		i.of.end(i)
@@ -258,7 +258,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 	if r == nil {
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
-	defer r.fabric().unlock()
+	defer r.fabric().Unlock()
 	if r.dm != nil || r.mapped != nil || r.Base <= resource.Everywhere || flags == 0 ||
 		flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL

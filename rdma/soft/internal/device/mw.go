@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,7 +30,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	record, errno := allocate[ibv.MW](p.device)
 	if errno != 0 {
 		return 0, errno
@@ -41,7 +42,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p.hold(1)
 	p.context.uses++
 	enter(record, w)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // deallocMW is the slot dealloc_mw. A window that is bound is unbound.
@@ -50,7 +51,7 @@ func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if w == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	defer w.fabric().unlock()
+	defer w.fabric().Unlock()
 	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
 		return uint64(errno), 0
 	}
@@ -72,10 +73,10 @@ type lastBound struct {
 
 // find is the window and the region at two addresses; either may be nil.
 func (l *lastBound) find(window, of uint64) (*mw, *region) {
-	if l.window == nil || addressOf(l.window.record) != window || l.window.gone.Load() {
+	if l.window == nil || mem.AddressOf(l.window.record) != window || l.window.gone.Load() {
 		l.window = find[mw](window)
 	}
-	if l.region == nil || addressOf(l.region.record) != of || l.region.gone.Load() {
+	if l.region == nil || mem.AddressOf(l.region.record) != of || l.region.gone.Load() {
 		if l.region = find[region](of); l.region == nil {
 			l.region = importedRegion(of)
 		}
@@ -92,33 +93,15 @@ func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInf
 	if info.MR != 0 && m == nil {
 		return syscall.EINVAL
 	}
-	r.binds(w, m, info, key)
+	binds(r, w, m, info, key)
 	return 0
 }
 
 // binds fills in the window to bind and its region, or nil to unbind.
-func (r *request) binds(w *mw, m *region, info *ibv.MWBindInfo, key uint32) {
+func binds(r *request, w *mw, m *region, info *ibv.MWBindInfo, key uint32) {
 	r.window = &w.Window
 	r.bind = resource.Binding{Address: info.Addr, Length: info.Length, Access: info.MWAccessFlags, Key: key}
 	if m != nil {
 		r.bind.Region = &m.Region
 	}
-}
-
-// bindWindow carries out a request to bind.
-func (q *qp) bindWindow(r *request) ibv.WCStatus {
-	if !q.device.keys.Bind(r.window, &r.bind, q.protects, &q.user) {
-		return ibv.WC_MW_BIND_ERR
-	}
-	return ibv.WC_SUCCESS
-}
-
-// invalidate carries out a request to invalidate.
-func (q *qp) invalidate(r *request) ibv.WCStatus {
-	w := q.device.keys.Bound(r.imm, &q.user)
-	if w == nil {
-		return ibv.WC_LOC_QP_OP_ERR
-	}
-	w.Unbind()
-	return ibv.WC_SUCCESS
 }

@@ -14,7 +14,7 @@ import (
 // TestNudgeAgain: a wait that is edge-triggered, like that of Go's poller, notices each nudge, even if the file was not
 // read since the last one; and there is one item to read.
 func TestNudgeAgain(t *testing.T) {
-	var e events[int]
+	var e Events[int]
 	require.Zero(t, e.Open())
 	defer e.Close()
 	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)

@@ -52,11 +52,11 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 	if d.full((*T)(nil)) {
 		return nil, syscall.ENOMEM
 	}
-	return allocateOf[T](d.fabric)
+	return allocateOf[T](d.on)
 }
 
 // allocateOf is allocate for objects that belong to no device.
-func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
+func allocateOf[T any](f *Engine) (*T, runtime.Errno) {
 	if !f.faulty.Allocates() {
 		f.failed.Store(true)
 		return nil, syscall.ENOMEM
@@ -86,15 +86,15 @@ func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
 func enter[C any](record *C, object any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.objects[addressOf(record)] = object
+	all.objects[mem.AddressOf(record)] = object
 	count(record, object, 1)
 }
 
 // forget frees a record. It takes host.mu.
 func forget[C any](record *C) {
 	all.mu.Lock()
-	count(record, all.objects[addressOf(record)], -1)
-	delete(all.objects, addressOf(record))
+	count(record, all.objects[mem.AddressOf(record)], -1)
+	delete(all.objects, mem.AddressOf(record))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(record))
 }
@@ -126,7 +126,7 @@ func still[T any, A abi.Address](address A, object *T) bool { return find[T](add
 // waits, another goroutine may destroy the object.
 func locked[T any, P interface {
 	*T
-	fabric() *Fabric
+	fabric() *Engine
 }, A abi.Address](address A) P {
 	object := P(find[T](address))
 	if object == nil {
@@ -134,7 +134,7 @@ func locked[T any, P interface {
 	}
 	object.fabric().mu.Lock()
 	if !still[T](address, object) {
-		object.fabric().unlock()
+		object.fabric().Unlock()
 		return nil
 	}
 	return object
@@ -143,14 +143,14 @@ func locked[T any, P interface {
 // mayGo reports whether an object can be destroyed. It returns EBUSY while something uses the object. It waits until
 // the program has acknowledged all events that it got of the object, and releases the fabric's lock during the wait: if
 // another goroutine destroys the object, it returns EINVAL.
-func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bool,
-	told ...*reports) runtime.Errno {
+func mayGo[T any, A abi.Address](f *Engine, address A, object *T, busy func() bool,
+	told ...*Reports) runtime.Errno {
 	f.work()
 	for still(address, object) {
 		switch {
 		case busy():
 			return syscall.EBUSY
-		case !slices.ContainsFunc(told, func(r *reports) bool { return !r.settled() }):
+		case !slices.ContainsFunc(told, func(r *Reports) bool { return !r.Settled() }):
 			return 0
 		}
 		f.acked.Wait()
@@ -206,11 +206,3 @@ func (t *table[T]) remove(i uint32) {
 	(*t.entries.Load())[i].Store(nil)
 	t.free = append(t.free, i)
 }
-
-type segment = mem.Segment
-
-func pointer(address uint64) unsafe.Pointer { return mem.Pointer(address) }
-func at[T any](address uint64) *T           { return mem.At[T](address) }
-func list[T any](address uint64, n int) []T { return mem.List[T](address, n) }
-func addressOf[T any](v *T) uint64          { return mem.AddressOf(v) }
-func move(to, from, n uint64)               { mem.Move(to, from, n) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestParentDomainOfAnotherDevice: a parent domain cannot be created from domains of another device.
@@ -79,7 +80,7 @@ func TestDMAHandles(t *testing.T) {
 	require.NoError(t, err)
 	memory := make([]byte, pageSize)
 	attr := ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH, Length: pageSize,
-		Addr: uintptr(addressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
+		Addr: uintptr(mem.AddressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
 	_, err = verbs.RegMREx(r.pd[1], &attr)
 	assert.ErrorIs(t, err, syscall.EINVAL, "it is another device's")
 	attr.Access |= ibv.ACCESS_ON_DEMAND

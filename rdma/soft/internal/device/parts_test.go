@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -22,7 +23,7 @@ func (r *rig) packet(q *qp, data []byte, m message.Request) {
 		m.Length = uint64(len(data))
 	}
 	if len(data) > 0 {
-		m.Payload = []segment{{Base: addressOf(&data[0]), Length: uint64(len(data))}}
+		m.Payload = []mem.Segment{{Base: mem.AddressOf(&data[0]), Length: uint64(len(data))}}
 	}
 	r.fabric.Deliver(func() { q.device.Request(&m) })
 }
@@ -35,7 +36,7 @@ func TestTaggedWithoutEnd(t *testing.T) {
 	r.add(10, 0xa, 0, 3000)
 	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	r.recvSRQ(1, 3000)
-	q := findQP(addressOf(r.p.b))
+	q := findQP(mem.AddressOf(r.p.b))
 	data := outside[byte](r.rig, 1024)
 	data[0], data[15] = byte(ibv.TMH_EAGER), 0xa
 	require.EqualValues(t, 3016, q.srq.greatest())
@@ -68,7 +69,7 @@ func TestHeldReceives(t *testing.T) {
 		sges[0] = b.sge(0, 4096)
 		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "the queue is full")
-		q := findQP(addressOf(to))
+		q := findQP(mem.AddressOf(to))
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true})
 		require.True(t, q.part.held)
 		require.NoError(t, verbs.DestroyQP(to))
@@ -101,7 +102,7 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		require.NoError(t, err)
 		from := r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.cq(0, 16), nil)
 		r.toRTR(to, 0, from.QPNum)
-		q := findQP(addressOf(to))
+		q := findQP(mem.AddressOf(to))
 		data := outside[byte](r, 1024)
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
 		require.True(t, q.part.held)

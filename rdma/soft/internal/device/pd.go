@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -38,12 +40,12 @@ func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	p, errno := c.newPD()
 	if errno != 0 {
 		return 0, errno
 	}
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
 }
 
 func (c *context) newPD() (*pd, runtime.Errno) {
@@ -63,14 +65,14 @@ func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	if p == nil {
 		return syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	return p.dealloc()
 }
 
 // dealloc is deallocPD with the fabric's lock.
 func (p *pd) dealloc() runtime.Errno {
 	of := p.made()
-	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return of.uses > 0 }); errno != 0 {
+	if errno := mayGo(p.fabric(), mem.AddressOf(p.record), p, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	if p.parent != nil {
@@ -101,11 +103,11 @@ type td struct {
 }
 
 func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
-	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
+	if init == 0 || mem.At[ibv.TDInitAttr](init).CompMask != 0 {
 		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	record, errno := allocate[ibv.TD](c.device)
 	if errno != 0 {
 		return 0, errno
@@ -113,7 +115,7 @@ func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 	c.uses++
 	record.Context = c.address()
 	enter(record, &td{context: c, record: record})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 func deallocTD(address uint64) runtime.Errno {
@@ -121,7 +123,7 @@ func deallocTD(address uint64) runtime.Errno {
 	if t == nil {
 		return syscall.EINVAL
 	}
-	defer t.fabric().unlock()
+	defer t.fabric().Unlock()
 	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -150,7 +152,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
@@ -171,7 +173,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	c.uses++
 	record.Context = c.address()
 	enter(record, &dmah{context: c, record: record})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // deallocDMAH is ibv_dealloc_dmah.
@@ -180,7 +182,7 @@ func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
 	if h == nil {
 		return syscall.EINVAL
 	}
-	defer h.fabric().unlock()
+	defer h.fabric().Unlock()
 	if errno := mayGo(h.fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -193,9 +195,9 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.ParentDomainInitAttr](init)
+	attr := mem.At[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
 	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 &&
 		(with == nil || with.device != c.device) {
@@ -215,5 +217,11 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 		p.td = with
 		with.uses++
 	}
-	return addressOf(p.record), 0
+	return mem.AddressOf(p.record), 0
+}
+
+// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
+func (c *context) NewPD() (p *pd, errno runtime.Errno) {
+	made.Shared(func() { p, errno = c.newPD() })
+	return p, errno
 }

@@ -43,7 +43,7 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 		}
 	}()
 	for ; wr != 0; n++ {
-		w := at[ibv.SendWR](wr)
+		w := mem.At[ibv.SendWR](wr)
 		if filled := q.fill(q.posted+n, w); filled != 0 {
 			done = true
 			return n, wr, filled
@@ -52,32 +52,6 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	}
 	done = true
 	return n, wr, 0
-}
-
-// publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
-// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
-func (q *qp) publish(n uint32) bool {
-	f := q.fabric()
-	f.mu.Lock()
-	f.panics = true
-	defer func() {
-		f.panics = false
-		f.unlockPosted()
-	}()
-	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
-	if takes && n > 0 {
-		q.posted += n
-		q.progress()
-	}
-	return takes
-}
-
-// claim is the request at a position, if there is a slot for it. The caller holds qp.post.
-func (q *qp) claim(position uint32) (*request, runtime.Errno) {
-	if position-q.retired.Load() >= q.cap.MaxSendWR {
-		return nil, syscall.ENOMEM
-	}
-	return &q.ring[position&q.mask], 0
 }
 
 // fill checks a work request and copies it to its place in the ring. The caller holds qp.post.
@@ -97,7 +71,7 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r.start(w.WRID, w.Opcode, w.SendFlags)
 	r.imm = uint32(*w.ImmData())
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
-		if errno := q.fillInline(position, r, list[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
+		if errno := q.fillInline(position, r, mem.List[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
 			return errno
 		}
 	} else if w.NumSGE > 0 {
@@ -128,11 +102,6 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	return 0
 }
 
-// entries is the room for the scatter/gather entries of a place.
-func (q *qp) entries(position uint32) []ibv.SGE {
-	return q.sges[(position&q.mask)*q.cap.MaxSendSGE:][:q.cap.MaxSendSGE]
-}
-
 // fillInline copies inline data, whose keys mean nothing.
 func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.Errno {
 	r.inline = 0
@@ -144,35 +113,16 @@ func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.E
 	return 0
 }
 
-func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
-	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
-		return syscall.EINVAL
-	}
-	if length > 0 {
-		move(q.inlineAt(position)+uint64(r.inline), address, length)
-		r.inline += int32(length)
-	}
-	return 0
-}
-
-// inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
-func (q *qp) inlineAt(position uint32) uint64 {
-	if q.cap.MaxInlineData == 0 {
-		return 0
-	}
-	return addressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
-}
-
 // address sets the destination of a datagram.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	h := q.latestAH // most datagrams go where the one before went: found without a lock
-	if h == nil || addressOf(h.record) != handle || h.gone.Load() {
+	if h == nil || mem.AddressOf(h.record) != handle || h.gone.Load() {
 		if h = find[ah](handle); h == nil || h.owner.protects() != q.protects {
 			return syscall.EINVAL
 		}
 		q.latestAH = h
 	}
-	r.ah, r.number, r.qkey = h, number, qkey
+	r.ah, r.number, r.qkey = &h.AH, number, qkey
 	return 0
 }
 
@@ -184,7 +134,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := q.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
 		return resource.TellBad(syscall.EINVAL, bad, wr), 0
 	}
@@ -202,7 +152,7 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind
-	if !mem.Try(func() { b = *at[ibv.MWBind](bind) }) {
+	if !mem.Try(func() { b = *mem.At[ibv.MWBind](bind) }) {
 		return uint64(syscall.EFAULT), 0
 	}
 	q.post.Lock()
@@ -222,7 +172,7 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
-	r.binds(w, m, &b.BindInfo, key)
+	binds(r, w, m, &b.BindInfo, key)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
 		return uint64(syscall.EINVAL), 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 func (p *program) draw(what string, from, to int) int {
@@ -74,11 +75,11 @@ func (p *program) sges(device int, pieces []refPiece) []ibv.SGE {
 func (p *program) address(device int, piece refPiece) uint64 {
 	switch piece.of {
 	case ofFixed:
-		return uint64(addressOf(&p.fixed[device].bytes[0])) + uint64(piece.offset)
+		return uint64(mem.AddressOf(&p.fixed[device].bytes[0])) + uint64(piece.offset)
 	case ofForeign:
-		return uint64(addressOf(&p.foreign[device].bytes[0])) + uint64(piece.offset)
+		return uint64(mem.AddressOf(&p.foreign[device].bytes[0])) + uint64(piece.offset)
 	}
-	return uint64(addressOf(&p.areas[device][refGuard])) + uint64(piece.offset)
+	return uint64(mem.AddressOf(&p.areas[device][refGuard])) + uint64(piece.offset)
 }
 
 // request draws a work request of a queue pair, in both forms; some are for builders alone.

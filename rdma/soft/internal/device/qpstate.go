@@ -12,8 +12,8 @@ import (
 )
 
 // renew clears the state of the peer and of the messages.
-func (q *qp) renew() {
-	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0],
+func (q *QP) renew() {
+	q.out = message.Request{From: message.Address{Link: q.port.link}, Transport: q.kind, PKey: q.port.pkeys[0],
 		SourceQP: q.number, Life: q.on.newLife(), Payload: q.on.from[:0]}
 	q.back = message.Answer{}
 	q.psn, q.sender, q.resent = 0, nil, 0
@@ -22,8 +22,8 @@ func (q *qp) renew() {
 }
 
 // setState moves the queue pair to a state, with the actions of that transition.
-func (q *qp) setState(to ibv.QPState) {
-	f := q.fabric()
+func (q *QP) setState(to ibv.QPState) {
+	f := q.on
 	q.state, q.attr.SQDraining = to, 0
 	switch to {
 	case ibv.QPS_RESET:
@@ -49,14 +49,14 @@ func (q *qp) setState(to ibv.QPState) {
 	case ibv.QPS_ERR:
 		q.flushRecvs()
 		if q.srq != nil {
-			q.tell(ibv.EVENT_QP_LAST_WQE_REACHED)
+			q.report(ibv.EVENT_QP_LAST_WQE_REACHED)
 		}
 		f.ready = append(f.ready, q)
 	}
 }
 
 // stopSending forgets the pending messages.
-func (q *qp) stopSending() {
+func (q *QP) stopSending() {
 	q.stopTimer()
 	q.pending.reset()
 	q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
@@ -75,7 +75,7 @@ const (
 func windowOf(mtu ibv.MTU) uint32 { return min(mostPackets, uint32(bytesInFlight)>>(7+mtu)) }
 
 // stopTimer ends a pause as well.
-func (q *qp) stopTimer() {
+func (q *QP) stopTimer() {
 	if t := &q.retry; t.timer != 0 {
 		q.on.clock.Cancel(t.timer)
 		t.timer, t.paused = 0, false
@@ -83,7 +83,7 @@ func (q *qp) stopTimer() {
 }
 
 // flushRecvs flushes all unused receives, starting with that of an incomplete message.
-func (q *qp) flushRecvs() {
+func (q *QP) flushRecvs() {
 	if q.arriving != nil {
 		if p := &q.part; p.held && !p.orphaned() {
 			q.flushRecv(q.completes(p.srq), p.recvs, p.position, p.id)
@@ -97,7 +97,7 @@ func (q *qp) flushRecvs() {
 	}
 }
 
-func (q *qp) flushRecv(c *cq, recvs *resource.RecvQueue, position uint32, id uint64) {
+func (q *QP) flushRecv(c *CQ, recvs *resource.RecvQueue, position uint32, id uint64) {
 	e := c.nextOf(recvs, position)
 	e.wc = ibv.WC{WRID: id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
 	c.publish(e, false)
@@ -105,7 +105,7 @@ func (q *qp) flushRecv(c *cq, recvs *resource.RecvQueue, position uint32, id uin
 
 // refuse returns the answer to a forbidden request: a reliable connection breaks on both sides, and the responder gets
 // an event if it gets no completion.
-func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
+func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	_, tells := counters.OfRefusal(s)
 	q.count(tells)
 	if !m.IsReliable() {
@@ -115,16 +115,16 @@ func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	if s == message.RemoteAccess {
 		event = ibv.EVENT_QP_ACCESS_ERR
 	}
-	q.tell(event)
+	q.report(event)
 	q.setState(ibv.QPS_ERR)
 	return s
 }
 
 // receives reports whether messages come in, in this state.
-func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
+func (q *QP) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
 
 // inPartition reports whether a message has a key of the queue pair's partition, and one of the two is a full member's.
-func (q *qp) inPartition(key uint16) bool {
+func (q *QP) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.out.PKey
 	if (a^b)&^full == 0 && (a|b)&full != 0 {
@@ -134,36 +134,24 @@ func (q *qp) inPartition(key uint16) bool {
 	return false
 }
 
-// tell queues an event for every context with a handle.
-func (q *qp) tell(kind ibv.EventType) {
-	if !q.closed {
-		q.context.tell(kind, addressOf(q.record), &q.asyncs)
-	}
-	for _, o := range q.handles {
-		o.context.tell(kind, addressOf(o.record), &o.asyncs)
-	}
-}
-
-func (q *qp) reported() *reports { return &q.asyncs }
-
-// overrun breaks the queue pairs whose completions have no place any more.
-func (f *Fabric) overrun(c *cq) {
-	for _, object := range f.numbers.All() {
-		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
-			q.tell(ibv.EVENT_QP_FATAL)
-			q.setState(ibv.QPS_ERR)
-		}
-	}
-}
-
 // completesIn reports whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
 // its XRC domain.
-func (q *qp) completesIn(c *cq) bool {
+func (q *QP) completesIn(c *CQ) bool {
 	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
 		return true
 	}
-	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.All(), func(object numbered) bool {
+	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.on.numbers.All(), func(object numbered) bool {
 		s := object.srq
 		return s != nil && s.cq == c && s.domain == q.domain
 	})
+}
+
+// overrun breaks the queue pairs whose completions have no place any more.
+func (e *Engine) overrun(c *CQ) {
+	for _, object := range e.numbers.All() {
+		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+			q.report(ibv.EVENT_QP_FATAL)
+			q.setState(ibv.QPS_ERR)
+		}
+	}
 }

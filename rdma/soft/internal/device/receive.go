@@ -12,10 +12,10 @@ import (
 
 // recvQueueOf returns the queue from which a message takes a receive, or nil and the answer to the message: no receive
 // or no such queue exists.
-func (q *qp) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *srq, answer message.Syndrome) {
+func (q *QP) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *SRQ, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
-		s = q.fabric().srqOf(m.SRQ)
-		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
+		s = q.on.srqOf(m.SRQ)
+		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain {
 			return nil, nil, q.refuse(m, message.InvalidRequest)
 		}
 	} else {
@@ -36,18 +36,18 @@ func (q *qp) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *srq,
 }
 
 // take takes the first receive of a queue, which may be shared.
-func take(recvs *resource.RecvQueue, s *srq) {
+func take(recvs *resource.RecvQueue, s *SRQ) {
 	if recvs.Take(); s != nil {
 		s.took()
 	}
 }
 
 // received publishes the completion of a send, and returns the answer to the sender.
-func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *completion) message.Syndrome {
+func (q *QP) received(m *message.Request, status ibv.WCStatus, c *CQ, e *Completion) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		describeSend(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
-			q.device.keys.Bound(uint32(m.Imm), &q.user).Unbind()
+			q.port.keys.Bound(uint32(m.Imm), &q.user).Unbind()
 		}
 	}
 	c.publish(e, m.Solicited)
@@ -55,7 +55,7 @@ func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *complet
 }
 
 // describeSend fills in the fields of a receive completion that describe the send, other than its data.
-func describeSend(m *message.Request, e *completion) {
+func describeSend(m *message.Request, e *Completion) {
 	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
 		e.wc.WCFlags |= ibv.WC_WITH_IMM
@@ -67,7 +67,7 @@ func describeSend(m *message.Request, e *completion) {
 }
 
 // answerOf is the answer to a message that was, or was not, placed.
-func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
+func (q *QP) answerOf(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		q.count(counters.Receives)
 		return message.Ack
@@ -76,7 +76,7 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 }
 
 // breakBy brings the queue pair to ERR for a message that was not placed, and returns the answer to it.
-func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
+func (q *QP) breakBy(status ibv.WCStatus) message.Syndrome {
 	q.setState(ibv.QPS_ERR)
 	switch status {
 	case ibv.WC_LOC_PROT_ERR:
@@ -89,10 +89,10 @@ func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
 // anything is changed that the message changes: if the memory is gone, the message arrives once more.
-func (q *qp) place(d *resource.Domain, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
+func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are
-		to, ok := q.device.keys.Local(d, sges[0], ibv.ACCESS_LOCAL_WRITE)
+		to, ok := q.port.keys.Local(d, sges[0], ibv.ACCESS_LOCAL_WRITE)
 		switch {
 		case sges[0].Length == 0:
 			return ibv.WC_LOC_LEN_ERR
@@ -108,7 +108,7 @@ func (q *qp) place(d *resource.Domain, sges []ibv.SGE, from []segment, length ui
 }
 
 // placeAt is place, and leaves out the first bytes of the entries.
-func (q *qp) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []segment, length uint64) ibv.WCStatus {
+func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.on
 	n, rest := 0, length
 	for _, s := range sges {
@@ -122,7 +122,7 @@ func (q *qp) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []seg
 		s.Addr += skip
 		s.Length -= uint32(skip)
 		skip = 0
-		to, ok := q.device.keys.Local(d, s, ibv.ACCESS_LOCAL_WRITE)
+		to, ok := q.port.keys.Local(d, s, ibv.ACCESS_LOCAL_WRITE)
 		if !ok || f.careful && !mem.Touch(to, true) {
 			return ibv.WC_LOC_PROT_ERR
 		}
@@ -138,10 +138,10 @@ func (q *qp) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []seg
 }
 
 // remote is where a range is that a message is about, by a key.
-func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
-	k := q.device.keys.Get(m.RKey)
+func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
+	k := q.port.keys.Get(m.RKey)
 	if k == nil || !q.takesKeysOf(k.Domain) || !k.IsFor(&q.user) {
-		return segment{}, false
+		return mem.Segment{}, false
 	}
 	s, ok := k.Locate(m.Remote, length, access)
 	if q.on.careful && ok {
@@ -152,9 +152,60 @@ func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 
 // takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
 // takes those of its domain's shared receive queues.
-func (q *qp) takesKeysOf(d *resource.Domain) bool {
-	if q.owner == nil {
-		return q.domain.pds[d] > 0
+func (q *QP) takesKeysOf(d *resource.Domain) bool {
+	if q.protects == nil {
+		return q.domain.PDs[d] > 0
 	}
 	return q.protects == d
+}
+
+// carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
+// break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
+// In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
+// Fabric.mu.
+func (q *QP) carry(m *message.Request) *message.Answer {
+	f := q.on
+	if !q.receives() {
+		q.count(counters.WrongState)
+		return nil
+	}
+	if !q.inPartition(m.PKey) {
+		return nil
+	}
+	if m.QKey != q.attr.QKey {
+		q.count(counters.BadQKey)
+		return nil
+	}
+	recvs, s, _ := q.recvQueueOf(m)
+	if recvs == nil {
+		return nil
+	}
+	q.receiver.Expects = (m.PSN + 1) & psnMask
+	id, sges := recvs.First()
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Length+grhSize <= resource.Room(sges) {
+		f.header = grhOf(m)
+		copy(f.framed[1:], m.Payload)
+		f.framed[0] = mem.Segment{Base: mem.AddressOf(&f.header[0]), Length: grhSize}
+		status = q.place(recvs.Domain, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	} else if q.count(counters.TooLong); s == nil {
+		return nil
+	}
+	take(recvs, s)
+	c := q.completes(s)
+	e := c.nextOf(recvs, recvs.Taken)
+	e.wc = ibv.WC{
+		WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number,
+		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
+		PKeyIndex: q.attr.PKeyIndex,
+	}
+	describeSend(m, e)
+	c.publish(e, m.Solicited)
+	switch status {
+	case ibv.WC_SUCCESS:
+		q.count(counters.Receives)
+	case ibv.WC_LOC_PROT_ERR:
+		q.setState(ibv.QPS_ERR)
+	}
+	return nil
 }

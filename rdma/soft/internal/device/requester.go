@@ -15,8 +15,8 @@ import (
 // mostPartBytes is the size of a part of a message: a datagram that is segmented later.
 const mostPartBytes = 60 << 10
 
-// progress sends the requests of the send queue that may be sent, in order, and ends those that are done.
-func (q *qp) progress() {
+// Progress sends the requests of the send queue that may be sent, in order, and ends those that are done.
+func (q *QP) Progress() {
 	if q.moving { // its own peer
 		return
 	}
@@ -26,14 +26,14 @@ func (q *qp) progress() {
 		q.attr.SQDraining = 0
 		if q.attr.EnSQDAsyncNotify != 0 {
 			q.attr.EnSQDAsyncNotify = 0
-			q.tell(ibv.EVENT_SQ_DRAINED)
+			q.report(ibv.EVENT_SQ_DRAINED)
 		}
 	}
 }
 
 // run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
 // request ends in a status. The caller holds Fabric.mu.
-func (q *qp) run() (done bool) {
+func (q *QP) run() (done bool) {
 	f := q.on
 	before := f.guard()
 	q.moving = true
@@ -67,7 +67,7 @@ func (q *qp) run() (done bool) {
 }
 
 // flushSends ends all requests.
-func (q *qp) flushSends() {
+func (q *QP) flushSends() {
 	q.stopSending()
 	if q.state == ibv.QPS_ERR {
 		q.endRendezvous()
@@ -78,7 +78,7 @@ func (q *qp) flushSends() {
 }
 
 // sendPending sends the rest of pending messages, or begins another one. It reports whether more may be sent.
-func (q *qp) sendPending() bool {
+func (q *QP) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.attr.PathMTU)); ok {
 			b := q.pending.at(p.Message)
@@ -94,7 +94,7 @@ func (q *qp) sendPending() bool {
 }
 
 // beginNext begins the next message, and reports whether there is one that may begin.
-func (q *qp) beginNext() bool {
+func (q *QP) beginNext() bool {
 	waiting := uint32(q.pending.len())
 	switch {
 	case q.state != ibv.QPS_RTS || q.sender != nil && !q.mayBegin():
@@ -126,7 +126,7 @@ func (q *qp) beginNext() bool {
 }
 
 // mayBegin reports whether a message may begin behind those that are in flight as packets.
-func (q *qp) mayBegin() bool {
+func (q *QP) mayBegin() bool {
 	s := q.sender
 	if q.pending.len() > 0 {
 		return q.pending.last().status == ibv.WC_SUCCESS
@@ -138,7 +138,7 @@ func (q *qp) mayBegin() bool {
 }
 
 // beginStep begins the next message of the first rendezvous: the read, or the FIN.
-func (q *qp) beginStep() bool {
+func (q *QP) beginStep() bool {
 	r, b := q.rendezvous.first(), pending{step: readStep}
 	switch {
 	case r.isRead:
@@ -154,7 +154,7 @@ func (q *qp) beginStep() bool {
 }
 
 // addMessage starts a message that is sent as packets, unless too many reads and atomics are in flight.
-func (q *qp) addMessage(b pending) bool {
+func (q *QP) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
 		opcode := q.ring[b.position&q.mask].opcode
@@ -183,14 +183,14 @@ func (q *qp) addMessage(b pending) bool {
 // send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
 // packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
 // sent.
-func (q *qp) send(b pending, p *transport.Part, again bool) bool {
+func (q *QP) send(b pending, p *transport.Part, again bool) bool {
 	m, f, r := &q.out, q.on, &q.ring[b.position&q.mask]
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
 	if b.step != ownRequest {
 		n, status = q.describe(b.step)
 	} else {
 		if r.opcode < ibv.WR_FLUSH { // others have no memory of the sender
-			var local []segment
+			var local []mem.Segment
 			local, length, status = q.gather(b.position)
 			n = len(local)
 		}
@@ -221,7 +221,7 @@ func (q *qp) send(b pending, p *transport.Part, again bool) bool {
 		m.Packets = q.packets(m)
 	}
 	var answer *message.Answer
-	if q.device.down || m.To.Link == 0 {
+	if q.port.down || m.To.Link == 0 {
 		f.lose(m)
 	} else {
 		var wait time.Duration
@@ -256,7 +256,7 @@ func (q *qp) send(b pending, p *transport.Part, again bool) bool {
 }
 
 // endSent ends a message, which may be pending.
-func (q *qp) endSent(b pending, again bool, status ibv.WCStatus) bool {
+func (q *QP) endSent(b pending, again bool, status ibv.WCStatus) bool {
 	if again {
 		q.endPending(status)
 	} else {
@@ -266,7 +266,7 @@ func (q *qp) endSent(b pending, again bool, status ibv.WCStatus) bool {
 }
 
 // failed ends a message that cannot be sent.
-func (q *qp) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
+func (q *QP) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
 	q.on.calm()
 	if p != nil { // its memory is gone by now
 		q.pending.at(p.Message).status = status
@@ -276,7 +276,7 @@ func (q *qp) failed(b pending, p *transport.Part, again bool, status ibv.WCStatu
 }
 
 // unanswered makes a message wait for its answer.
-func (q *qp) unanswered(b pending, again bool) bool {
+func (q *QP) unanswered(b pending, again bool) bool {
 	q.on.calm()
 	if q.sent = true; !again {
 		q.pending.add(b)
@@ -285,7 +285,7 @@ func (q *qp) unanswered(b pending, again bool) bool {
 }
 
 // notTaken delays a message that the wire does not accept for a time.
-func (q *qp) notTaken(b pending, wait time.Duration, again bool) bool {
+func (q *QP) notTaken(b pending, wait time.Duration, again bool) bool {
 	q.on.calm()
 	q.pause(wait)
 	if q.sender != nil {
@@ -299,15 +299,15 @@ func (q *qp) notTaken(b pending, wait time.Duration, again bool) bool {
 }
 
 // direct addresses a datagram.
-func (q *qp) direct(r *request) ibv.WCStatus {
+func (q *QP) direct(r *request) ibv.WCStatus {
 	m, to := &q.out, &r.ah.route
-	if m.Length > q.device.bytes() {
+	if m.Length > q.port.bytes() {
 		return ibv.WC_LOC_LEN_ERR
 	}
-	m.From.GID, _ = q.device.gidAt(to.SGIDIndex)
-	m.To = *r.ah.address(r.number)
+	m.From.GID, _ = q.port.gidAt(to.SGIDIndex)
+	m.To = *r.ah.address(q.on, r.number)
 	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
-	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.device.bytes())
+	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.port.bytes())
 	if int32(r.qkey) < 0 { // a controlled Q_Key stands for the queue pair's own
 		m.QKey = q.attr.QKey
 	}
@@ -315,12 +315,12 @@ func (q *qp) direct(r *request) ibv.WCStatus {
 }
 
 // describe makes out a message of the first rendezvous, and returns how many segments of Fabric.from its payload has.
-func (q *qp) describe(s step) (n int, status ibv.WCStatus) {
+func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	m, h := &q.out, &q.rendezvous.first().headers
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
 	if s == finStep {
 		h.tmh.Opcode = ibv.TMH_FIN
-		q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
+		q.on.from[0] = mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
 		m.Opcode, m.Length = ibv.WR_SEND, tmhSize+rvhSize
 		return 1, ibv.WC_SUCCESS
 	}
@@ -332,7 +332,7 @@ func (q *qp) describe(s step) (n int, status ibv.WCStatus) {
 }
 
 // cut leaves a part of the message that out describes.
-func (q *qp) cut(p *transport.Part) {
+func (q *QP) cut(p *transport.Part) {
 	m := &q.out
 	m.MTU = 128 << q.attr.PathMTU
 	skip := uint64(p.First) * uint64(m.MTU)
@@ -351,7 +351,7 @@ func (q *qp) cut(p *transport.Part) {
 }
 
 // partSent notes that the wire has taken a part.
-func (q *qp) partSent(p *transport.Part) {
+func (q *QP) partSent(p *transport.Part) {
 	q.on.calm()
 	q.out.Payload = q.on.from[:0]
 	if again := q.sender.Sent(*p); again > 0 {
@@ -359,22 +359,15 @@ func (q *qp) partSent(p *transport.Part) {
 			again = 1
 		}
 		q.resent += uint64(again)
-		q.device.counts[counters.SentAgain] += uint64(again)
+		q.port.counts[counters.SentAgain] += uint64(again)
 	}
 	if !q.reliable {
 		q.sender.Unreliable()
 	}
 }
 
-// lose counts a message that does not arrive, if it is one of a connection.
-func (f *Fabric) lose(m *message.Request) {
-	if m.Transport != ibv.QPT_UD {
-		f.lost++
-	}
-}
-
 // cut leaves the first n bytes of a list, which it changes.
-func cut(from []segment, n uint64) []segment {
+func cut(from []mem.Segment, n uint64) []mem.Segment {
 	for i := range from {
 		if n <= from[i].Length {
 			from[i].Length = n
@@ -386,7 +379,7 @@ func cut(from []segment, n uint64) []segment {
 }
 
 // moreFollows reports whether another message will be sent behind a pending one, whatever the peer answers.
-func (q *qp) moreFollows(message int) bool {
+func (q *QP) moreFollows(message int) bool {
 	if message+1 < q.pending.len() {
 		return q.pending.at(message+1).status == ibv.WC_SUCCESS
 	}
@@ -406,7 +399,7 @@ func (q *qp) moreFollows(message int) bool {
 func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
 // timeout handles the timer.
-func (q *qp) timeout() {
+func (q *QP) timeout() {
 	t := &q.retry
 	t.timer = 0
 	switch now := q.on.clock.Now(); {
@@ -420,5 +413,23 @@ func (q *qp) timeout() {
 	default:
 		q.answerIsLate()
 	}
-	q.progress()
+	q.Progress()
+}
+
+// bindWindow carries out a request to bind.
+func (q *QP) bindWindow(r *request) ibv.WCStatus {
+	if !q.port.keys.Bind(r.window, &r.bind, q.protects, &q.user) {
+		return ibv.WC_MW_BIND_ERR
+	}
+	return ibv.WC_SUCCESS
+}
+
+// invalidate carries out a request to invalidate.
+func (q *QP) invalidate(r *request) ibv.WCStatus {
+	w := q.port.keys.Bound(r.imm, &q.user)
+	if w == nil {
+		return ibv.WC_LOC_QP_OP_ERR
+	}
+	w.Unbind()
+	return ibv.WC_SUCCESS
 }

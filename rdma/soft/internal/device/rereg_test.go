@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestZeroBasedAgain: a region that counts from 0 does so over other memory, too.
@@ -48,7 +49,7 @@ func TestRegisteredAgainByMany(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).Length)
+	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](mem.AddressOf(b.mr)).Length)
 }
 
 // TestRegisteredAgainUnderAWindow: reregistering a region that a window is bound to changes neither the region nor the

@@ -12,13 +12,13 @@ import (
 
 // inStep reports whether a message of a reliable connection comes from the sender that the queue pair is connected to.
 // Packets do not distinguish incarnations of a queue pair.
-func (q *qp) inStep(m *message.Request) bool {
+func (q *QP) inStep(m *message.Request) bool {
 	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
 }
 
 // meets accepts a sender in memory whose next message has the first sequence number, if no message came since that was
 // set.
-func (q *qp) meets(m *message.Request) bool {
+func (q *QP) meets(m *message.Request) bool {
 	if q.heard || m.PSN != q.receiver.Expects {
 		return false
 	}
@@ -28,7 +28,7 @@ func (q *qp) meets(m *message.Request) bool {
 
 // arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
 // to the wire at once, while access to missing memory is recovered from.
-func (q *qp) arrives(m *message.Request) *message.Answer {
+func (q *QP) arrives(m *message.Request) *message.Answer {
 	r, psn, s := &q.receiver, m.PSN, message.Ack
 	if psn != r.Expects || q.sender != nil {
 		if a, done := q.arrivesOtherwise(m); done {
@@ -70,7 +70,7 @@ func (q *qp) arrives(m *message.Request) *message.Answer {
 
 // arrivesOtherwise handles a request that is not the next one, or that is not answered in packets. It reports whether
 // the request is done.
-func (q *qp) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
+func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
 	r := &q.receiver
 	switch {
 	case q.sender != nil && !q.reliable:
@@ -89,7 +89,7 @@ func (q *qp) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool)
 }
 
 // answerAsked answers a request that asks for more than an acknowledgement.
-func (q *qp) answerAsked(m *message.Request) *message.Answer {
+func (q *QP) answerAsked(m *message.Request) *message.Answer {
 	r := &q.receiver
 	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		r.Took(1, true)
@@ -104,7 +104,7 @@ func (q *qp) answerAsked(m *message.Request) *message.Answer {
 }
 
 // arrivesOutOfOrder handles a request that is not the next one.
-func (q *qp) arrivesOutOfOrder(m *message.Request) *message.Answer {
+func (q *QP) arrivesOutOfOrder(m *message.Request) *message.Answer {
 	switch q.receiver.Arrives(m.PSN) {
 	case transport.Repeated:
 		return q.repeated(m)
@@ -117,7 +117,7 @@ func (q *qp) arrivesOutOfOrder(m *message.Request) *message.Answer {
 }
 
 // repeated answers a request that came before. Only a read is carried out again.
-func (q *qp) repeated(m *message.Request) *message.Answer {
+func (q *QP) repeated(m *message.Request) *message.Answer {
 	if !q.on.careful { // otherwise the answer was begun already
 		q.count(counters.Repeats)
 	}
@@ -148,7 +148,7 @@ func (q *qp) repeated(m *message.Request) *message.Answer {
 }
 
 // refuseAgain answers a packet that broke the connection, if the answer was lost.
-func (q *qp) refuseAgain(m *message.Request) *message.Answer {
+func (q *QP) refuseAgain(m *message.Request) *message.Answer {
 	if q.sender != nil && q.state == ibv.QPS_ERR && q.broke != message.Ack && m.PSN == q.brokeAt &&
 		m.Transport == q.expectsOf {
 		return q.reply(q.answer(m, message.Plain, q.broke, m.PSN))
@@ -157,7 +157,7 @@ func (q *qp) refuseAgain(m *message.Request) *message.Answer {
 }
 
 // arrivesUnreliably handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
-func (q *qp) arrivesUnreliably(m *message.Request) {
+func (q *QP) arrivesUnreliably(m *message.Request) {
 	p, r := &q.part, &q.receiver
 	if m.Continues && (!p.on || m.PSN != r.Expects) {
 		if q.count(counters.BehindGaps); p.on {
@@ -178,12 +178,12 @@ func (q *qp) arrivesUnreliably(m *message.Request) {
 }
 
 // isPart reports whether a message is a part of one, or comes behind one.
-func (q *qp) isPart(m *message.Request) bool {
+func (q *QP) isPart(m *message.Request) bool {
 	return q.arriving != nil && (m.Continues || m.More || q.part.on || q.part.held)
 }
 
 // takePart takes a part of a request, or one behind a part.
-func (q *qp) takePart(m *message.Request) message.Syndrome {
+func (q *QP) takePart(m *message.Request) message.Syndrome {
 	p := &q.part
 	writes := m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
 	if !m.Continues && !m.More && writes && !p.on {
@@ -216,7 +216,7 @@ func (q *qp) takePart(m *message.Request) message.Syndrome {
 
 // fitsPart reports whether a part has only full packets, unless it is the last one, and the message no more bytes than
 // one may have.
-func (q *qp) fitsPart(m *message.Request, writes bool) bool {
+func (q *QP) fitsPart(m *message.Request, writes bool) bool {
 	p, n := &q.part, sum(m.Payload)
 	done := uint64(0)
 	if m.Continues {
@@ -236,7 +236,7 @@ func (q *qp) fitsPart(m *message.Request, writes bool) bool {
 }
 
 // takeWrite takes a part of a write. Keys are looked up for each part, because a region may go in between.
-func (q *qp) takeWrite(m *message.Request) message.Syndrome {
+func (q *QP) takeWrite(m *message.Request) message.Syndrome {
 	p := &q.part
 	if !m.Continues {
 		if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
@@ -262,7 +262,7 @@ func (q *qp) takeWrite(m *message.Request) message.Syndrome {
 
 // carryOut executes a request. On a reliable connection errors go back to the sender; on an unreliable one, messages
 // that may not be delivered are dropped.
-func (q *qp) carryOut(m *message.Request) message.Syndrome {
+func (q *QP) carryOut(m *message.Request) message.Syndrome {
 	s := message.InvalidRequest
 	switch m.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
@@ -288,25 +288,25 @@ func (q *qp) carryOut(m *message.Request) message.Syndrome {
 }
 
 // establish notes that a message came.
-func (q *qp) establish() {
+func (q *QP) establish() {
 	if q.established {
 		return
 	}
 	q.established = true
 	if q.state == ibv.QPS_RTR {
-		q.tell(ibv.EVENT_COMM_EST)
+		q.report(ibv.EVENT_COMM_EST)
 	}
 }
 
 // allows reports whether the queue pair grants its peer an access.
-func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
+func (q *QP) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
 // writtenBy executes a write, or the last part of one with this total number of bytes.
-func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
+func (q *QP) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	var to segment
+	var to mem.Segment
 	if m.Length > 0 {
 		var ok bool
 		if to, ok = q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
@@ -334,7 +334,7 @@ func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	return message.Ack
 }
 
-func scatterTo(to segment, from []segment) {
+func scatterTo(to mem.Segment, from []mem.Segment) {
 	for _, s := range from {
 		mem.Move(to.Base, s.Base, s.Length)
 		to.Base += s.Length
@@ -342,7 +342,7 @@ func scatterTo(to segment, from []segment) {
 }
 
 // readBy is a read.
-func (q *qp) readBy(m *message.Request) message.Syndrome {
+func (q *QP) readBy(m *message.Request) message.Syndrome {
 	s := q.reads(m)
 	if s != message.Ack {
 		return q.refuse(m, s)
@@ -351,7 +351,7 @@ func (q *qp) readBy(m *message.Request) message.Syndrome {
 }
 
 // reads finds the memory of a read request, or returns the reason for refusing it.
-func (q *qp) reads(m *message.Request) message.Syndrome {
+func (q *QP) reads(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 {
 		return message.InvalidRequest
 	}
@@ -367,7 +367,7 @@ func (q *qp) reads(m *message.Request) message.Syndrome {
 }
 
 // atomic executes an atomic. It keeps the old value for the answer, and to repeat the answer if it is lost.
-func (q *qp) atomic(m *message.Request) message.Syndrome {
+func (q *QP) atomic(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_ATOMIC) || q.attr.MaxDestRdAtomic == 0 || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
 	}
@@ -387,7 +387,7 @@ func (q *qp) atomic(m *message.Request) message.Syndrome {
 }
 
 // flush makes earlier writes visible, which they always are here.
-func (q *qp) flush(m *message.Request) message.Syndrome {
+func (q *QP) flush(m *message.Request) message.Syndrome {
 	placement, level := ibv.PlacementType(m.Placement), ibv.SelectivityLevel(m.Level)
 	access := ibv.AccessFlags(0)
 	if placement&ibv.FLUSH_GLOBAL != 0 {
@@ -399,7 +399,7 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 	if !q.allows(access) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	k := q.device.keys.Get(m.RKey)
+	k := q.port.keys.Get(m.RKey)
 	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.Domain) && k.IsFor(&q.user) && k.Access&access == access
 	if level != ibv.FLUSH_MR {
 		_, ok = q.remote(m, m.Length, access)
@@ -411,7 +411,7 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 }
 
 // atomicWrite is a write of 8 bytes that is never seen half done.
-func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
+func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
 	}
@@ -424,7 +424,7 @@ func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
 }
 
 // receive takes a send into a receive.
-func (q *qp) receive(m *message.Request) message.Syndrome {
+func (q *QP) receive(m *message.Request) message.Syndrome {
 	if q.srq != nil && q.srq.tags != nil {
 		return q.tagged(m)
 	}
@@ -434,7 +434,7 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	}
 	id, sges := recvs.First()
 	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Opcode != ibv.WR_SEND_WITH_INV || q.device.keys.Bound(uint32(m.Imm), &q.user) != nil {
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.port.keys.Bound(uint32(m.Imm), &q.user) != nil {
 		status = q.place(recvs.Domain, sges, m.Payload, m.Length)
 	}
 	take(recvs, s)
@@ -446,7 +446,7 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 }
 
 // receivePart takes a part of a send into a receive, which the first part takes.
-func (q *qp) receivePart(m *message.Request) message.Syndrome {
+func (q *QP) receivePart(m *message.Request) message.Syndrome {
 	p := &q.part
 	if !m.Continues {
 		if p.done = 0; !p.held {
@@ -466,7 +466,7 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	n, status := sum(m.Payload), ibv.WC_SUCCESS
-	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.device.keys.Bound(uint32(m.Imm), &q.user) == nil {
+	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.port.keys.Bound(uint32(m.Imm), &q.user) == nil {
 		status = ibv.WC_REM_INV_REQ_ERR
 	} else if n > 0 {
 		status = q.placeAt(p.recvs.Domain, p.sges, p.done, m.Payload, n)
@@ -483,7 +483,7 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 }
 
 // collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.
-func (q *qp) collect(m *message.Request) message.Syndrome {
+func (q *QP) collect(m *message.Request) message.Syndrome {
 	p := &q.part
 	if !m.Continues {
 		p.whole, p.done = p.whole[:0], 0
@@ -494,13 +494,13 @@ func (q *qp) collect(m *message.Request) message.Syndrome {
 	grows := at+n > cap(p.whole)
 	p.whole = append(p.whole, make([]byte, n)...)
 	if n > 0 {
-		mem.Scatter([]segment{{Base: addressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
+		mem.Scatter([]mem.Segment{{Base: mem.AddressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
 	}
 	if m.More && !(grows && uint64(at+n) > q.srq.greatest()) {
 		return message.Ack
 	}
 	all, length := *m, uint64(len(p.whole))
-	all.Length, all.Payload = length, []segment{{Base: addressOf(&p.whole[0]), Length: length}}
+	all.Length, all.Payload = length, []mem.Segment{{Base: mem.AddressOf(&p.whole[0]), Length: length}}
 	s := q.tagged(&all)
 	if s != message.NotReady {
 		p.whole = nil

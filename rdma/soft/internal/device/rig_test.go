@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
@@ -85,7 +86,7 @@ func (r *rig) buffer(device, size int, access ibv.AccessFlags) *buffer {
 	return b
 }
 
-func (b *buffer) at(offset int) uint64 { return uint64(addressOf(&b.bytes[offset])) }
+func (b *buffer) at(offset int) uint64 { return uint64(mem.AddressOf(&b.bytes[offset])) }
 
 func (b *buffer) sge(offset, length int) ibv.SGE {
 	return ibv.SGE{Addr: b.at(offset), Length: uint32(length), LKey: b.mr.LKey}
@@ -245,4 +246,4 @@ func (r *rig) cqEvent(ch *ibv.CompChannel) (of ibv.Ptr[ibv.CQ], context uintptr)
 }
 
 // pointerTo is where v is, for functions that take C's pointers.
-func pointerTo[T any](v *T) uintptr { return uintptr(addressOf(v)) }
+func pointerTo[T any](v *T) uintptr { return uintptr(mem.AddressOf(v)) }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -64,7 +65,7 @@ func (h *host) fillSlots() (err error) {
 	})
 	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
-		if c == nil || input != 0 && at[ibv.QueryDeviceExInput](input).CompMask != 0 {
+		if c == nil || input != 0 && mem.At[ibv.QueryDeviceExInput](input).CompMask != 0 {
 			return uint64(syscall.EINVAL), 0
 		}
 		return uint64(queryDeviceEx(c, record, size)), 0
@@ -135,18 +136,18 @@ func (h *host) fillReaders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&c.StartPoll, startPoll)
 	set(&c.NextPoll, nextPoll)
 	set(&c.EndPoll, endPoll)
-	set(&c.ReadOpcode, reader(func(e *completion) uint64 { return uint64(e.wc.Opcode) }))
-	set(&c.ReadVendorErr, reader(func(e *completion) uint64 { return uint64(e.wc.VendorErr) }))
-	set(&c.ReadByteLen, reader(func(e *completion) uint64 { return uint64(e.wc.ByteLen) }))
-	set(&c.ReadImmData, reader(func(e *completion) uint64 { return uint64(*e.wc.ImmData()) }))
-	set(&c.ReadQPNum, reader(func(e *completion) uint64 { return uint64(e.wc.QPNum) }))
-	set(&c.ReadSrcQP, reader(func(e *completion) uint64 { return uint64(e.wc.SrcQP) }))
-	set(&c.ReadWCFlags, reader(func(e *completion) uint64 { return uint64(e.wc.WCFlags) }))
-	set(&c.ReadSLID, reader(func(e *completion) uint64 { return uint64(e.wc.SLID) }))
-	set(&c.ReadSL, reader(func(e *completion) uint64 { return uint64(e.wc.SL) }))
-	set(&c.ReadDLIDPathBits, reader(func(e *completion) uint64 { return uint64(e.wc.DLIDPathBits) }))
-	set(&c.ReadCompletionTS, stampReader(func(s *stamp) int64 { return s.since }))
-	set(&c.ReadCompletionWallclockNs, stampReader(func(s *stamp) int64 { return s.wall }))
+	set(&c.ReadOpcode, reader(func(e *Completion) uint64 { return uint64(e.wc.Opcode) }))
+	set(&c.ReadVendorErr, reader(func(e *Completion) uint64 { return uint64(e.wc.VendorErr) }))
+	set(&c.ReadByteLen, reader(func(e *Completion) uint64 { return uint64(e.wc.ByteLen) }))
+	set(&c.ReadImmData, reader(func(e *Completion) uint64 { return uint64(*e.wc.ImmData()) }))
+	set(&c.ReadQPNum, reader(func(e *Completion) uint64 { return uint64(e.wc.QPNum) }))
+	set(&c.ReadSrcQP, reader(func(e *Completion) uint64 { return uint64(e.wc.SrcQP) }))
+	set(&c.ReadWCFlags, reader(func(e *Completion) uint64 { return uint64(e.wc.WCFlags) }))
+	set(&c.ReadSLID, reader(func(e *Completion) uint64 { return uint64(e.wc.SLID) }))
+	set(&c.ReadSL, reader(func(e *Completion) uint64 { return uint64(e.wc.SL) }))
+	set(&c.ReadDLIDPathBits, reader(func(e *Completion) uint64 { return uint64(e.wc.DLIDPathBits) }))
+	set(&c.ReadCompletionTS, stampReader(func(s *Stamp) int64 { return s.since }))
+	set(&c.ReadCompletionWallclockNs, stampReader(func(s *Stamp) int64 { return s.wall }))
 	set(&c.ReadTMInfo, readTMInfo)
 }
 

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -16,22 +17,14 @@ type srqRecord struct {
 	index uint32
 }
 
-// srq is a shared receive queue: plain, of an XRC domain, or one that matches tags.
+// srq is a shared receive queue as programs know it.
 type srq struct {
 	*context
-	record  *srqRecord
-	index   uint32
-	number  uint32
-	kind    ibv.SRQType
-	recvs   *resource.RecvQueue
-	owner   *pd
-	domain  *domain        // of XRC
-	cq      *cq            // of XRC and tag matching
-	tags    *resource.Tags // of tag matching
-	headers tagHeaders     // of the message that matches tags and is carried out
-	limit   uint32
-	uses    int
-	asyncs  reports
+	SRQ
+	record *srqRecord
+	index  uint32
+	owner  *pd
+	asyncs Reports
 }
 
 func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
@@ -42,14 +35,14 @@ func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runti
 	if p == nil {
 		return 0, syscall.EINVAL
 	}
-	defer p.fabric().unlock()
+	defer p.fabric().Unlock()
 	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
 		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
 	if errno != 0 {
 		return 0, errno
 	}
 	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
-	return addressOf(s.record), 0
+	return mem.AddressOf(s.record), 0
 }
 
 // createSRQEx is the operation create_srq_ex.
@@ -57,7 +50,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.SRQInitAttrEx](address)
+	attr := mem.At[ibv.SRQInitAttrEx](address)
 	of := *attr
 	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
 		return 0, syscall.EOPNOTSUPP
@@ -69,22 +62,24 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 		of.SRQType = ibv.SRQT_BASIC
 	}
 	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
+	defer c.fabric().Unlock()
 	p := find[pd](uint64(of.PD))
 	if p == nil || p.device != c.device {
 		return 0, syscall.EINVAL
 	}
-	var d *domain
-	var q *cq
+	var d *XRCDomain
+	var q *CQ
 	switch of.SRQType {
 	case ibv.SRQT_BASIC:
 	case ibv.SRQT_XRC, ibv.SRQT_TM:
 		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
 			return 0, syscall.EINVAL
 		}
-		if q = find[cq](uint64(of.CQ)); q == nil || q.device != c.device {
+		queue := find[cq](uint64(of.CQ))
+		if queue == nil || queue.device != c.device {
 			return 0, syscall.EINVAL
 		}
+		q = &queue.CQ
 		if of.SRQType == ibv.SRQT_XRC {
 			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
 				return 0, syscall.EINVAL
@@ -105,10 +100,10 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.Capacity, s.recvs.MaxSGE
-	return addressOf(s.record), 0
+	return mem.AddressOf(s.record), 0
 }
 
-func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq, runtime.Errno) {
+func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *XRCDomain, q *CQ) (*srq, runtime.Errno) {
 	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > maxSGE {
 		return nil, syscall.EINVAL
 	}
@@ -117,9 +112,11 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	if errno != 0 {
 		return nil, errno
 	}
-	s := &srq{context: c, record: record, kind: attr.SRQType, owner: p, domain: d, cq: q}
+	s := &srq{context: c, record: record, owner: p}
+	s.kind, s.domain, s.cq = attr.SRQType, d, q
+	s.low = func() { s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, mem.AddressOf(record), &s.asyncs) }
 	low, values := c.device.tops()
-	number, ok := f.numbers.Add(numbered{srq: s}, low, values)
+	number, ok := f.numbers.Add(numbered{srq: &s.SRQ}, low, values)
 	if !ok {
 		forget(record)
 		return nil, syscall.ENOMEM
@@ -134,11 +131,11 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	p.hold(1)
 	c.uses++
 	if d != nil {
-		d.uses++
-		d.pds[p.protects()]++
+		d.Uses++
+		d.PDs[p.protects()]++
 	}
 	if q != nil {
-		q.uses++
+		q.Uses++
 	}
 	enter(record, s)
 	return s, 0
@@ -150,23 +147,24 @@ func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 		return syscall.EINVAL
 	}
 	f := s.fabric()
-	defer f.unlock()
-	if errno := mayGo(f, of, s, func() bool { return s.uses > 0 }, &s.asyncs); errno != 0 {
+	defer f.Unlock()
+	if errno := mayGo(f, of, s, func() bool { return s.SRQ.Uses > 0 }, &s.asyncs); errno != 0 {
 		return errno
 	}
 	s.silence(&s.asyncs)
 	f.numbers.Remove(s.number)
+	s.gone = true
 	all.srqs.remove(s.index)
 	s.owner.hold(-1)
 	s.context.leave()
 	if s.domain != nil {
-		s.domain.uses--
-		if s.domain.pds[s.recvs.Domain]--; s.domain.pds[s.recvs.Domain] == 0 {
-			delete(s.domain.pds, s.recvs.Domain)
+		s.domain.Uses--
+		if s.domain.PDs[s.recvs.Domain]--; s.domain.PDs[s.recvs.Domain] == 0 {
+			delete(s.domain.PDs, s.recvs.Domain)
 		}
 	}
 	if s.cq != nil {
-		s.cq.uses--
+		s.cq.Uses--
 	}
 	forget(s.record)
 	return 0
@@ -181,7 +179,7 @@ func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMas
 	if s == nil {
 		return syscall.EINVAL
 	}
-	defer s.fabric().unlock()
+	defer s.fabric().Unlock()
 	capacity := s.recvs.Capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
@@ -209,7 +207,7 @@ func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 	if s == nil {
 		return syscall.EINVAL
 	}
-	defer s.fabric().unlock()
+	defer s.fabric().Unlock()
 	*to.Deref() = ibv.SRQAttr{MaxWR: s.recvs.Capacity, MaxSGE: s.recvs.MaxSGE, SRQLimit: s.limit}
 	return 0
 }
@@ -223,28 +221,20 @@ func srqNumber(address, number uint64) runtime.Errno {
 	case refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)):
 		return syscall.EOPNOTSUPP
 	}
-	*at[uint32](number) = s.number
+	*mem.At[uint32](number) = s.number
 	return 0
 }
 
-func (s *srq) reported() *reports { return &s.asyncs }
-
-// took looks at the limit after a receive was taken.
-func (s *srq) took() {
-	if s.limit > 0 && s.recvs.Posted-s.recvs.Taken < s.limit {
-		s.limit = 0
-		s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, addressOf(s.record), &s.asyncs)
-	}
-}
+func (s *srq) reported() *Reports { return &s.asyncs }
 
 // postSRQRecv is the slot post_srq_recv.
 func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-	s := all.srqs.get(at[srqRecord](address).index)
-	if s == nil || addressOf(s.record) != address {
+	s := all.srqs.get(mem.At[srqRecord](address).index)
+	if s == nil || mem.AddressOf(s.record) != address {
 		return uint64(syscall.EINVAL), 0
 	}
 	f := s.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	return s.recvs.Post(wr, bad), 0
 }

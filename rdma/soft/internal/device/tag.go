@@ -6,17 +6,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"syscall"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
-)
-
-const (
-	tmhSize   = uint64(unsafe.Sizeof(ibv.TMH{}))
-	rvhSize   = uint64(unsafe.Sizeof(ibv.RVH{}))
-	rndvBytes = 64 // max_rndv_hdr_size
 )
 
 // checkTags checks the requested attributes of a tag-matching queue.
@@ -33,17 +27,17 @@ func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	if s == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	defer s.fabric().unlock()
+	defer s.fabric().Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	n := uint32(0)
 	for op := first; op != 0; n++ {
-		w, errno := at[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
+		w, errno := mem.At[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
 		if s.tags == nil || n < s.tags.Ops.Capacity {
 			errno = s.operate(w)
 		}
 		if errno != 0 {
 			if bad != 0 {
-				*at[uintptr](bad) = uintptr(op)
+				*mem.At[uintptr](bad) = uintptr(op)
 			}
 			return uint64(errno), 0
 		}
@@ -84,7 +78,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		add := &w.TM.Add
 		var sges []ibv.SGE
 		if add.NumSGE > 0 {
-			sges = list[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
+			sges = mem.List[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
 		}
 		e := t.Add(sges)
 		e.ID, e.Tag, e.Mask, e.Held = add.RecvWRID, add.Tag, add.Mask, !t.InStep()
@@ -103,7 +97,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		return 0
 	}
 	e := s.cq.next()
-	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
+	*e = Completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
 		Slot: resource.Slot{Receives: &t.Ops}}
 	if !t.InStep() {
 		e.wc.WCFlags = ibv.WC_TM_SYNC_REQ
@@ -121,29 +115,4 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 		return syscall.ENOMEM
 	}
 	return 0
-}
-
-// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a
-// message, the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it
-// describes the completion.
-type rendezvous struct {
-	tag       *resource.Tag
-	headers   tagHeaders
-	source    uint32 // number of the sender
-	solicited bool
-	isRead    bool
-}
-
-// tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
-type tagHeaders struct {
-	tmh ibv.TMH
-	rvh ibv.RVH
-}
-
-// greatest is how many bytes the greatest message has that finds room now, with its header.
-func (s *srq) greatest() (n uint64) {
-	for _, e := range s.tags.Entries {
-		n = max(n, resource.Room(e.SGEs)+tmhSize)
-	}
-	return max(n, s.recvs.Room())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // tagRig is a sender and a receiver that matches tags.
@@ -358,7 +359,7 @@ func TestTagOperationsOnAQueueThatGoes(t *testing.T) {
 	require.NoError(t, err)
 	op, bad := outside[ibv.OpsWR](r.rig, 1), outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)
 	op[0] = ibv.OpsWR{Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_SIGNALED}
-	posted, address := make(chan error, 1), uint64(addressOf(srq))
+	posted, address := make(chan error, 1), uint64(mem.AddressOf(srq))
 	r.fabric.mu.Lock()
 	go func() { posted <- verbs.PostSRQOps(srq, &op[0], &bad[0]) }()
 	time.Sleep(20 * time.Millisecond) // it waits for its turn

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestBothWays: two queue pairs send to each other from two goroutines, while receives run out: everything arrives, in
@@ -122,9 +123,9 @@ func TestOneSidedAccess(t *testing.T) {
 	remote, err := verbs.RegMR(r.pd[1], pointerTo(&there[0]), uint64(8*len(there)), everything)
 	require.NoError(t, err)
 	write := func(from, to int, signal bool) *ibv.SendWR {
-		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(addressOf(&here[from])),
+		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(mem.AddressOf(&here[from])),
 			Length: uint32(8 * (to - from)), LKey: local.LKey})
-		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(addressOf(&there[from])), RKey: remote.RKey}
+		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(mem.AddressOf(&there[from])), RKey: remote.RKey}
 		if !signal {
 			wr.SendFlags = 0
 		}

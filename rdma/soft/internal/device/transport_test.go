@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 func TestPartitions(t *testing.T) {
@@ -228,13 +229,13 @@ func TestLastReceive(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(one)) })
 		if shares {
-			want = []asyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, addressOf(one), &find[qp](addressOf(one)).asyncs}}
+			want = []asyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, mem.AddressOf(one), &find[qp](mem.AddressOf(one)).asyncs}}
 		}
 		r.connect(one, 1, 17)
 		for range 2 {
 			require.NoError(t, verbs.ModifyQP(one, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		}
-		assert.Equal(t, want, find[context](addressOf(r.context[0])).async.queue)
+		assert.Equal(t, want, find[context](mem.AddressOf(r.context[0])).async.queue)
 	}
 }
 

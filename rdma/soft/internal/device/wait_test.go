@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
 // TestWaiting: a request that waits to be sent again waits for its time. Neither another request nor a receive makes it
@@ -119,7 +120,7 @@ func TestTagsNotReady(t *testing.T) {
 	r.fabric.SetFaults(Faults{NotReady: true})
 	tmh := outside[ibv.TMH](r.rig, 1)
 	tmh[0] = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
-	copy(r.here.bytes, list[byte](addressOf(&tmh[0]), int(tmhSize)))
+	copy(r.here.bytes, mem.List[byte](mem.AddressOf(&tmh[0]), int(tmhSize)))
 	require.NoError(t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, 20))))
 	_, matches := r.polled(r.cq)
 	assert.False(t, matches)

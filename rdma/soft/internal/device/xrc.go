@@ -7,30 +7,23 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// domain is an XRC domain of a device, in which receives are shared. It may have several handles.
-type domain struct {
-	uses    int // queue pairs and shared receive queues
-	handles int
-	pds     map[*resource.Domain]int // of the shared receive queues: whose keys the queue pairs take
-	file    string                   // that names it, or ""
-}
 
 // xrcd is a handle of an XRC domain.
 type xrcd struct {
 	*context
 	record *ibv.XRCD
-	domain *domain
+	domain *XRCDomain
 }
 
 func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.XRCDInitAttr](address)
+	attr := mem.At[ibv.XRCDInitAttr](address)
 	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
 	if attr.CompMask != needs {
 		return 0, syscall.EINVAL
@@ -41,7 +34,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	}
 	f := c.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	d := c.device.inodes[file]
 	switch {
 	case file == "" && attr.Oflags&oCreate == 0: // without a file, the domain is private
@@ -56,7 +49,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	if d == nil {
-		d = &domain{file: file, pds: map[*resource.Domain]int{}}
+		d = &XRCDomain{file: file, PDs: map[*resource.Domain]int{}}
 		if file != "" {
 			c.device.inodes[file] = d
 		}
@@ -65,7 +58,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	c.uses++
 	record.Context = c.address()
 	enter(record, &xrcd{context: c, record: record, domain: d})
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // Flags of open(2) with their Linux values, as in the attribute.
@@ -79,7 +72,7 @@ func closeXRCD(address uint64) runtime.Errno {
 	if x == nil {
 		return syscall.EINVAL
 	}
-	defer x.fabric().unlock()
+	defer x.fabric().Unlock()
 	return x.close()
 }
 
@@ -87,7 +80,7 @@ func closeXRCD(address uint64) runtime.Errno {
 func (x *xrcd) close() runtime.Errno {
 	f := x.fabric()
 	last := func() bool { return x.domain.handles == 1 }
-	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.uses > 0 }); errno != 0 {
+	if errno := mayGo(f, mem.AddressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
 		return errno
 	}
 	if last() {
@@ -104,17 +97,17 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPOpenAttr](address)
+	attr := mem.At[ibv.QPOpenAttr](address)
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
 	f := c.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	defer f.Unlock()
 	handle := find[xrcd](uint64(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
 		handle == nil || handle.device != c.device {
 		return 0, syscall.EINVAL
 	}
-	of := f.qpOf(attr.QPNum)
+	of := original(func(q *qp) bool { return q.number == attr.QPNum && q.on == f })
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, syscall.EINVAL
 	}
@@ -134,7 +127,7 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	o := &openedQP{context: c, record: record, of: of}
 	of.handles = append(of.handles, o)
 	enter(record, o)
-	return addressOf(record), 0
+	return mem.AddressOf(record), 0
 }
 
 // openedQP is a handle that ibv_open_qp gave.
@@ -142,7 +135,7 @@ type openedQP struct {
 	*context
 	record *qpRecord
 	of     *qp
-	asyncs reports
+	asyncs Reports
 }
 
-func (o *openedQP) reported() *reports { return &o.asyncs }
+func (o *openedQP) reported() *Reports { return &o.asyncs }

@@ -4,12 +4,11 @@ package protocol
 
 import "fmt"
 
-// Every other piece of a large Write is not written into the peer's ring but offered: the peer reads it from staging
-// into the place of the ring where it would have been written, while the next piece is written. So each side's device
-// moves half of the data, and so does each processor where devices are software. A piece is offered only if the peer's
-// hello has announced that it fetches.
+// Every other piece of a large Write is offered instead of written: the peer reads it from staging into the place of the
+// ring where it would have been written, while the next piece is written. So each side's device (with software devices,
+// each processor) moves half of the data. A piece is offered only if the peer's hello has announced that it fetches.
 const (
-	leastOffered = 32 << 10 // bytes of a piece; smaller ones are there sooner than the peer could ask for them
+	leastOffered = 32 << 10 // minimum bytes of a piece; smaller ones arrive sooner than the peer could read them
 	mostOffers   = 8        // that have not been fetched
 )
 
@@ -19,9 +18,9 @@ type span struct {
 	rkey    uint32
 	n       uint32
 
-	from   uint64 // where it begins in all that was staged, and
-	begin  uint64 // in all that was written: of the side that offers
-	behind uint64 // bytes that were written after it: of the side that fetches
+	from   uint64 // offset in all staged bytes
+	begin  uint64 // offset in all written bytes: on the offering side
+	behind uint64 // bytes written after it: on the fetching side
 }
 
 // offers are the offers that have not been fetched, oldest first.
@@ -68,7 +67,7 @@ func (s *Stream) offer(p Piece) (bool, error) {
 	s.given.add(o)
 	s.staged += uint64(p.Staged)
 	s.sent += uint64(p.Staged)
-	return true, s.say(control{offer: &o}, true, p.Staged)
+	return true, s.postMessage(control{offer: &o}, true, p.Staged)
 }
 
 // peerFetched handles the peer's total number of fetched offers.
@@ -83,9 +82,9 @@ func (s *Stream) peerFetched(all uint32) error {
 	return nil
 }
 
-// land takes n bytes that were written into the ring. They count as arrived after the data that was offered before
+// arrive takes n bytes that were written into the ring. They count as arrived after the data that was offered before
 // them.
-func (s *Stream) land(n uint64) {
+func (s *Stream) arrive(n uint64) {
 	s.landed += n
 	if s.promised.n == 0 {
 		s.arrived = s.landed
@@ -94,14 +93,14 @@ func (s *Stream) land(n uint64) {
 	s.promised.all[s.promised.n-1].behind += n
 }
 
-// promise records an offer.
-func (s *Stream) promise(o span) error {
+// recordOffer records an offer.
+func (s *Stream) recordOffer(o span) error {
 	size, n := uint64(len(s.ring)), uint64(o.n)
 	switch room := min(size-(s.landed-s.read), size-s.landed%size); {
 	case s.Reads.Ours == 0:
-		return fmt.Errorf("%w: it offers %d bytes for reading, and was not told that this side reads", errProtocol, n)
+		return fmt.Errorf("%w: it offers %d bytes for reading, which this side has not announced", errProtocol, n)
 	case n == 0 || n > room:
-		return fmt.Errorf("%w: it offers %d bytes for reading, and there is room for %d", errProtocol, n, room)
+		return fmt.Errorf("%w: it offers %d bytes for reading, but there is room for %d", errProtocol, n, room)
 	case s.promised.n == mostOffers:
 		return fmt.Errorf("%w: it offers more than %d pieces at once", errProtocol, mostOffers)
 	}

@@ -19,8 +19,8 @@ func imm(n uint32) *ibv.WC {
 	return wc
 }
 
-// said returns the completion of a control message in the first slot.
-func (s *Stream) said(c control) *ibv.WC {
+// controlOf returns the completion of a control message in the first slot.
+func (s *Stream) controlOf(c control) *ibv.WC {
 	b := c.marshal(nil)
 	copy(s.slots, b)
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
@@ -34,10 +34,10 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, flags)
 	s.read = 10
-	_, err = s.Received(s.said(control{read: 10, handled: 3}), 0)
+	_, err = s.Received(s.controlOf(control{read: 10, handled: 3}), 0)
 	require.NoError(t, err, "all of it")
 	before := *s
-	short, other := s.said(control{}), s.said(control{})
+	short, other := s.controlOf(control{}), s.controlOf(control{})
 	short.ByteLen, other.Opcode = controlSize-1, ibv.WC_DRIVER1
 	unwritten := imm(2)
 	unwritten.ByteLen = 1
@@ -50,32 +50,32 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 		"another kind of message":     func() (Flags, error) { return s.Received(other, 0) },
 		"more read than was sent": func() (Flags,
 			error) {
-			return s.Received(s.said(control{read: 11, handled: 3}), 0)
+			return s.Received(s.controlOf(control{read: 11, handled: 3}), 0)
 		},
 		"more messages than sent": func() (Flags,
 			error) {
-			return s.Received(s.said(control{read: 10, handled: 4}), 0)
+			return s.Received(s.controlOf(control{read: 10, handled: 4}), 0)
 		},
 		"flags of another version": func() (Flags,
 			error) {
-			return s.Received(s.said(control{flags: 4, read: 10}), 0)
+			return s.Received(s.controlOf(control{flags: 4, read: 10}), 0)
 		},
-		"an offer without bytes": func() (Flags, error) { return s.Received(s.said(control{offer: &span{}}), 0) },
+		"an offer without bytes": func() (Flags, error) { return s.Received(s.controlOf(control{offer: &span{}}), 0) },
 		"an offer of more than there is room for": func() (Flags, error) {
-			return s.Received(s.said(control{offer: &span{n: 51}}), 0)
+			return s.Received(s.controlOf(control{offer: &span{n: 51}}), 0)
 		},
 		"an offer around the end of the ring": func() (Flags, error) {
-			return s.Received(s.said(control{offer: &span{n: 41}}), 0)
+			return s.Received(s.controlOf(control{offer: &span{n: 41}}), 0)
 		},
 		"an offer after the end": func() (Flags, error) {
-			return s.Received(s.said(control{offer: &span{n: 1}}), Fin)
+			return s.Received(s.controlOf(control{offer: &span{n: 1}}), Fin)
 		},
-		"an offer that is none": func() (Flags, error) {
-			wc := s.said(control{})
+		"an invalid offer": func() (Flags, error) {
+			wc := s.controlOf(control{})
 			wc.ByteLen = offerSize
 			return s.Received(wc, 0)
 		},
-		"more fetched than offered": func() (Flags, error) { return s.Received(s.said(control{fetched: 1}), 0) },
+		"more fetched than offered": func() (Flags, error) { return s.Received(s.controlOf(control{fetched: 1}), 0) },
 	} {
 		flags, err := bad()
 		assert.ErrorIs(t, err, syscall.EPROTO, name)
@@ -86,23 +86,23 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.Zero(t, s.promised.n)
 	_, err = s.Received(imm(50), 0)
 	assert.NoError(t, err, "as much as there is room for")
-	flags, err = s.Received(s.said(control{flags: Fin, read: 1, handled: 1}), 0)
+	flags, err = s.Received(s.controlOf(control{flags: Fin, read: 1, handled: 1}), 0)
 	assert.NoError(t, err)
 	assert.Equal(t, Fin, flags)
-	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
+	assert.EqualValues(t, 10, s.taken, "an old message changes nothing")
 }
 
-// TestOffersArriveInOrder: data written after an offer, and the end of data, arrive when the offer was fetched, not
-// before; and a peer that offers without limit is hostile.
+// TestOffersArriveInOrder: data written after an offer, and the end of data, arrive only after the offer was fetched. A
+// peer that exceeds the limit of offers is an error.
 func TestOffersArriveInOrder(t *testing.T) {
 	reads := Link{Reads: Reads{Ours: 1}}
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
 	receive := func(wc *ibv.WC) (Flags, error) { return s.Received(wc, 0) }
 	fetched := &ibv.WC{Opcode: ibv.WC_RDMA_READ, WRID: fetchBit}
 	written := func(n uint32) func() *ibv.WC { return func() *ibv.WC { return imm(n) } }
-	said := func(c control) func() *ibv.WC { return func() *ibv.WC { return s.said(c) } }
-	for _, next := range []func() *ibv.WC{written(5), said(control{offer: &span{n: 10}}), written(3),
-		said(control{offer: &span{n: 20}}), written(1), written(2), said(control{flags: Fin})} {
+	controlOf := func(c control) func() *ibv.WC { return func() *ibv.WC { return s.controlOf(c) } }
+	for _, next := range []func() *ibv.WC{written(5), controlOf(control{offer: &span{n: 10}}), written(3),
+		controlOf(control{offer: &span{n: 20}}), written(1), written(2), controlOf(control{flags: Fin})} {
 		flags, err := receive(next())
 		require.NoError(t, err)
 		assert.Zero(t, flags)
@@ -121,20 +121,20 @@ func TestOffersArriveInOrder(t *testing.T) {
 
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
 	for range mostOffers {
-		_, err = receive(s.said(control{offer: &span{n: 1}}))
+		_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 		require.NoError(t, err)
 	}
-	_, err = receive(s.said(control{offer: &span{n: 1}}))
+	_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
 	assert.ErrorContains(t, err, "more than 8 pieces")
 
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
-	_, err = receive(s.said(control{offer: &span{n: 1}}))
+	_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
-	assert.ErrorContains(t, err, "was not told that this side reads")
+	assert.ErrorContains(t, err, "which this side has not announced")
 }
 
-// TestOnlyThoseThatReadAreOffered: both ends must have room for reads, and the peer must announce it.
+// TestOnlyThoseThatReadAreOffered: pieces are offered only if both ends allow reads and the peer announces that it reads.
 func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
@@ -147,7 +147,7 @@ func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	}
 }
 
-// TestAPeerThatFetchesNothing: staging that it may read is not written again, however much else it has taken and
+// TestAPeerThatFetchesNothing: staging that the peer may still read is not reused, however much else it has received and
 // acknowledged.
 func TestAPeerThatFetchesNothing(t *testing.T) {
 	const part = 64 << 10

@@ -67,7 +67,7 @@ type Link struct {
 	parts      uint64            // of staging: a piece is one at most
 	given      offers            // pieces of staging that the peer may read
 	reading    uint64            // fetches of the peer's offers in flight
-	probing    uint64            // probes under way
+	probing    uint64            // probes in flight
 	Answered   bool              // the peer's device has answered a probe
 }
 
@@ -212,8 +212,8 @@ func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	return nil
 }
 
-// mustSay reports whether the send of a piece must be signaled: the program waits for it, or enough was staged.
-func (l *Link) mustSay(p Piece) bool {
+// mustSignal reports whether the send of a piece must be signaled: the program waits for it, or enough was staged.
+func (l *Link) mustSignal(p Piece) bool {
 	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
 

@@ -14,7 +14,7 @@ import (
 // shape describes the memory of a connection: connections with the same shape may use it one after the other.
 type shape struct {
 	there  int // bytes that the peer writes into
-	staged int // bytes that sends are made of
+	staged int // bytes of staging for sends
 	recvs  int
 	sges   int             // of a receive
 	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or nothing
@@ -190,11 +190,11 @@ func (m *memory) make() (err error) {
 	return err
 }
 
-// region is where sends are made of, registered. Small messages need none.
+// region returns the registered memory of sends. Small messages need none.
 func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 	if m.mr == nil {
 		var err error
-		// the connection that makes it is not the one that it belongs to for ever
+		// it may outlive the connection that creates it
 		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE|m.shape.access) })
 		if err != nil {
 			return rdma.Region{}, err

@@ -20,8 +20,8 @@ type Protocol interface {
 	// Meet parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
 	Meet(hello []byte) error
 
-	// Unread is the number of bytes that wait for Read; CopyOut copies them, or Front returns some of them where they
-	// lie, and Took reports how many were taken.
+	// Unread is the number of bytes that wait for Read. CopyOut copies them, or Front returns some of them in place, and
+	// Took reports how many were consumed.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
 	Front(n uint64) []byte
@@ -31,20 +31,20 @@ type Protocol interface {
 	// PostData sends a piece. It returns false if there is no room.
 	PostData(p Piece) (bool, error)
 
-	// Received handles a received message, or the end of a fetch, and returns the peer's flags in it; said are the
+	// Received handles a received message, or the end of a fetch, and returns the peer's flags in it; peer has the
 	// earlier ones. It does not trust the peer: impossible values are an error.
-	Received(wc *ibv.WC, said Flags) (Flags, error)
+	Received(wc *ibv.WC, peer Flags) (Flags, error)
 	// AddRecv adds the receive of a message that was handled to the batch of receives.
 	AddRecv(wc *ibv.WC)
-	// Tell sends the peer flags and other pending state, as far as there is room. It returns the flags sent.
-	Tell(flags Flags) (Flags, error)
+	// SendPending sends the peer flags and other pending state, as far as there is room. It returns the flags sent.
+	SendPending(flags Flags) (Flags, error)
 	// ProbeAt is memory of the peer that a probe may name.
 	ProbeAt() (address uint64, rkey uint32)
 	// AnswersEnd reports whether a peer that received the end sends its own end at once.
 	AnswersEnd() bool
 	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed.
-	// said are the peer's flags.
-	Undelivered(said Flags) uint64
+	// peer are the peer's flags.
+	Undelivered(peer Flags) uint64
 }
 
 // Piece is the data of one message: bytes in the request itself, memory that the program lends, or data in staging.

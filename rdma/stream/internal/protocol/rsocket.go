@@ -28,7 +28,7 @@ type RSocket struct {
 	handled, toldHand uint64 // messages of data
 	theirs            uint32 // the entry of the peer's list that is written next
 	controls          [maxControls]uint64
-	unfinished        int // the number of control messages under way, which are in controls
+	unfinished        int // number of control messages in flight, which are in controls
 	over              bool
 
 	peer         rsocketHello
@@ -124,7 +124,7 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	if err := r.data(w, p); err != nil {
 		return false, err
 	}
-	if err := r.post(w, r.mustSay(p), p.Len()); err != nil {
+	if err := r.post(w, r.mustSignal(p), p.Len()); err != nil {
 		return false, err
 	}
 	to.address += uint64(p.Len())
@@ -136,7 +136,7 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 }
 
 // Received handles a message; flags are the peer's.
-func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
+func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	if wc.Opcode != ibv.WC_RECV_RDMA_WITH_IMM {
 		return 0, fmt.Errorf("%w: %v of %d bytes", errRSocket, wc.Opcode, wc.ByteLen)
 	}
@@ -145,12 +145,12 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 	case opData:
 		room := r.announced - r.arrived
 		switch {
-		case said&Fin != 0:
+		case peer&Fin != 0:
 			return 0, fmt.Errorf("%w: %d bytes after its end of data", errRSocket, value)
 		case uint64(value) > room:
-			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errRSocket, value, room)
+			return 0, fmt.Errorf("%w: %d bytes, but there is room for %d", errRSocket, value, room)
 		case value != wc.ByteLen:
-			return 0, fmt.Errorf("%w: it says %d bytes, and has written %d", errRSocket, value, wc.ByteLen)
+			return 0, fmt.Errorf("%w: it reports %d bytes, but has written %d", errRSocket, value, wc.ByteLen)
 		}
 		r.arrived += uint64(value)
 		r.handled++
@@ -190,21 +190,21 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 
 func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
 
-// Tell sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may be gone.
-func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
+// SendPending sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may be gone.
+func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 	for err == nil && !r.over && r.mayControl() {
 		half := uint64(len(r.ring) / 2)
 		credit := word(opSGL, uint32(uint16(r.handled+rsocketDepth)))
 		switch {
-		case flags != told:
+		case flags != sent:
 			value := uint32(controlShutdown)
 			if flags&Done != 0 {
 				value = controlDisconnect
 			}
-			told = flags
+			sent = flags
 			err = r.postControl(word(opControl, value), 0, nil)
-		case told&Done != 0:
-			return told, nil
+		case sent&Done != 0:
+			return sent, nil
 		case r.announced+half-r.read <= uint64(len(r.ring)):
 			m := r.memory.thereMR.Region()
 			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.thereMR.RKey(), uint32(half)}
@@ -217,10 +217,10 @@ func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
 			err = r.postControl(credit, 0, nil)
 			r.toldHand = r.handled
 		default:
-			return told, nil
+			return sent, nil
 		}
 	}
-	return told, err
+	return sent, err
 }
 
 // mayControl reports whether one more control message may be sent.
@@ -257,8 +257,8 @@ func (r *RSocket) AnswersEnd() bool { return false }
 
 // Undelivered is 0 once the peer's program has closed: the peer does not report how much it has read, and no further
 // message can be sent whose completion would prove arrival.
-func (r *RSocket) Undelivered(said Flags) uint64 {
-	if said&Done != 0 {
+func (r *RSocket) Undelivered(peer Flags) uint64 {
+	if peer&Done != 0 {
 		return 0
 	}
 	return r.unacknowledged()

@@ -36,7 +36,7 @@ func TestRSocketHello(t *testing.T) {
 	many[1] = 0
 	got, err = parseRSocketHello(many)
 	require.NoError(t, err)
-	assert.Zero(t, got.maps, "which it does not say")
+	assert.Zero(t, got.maps, "which it does not announce")
 	for name, change := range map[string]func(b []byte) []byte{
 		"nothing":         func(b []byte) []byte { return nil },
 		"too short":       func(b []byte) []byte { return b[:rsocketHelloSize-1] },
@@ -50,20 +50,20 @@ func TestRSocketHello(t *testing.T) {
 	}
 }
 
-// rsaid is the completion of a message that has written n bytes.
-func rsaid(op, value, n uint32) *ibv.WC {
+// rsocketReceived returns the completion of a message that has written n bytes.
+func rsocketReceived(op, value, n uint32) *ibv.WC {
 	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
 	*wc.ImmData() = word(op, value)
 	return wc
 }
 
-// TestRSocketMeetsLate: the peer's first message is handled before its hello is read, and is the newer word.
+// TestRSocketMeetsLate: if the peer's first message is handled before its hello, the message takes precedence.
 func TestRSocketMeetsLate(t *testing.T) {
 	hello := rsocketHello{bigEndian: hostIsBigEndian, credits: 9, list: target{1, 2, targetEntries},
 		data: target{1 << 30, 4, 64}}.marshal()
 	r := &RSocket{targets: make([]byte, targetEntries*targetSize), announces: 1}
 	target{1 << 40, 5, 32}.put(r.targets[targetSize:])
-	_, err := r.Received(rsaid(opSGL, 11, targetSize), 0)
+	_, err := r.Received(rsocketReceived(opSGL, 11, targetSize), 0)
 	require.NoError(t, err)
 	require.NoError(t, r.Meet(hello))
 	assert.EqualValues(t, 11, r.credit)
@@ -76,40 +76,40 @@ func TestRSocketMeetsLate(t *testing.T) {
 // TestRSocketFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
 func TestRSocketFromAHostilePeer(t *testing.T) {
 	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
-	flags, err := r.Received(rsaid(opData, 60, 60), 0)
+	flags, err := r.Received(rsocketReceived(opData, 60, 60), 0)
 	require.NoError(t, err)
 	assert.Zero(t, flags)
 	before := *r
-	send := rsaid(opData, 1, 1)
+	send := rsocketReceived(opData, 1, 1)
 	send.Opcode = ibv.WC_RECV
 	for name, bad := range map[string]struct {
 		wc   *ibv.WC
-		said Flags
+		peer Flags
 	}{
-		"more than it was given":        {rsaid(opData, 5, 5), 0},
-		"far more":                      {rsaid(opData, 1<<opShift-1, 1<<opShift-1), 0},
-		"bytes that it has not written": {rsaid(opData, 4, 0), 0},
-		"data after the end":            {rsaid(opData, 1, 1), Fin},
-		"half an announcement":          {rsaid(opSGL, 9, 8), 0},
-		"an unknown message":            {rsaid(5, 0, 0), 0},
-		"a map that was not offered":    {rsaid(opMap, 0, mappedSize), 0},
-		"an unknown control message":    {rsaid(opControl, 3, 0), 0},
+		"more than it was given":        {rsocketReceived(opData, 5, 5), 0},
+		"far more":                      {rsocketReceived(opData, 1<<opShift-1, 1<<opShift-1), 0},
+		"bytes that it has not written": {rsocketReceived(opData, 4, 0), 0},
+		"data after the end":            {rsocketReceived(opData, 1, 1), Fin},
+		"half an announcement":          {rsocketReceived(opSGL, 9, 8), 0},
+		"an unknown message":            {rsocketReceived(5, 0, 0), 0},
+		"a map that was not offered":    {rsocketReceived(opMap, 0, mappedSize), 0},
+		"an unknown control message":    {rsocketReceived(opControl, 3, 0), 0},
 		"a send":                        {send, 0},
 	} {
-		flags, err := r.Received(bad.wc, bad.said)
+		flags, err := r.Received(bad.wc, bad.peer)
 		assert.ErrorIs(t, err, syscall.EPROTO, name)
 		assert.Zero(t, flags, name)
 		assert.Equal(t, before, *r, name)
 	}
 	target{1 << 40, 5, 32}.put(r.targets[targetSize:])
-	_, err = r.Received(rsaid(opSGL, 70_000, targetSize), 0)
+	_, err = r.Received(rsocketReceived(opSGL, 70_000, targetSize), 0)
 	require.NoError(t, err)
 	assert.Equal(t, target{1 << 40, 5, 32}, r.windows[1])
 	assert.EqualValues(t, 70_000-1<<16, r.credit)
-	flags, err = r.Received(rsaid(opControl, controlShutdown, 0), 0)
+	flags, err = r.Received(rsocketReceived(opControl, controlShutdown, 0), 0)
 	assert.Equal(t, Fin, flags)
 	assert.NoError(t, err)
-	flags, err = r.Received(rsaid(opControl, controlDisconnect, 0), Fin)
+	flags, err = r.Received(rsocketReceived(opControl, controlDisconnect, 0), Fin)
 	assert.Equal(t, Fin|Done, flags)
 	assert.NoError(t, err)
 }

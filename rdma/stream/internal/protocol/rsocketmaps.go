@@ -9,14 +9,14 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// MaxMaps is how much memory a peer may map at most.
+// MaxMaps is the maximum number of regions that a peer may map.
 const MaxMaps = maxMaps
 
 // ErrNotMapped means that the peer has mapped no memory at an offset.
 var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", syscall.EINVAL)
 
-// errNoPlace means that the peer has no place for the mapped memory.
-var errNoPlace = fmt.Errorf("%w: the peer takes no more mapped memory", syscall.ENOMEM)
+// errNoPlace means that the peer has no free entry for mapped memory.
+var errNoPlace = fmt.Errorf("%w: the peer accepts no more mapped memory", syscall.ENOMEM)
 
 // RoomAt returns how many of n bytes to write at an offset in one piece now.
 func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
@@ -49,13 +49,13 @@ func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	if err := r.data(w, p); err != nil {
 		return false, err
 	}
-	return true, r.post(w, r.mustSay(p), p.Len())
+	return true, r.post(w, r.mustSignal(p), p.Len())
 }
 
 // MayMap reports whether there is room to announce mapped memory. It returns an error if the peer has no place for it.
 func (r *RSocket) MayMap(place int) (bool, error) {
 	if place >= r.peer.maps {
-		return false, fmt.Errorf("%w: it has places for %d", errNoPlace, r.peer.maps)
+		return false, fmt.Errorf("%w: its limit is %d", errNoPlace, r.peer.maps)
 	}
 	return !r.over && r.sent != r.credit && r.mayControl(), nil
 }

@@ -36,8 +36,8 @@ const (
 
 // The upper bits of immediate data.
 const (
-	opData    = 0 // so many bytes were written
-	opSGL     = 4 // so many messages may be sent in all; with an entry of the list, or none
+	opData    = 0 // number of bytes written
+	opSGL     = 4 // total number of messages that may be sent; with an entry of the list, or none
 	opMap     = 6 // an entry for mapped memory was written
 	opControl = 7
 	opShift   = 29
@@ -53,9 +53,9 @@ const (
 func word(op, value uint32) ibv.BE32 { return ibv.ToBE32(op<<opShift | value) }
 
 // errRSocket reports a violation of the protocol by the peer.
-var errRSocket = fmt.Errorf("%w: the peer does not keep to the protocol of rsockets", syscall.EPROTO)
+var errRSocket = fmt.Errorf("%w: the peer violates the rsockets protocol", syscall.EPROTO)
 
-var errNoRSocket = errors.New("stream: the peer speaks another protocol than that of rsockets")
+var errNoRSocket = errors.New("stream: the peer does not use the rsockets protocol")
 
 func (h rsocketHello) marshal() []byte {
 	b := make([]byte, 8, rsocketHelloSize)

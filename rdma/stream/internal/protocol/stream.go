@@ -171,7 +171,7 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 	if err := s.data(w, p); err != nil {
 		return false, err
 	}
-	if err := s.post(w, s.mustSay(p), p.Len()); err != nil {
+	if err := s.post(w, s.mustSignal(p), p.Len()); err != nil {
 		return false, err
 	}
 	s.sent += uint64(p.Len())
@@ -179,10 +179,12 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 }
 
 // postControl sends a control message with all state not yet sent to the peer.
-func (s *Stream) postControl(flags Flags) error { return s.say(control{flags: flags}, flags != 0, 0) }
+func (s *Stream) postControl(flags Flags) error {
+	return s.postMessage(control{flags: flags}, flags != 0, 0)
+}
 
-// say sends a control message, with an offer of n bytes or none.
-func (s *Stream) say(c control, signaled bool, n int) error {
+// postMessage sends a control message, with an offer of n bytes or none.
+func (s *Stream) postMessage(c control, signaled bool, n int) error {
 	c.read, c.handled, c.fetched = s.read, s.handled, s.Fetched
 	s.words = c.marshal(s.words)
 	s.sends.Reset()
@@ -195,23 +197,23 @@ func (s *Stream) say(c control, signaled bool, n int) error {
 	return nil
 }
 
-func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
-	said |= s.held
+func (s *Stream) Received(wc *ibv.WC, peer Flags) (Flags, error) {
+	peer |= s.held
 	switch free := uint64(len(s.ring)) - (s.landed - s.read); {
 	case IsFetch(wc.WRID):
 		return s.fetchDone(), nil
 	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
 		n := uint64(wc.ImmData().Host())
-		if said&Fin != 0 {
+		if peer&Fin != 0 {
 			return 0, fmt.Errorf("%w: %d bytes after its end of data", errProtocol, n)
 		}
 		if n != uint64(wc.ByteLen) { // the bytes that it has not written are of an earlier stream
-			return 0, fmt.Errorf("%w: it says %d bytes, and has written %d", errProtocol, n, wc.ByteLen)
+			return 0, fmt.Errorf("%w: it reports %d bytes, but has written %d", errProtocol, n, wc.ByteLen)
 		}
 		if n > free {
-			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)
+			return 0, fmt.Errorf("%w: %d bytes, but there is room for %d", errProtocol, n, free)
 		}
-		s.land(n)
+		s.arrive(n)
 		return 0, nil
 	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize && wc.ByteLen != offerSize:
 		return 0, fmt.Errorf("%w: %v of %d bytes", errProtocol, wc.Opcode, wc.ByteLen)
@@ -219,7 +221,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 	b := s.slots[placeOf(wc.WRID)*offerSize:]
 	m, offers := parseControl(b), wc.ByteLen == offerSize
 	switch {
-	case m.flags&^(Fin|Done|offerFlag) != 0, offers != (m.flags&offerFlag != 0), offers && said&Fin != 0:
+	case m.flags&^(Fin|Done|offerFlag) != 0, offers != (m.flags&offerFlag != 0), offers && peer&Fin != 0:
 		return 0, fmt.Errorf("%w: flags %#x in %d bytes", errProtocol, m.flags, wc.ByteLen)
 	case m.read > s.sent:
 		return 0, fmt.Errorf("%w: it has read %d bytes of %d", errProtocol, m.read, s.sent)
@@ -230,7 +232,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		return 0, err
 	}
 	if offers {
-		if err := s.promise(parseOffer(b)); err != nil {
+		if err := s.recordOffer(parseOffer(b)); err != nil {
 			return 0, err
 		}
 	}
@@ -239,7 +241,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 	return s.later(m.flags &^ offerFlag), nil
 }
 
-func (s *Stream) Tell(flags Flags) (Flags, error) {
+func (s *Stream) SendPending(flags Flags) (Flags, error) {
 	if !s.slotFree(keptByData) {
 		flags = 0
 	}
@@ -257,8 +259,8 @@ func (s *Stream) ProbeAt() (address uint64, rkey uint32) { return s.peer.ring, s
 func (s *Stream) AnswersEnd() bool { return true }
 
 // Undelivered counts the bytes that the program of a closed peer did not read: its last message contains that number.
-func (s *Stream) Undelivered(said Flags) uint64 {
-	if said&Done != 0 {
+func (s *Stream) Undelivered(peer Flags) uint64 {
+	if peer&Done != 0 {
 		return s.sent - s.taken
 	}
 	return s.unacknowledged()

@@ -91,7 +91,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			if moved {
 				continue
 			}
-			for k := range 10 { // nothing of those: of all
+			for k := range 10 {
 				moved = act(t, &sides, &signals, k%2, k/2, depth) || moved
 			}
 			if !moved {
@@ -153,11 +153,11 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		default:
 			s.staged += uint64(n)
 			s.unsignaled += uint64(n)
-			send(message{bytes: n}, s.mustSay(p))
+			send(message{bytes: n}, s.mustSignal(p))
 		}
 		if own := uint64(len(s.staging)); s.staged-s.unstaged > own ||
 			s.given.n > 0 && s.staged-s.given.all[0].from > own {
-			t.Fatalf("side %d overwrites what is on its way", i)
+			t.Fatalf("side %d overwrites data in flight", i)
 		}
 		s.sent += uint64(n)
 		s.data -= n
@@ -173,12 +173,12 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 				t.Fatal(err)
 			}
 			if o := m.control.offer; o != nil {
-				if err := s.promise(*o); err != nil {
+				if err := s.recordOffer(*o); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		s.land(uint64(m.bytes))
+		s.arrive(uint64(m.bytes))
 		s.handled++
 		tell()
 	case 2: // read

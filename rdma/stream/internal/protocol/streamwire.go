@@ -51,20 +51,20 @@ func (h hello) marshal() []byte {
 	return append(b, helloFetches)
 }
 
-// StreamHello is a hello of a stream with a ring of that size, which is nowhere: for tests.
+// StreamHello returns the hello of a stream with a ring of that size without memory, for tests.
 func StreamHello(size uint32) []byte { return hello{size: size, depth: StreamDepth}.marshal() }
 
 // errProtocol means that the peer violates the protocol.
-var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", syscall.EPROTO)
+var errProtocol = fmt.Errorf("%w: the peer violates the stream protocol", syscall.EPROTO)
 
-var errNoStream = errors.New("stream: the peer speaks another protocol than this package's stream connections")
+var errNoStream = errors.New("stream: the peer does not use the stream protocol of this package")
 
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) < helloSize || binary.BigEndian.Uint32(b) != helloMagic {
 		return h, errNoStream
 	}
 	if v := binary.BigEndian.Uint16(b[4:]); v != helloVersion {
-		return h, fmt.Errorf("stream: the peer speaks version %d of the stream protocol, and this is version %d", v,
+		return h, fmt.Errorf("stream: the peer uses version %d of the stream protocol, this end version %d", v,
 			helloVersion)
 	}
 	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]),

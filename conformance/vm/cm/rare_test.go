@@ -41,7 +41,7 @@ func TestECE(t *testing.T) {
 	assert.Equal(t, 35, e.Status)
 	assert.Equal(t, "no such options", string(e.PrivateData[:15]))
 	err = &cm.EventError{Event: e}
-	assert.ErrorContains(t, err, "does not take the ECE options")
+	assert.ErrorContains(t, err, "does not accept the ECE options")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
@@ -149,7 +149,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 	_, err = id.QueryAddrInfo()
 	assert.ErrorIs(t, err, syscall.ENOENT, "it was taken")
 	err = id.ResolveAddrInfo(soon(t), "300.1.1.1", "7464", hints)
-	assert.ErrorContains(t, err, `node "300.1.1.1" or service "7464" is not known`)
+	assert.ErrorContains(t, err, `unknown node "300.1.1.1" or service "7464"`)
 	require.NoError(t, id.Bind(address(t, 0)))
 	err = id.ResolveAddrInfo(soon(t), "", "7464", cm.Hints{Flags: rdmacm.RAI_SA})
 	assert.ErrorContains(t, err, "InfiniBand's subnet administration", "RoCE has none")

@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestLeaving checks that an interrupt ends commands behind a firewall that drops their packets, although Linux 6.1
+// TestInterrupt checks that an interrupt ends commands behind a firewall that drops their packets, although Linux 6.1
 // does not close such a connection of the connection manager.
-func TestLeaving(t *testing.T) {
+func TestInterrupt(t *testing.T) {
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
 		t.Skip("nft is not in this guest: make vm WHAT=doctor")
@@ -30,8 +30,8 @@ func TestLeaving(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("content"), 0o600))
 	peer := h.Soft4.String()
 	for _, test := range []struct {
-		name        string
-		there, here []string
+		name         string
+		onPeer, here []string
 	}{
 		{"perf", nil, []string{"perf", "send", "-R", "-d", h.Device, peer}},
 		{"perf-server", []string{"perf", "send", "-R", "-d", "soft@" + peer, h.Kernel4.String()},
@@ -54,9 +54,9 @@ func TestLeaving(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			time.Sleep(3 * time.Second)
-			if test.there != nil {
+			if test.onPeer != nil {
 				require.NoError(t, h.Inside(func() error {
-					other := exec.Command("goverbs", test.there...)
+					other := exec.Command("goverbs", test.onPeer...)
 					other.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 					h.serving = other
 					return other.Start()
@@ -69,7 +69,7 @@ func TestLeaving(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(30 * time.Second):
-				require.Fail(t, "it does not end", "%v: %s", test.here, &said)
+				require.Fail(t, "it does not exit", "%v: %s", test.here, &said)
 			}
 			t.Logf("ended %v after the interrupt: %s", time.Since(begun), &said)
 			assert.Equal(t, 130, cmd.ProcessState.ExitCode())

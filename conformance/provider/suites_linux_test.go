@@ -21,25 +21,25 @@ import (
 	"github.com/goverbs/goverbs/conformance/suites"
 )
 
-// strangersResults has the expected results of the suites.
-const strangersResults = "../suites/results/emulated"
+// suiteResults has the expected results of the suites.
+const suiteResults = "../suites/results/emulated"
 
-// judging matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features (device
+// coveredModules matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features (device
 // memory, raw packets, devx and others) and skip, or fork two processes, which do not share memory (rdmacm).
-var judging = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
+var coveredModules = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
 	`mlx5_huge_page|mlx5_timestamp|mr|parent_domain|pd|qp|qpex|relaxed_ordering|shared_pd|srq|tag_matching)$`)
 
-// fragile is the release whose pyverbs frees objects after their context and may crash: fewer modules run, each in a
+// crashing is the release whose pyverbs frees objects after their context and may crash: fewer modules run, each in a
 // separate process.
-const fragile = "56.1"
+const crashing = "56.1"
 
 var (
 	judgingFragile = regexp.MustCompile(`^test_(addr|atomic|cq|cqex|cq_events|parent_domain|pd|qp|qpex|srq)$`)
 	judgingFew     = regexp.MustCompile(`^test_(atomic|cq|cqex|cq_events|mr|qp|qpex|parent_domain)$`)
 )
 
-// judgingTags matches the module that needs an InfiniBand port.
-var judgingTags = regexp.MustCompile(`^test_tag_matching$`)
+// tagModules matches the module that needs an InfiniBand port.
+var tagModules = regexp.MustCompile(`^test_tag_matching$`)
 
 // TestPyverbs runs rdma-core's own tests of verbs over an emulated mlx5 adapter, as an independent test of the
 // emulation. Tests of other adapters take longer.
@@ -47,7 +47,7 @@ func TestPyverbs(t *testing.T) {
 	e := emulated(t)
 	if os.Getenv(envAll) == "" {
 		pyverbs(t, e, "", judgingFew)
-		pyverbs(t, e, "-infiniband", judgingTags, "GOVERBS_EMULATED_INFINIBAND=1")
+		pyverbs(t, e, "-infiniband", tagModules, "GOVERBS_EMULATED_INFINIBAND=1")
 		return
 	}
 	pyverbsSuite(t, e)
@@ -55,14 +55,14 @@ func TestPyverbs(t *testing.T) {
 
 func pyverbsSuite(t *testing.T, e *Emulated) {
 	t.Helper()
-	all, modules := []Adapter{MLX5, MLX4, ERDMA, EFA}, judging
-	if e.libraries.Release == fragile {
+	all, modules := []Adapter{MLX5, MLX4, ERDMA, EFA}, coveredModules
+	if e.libraries.Release == crashing {
 		all, modules = []Adapter{MLX5}, judgingFragile
 	}
 	for _, a := range all {
 		pyverbs(t, e.As(a), "", modules)
 	}
-	pyverbs(t, e, "-infiniband", judgingTags, "GOVERBS_EMULATED_INFINIBAND=1")
+	pyverbs(t, e, "-infiniband", tagModules, "GOVERBS_EMULATED_INFINIBAND=1")
 }
 
 // pyverbs runs modules of its tests and compares the results with the expected ones.
@@ -71,7 +71,7 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 	python, environ, err := e.libraries.Python()
 	require.NoError(t, err)
 	mode := "steady"
-	if e.libraries.Release == fragile {
+	if e.libraries.Release == crashing {
 		mode = "gentle"
 	}
 	environ = append(environ, "GOVERBS_PYVERBS="+mode)
@@ -88,7 +88,7 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 			return cmd
 		},
 		Python:   append(environ, python),
-		Together: e.libraries.Release != fragile,
+		Together: e.libraries.Release != crashing,
 	}
 	name := "pyverbs-" + e.libraries.Release + "-" + e.adapter.Name + kind
 	some := modules == judgingFew
@@ -102,9 +102,9 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 // compareResults compares results with the expected ones, or writes them.
 func compareResults(t *testing.T, name string, got []suites.Result, all bool) {
 	t.Helper()
-	want, err := suites.Expected(strangersResults, name)
+	want, err := suites.Expected(suiteResults, name)
 	if *update {
-		require.NoError(t, suites.Update(strangersResults, name, want, got))
+		require.NoError(t, suites.Update(suiteResults, name, want, got))
 		return
 	}
 	require.NoError(t, err)
@@ -127,12 +127,12 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// notJudging matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation in
+// skippedCases matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation in
 // every second run, for an unknown reason. ib_send_lat, ib_read_lat and ib_atomic_lat with -e treat each event as a
 // completion, and arm the queue before they poll: libmlx5's request then shows that a completion is present, and the
 // emulated adapter raises an event immediately. The programs then post one request too many, on a busy machine in one
 // run of five.
-var notJudging = regexp.MustCompile(` -R|^ib_(send|read|atomic)_lat .*-e`)
+var skippedCases = regexp.MustCompile(` -R|^ib_(send|read|atomic)_lat .*-e`)
 
 // programs runs the cases of a suite from a directory, with server and client in one address space.
 func programs(t *testing.T, e *Emulated, name, from string) {
@@ -152,7 +152,7 @@ func programs(t *testing.T, e *Emulated, name, from string) {
 	require.NoError(t, err)
 	var got []suites.Result
 	for _, c := range s.Cases {
-		if c.Stays || notJudging.MatchString(c.Name) {
+		if c.Stays || skippedCases.MatchString(c.Name) {
 			continue
 		}
 		client := e.words(filepath.Join(from, c.Client[0]), c.Client[1:]...)

@@ -57,7 +57,7 @@ func deviceAddresses() (map[string]uintptr, error) {
 // below it, the other one is dropped too, and librdmacm hangs. Newer versions, and 44.0 with one arena, do not have the
 // problem.
 func TestDeviceListOfLibrdmacm(t *testing.T) {
-	inGuest(t, "it is about librdmacm")
+	inGuest(t, "tests librdmacm")
 	if os.Getenv(envAlone) == t.Name() {
 		deviceGoes(t)
 		return
@@ -79,10 +79,10 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 	for ; !run(); tries++ { // addresses are random
 		require.Less(t, tries, 60)
 	}
-	t.Logf("the order of addresses was wrong at the try %d", tries)
+	t.Logf("the order of addresses was wrong in attempt %d", tries)
 }
 
-const wrongOrder = "the device that goes is above the other and sorts below it"
+const wrongOrder = "the removed device is above the other one and sorts below it"
 
 func deviceGoes(t *testing.T) {
 	spare := rig.Open(t).Spare()

@@ -18,9 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestEventOfAnother checks that an event in a channel that C armed, not this package, does not keep a wait asleep: an
-// mlx5 adapter sends no other until libmlx5 has read it.
-func TestEventOfAnother(t *testing.T) {
+// TestForeignEvent checks that a wait ends although the channel contains an event for an arm request of C: an mlx5
+// adapter sends no further events until libmlx5 has read it.
+func TestForeignEvent(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathC)
 		return

@@ -183,8 +183,8 @@ func TestTwoPeers(t *testing.T) {
 	assert.Error(t, second)
 }
 
-// TestStrangersOverTCP checks that a server with -R ignores TCP connections that are not from a peer.
-func TestStrangersOverTCP(t *testing.T) {
+// TestForeignTCPConnections checks that a server with -R ignores TCP connections that are not from a peer.
+func TestForeignTCPConnections(t *testing.T) {
 	server := complete(t, Options{Verb: "send", Manager: true}, "64")
 	client := server
 	waits, ended := serve(t, &server, &client)

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// TestFastClock checks that a guest with a fast clock is ended as soon as it is ready, if it may boot again.
+// TestFastClock checks that a guest with a fast clock is killed as soon as it is ready, if it may boot again.
 func TestFastClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		again        bool
@@ -20,12 +20,12 @@ func TestFastClock(t *testing.T) {
 		own          time.Duration
 		ends, isFast bool
 	}{
-		"good":              {true, 3, 3 * time.Second, false, false},
-		"had to wait":       {true, 3, 30 * time.Second, false, false},
-		"told late":         {true, 3, 2 * time.Second, false, false},
-		"fast":              {true, 9, 3 * time.Second, true, true},
-		"fast, and no more": {false, 9, 3 * time.Second, false, true},
-		"ready at once":     {true, 0.1, time.Millisecond, false, false},
+		"good":                   {true, 3, 3 * time.Second, false, false},
+		"waited for a processor": {true, 3, 30 * time.Second, false, false},
+		"late message":           {true, 3, 2 * time.Second, false, false},
+		"fast":                   {true, 9, 3 * time.Second, true, true},
+		"fast, last boot":        {false, 9, 3 * time.Second, false, true},
+		"immediately ready":      {true, 0.1, time.Millisecond, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ended := false
@@ -77,7 +77,7 @@ func TestKernelBreaksEarly(t *testing.T) {
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
 	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "would fail again")
 	still := observed{console: "[    0.2] x2apic enabled\n", timedOut: true}
-	assert.True(t, still.brokeEarly(classify(still).Kind), "it stood still")
+	assert.True(t, still.brokeEarly(classify(still).Kind), "it hung")
 	still.booted = true
 	assert.False(t, still.brokeEarly(classify(still).Kind), "init ran and reports its own failures")
 	stopped := observed{console: "[    0.2] x2apic enabled\n"}

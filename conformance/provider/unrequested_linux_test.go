@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// asksForSends creates a queue pair for sends only, connected to itself, with a window and its region.
-func asksForSends(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma.QP, func(b *rdma.SendBatch)) {
+// newSendOnlyQP creates a queue pair for sends only, connected to itself, with a window and its region.
+func newSendOnlyQP(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma.QP, func(b *rdma.SendBatch)) {
 	t.Helper()
 	pd, err := device.AllocPD()
 	keep(t, pd, err)
@@ -44,15 +44,15 @@ func asksForSends(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma
 	}
 }
 
-// TestUnasked posts operations that were not requested at creation. libmlx5 sizes its ring for the requested
+// TestUnrequestedOperations posts operations that were not requested at creation. libmlx5 sizes its ring for the requested
 // operations, but posts any. Without checks, a long list overwrites its own beginning; with checks, the operation is
 // rejected.
-func TestUnasked(t *testing.T) {
+func TestUnrequestedOperations(t *testing.T) {
 	if !inside(t) {
 		return
 	}
 	device := openDevice(t)
-	qp, bind := asksForSends(t, device, rdma.QueueOptions{})
+	qp, bind := newSendOnlyQP(t, device, rdma.QueueOptions{})
 	b, err := rdma.NewSendBatch(16, 1, 0)
 	keep(t, b, err)
 	bind(b)
@@ -67,7 +67,7 @@ func TestUnasked(t *testing.T) {
 	if os.Getenv(envInside) == pathGo {
 		return // would break the same queue pair
 	}
-	qp, bind = asksForSends(t, device, rdma.QueueOptions{Unchecked: true})
+	qp, bind = newSendOnlyQP(t, device, rdma.QueueOptions{Unchecked: true})
 	b.Reset()
 	b.Send(1).Signaled()
 	for b.Len() < b.Cap() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares the speed of this tree with that of another commit in interleaved rounds.
-# usage: beside.sh post COMMIT [REGEXP of cells] [rounds]    posting and polling, evaluated by benchstat
-#        beside.sh soft COMMIT [rounds]    software devices: every operation of examples/demo, streams and connections;
+# usage: compare.sh post COMMIT [REGEXP of cells] [rounds]    posting and polling, evaluated by benchstat
+#        compare.sh soft COMMIT [rounds]    software devices: every operation of examples/demo, streams and connections;
 #                                          fails if one is more than 3 % slower
 set -eu
 cd "$(dirname "$0")/../.."

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
+package rdma_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/native"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// TestKernelBackend: rdma-core opens the kernel's devices if its library can be opened, and GOVERBS_NATIVE=1 selects
+// package native, but not in a program with more rights than its user.
+func TestKernelBackend(t *testing.T) {
+	t.Setenv("GOVERBS_NATIVE", "")
+	usual, err := rdma.KernelBackend()
+	require.NoError(t, err)
+	if libibverbs.Library.Open() == nil {
+		assert.Equal(t, runtime.Native, usual)
+		assert.Regexp(t, `^rdma-core( \d+\.\d+)?$`, rdma.BackendName(usual))
+	} else {
+		assert.IsType(t, (*native.Backend)(nil), usual)
+	}
+
+	t.Setenv("GOVERBS_NATIVE", "1")
+	without, err := native.Open()
+	require.NoError(t, err)
+	forced, err := rdma.KernelBackend()
+	require.NoError(t, err)
+	assert.Same(t, without, forced)
+	assert.Equal(t, "native", rdma.BackendName(forced))
+	all, err := rdma.Devices()
+	require.NoError(t, err)
+	for _, d := range all {
+		assert.NotEqual(t, runtime.Native, d.Backend, d.Name)
+	}
+	_, err = rdma.Open("nothing0")
+	assert.ErrorContains(t, err, `no device "nothing0"; there are `)
+	if _, failed := rdma.DevicesOf(forced); failed != nil {
+		assert.ErrorContains(t, err, "ibv_get_device_list: native: ")
+	} else {
+		assert.ErrorContains(t, err, "(kernel devices: native)")
+	}
+
+	before := rights.More
+	defer func() { rights.More = before }()
+	rights.More = func() bool { return true }
+	secure, err := rdma.KernelBackend()
+	require.NoError(t, err)
+	assert.Equal(t, usual, secure)
+}
+
+// TestMissingLibibverbs: without libibverbs, Open, Devices and the connection manager use package native.
+func TestMissingLibibverbs(t *testing.T) {
+	const inside = "GOVERBS_TEST_MISSING"
+	if os.Getenv(inside) == "" {
+		test := exec.Command(os.Args[0], "-test.run=^TestMissingLibibverbs$", "-test.v")
+		test.Env = append(os.Environ(), inside+"=1", "GOVERBS_LIBIBVERBS=/nonexistent/libibverbs.so.1",
+			"GOVERBS_NATIVE=", "GOVERBS_DEVICE=")
+		out, err := test.CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+		assert.Contains(t, string(out), "--- PASS: TestMissingLibibverbs")
+		return
+	}
+	backend, err := rdma.KernelBackend()
+	require.NoError(t, err)
+	assert.IsType(t, (*native.Backend)(nil), backend)
+	if _, err := rdma.DevicesOf(backend); err != nil {
+		assert.ErrorContains(t, err, "ibv_get_device_list: native: ")
+		if runtime.OpensLibraries {
+			assert.ErrorContains(t, err, "(not rdma-core: /nonexistent/libibverbs.so.1 cannot be opened")
+		}
+	}
+	_, err = rdma.DevicesOf(runtime.Native)
+	assert.ErrorIs(t, err, rdma.ErrNotSupported, "the program has the choice")
+	if _, err := cm.CreateID(rdmacm.PS_TCP); err != nil {
+		assert.NotContains(t, err.Error(), "librdmacm.so.1", "rdma-core's connection manager is not used either")
+	}
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"math/bits"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
+)
+
+// CQ is a completion queue: a ring that is written under the fabric's lock and read under its own.
+type CQ struct {
+	core    *Core
+	Uses    int  // by queue pairs and shared receive queues
+	stamps  bool // completions need the time
+	ignores bool // overruns
+	broke   func()
+	notify  func() // queues the event that the queue is armed for; nil without a channel
+
+	entries    []Completion
+	stamped    []Stamp // of the entries, if stamps
+	mask       uint32
+	capacity   uint32
+	tail       uint32
+	tailSeen   atomic.Uint32 // tail, for polls
+	armed      arming
+	moderation moderation
+	broken     atomic.Bool // overrun
+	spare      Completion
+
+	mu   sync.Mutex // polls hold it
+	head atomic.Uint32
+}
+
+type arming uint8
+
+const (
+	armedNot arming = iota
+	armedSolicited
+	armedNext
+)
+
+// resize makes room for entries, and keeps those that are there.
+func (c *CQ) resize(entries uint32) {
+	size := uint32(1) << bits.Len32(entries-1)
+	grown, stamped := make([]Completion, size), []Stamp(nil)
+	if c.stamps {
+		stamped = make([]Stamp, size)
+	}
+	for i := c.head.Load(); i != c.tail; i++ {
+		grown[i&(size-1)] = c.entries[i&c.mask]
+		if c.stamps {
+			stamped[i&(size-1)] = c.stamped[i&c.mask]
+		}
+	}
+	c.stamped = stamped
+	c.entries, c.mask, c.capacity = grown, size-1, entries
+}
+
+// next is the entry that the next completion goes to; publish shows it to polls.
+func (c *CQ) next() *Completion {
+	if c.tail-c.head.Load() >= c.capacity || c.broken.Load() {
+		if !c.ignores && !c.broken.Swap(true) {
+			c.broke()
+			c.core.overruns = append(c.core.overruns, c)
+		}
+		return &c.spare
+	}
+	return &c.entries[c.tail&c.mask]
+}
+
+// nextOf is next for the completion of a receive, which is the one before a position.
+func (c *CQ) nextOf(recvs *resource.RecvQueue, position uint32) *Completion {
+	e := c.next()
+	e.Sends, e.Receives, e.Position = nil, recvs, position
+	return e
+}
+
+func (c *CQ) publish(e *Completion, solicited bool) {
+	if e == &c.spare {
+		e.Retire(1)
+		return
+	}
+	if c.stamps {
+		c.stamped[c.tail&c.mask] = Stamp{c.core.clock.Now(), c.core.clock.Wall()}
+	}
+	c.tail++
+	lock.StoreRelease32(&c.tailSeen, c.tail)
+	if c.armed != armedNot && c.notify != nil && (c.armed == armedNext || solicited || e.wc.Status != ibv.WC_SUCCESS) {
+		c.moderate()
+	}
+}
+
+// poll takes as many completions as there is memory for, or returns −1 if there is none.
+func (c *CQ) poll(wcs uint64, n int32) (got int32) {
+	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
+		return 0
+	}
+	c.mu.Lock()
+	head, end := c.head.Load(), c.tailSeen.Load()
+	end = head + min(uint32(n), end-head)
+	next := head
+	// mem.Try, but with one deferred function for all that is to do at the end, because most polls take one completion
+	done, before := false, debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if got = int32(next - head); done {
+			c.free(head, next)
+			c.mu.Unlock()
+			return
+		}
+		c.free(head, next)
+		c.mu.Unlock()
+		if mem.OnlyFault(recover()); got == 0 {
+			got = -1
+		}
+	}()
+	for ; next != end; next++ {
+		*mem.At[ibv.WC](wcs) = c.entries[next&c.mask].wc
+		wcs += uint64(unsafe.Sizeof(ibv.WC{}))
+	}
+	done = true
+	return
+}
+
+// free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
+// cq.mu.
+func (c *CQ) free(from, to uint32) {
+	for n := uint32(1); from != to; n++ {
+		e := &c.entries[from&c.mask]
+		if from++; from != to && e.IsOf(&c.entries[from&c.mask].Slot) {
+			continue
+		}
+		last := e.Slot
+		lock.StoreRelease32(&c.head, from) // first, or a request in such a slot could find the completion queue full
+		last.Retire(n)
+		n = 0
+	}
+}
+
+// Completion is one entry.
+type Completion struct {
+	wc ibv.WC
+	resource.Slot
+	priv uint32 // of a message with a tag, its context
+	tag  uint64
+}
+
+// Stamp is the creation time of a completion, for extended completion queues that report it.
+type Stamp struct {
+	since int64 // nanoseconds since the fabric was made
+	wall  int64 // nanoseconds of wall clock
+}
+
+// moderation holds back the events of a completion queue: one comes for count completions, or a period after the first
+// of them. It is under the fabric's lock.
+type moderation struct {
+	count  uint16 // 0 and 1 hold nothing back
+	period time.Duration
+	held   uint16 // completions since the queue was armed
+	timer  uint64
+	fire   func() // notified
+}
+
+// modify changes the moderation. The caller holds Fabric.mu.
+func (c *CQ) modify(count uint16, period time.Duration) {
+	m := &c.moderation
+	m.count, m.period, m.fire = count, period, c.notified
+	if period == 0 {
+		m.count = 0
+	}
+	if m.held == 0 {
+		return
+	}
+	c.core.clock.Cancel(m.timer)
+	if m.held >= m.count {
+		c.notified()
+	} else {
+		m.timer = c.core.clock.After(period, m.fire)
+	}
+}
+
+// moderate counts a completion that an event is to come for. The caller holds Fabric.mu.
+func (c *CQ) moderate() {
+	m := &c.moderation
+	switch m.held++; {
+	case m.held >= m.count:
+		if m.held > 1 {
+			c.core.clock.Cancel(m.timer)
+		}
+		c.notified()
+	case m.held == 1:
+		m.timer = c.core.clock.After(m.period, m.fire)
+	}
+}
+
+// notified queues the event that the queue is armed for. The caller holds Fabric.mu.
+func (c *CQ) notified() {
+	c.moderation.held = 0
+	c.armed = armedNot
+	c.notify()
+}
+
+// quiet takes back an event that is held back. The caller holds Fabric.mu.
+func (c *CQ) quiet() {
+	if c.moderation.held > 0 {
+		c.core.clock.Cancel(c.moderation.timer)
+	}
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func deviceName(of ibv.Ptr[ibv.Device]) (uint64, runtime.Errno) {
+	d := find[device](of)
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	return mem.AddressOf(&d.record.Name[0]), 0
+}
+
+func deviceIndex(of ibv.Ptr[ibv.Device]) (int32, runtime.Errno) {
+	if d := find[device](of); d != nil {
+		return int32(d.index), 0
+	}
+	return -1, syscall.EINVAL
+}
+
+func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
+	d := find[device](of)
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	return ibv.ToBE64(d.guid), 0
+}
+
+// vendor is the number of none, which Soft-RoCE has, too.
+const vendor = 0xffffff
+
+// attributes are those of ibv_query_device.
+func (d *device) attributes() (a ibv.DeviceAttr) {
+	copy(a.FWVer[:], "1.0")
+	a.VendorID = vendor
+	a.NodeGUID, a.SysImageGUID = ibv.GUID(ibv.ToBE64(d.guid)), ibv.GUID(ibv.ToBE64(d.guid))
+	a.MaxMRSize, a.PageSizeCap = maxMRSize, ^uint64(0xfff)
+	most := &d.limits
+	a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ = int32(most.pd), int32(most.mr), int32(most.mw), int32(most.cq)
+	a.MaxQP, a.MaxSRQ, a.MaxAH = int32(most.qp), int32(most.srq), int32(most.ah)
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(d.mostGroups), maxGroupQPs,
+		int32(d.mostGroups*maxGroupQPs)
+	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD |
+		ibv.DEVICE_PORT_ACTIVE_EVENT |
+		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW |
+		ibv.DEVICE_XRC |
+		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
+	a.MaxSGE, a.MaxSGERd = maxSGE, maxSGE
+	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
+	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
+	a.AtomicCap = ibv.ATOMIC_HCA
+	a.MaxPKeys, a.LocalCAAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), ackDelay, portNum
+	return a
+}
+
+func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || attr == 0 {
+		return syscall.EINVAL
+	}
+	if c.isGone() {
+		return syscall.EIO
+	}
+	*attr.Deref() = c.device.attributes()
+	return 0
+}
+
+// queryDeviceEx fills in as much as the caller's record holds.
+func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
+	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
+		return syscall.EINVAL
+	}
+	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
+	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
+	v.DeviceCapFlagsEx = ibv.DeviceCapFlags64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
+	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps,
+		MaxSGE: maxSGE}
+	v.PhysPortCntEx = portNum
+	v.MaxDMSize = maxDM
+	v.CQModCaps = ibv.CQModerationCaps{MaxCQCount: ^uint16(0), MaxCQPeriod: ^uint16(0)}
+	v.ODPCaps.GeneralCaps = ibv.ODP_SUPPORT | ibv.ODP_SUPPORT_IMPLICIT
+	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
+	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
+		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
+	v.XRCODPCaps = everyODP
+	n := min(size, uint64(unsafe.Sizeof(v)))
+	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
+	return 0
+}
+
+// everyODP are the operations of connected queue pairs on on-demand regions.
+const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ |
+	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_FLUSH | ibv.ODP_SUPPORT_ATOMIC_WRITE
+
+// Bits of device_cap_flags_ex that verbs.h does not name.
+const (
+	flushGlobal     = 1 << 38
+	flushPersistent = 1 << 39
+	atomicWrite     = 1 << 40
+)
+
+// queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
+func queryRTValues(c *context, record uint64) runtime.Errno {
+	if record == 0 {
+		return syscall.EINVAL
+	}
+	v := mem.At[ibv.ValuesEx](record)
+	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {
+		v.CompMask = 0
+		return 0
+	}
+	now := c.device.on.Now()
+	v.CompMask = ibv.VALUES_MASK_RAW_CLOCK
+	v.RawClock = ibv.Timespec{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}
+	return 0
+}
+
+// port returns the attributes of the port.
+func (d *device) port() ibv.PortAttr {
+	a := ibv.PortAttr{
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries,
+		PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		MaxMsgSz:     maxMessage, BadPKeyCntr: uint32(d.counts[counters.BadPKey]),
+		QKeyViolCntr: uint32(d.counts[counters.BadQKey]),
+		PKeyTblLen:   uint16(len(d.pkeys)),
+		MaxVLNum:     1,
+		ActiveWidth:  ibv.IB_WIDTH_4X, ActiveSpeed: ibv.IB_SPEED_EDR, PhysState: ibv.IB_PORT_PHYS_STATE_LINK_UP,
+		LinkLayer: ibv.LINK_LAYER_ETHERNET,
+		Flags:     ibv.QPF_GRH_REQUIRED,
+	}
+	if d.down {
+		a.State, a.PhysState = ibv.PORT_DOWN, ibv.IB_PORT_PHYS_STATE_DISABLED
+	}
+	return a
+}
+
+// queryPort is ibv_query_port, with the size of the caller's record: the record of the old symbol lacks the newer
+// fields.
+func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
+	if port != portNum || record == 0 {
+		return syscall.EINVAL
+	}
+	if c.isGone() {
+		return syscall.EIO
+	}
+	c.device.on.mu.Lock()
+	v := c.device.port()
+	c.device.on.mu.Unlock()
+	n := min(size, uint64(unsafe.Sizeof(v)))
+	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
+	clear(mem.List[byte](record+n, int(size-n)))
+	return 0
+}
+
+const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
+
+func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.Errno {
+	c := find[context](of)
+	if c == nil {
+		return syscall.EINVAL
+	}
+	return queryPort(c, port, attr, uint64(oldPortSize))
+}
+
+// portSpeed is that of four lanes of EDR, in units of 100 Mb/s.
+const portSpeed = 1000
+
+// queryPortSpeed is ibv_query_port_speed.
+func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || to == 0 {
+		return syscall.EINVAL
+	}
+	if c.isGone() {
+		return syscall.EIO
+	}
+	*to.Deref() = portSpeed
+	return 0
+}
+
+func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index < 0 || index >= gidEntries || to == 0 {
+		return syscall.EINVAL
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.Unlock()
+	gid, _ := c.device.gidAt(uint8(index))
+	*to.Deref() = gid
+	return 0
+}
+
+func (d *device) gidEntry(i int) ibv.GIDEntry {
+	e := ibv.GIDEntry{GIDIndex: uint32(i), PortNum: portNum, GIDType: ibv.GID_TYPE_ROCE_V2}
+	*e.GID.Raw() = d.gids[i]
+	if ip := netip.AddrFrom16(d.gids[i]); ip.IsLinkLocalUnicast() && !ip.Is4In6() { // which needs it
+		e.NDevIfindex = d.Scope(ip)
+	}
+	return e
+}
+
+func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index >= gidEntries || entry == 0 || flags != 0 {
+		return syscall.EINVAL
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.Unlock()
+	if _, ok := c.device.gidAt(uint8(index)); !ok {
+		return errnos.ENODATA
+	}
+	e := c.device.gidEntry(int(index))
+	n := min(size, uint64(unsafe.Sizeof(e)))
+	copy(mem.List[byte](entry, int(n)), mem.List[byte](mem.AddressOf(&e), int(n)))
+	return 0
+}
+
+func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, size uint64) int64 {
+	c := find[context](of)
+	if c == nil || entries == 0 || flags != 0 || size < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return -int64(syscall.EINVAL)
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.Unlock()
+	n := uint64(0)
+	for i := range c.device.gids {
+		if _, ok := c.device.gidAt(uint8(i)); !ok {
+			continue
+		}
+		if n == most {
+			return -int64(syscall.EINVAL)
+		}
+		*mem.At[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
+		n++
+	}
+	return int64(n)
+}
+
+func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || to == 0 {
+		return syscall.EINVAL
+	}
+	if port != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
+		return syscall.ENOENT
+	}
+	*to.Deref() = ibv.ToBE16(c.device.pkeys[index])
+	return 0
+}
+
+func pkeyIndex(of ibv.Ptr[ibv.Context], _ uint8, key ibv.BE16) (int32, runtime.Errno) {
+	c := find[context](of)
+	if c == nil {
+		return -1, syscall.EINVAL
+	}
+	for i, own := range c.device.pkeys {
+		if ibv.ToBE16(own) == key {
+			return int32(i), 0
+		}
+	}
+	return -1, syscall.ENOENT
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"runtime/debug"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+)
+
+// Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
+// each for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
+// (qp.keep). They retry with recovery.careful set, so that memory is touched before it is used, and missing memory ends
+// in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
+// the panic on to the sender's guard.
+
+// recovery is the state of that.
+type recovery struct {
+	careful bool // memory of programs is touched before it is used: some of it was gone
+	guarded bool // a caller further up recovers from memory that is gone
+	panics  bool // the goroutine that holds the lock has called SetPanicOnFault
+	tries   int  // how often the request that is sent began again for that
+}
+
+// attempts is how often a guard begins again. More than once is needed only where a program unmaps memory while it is
+// used.
+const attempts = 8
+
+// guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
+// unguard with the result of guard.
+func (r *recovery) guard() (before guards) {
+	before = guards{guarded: r.guarded, panics: true}
+	if !r.guarded {
+		if !r.panics {
+			before.panics = debug.SetPanicOnFault(true)
+		}
+		r.guarded = true
+	}
+	return before
+}
+
+// guards is the state before a guard.
+type guards struct {
+	guarded bool
+	panics  bool
+}
+
+func (r *recovery) unguard(before guards) {
+	if !before.guarded {
+		r.guarded = false
+		if !before.panics {
+			debug.SetPanicOnFault(false)
+		}
+	}
+}
+
+// calm records that a request was executed, or ended in a status.
+func (r *recovery) calm() {
+	if r.careful {
+		r.careful, r.tries = false, 0
+	}
+}
+
+// fault converts a panic from access to missing memory to a value. Other panics propagate.
+func (r *recovery) fault(panicked any) any {
+	if !mem.FaultOf(panicked) {
+		panic(panicked)
+	}
+	return panicked
+}
+
+// again makes a guard retry carefully after a panic. Other panics, and too many of them, propagate. The caller holds
+// Fabric.mu.
+func (r *recovery) again(panicked any) {
+	gone := r.fault(panicked)
+	if r.tries == attempts {
+		r.calm()
+		panic(gone)
+	}
+	r.careful = true
+	r.tries++
+}
