@@ -145,3 +145,10 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 		}
 	}
 }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
