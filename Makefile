@@ -60,7 +60,7 @@ deps: ## install the Debian packages and Go modules that make test needs
 		$(if $(GOVERBS_EVERYTHING),ports)
 	@.ci/deps -why 'run programs of other processors' $(EMULATORS)
 	@.ci/deps -why 'judge packets, completions and manuals, and be peers' $(JUDGES)
-	@.ci/modules . conformance/bench conformance/house/tools examples/grpc examples/valkey
+	@.ci/modules . conformance/bench conformance/house/tools examples/grpc examples/valkey s3rdma
 
 .PHONY: generate
 generate: ## make generated/ from the recorded models, offline; 2 s
@@ -156,11 +156,11 @@ TESTFLAGS := -vet=off -timeout 30m
 GOTEST := $(GO) test $(TESTFLAGS)
 
 .PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32
-.PHONY: check-static check-bench check-grpc check-hostile
+.PHONY: check-static check-bench check-grpc check-s3rdma check-hostile
 check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
-	test -z "$$(gofmt -l cmd conformance dropin examples gen generated headers internal rdma rpma runtime | tee /dev/stderr)"
+	test -z "$$(gofmt -l cmd conformance dropin examples gen generated headers internal rdma rpma runtime s3rdma | tee /dev/stderr)"
 
 check-vet:
 	$(GO) vet ./...
@@ -216,6 +216,9 @@ check-32: # an amd64 runs programs of a 386
 
 check-grpc:
 	cd examples/grpc && $(GO) vet . && $(GO) test .
+
+check-s3rdma: # a module of its own, whose tests need SDKs
+	cd s3rdma && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GOTEST) -race ./...
 
 check-bench: # modules of their own; without valkey-go, which takes a minute to compile
 	cd examples/valkey && $(GO) vet ./valkeyrdma && $(GOTEST) ./valkeyrdma

@@ -49,8 +49,8 @@ func (*noCopy) Unlock() {}
 // more than n, and the address of the inline bytes.
 func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes unsafe.Pointer, err error) {
 	if n <= 0 || sges < 0 || inline < 0 {
-		return nil, nil, invalid(verb, "", "a batch of %d requests with %d entries and %d inline bytes each: it needs at "+
-			"least one request, and no negative number", n, sges, inline)
+		return nil, nil, invalid(verb, "", "a batch of %d requests with %d entries and %d inline bytes each: it needs "+
+			"at least one request, and no negative number", n, sges, inline)
 	}
 	var l layout
 	b.size = unsafe.Sizeof(*new(W))
@@ -61,7 +61,8 @@ func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes
 	}
 	base := unsafe.Pointer(unsafe.SliceData(b.mapping.Bytes()))
 	first := (*W)(unsafe.Add(base, requests))
-	b.first, b.bad, b.entries = uintptr(unsafe.Pointer(first)), (*uintptr)(unsafe.Add(base, bad)), unsafe.Add(base, entries)
+	b.first, b.bad = uintptr(unsafe.Pointer(first)), (*uintptr)(unsafe.Add(base, bad))
+	b.entries = unsafe.Add(base, entries)
 	b.places, b.sges, b.linked, b.end = n+1, sges, nowhere, nowhere
 	b.self, b.home = address(b), address(b)
 	return unsafe.Slice(first, n+1), unsafe.Add(base, data), nil

@@ -184,7 +184,8 @@ func TestCheckedStates(t *testing.T) {
 	for state := ibv.QPS_RESET; state <= ibv.QPS_UNKNOWN; state++ {
 		d.qp.State = state
 		_, err := q.Post(b)
-		assert.Equal(t, refusal.Refused(ibv.PostInState(state, ibv.WorkQueueSend).Validity), err != nil, "%v: %v", state, err)
+		assert.Equal(t, refusal.Refused(ibv.PostInState(state, ibv.WorkQueueSend).Validity), err != nil, "%v: %v",
+			state, err)
 	}
 	d.qp.State = ibv.QPS_INIT
 	_, err := q.Post(b)

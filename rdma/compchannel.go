@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"iter"
 	"syscall"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
@@ -198,7 +200,8 @@ func (q *CQ) countsEvents() bool {
 	case "rxe", "siw":
 		return false
 	case "software":
-		return q.native != nil
+		b, ok := runtime.BackendOf(uintptr(unsafe.Pointer(q.c))).(interface{ CountsEvents(*ibv.CQ) bool })
+		return q.native != nil || ok && b.CountsEvents(q.c)
 	}
 	return true
 }

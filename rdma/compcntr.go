@@ -63,7 +63,8 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
-		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", refusal.ShortState(state))
+		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT",
+			refusal.ShortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
 		return wrap(verb, q.name, err)

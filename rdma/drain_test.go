@@ -134,7 +134,8 @@ func TestDrainDuringPolls(t *testing.T) {
 // A canceled drain leaves no visible trace, and the next one continues it.
 func TestCancelledDrain(t *testing.T) {
 	e, _ := stuck(t)
-	leave, err := e.qp.alone(drainContext{Context: context.Background()}) // another queue pair's drain of the same queue
+	// another queue pair's drain of the same queue
+	leave, err := e.qp.alone(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()

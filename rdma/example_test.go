@@ -271,7 +271,8 @@ func ExampleQP_Connect() {
 
 	for _, end := range []struct{ qp, peer *rdma.QP }{{p.a, p.b}, {p.b, p.a}} {
 		qp, peer := end.qp, must(end.peer.Endpoint())
-		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE)) // discards posted requests without completions
+		// discards posted requests without completions
+		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		check(qp.Connect(peer))
 	}
 	fmt.Println(write(p.away.RKey()))

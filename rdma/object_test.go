@@ -205,8 +205,8 @@ func TestCloseAllKeepsOrderOfIndependentObjects(t *testing.T) {
 	slices.Reverse(regions)
 	window, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
-	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: syscall.EBUSY} },
-		&pd.life)
+	busy := func() (bool, error) { return false, &VerbError{Errno: syscall.EBUSY} }
+	window.itself().life.Begin("a window that C keeps", busy, &pd.life)
 	err = CloseAll(nil, append(regions, window)...)
 	var names []string
 	for _, o := range regions {

@@ -404,9 +404,10 @@ func TestZeroPrograms(t *testing.T) {
 			q.mu.Lock()
 			q.plain = true // as for most adapters
 			q.mu.Unlock()
-			assert.EqualError(t, q.PostProgram(nil), "ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
-			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the zero "+
-				"value of its type, and needs its constructor: invalid argument")
+			assert.EqualError(t, q.PostProgram(nil),
+				"ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
+			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the "+
+				"zero value of its type, and needs its constructor: invalid argument")
 			posted := make(chan struct{})
 			go func() { defer close(posted); q.refused() }()
 			select {

@@ -387,7 +387,7 @@ func (q *QP) uncounted() error {
 	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil
 	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library takes no marker in ERR, and " +
-		"an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll " +
-		"until each request has completed"}
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library takes no marker in " +
+		"ERR, and an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or " +
+		"poll until each request has completed"}
 }

@@ -252,7 +252,8 @@ func TestPanicInBackendUnlocks(t *testing.T) {
 }
 
 func TestErrnoOf(t *testing.T) {
-	for result, want := range map[int32]runtime.Errno{12: syscall.ENOMEM, -12: syscall.ENOMEM, -1: syscall.EIO, math.MinInt32: 1 << 31} {
+	for result, want := range map[int32]runtime.Errno{12: syscall.ENOMEM, -12: syscall.ENOMEM, -1: syscall.EIO,
+		math.MinInt32: 1 << 31} {
 		assert.Equal(t, want, errnoOf(result))
 	}
 }

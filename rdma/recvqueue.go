@@ -136,8 +136,8 @@ func (r *recvRules) explain(qp *ibv.QP, b *batch, from, to int) (index int, reas
 	case i < 0:
 		return i, ""
 	case uint32(b.wr(i).NumSGE) < r.least:
-		return i, "a receive without entries, which the device's library counts and never gives to the device: give it " +
-			"an entry"
+		return i, "a receive without entries, which the device's library counts and never gives to the device: give " +
+			"it an entry"
 	default:
 		return i, fmt.Sprintf("%d entries, and the queue takes %d at most", b.wr(i).NumSGE, r.sges)
 	}

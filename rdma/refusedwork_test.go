@@ -30,7 +30,8 @@ func TestRefusedWork(t *testing.T) {
 			assert.ErrorIs(t, err, is)
 		}
 	}
-	leave, err := e.qp.alone(drainContext{Context: context.Background()}) // another queue pair's drain of the same queue
+	// another queue pair's drain of the same queue
+	leave, err := e.qp.alone(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()

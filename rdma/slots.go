@@ -67,8 +67,8 @@ var begins atomic.Uint32
 // init makes room for capacity requests. It needs no lock: nobody posts yet.
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
-		return invalid("", "", "a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, "+
-			"has %d", capacity)
+		return invalid("", "", "a checked queue needs its number of work requests: QueueOptions.Cap, as C returned "+
+			"it, has %d", capacity)
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)
@@ -219,7 +219,8 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 		}
 		done += n
 	}
-	if retired := s.limit - s.capacity; len(wrs) == free && int32(signal-retired) <= 0 { // nothing outstanding is signalled
+	// nothing outstanding is signalled
+	if retired := s.limit - s.capacity; len(wrs) == free && int32(signal-retired) <= 0 {
 		return m, false
 	}
 	s.signal = signal

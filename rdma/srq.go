@@ -195,8 +195,8 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := q.cq.queue.countSRQ(q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name,
-			"another shared receive queue completes there, and completions do not name the queue whose slots they release: "+
-				"create one with QueueOptions.Unchecked, or with another completion queue",
+			"another shared receive queue completes there, and completions do not name the queue whose slots they "+
+				"release: create one with QueueOptions.Unchecked, or with another completion queue",
 			err)
 	}
 	if q.limits != nil {

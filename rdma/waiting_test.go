@@ -33,7 +33,7 @@ func rounds(t testing.TB, usual int) int {
 }
 
 // A waiting goroutine gets a completion that arrives at any point between arming, polling again and waiting.
-func TestNoWakeUpIsLost(t *testing.T) {
+func TestNoLostWakeups(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	n := 1_000_000
 	if underRaceDetector || unsafe.Sizeof(uintptr(0)) == 4 { // slower builds
@@ -110,7 +110,7 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 
 // Several queues share a channel. The goroutine that reads another queue's event wakes its waiter. Queues are created
 // and closed with events in flight.
-func TestQueuesShareAChannel(t *testing.T) {
+func TestQueuesShareChannel(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)

@@ -147,8 +147,8 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 		return nil, m, p.unlisted
 	}
 	if q.qp != &p.qp.QPBase {
-		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x", p.qp.QPBase.QPNum,
-			q.qp.QPNum))
+		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
+			p.qp.QPBase.QPNum, q.qp.QPNum))
 	}
 	if !runs {
 		runner = nil

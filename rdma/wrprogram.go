@@ -160,7 +160,8 @@ func (p *WRProgram) allowFlags(index int, flags ibv.SendFlags) {
 	for _, flag := range sendFlags {
 		if flags&flag != 0 && refusal.Refused(ibv.WRFlagValidity(qpt, op, flag)) {
 			e := p.failure(index)
-			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(op).Builder, refusal.ShortName(qpt))
+			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(op).Builder,
+				refusal.ShortName(qpt))
 			p.fail(e)
 		}
 	}

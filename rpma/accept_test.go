@@ -40,9 +40,9 @@ func TestUnconfirmedRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestAcceptKeeps: later calls of Accept return connections that are established while Accept returns another one or
-// times out. Close closes the rest.
-func TestAcceptKeeps(t *testing.T) {
+// TestAcceptKeepsConnections: later calls of Accept return connections that are established while Accept returns
+// another one or times out. Close closes the rest.
+func TestAcceptKeepsConnections(t *testing.T) {
 	r := newRig(t, options{})
 	var all sync.WaitGroup
 	for range 5 {

@@ -79,7 +79,8 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 		return 0, notCreated("CQ.Wait")
 	}
 	if q.shared {
-		return 0, &Error{Op: "CQ.Wait", Code: ErrSharedChannel, Reason: "use Conn.Wait, which waits for all queues of the channel"}
+		return 0, &Error{Op: "CQ.Wait", Code: ErrSharedChannel,
+			Reason: "use Conn.Wait, which waits for all queues of the channel"}
 	}
 	if n, err = q.cq.Wait(ctx, dst); err != nil {
 		return n, waitFailed("CQ.Wait", ctx, ErrNoCompletion, err)

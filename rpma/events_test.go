@@ -25,7 +25,7 @@ func TestPrivateData(t *testing.T) {
 	assert.Equal(t, padded("from a", 56), r.b.conn.PrivateData())
 }
 
-func TestPrivateDataOfARequest(t *testing.T) {
+func TestRequestPrivateData(t *testing.T) {
 	r := newRig(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
@@ -113,8 +113,8 @@ func TestListenerCloses(t *testing.T) {
 	r.a.done(1)
 }
 
-// TestTakenRequestOutlivesItsListener: it can be accepted after the endpoint was closed.
-func TestTakenRequestOutlivesItsListener(t *testing.T) {
+// TestRequestOutlivesListener: it can be accepted after the endpoint was closed.
+func TestRequestOutlivesListener(t *testing.T) {
 	r := newRig(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
@@ -164,8 +164,8 @@ func TestClosed(t *testing.T) {
 	assert.Equal(t, uint64(4), wc.WRID)
 }
 
-// TestPeerIsKilled: the kernel closes the objects of a process that ends, without a disconnect by the program.
-func TestPeerIsKilled(t *testing.T) {
+// TestPeerProcessKilled: the kernel closes the objects of a process that ends, without a disconnect by the program.
+func TestPeerProcessKilled(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
 	here, to := r.a.memory(64, everyUsage), remote(t, there)
@@ -179,8 +179,8 @@ func TestPeerIsKilled(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestDeviceIsGone: the side whose device is removed gets Lost.
-func TestDeviceIsGone(t *testing.T) {
+// TestDeviceRemoved: the side whose device is removed gets Lost.
+func TestDeviceRemoved(t *testing.T) {
 	r := connected(t, options{})
 	require.True(t, r.fabric.RemoveDevice("soft0"))
 	assert.Equal(t, Lost, r.event(r.a.conn))

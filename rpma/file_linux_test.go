@@ -107,8 +107,8 @@ func TestTruncatedFile(t *testing.T) {
 	})
 }
 
-// TestFileIsHonest: ordinary files do not support flushes for persistence.
-func TestFileIsHonest(t *testing.T) {
+// TestOrdinaryFile: ordinary files do not support flushes for persistence.
+func TestOrdinaryFile(t *testing.T) {
 	r := newRig(t, options{})
 	name := filepath.Join(t.TempDir(), "memory")
 	f, err := OpenFile(name, FileOptions{Size: 4096})

@@ -71,8 +71,8 @@ func TestFlushEverywhere(t *testing.T) {
 	})
 }
 
-// TestTrap: a flush of a kind that the peer does not permit fails with an error whose hint works.
-func TestTrap(t *testing.T) {
+// TestFlushMismatch: a flush of a kind that the peer does not permit fails with an error whose hint works.
+func TestFlushMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b   PeerOptions
 		advice string
@@ -104,8 +104,8 @@ func TestTrap(t *testing.T) {
 	}
 }
 
-// TestOnlyTheLastFlushes: the ids of as many flushes as can be outstanding are kept.
-func TestOnlyTheLastFlushes(t *testing.T) {
+// TestOnlyLastFlushes: the ids of as many flushes as can be outstanding are kept.
+func TestOnlyLastFlushes(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		to := remote(t, r.b.memory(64, FlushVisibility))
 		const n = 3 * defaultQueueSize

@@ -124,7 +124,7 @@ func TestAsync(t *testing.T) {
 		async, err := r.a.conn.NewAsync(2 * workers)
 		require.NoError(t, err)
 		_, err = r.a.conn.NewAsync(1)
-		assert.ErrorIs(t, err, rdma.ErrInUse, "there is one")
+		assert.ErrorIs(t, err, rdma.ErrInUse, "the connection already has an Async")
 		_, err = r.a.conn.CQ().Poll(make([]ibv.WC, 1))
 		assert.ErrorIs(t, err, rdma.ErrInUse)
 		ctx := soon(t)
@@ -150,7 +150,7 @@ func TestAsync(t *testing.T) {
 					assert.Equal(t, ibv.WC_RDMA_READ, wc.Opcode)
 					assert.Equal(t, i, binary.LittleEndian.Uint64(own[8:]))
 					_, err = read.Wait(ctx)
-					assert.ErrorIs(t, err, rdma.ErrClosed, "it has ended")
+					assert.ErrorIs(t, err, rdma.ErrClosed, "the operation has ended")
 				}
 			})
 		}
@@ -197,8 +197,8 @@ func TestAsyncMessages(t *testing.T) {
 	}
 }
 
-// TestAsyncKeepsItsRoom: rejected operations do not use up room.
-func TestAsyncKeepsItsRoom(t *testing.T) {
+// TestAsyncRejectedOperations: rejected operations do not use up room.
+func TestAsyncRejectedOperations(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to := remote(t, there)

@@ -317,8 +317,8 @@ func TestConnConfig(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestReceiveBeforeTheConnection: a receive that was posted to a request gets the first message.
-func TestReceiveBeforeTheConnection(t *testing.T) {
+// TestReceiveBeforeConnection: a receive that was posted to a request gets the first message.
+func TestReceiveBeforeConnection(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
 	copy(here.Bytes(), "first")

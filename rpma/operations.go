@@ -289,7 +289,7 @@ func (c *Conn) trap() string {
 			"flushes with reads: its device lacks a kind of native flush, or its librpma is older than 1.3.0; " +
 			"set PeerOptions.ReadFlush on this side"
 	}
-	return "this side flushes with RDMA READs, and the peer's region does not permit reads, probably because the peer " +
-		"flushes natively; add ReadSrc to the region's usage at the peer, or flush natively on this side, which needs a " +
-		"device with both kinds of native flush and no PeerOptions.ReadFlush"
+	return "this side flushes with RDMA READs, and the peer's region does not permit reads, probably because the " +
+		"peer flushes natively; add ReadSrc to the region's usage at the peer, or flush natively on this side, which " +
+		"needs a device with both kinds of native flush and no PeerOptions.ReadFlush"
 }

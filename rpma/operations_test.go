@@ -122,8 +122,8 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, uint32(0), wc.ByteLen)
 }
 
-// TestNothing: operations without data need no region.
-func TestNothing(t *testing.T) {
+// TestEmptyOperations: operations without data need no region.
+func TestEmptyOperations(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	for i := range here.Bytes() {
@@ -169,8 +169,8 @@ func TestFlags(t *testing.T) {
 	})
 }
 
-// TestAtomicWriteIsFenced: an atomic write waits for earlier flushes. It needs a fence unless both are native.
-func TestAtomicWriteIsFenced(t *testing.T) {
+// TestAtomicWriteFence: an atomic write waits for earlier flushes. It needs a fence unless both are native.
+func TestAtomicWriteFence(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		fenced := !(r.a.peer.NativeFlush() && r.a.peer.NativeAtomicWrite())
 		to := remote(t, r.b.memory(64, everyUsage))

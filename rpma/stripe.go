@@ -30,8 +30,8 @@ type Stripe struct {
 func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 	const op = "NewStripe"
 	if chunk == 0 || chunk > maxMessage || len(conns) == 0 {
-		return nil, invalid(op, "%d connections with chunks of %d bytes; both must be positive, chunks at most %d", len(conns), chunk,
-			uint64(maxMessage))
+		return nil, invalid(op, "%d connections with chunks of %d bytes; both must be positive, chunks at most %d",
+			len(conns), chunk, uint64(maxMessage))
 	}
 	for i, c := range conns {
 		if !c.created() {

@@ -99,8 +99,8 @@ func TestStripeFails(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestStripeForgets: errors of operations that a transfer left behind do not fail the next transfer.
-func TestStripeForgets(t *testing.T) {
+// TestStripeAfterFailure: errors of operations that a transfer left behind do not fail the next transfer.
+func TestStripeAfterFailure(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to := remote(t, there)

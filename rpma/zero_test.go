@@ -29,7 +29,7 @@ func TestZeroObjects(t *testing.T) {
 				continue
 			}
 			receivers := []reflect.Value{reflect.New(kind.Elem())}
-			if !ofOp { // whose methods take a value
+			if !ofOp { // Op has value receivers
 				receivers = append(receivers, reflect.Zero(kind))
 			}
 			for _, receiver := range receivers {
@@ -46,7 +46,7 @@ func TestZeroObjects(t *testing.T) {
 						}
 						err, _ := results[n-1].Interface().(error)
 						if name == "ConnRequest.Close" && !receiver.IsNil() || name == "Conn.CompletionErr" {
-							return // one that is over; a completion is good or bad by itself
+							return // no error: a closed request, and a completion by itself
 						}
 						assert.ErrorIs(t, err, Code(ErrInvalid), name)
 					}, name)

@@ -37,8 +37,8 @@ func (c doctorCommand) Run(o output) error {
 	report := doctor.Examine(host)
 	var pairErr error
 	if c.Peer != nil {
-		pairErr = doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
-			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
+		pairErr = doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex,
+			Peer: *c.Peer, Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
 			Leave: leave.Descriptors}, report)
 		if ctx.Err() != nil {
 			return pairErr

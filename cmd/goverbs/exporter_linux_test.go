@@ -55,13 +55,13 @@ func TestExporterOnce(t *testing.T) {
 }
 
 func TestExporter(t *testing.T) {
-	_, said, err := export(t, "--listen", "127.0.0.1:0")
+	_, printed, err := export(t, "--listen", "127.0.0.1:0")
 	assert.NoError(t, err, "interrupting the server is not an error")
-	assert.Regexp(t, `^goverbs: serving metrics on http://127\.0\.0\.1:\d+/metrics\n$`, said)
-	out, said, err := export(t, "--listen", "127.0.0.1:0", "--json")
+	assert.Regexp(t, `^goverbs: serving metrics on http://127\.0\.0\.1:\d+/metrics\n$`, printed)
+	out, printed, err := export(t, "--listen", "127.0.0.1:0", "--json")
 	assert.NoError(t, err)
 	assert.Regexp(t, `^\{\s*"address": "http://127\.0\.0\.1:\d+/metrics"\s*\}\n$`, out)
-	assert.Empty(t, said)
+	assert.Empty(t, printed)
 	_, _, err = export(t, "--listen", "nonsense")
 	assert.ErrorContains(t, err, "--listen HOST:PORT")
 	_, _, err = export(t, "--processes=-1")

@@ -41,10 +41,10 @@ func begun(t *testing.T, prefix, line string) *process {
 		require.NoError(t, p.Start())
 	} else {
 		p.Stderr = nil
-		said, err := p.StderrPipe()
+		stderr, err := p.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, p.Start())
-		first, err := bufio.NewReader(said).ReadString('\n')
+		first, err := bufio.NewReader(stderr).ReadString('\n')
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(first, prefix), "%s: %s", line, first)
 	}

@@ -31,10 +31,10 @@ func TestTerminals(t *testing.T) {
 	require.NoError(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 5, Col: 4}))
 	show("12µ456")
 	want := "\r\x1b[K64 bytes\r\x1b[K\r\x1b[K12µ"
-	said := make([]byte, len(want))
-	_, err = io.ReadFull(master, said)
+	output := make([]byte, len(want))
+	_, err = io.ReadFull(master, output)
 	require.NoError(t, err)
-	assert.Equal(t, want, string(said))
+	assert.Equal(t, want, string(output))
 
 	pipe, to, err := os.Pipe()
 	require.NoError(t, err)

@@ -41,9 +41,9 @@ func TestPerfWaits(t *testing.T) {
 		problems, err := server.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, server.Start())
-		said, err := bufio.NewReader(problems).ReadString('\n')
+		output, err := bufio.NewReader(problems).ReadString('\n')
 		assert.NoError(t, err)
-		assert.Equal(t, way.want, said)
+		assert.Equal(t, way.want, output)
 		require.NoError(t, server.Process.Kill())
 		_ = server.Wait()
 	}

@@ -91,14 +91,15 @@ func TestMan(t *testing.T) {
 	}
 	cmd := exec.Command(path, "-man", "-ww", "-Kutf8", "-Tlatin1", "-P-cbou", "-rLL=1000n")
 	cmd.Stdin = strings.NewReader(out)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	text, err := cmd.Output()
 	require.NoError(t, err)
-	assert.Empty(t, said.String())
+	assert.Empty(t, output.String())
 	page := strings.Join(strings.Fields(string(text)), " ")
-	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]", "-d, --ib-dev=STRING Device; default:",
-		"<what> ...: Term, such as 12, RETRY_EXC_ERR", "s * 2^N", "goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Default", "GOVERBS_TRACE: File"} {
+	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]",
+		"-d, --ib-dev=STRING Device; default:", "<what> ...: Term, such as 12, RETRY_EXC_ERR", "s * 2^N",
+		"goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Default", "GOVERBS_TRACE: File"} {
 		assert.Contains(t, page, want)
 	}
 	for _, absent := range []string{"complete [<words>", "--CPU-freq"} {

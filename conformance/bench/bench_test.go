@@ -127,9 +127,9 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestWayIsForced checks that the default way is not measured as the blocking one because the stub's provider is
+// TestCallPathForced checks that the default way is not measured as the blocking one because the stub's provider is
 // unknown.
-func TestWayIsForced(t *testing.T) {
+func TestCallPathForced(t *testing.T) {
 	s, c := openStub(stubReturn, 1), plain(caseCall, 1)
 	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))
 	require.NoError(t, err)

@@ -223,16 +223,16 @@ func TestPrograms(t *testing.T) {
 			if _, err := exec.LookPath(server[0]); err != nil {
 				t.Skipf("%s is not installed: make deps installs ibverbs-utils and rdmacm-utils", server[0])
 			}
-			said, out := meet(t, dir, server, client)
+			printed, out := meet(t, dir, server, client)
 			assert.Contains(t, out, pair.want)
-			assert.Contains(t, said, pair.want)
+			assert.Contains(t, printed, pair.want)
 		})
 	}
 }
 
 // meet starts a server and then its client, each with its own address, and returns their output. In arguments, SERVER
 // is the server's address and PORT a free port.
-func meet(t *testing.T, dir string, server, client []string, env ...string) (said, out string) {
+func meet(t *testing.T, dir string, server, client []string, env ...string) (printed, out string) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	fill := func(args []string) (filled []string) {
 		for _, a := range args {
@@ -283,7 +283,8 @@ func TestCapture(t *testing.T) {
 	refused := with(t, dir, "ibv_devinfo")
 	refused.Env = append(refused.Env, "GOVERBS_SOFT_CAPTURE=/proc/nothing") // at the default address
 	out, _ := refused.CombinedOutput()
-	assert.Contains(t, string(out), "goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
+	assert.Contains(t, string(out),
+		"goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
 }
 
 // TestKilledPeer checks that the peer of a killed program gets an error and exits. If it has just been acknowledged, it
@@ -294,8 +295,8 @@ func TestKilledPeer(t *testing.T) {
 		t.Skip("ibv_rc_pingpong is not installed: make deps installs ibverbs-utils")
 	}
 	for range 20 {
-		if said, ended := killed(t, dir); ended {
-			assert.Contains(t, said, "(12) for wr_id")
+		if printed, ended := killed(t, dir); ended {
+			assert.Contains(t, printed, "(12) for wr_id")
 			return
 		}
 	}
@@ -303,7 +304,7 @@ func TestKilledPeer(t *testing.T) {
 }
 
 // killed starts a ping-pong, kills the server, and returns the client's output, if it ended.
-func killed(t *testing.T, dir string) (said string, ended bool) {
+func killed(t *testing.T, dir string) (printed string, ended bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // complete lines, for stdbuf
 	victim := with(t, dir, "stdbuf", long...)
@@ -332,8 +333,8 @@ func killed(t *testing.T, dir string) (said string, ended bool) {
 	require.NoError(t, victim.Process.Kill())
 	victim.Wait()
 	select {
-	case said := <-peer:
-		return said, true
+	case printed := <-peer:
+		return printed, true
 	case <-time.After(10 * time.Second):
 		return "", false
 	}
@@ -369,9 +370,9 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// TestElsewhere checks that a library found by a relative path opens its own engine after the program has changed its
-// working directory, not a file there.
-func TestElsewhere(t *testing.T) {
+// TestRelativeLibraryPath checks that a library found by a relative path opens its own engine after the program has
+// changed its working directory, not a file there.
+func TestRelativeLibraryPath(t *testing.T) {
 	dir, stranger := built(t), t.TempDir()
 	program := compile(t, "elsewhere", "-libverbs")
 	fake := filepath.Join(stranger, filepath.Base(dir))

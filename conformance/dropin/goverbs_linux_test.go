@@ -69,8 +69,8 @@ func TestQuery(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(ours))
 	decoder.UseNumber()
 	require.NoError(t, decoder.Decode(&report))
-	said := map[string]any{}
-	flatten(said, report)
+	printed := map[string]any{}
+	flatten(printed, report)
 	compared := 0
 	for line := range strings.Lines(string(theirs)) {
 		name, value, ok := strings.Cut(line, ":")
@@ -81,7 +81,7 @@ func TestQuery(t *testing.T) {
 			compared++
 			continue
 		}
-		own, there := said[name]
+		own, there := printed[name]
 		if !ok || !there || value == "" {
 			continue
 		}
@@ -185,17 +185,17 @@ func TestPing(t *testing.T) {
 	}
 	ours := goverbs(t)
 	for _, p := range []struct{ name, server, client string }{
-		{"rping answers", "rping -s -a SERVER -p PORT", "goverbs --json ping -k cm --cm-port PORT SERVER"},
-		{"rping asks", "goverbs serve -p PORT --cm-port PORT", "rping -c -a SERVER -p PORT -C 10 -V"},
-		{"ibv_rc_pingpong answers", "ibv_rc_pingpong -g GID -n 10 -p PORT",
+		{"rping server", "rping -s -a SERVER -p PORT", "goverbs --json ping -k cm --cm-port PORT SERVER"},
+		{"rping client", "goverbs serve -p PORT --cm-port PORT", "rping -c -a SERVER -p PORT -C 10 -V"},
+		{"ibv_rc_pingpong server", "ibv_rc_pingpong -g GID -n 10 -p PORT",
 			"goverbs --json ping --pingpong -k rc -s 4096 -p PORT SERVER"},
-		{"ibv_rc_pingpong asks", "goverbs serve -p PORT --cm-port 0",
+		{"ibv_rc_pingpong client", "goverbs serve -p PORT --cm-port 0",
 			"ibv_rc_pingpong -g GID -n 100 -c -p PORT SERVER"},
-		{"ibv_ud_pingpong answers", "ibv_ud_pingpong -g GID -n 10 -s 1000 -p PORT",
+		{"ibv_ud_pingpong server", "ibv_ud_pingpong -g GID -n 10 -s 1000 -p PORT",
 			"goverbs --json ping --pingpong -k ud -s 1000 -p PORT SERVER"},
-		{"ibv_ud_pingpong asks", "goverbs serve --pingpong ud -p PORT --cm-port 0",
+		{"ibv_ud_pingpong client", "goverbs serve --pingpong ud -p PORT --cm-port 0",
 			"ibv_ud_pingpong -g GID -n 100 -s 1000 -p PORT SERVER"},
-		{"goverbs answers", "goverbs serve -p PORT --cm-port PORT",
+		{"goverbs server", "goverbs serve -p PORT --cm-port PORT",
 			"goverbs --json ping -p PORT --cm-port PORT SERVER"},
 	} {
 		t.Run(p.name, func(t *testing.T) {
@@ -217,9 +217,9 @@ func TestPing(t *testing.T) {
 				cmd.Env = append(cmd.Env, "GOVERBS_DEVICE="+device)
 				return cmd
 			}
-			var said bytes.Buffer
+			var printed bytes.Buffer
 			server := at(serverDevice, p.server)
-			server.Stdout, server.Stderr = &said, &said
+			server.Stdout, server.Stderr = &printed, &printed
 			require.NoError(t, server.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- server.Wait() }()
@@ -227,7 +227,7 @@ func TestPing(t *testing.T) {
 				_ = server.Process.Kill()
 				<-ended
 				if t.Failed() {
-					t.Logf("server output: %s", &said)
+					t.Logf("server output: %s", &printed)
 				}
 			}()
 			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {

@@ -46,7 +46,8 @@ func TestHosts(t *testing.T) {
 // TestCancel checks that pthread_cancel ends waiting threads.
 func TestCancel(t *testing.T) {
 	dir := built(t)
-	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
+	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"),
+		"-pthread")
 	for _, name := range []string{"events", "gone", "states", "synchronous", "sockets"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,12 +98,12 @@ func TestOrphans(t *testing.T) {
 			in, err := parent.StdinPipe() // the child exits when it is closed
 			require.NoError(t, err)
 			defer in.Close()
-			var said bytes.Buffer
-			parent.Stderr = &said
+			var output bytes.Buffer
+			parent.Stderr = &output
 			require.NoError(t, parent.Start())
 			_, err = parent.Process.Wait()
 			require.NoError(t, err)
-			assert.Empty(t, said.String())
+			assert.Empty(t, output.String())
 			next := with(t, dir, limits, "open")
 			next.Env = append(next.Env, "GOVERBS_DEVICE=soft@"+address)
 			out, err := next.CombinedOutput()

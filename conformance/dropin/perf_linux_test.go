@@ -61,7 +61,7 @@ func TestPerfNewer(t *testing.T) {
 	dir := built(t)
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
 		t.Skip("TestPerf has an older perftest, and " +
-			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 has it here")
+			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 runs it here")
 	}
 	if runtime.GOARCH != "amd64" {
 		t.Skip("packages are fetched for amd64 only")
@@ -89,16 +89,16 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 		words := strings.Fields(test)
 		theirs := append(append(called("ib_"+words[0]+"_"+words[1]), "-F"), words[2:]...)
 		ours := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
-		t.Run(test+"/served by perftest", func(t *testing.T) {
+		t.Run(test+"/perftest server", func(t *testing.T) {
 			t.Parallel()
-			_, said := measure(t, dir, theirs, ours)
-			results(t, test, said, true)
+			_, printed := measure(t, dir, theirs, ours)
+			results(t, test, printed, true)
 		})
-		t.Run(test+"/asked by perftest", func(t *testing.T) {
+		t.Run(test+"/perftest client", func(t *testing.T) {
 			t.Parallel()
-			said, table := measure(t, dir, ours, theirs)
+			printed, table := measure(t, dir, ours, theirs)
 			if strings.HasPrefix(test, "send") || strings.HasPrefix(test, "write lat") {
-				results(t, test, said, false)
+				results(t, test, printed, false)
 			}
 			if strings.Contains(test, "-n 100") {
 				n := 100
@@ -116,21 +116,21 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 // measure runs a server and its client on separate devices and returns their output.
 func measure(t *testing.T, dir string, server, client []string) (served, asked []byte) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
-	var said, wrong bytes.Buffer
+	var printed, wrong bytes.Buffer
 	at := func(address string, args []string, more ...string) *exec.Cmd {
 		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
 		cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
 		return cmd
 	}
 	listens := at(own, server)
-	listens.Stdout, listens.Stderr = &said, &wrong
+	listens.Stdout, listens.Stderr = &printed, &wrong
 	require.NoError(t, listens.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- listens.Wait() }()
 	defer func() {
 		if t.Failed() {
 			_ = listens.Process.Kill()
-			t.Logf("server output: %s%s", &said, &wrong)
+			t.Logf("server output: %s%s", &printed, &wrong)
 		}
 	}()
 	manager := slices.Contains(server, "-R")
@@ -159,7 +159,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 	case <-time.After(time.Minute):
 		require.Fail(t, "the server does not exit")
 	}
-	return said.Bytes(), asked
+	return printed.Bytes(), asked
 }
 
 // listening reports whether a server listens at a TCP port, or at least has a device at an address.

@@ -59,14 +59,14 @@ func TestPerfOther(t *testing.T) {
 				if role == "server" {
 					server, client = theirs, ours
 				}
-				notices(t, dir, server, client, role == "client", !slices.Contains(unnoticed, name))
+				detects(t, dir, server, client, role == "client", !slices.Contains(undetected, name))
 			})
 		}
 	}
 }
 
-// unnoticed are pairs that run although their tests differ, because they exchange the same data.
-var unnoticed = []string{
+// undetected are pairs that run although their tests differ, because they exchange the same data.
+var undetected = []string{
 	"write lat with a client of write lat -n 200", "write lat with a server of write lat -n 200",
 	"read bw -s 64 with a server of read bw -s 128",
 	"send bw -D 1 with a client of send bw", "send bw -D 1 with a server of send bw",
@@ -74,8 +74,8 @@ var unnoticed = []string{
 	"write bw with a client of read bw", "read bw with a client of write bw", "atomic lat with a client of read lat",
 }
 
-// notices runs a server and a client, one of which is goverbs perf, until goverbs perf exits.
-func notices(t *testing.T, dir string, server, client []string, serves, noticed bool) {
+// detects runs a server and a client, one of which is goverbs perf, until goverbs perf exits.
+func detects(t *testing.T, dir string, server, client []string, serves, detected bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	at := func(address string, args []string, more ...string) *exec.Cmd {
 		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
@@ -87,8 +87,8 @@ func notices(t *testing.T, dir string, server, client []string, serves, noticed 
 	if serves {
 		ours, theirs = listens, connects
 	}
-	var said bytes.Buffer
-	ours.Stderr = &said
+	var output bytes.Buffer
+	ours.Stderr = &output
 	require.NoError(t, listens.Start())
 	require.Eventually(t, func() bool { return listening(t, own, port, false) }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, connects.Start())
@@ -96,13 +96,13 @@ func notices(t *testing.T, dir string, server, client []string, serves, noticed 
 	go func() { ended <- ours.Wait() }()
 	select {
 	case err := <-ended:
-		t.Logf("%v: %s", err, &said)
-		if noticed {
+		t.Logf("%v: %s", err, &output)
+		if detected {
 			require.Error(t, err)
-			assert.Regexp(t, `; run "goverbs perf |: -R only on this end \(peer: perftest `, said.String())
+			assert.Regexp(t, `; run "goverbs perf |: -R only on this end \(peer: perftest `, output.String())
 		}
 	case <-time.After(60 * time.Second):
-		assert.Fail(t, "goverbs perf does not exit", "%s", &said)
+		assert.Fail(t, "goverbs perf does not exit", "%s", &output)
 		_ = ours.Process.Kill()
 		<-ended
 	}

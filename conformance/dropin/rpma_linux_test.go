@@ -44,11 +44,11 @@ func TestRPMA(t *testing.T) {
 			listens := with(t, dir, peer, c.passive, own, port)
 			listens.Env = append(listens.Env, "GOVERBS_DEVICE=soft@"+own)
 			listens.Stdout = &seen
-			said, err := listens.StderrPipe()
+			output, err := listens.StderrPipe()
 			require.NoError(t, err)
 			require.NoError(t, listens.Start())
 			line := make([]byte, len("ready\n"))
-			_, err = said.Read(line)
+			_, err = output.Read(line)
 			require.NoError(t, err, "%s", &seen)
 			require.Equal(t, "ready\n", string(line))
 			asks := with(t, dir, peer, c.active, own, port)

@@ -48,8 +48,8 @@ func TestRSocketPrograms(t *testing.T) {
 			installed(t, c.program)
 			server := strings.Fields(c.program + " -b SERVER -p PORT " + c.how)
 			client := strings.Fields(c.program + " -s SERVER -p PORT " + c.how)
-			said, out := meet(t, dir, server, client)
-			assert.Contains(t, said, "custom")
+			output, out := meet(t, dir, server, client)
+			assert.Contains(t, output, "custom")
 			assert.Contains(t, out, "custom")
 		})
 	}
@@ -129,10 +129,10 @@ func TestPreloadedCurl(t *testing.T) {
 	} {
 		curl := with(t, dir, "curl", strings.Fields("-sS -m 30 "+c.args)...)
 		curl.Env = append(curl.Env, "GOVERBS_DEVICE=soft@"+freeAddress(t), preload(t))
-		var said bytes.Buffer
-		curl.Stderr = &said
+		var output bytes.Buffer
+		curl.Stderr = &output
 		got, err := curl.Output()
-		require.NoError(t, err, "%s", &said)
+		require.NoError(t, err, "%s", &output)
 		assert.True(t, c.want == string(got), "%d bytes of %d", len(got), len(c.want))
 	}
 }
@@ -143,18 +143,18 @@ func TestPreloadedPrograms(t *testing.T) {
 	t.Run("iperf3", func(t *testing.T) {
 		installed(t, "iperf3")
 		for _, how := range []string{"", " -R -P 2"} {
-			said, out := meet(t, dir, strings.Fields("iperf3 -s -1 -B SERVER -p PORT"),
+			output, out := meet(t, dir, strings.Fields("iperf3 -s -1 -B SERVER -p PORT"),
 				strings.Fields("iperf3 -c SERVER -p PORT -n 5M"+how), before)
 			assert.Contains(t, out, "iperf Done")
-			assert.Contains(t, said, "Accepted connection")
+			assert.Contains(t, output, "Accepted connection")
 		}
 	})
 	t.Run("nc", func(t *testing.T) {
 		installed(t, "nc.traditional")
 		want := filepath.Join(t.TempDir(), "want")
 		require.NoError(t, os.WriteFile(want, []byte(strings.Repeat("netcat\n", 50_000)), 0o600))
-		said, _ := meet(t, dir, strings.Fields("nc.traditional -l -s SERVER -p PORT"),
+		output, _ := meet(t, dir, strings.Fields("nc.traditional -l -s SERVER -p PORT"),
 			[]string{"sh", "-c", "exec nc.traditional -n -q 1 SERVER PORT <" + want}, before)
-		assert.Equal(t, 50_000, strings.Count(said, "netcat\n"))
+		assert.Equal(t, 50_000, strings.Count(output, "netcat\n"))
 	})
 }

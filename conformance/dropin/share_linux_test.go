@@ -27,14 +27,14 @@ func TestMeeting(t *testing.T) {
 	port, other := freePort(t), freePort(t)
 	start := func(words string) (*exec.Cmd, *bytes.Buffer) {
 		all := strings.Fields(words)
-		var said bytes.Buffer
+		var output bytes.Buffer
 		cmd := with(t, dir, all[0], all[1:]...)
-		cmd.Stdout, cmd.Stderr = &said, &said
+		cmd.Stdout, cmd.Stderr = &output, &output
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-		return cmd, &said
+		return cmd, &output
 	}
-	verbs, said := start("ibv_rc_pingpong -g 0 -p " + port)
+	verbs, output := start("ibv_rc_pingpong -g 0 -p " + port)
 	start("rping -s -P -a 0.0.0.0 -p " + other) // runs until it is killed
 	client := func(words string) string {
 		var out []byte
@@ -50,5 +50,5 @@ func TestMeeting(t *testing.T) {
 	assert.Contains(t, client("ibv_rc_pingpong -g 0 -p "+port+" 127.0.0.1"), "1000 iters in")
 	client("rping -c -a 127.0.0.1 -C 10 -V -p " + other)
 	require.NoError(t, verbs.Wait())
-	assert.Contains(t, said.String(), "1000 iters in")
+	assert.Contains(t, output.String(), "1000 iters in")
 }

@@ -71,7 +71,7 @@ func TestEveryTarget(t *testing.T) {
 }
 
 // TestRemainingCodeCompiles type-checks code that no other test compiles: every package for 32 bits, and an example in
-// a separate module. make test-all checks both such examples for 32 bits.
+// a separate module. make test-all checks all such modules for 32 bits.
 func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
@@ -81,6 +81,7 @@ func TestRemainingCodeCompiles(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
 		modules["../../examples/grpc"] = []string{"amd64", "386"}
 		modules["../../examples/valkey"] = []string{"amd64", "386"}
+		modules["../../s3rdma"] = []string{"amd64", "386"}
 	}
 	for dir, arches := range modules {
 		t.Run(filepath.Base(dir), func(t *testing.T) {

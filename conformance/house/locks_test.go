@@ -48,7 +48,8 @@ func TestLocks(t *testing.T) {
 	const locked = "\tl.mu.Lock()\n\tdefer l.mu.Unlock()\n\treturn len(l.needed)\n"
 	require.Contains(t, string(text), locked)
 	seeded := filepath.Join(t.TempDir(), "life.go")
-	require.NoError(t, os.WriteFile(seeded, []byte(strings.Replace(string(text), locked, "\treturn len(l.needed)\n", 1)), 0o644))
+	unlocked := strings.Replace(string(text), locked, "\treturn len(l.needed)\n", 1)
+	require.NoError(t, os.WriteFile(seeded, []byte(unlocked), 0o644))
 	overlay := filepath.Join(t.TempDir(), "overlay.json")
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: seeded}})
 	require.NoError(t, err)

@@ -20,15 +20,15 @@ func TestNamesOfTests(t *testing.T) {
 	cmd.Dir = "../.."
 	declarations, err := cmd.Output()
 	require.NoError(t, err)
-	for _, file := range []string{"conformance/vm/lossy.txt", "conformance/vm/promises/promises.txt", "docs/dev/samples.md",
-		"docs/tested.md", "internal/defects/defects.txt"} {
+	for _, file := range []string{"conformance/vm/lossy.txt", "conformance/vm/promises/promises.txt",
+		"docs/dev/samples.md", "docs/tested.md", "internal/defects/defects.txt"} {
 		text, err := os.ReadFile(filepath.Join("../..", file))
 		require.NoError(t, err)
 		names := regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(string(text), -1)
 		assert.NotEmpty(t, names, file)
 		for _, name := range names {
-			assert.True(t, strings.Contains(string(declarations), "func "+name+"("), "%s names %s, which does not exist",
-				file, name)
+			assert.True(t, strings.Contains(string(declarations), "func "+name+"("),
+				"%s names %s, which does not exist", file, name)
 		}
 	}
 }

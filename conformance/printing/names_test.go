@@ -45,7 +45,8 @@ func TestEveryName(t *testing.T) {
 			assert.Equal(t, v, roundTrip(t, v), "%v(%d)", typ, n)
 			if bits := typ.Bits(); bits < 32 && n>>bits != 0 {
 				to := reflect.New(typ).Interface().(encoding.TextUnmarshaler)
-				assert.ErrorContains(t, to.UnmarshalText(strconv.AppendInt(nil, n, 10)), "a number that fits", "%v(%d)", typ, n)
+				assert.ErrorContains(t, to.UnmarshalText(strconv.AppendInt(nil, n, 10)), "a number that fits", "%v(%d)",
+					typ, n)
 				continue
 			}
 			assert.Equal(t, v, read(t, v, strconv.FormatInt(n, 10)), "%v(%d)", typ, n)

@@ -55,9 +55,9 @@ func TestEFALimits(t *testing.T) {
 	success(t, a.SendCQ(), ibv.WC_SEND, 7)
 }
 
-// TestEFALeavings checks that a poll skips completions of a destroyed queue pair, at which libefa fails. Completions of
-// a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
-func TestEFALeavings(t *testing.T) {
+// TestEFADestroyedQueuePair checks that a poll skips completions of a destroyed queue pair, at which libefa fails.
+// Completions of a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
+func TestEFADestroyedQueuePair(t *testing.T) {
 	if !insideEFA(t) {
 		return
 	}

@@ -23,6 +23,7 @@ import (
 func TestForeignEvent(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathC)
+		again(t, emulated(t), pathNative)
 		return
 	}
 	device := openDevice(t)

@@ -21,8 +21,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/native"
 )
 
-// pathNative is package native, without libibverbs.
-const pathNative = "native"
+// pathNative is package native, without libibverbs; pathNativeGo is mlx5.NewPath on its devices.
+const (
+	pathNative   = "native"
+	pathNativeGo = "native, Go"
+)
 
 const envNative = "GOVERBS_CALLS_NATIVE"
 
@@ -55,11 +58,13 @@ var differences = []struct {
 	{"mlx5", regexp.MustCompile(`^object 1000,`), "libmlx5 asks for capabilities that the data path does not use"},
 	{"mlx5", regexp.MustCompile(`^command (1|2|80000001),`), "queries of the device and of ports change nothing; " +
 		"libmlx5 makes some when it opens the device, and native where it needs them"},
-	{"mlx5", regexp.MustCompile(`^command 0,.*\n.*\n  driver, (16|24) bytes:`), "libmlx5 tries the requests of old kernels"},
+	{"mlx5", regexp.MustCompile(`^command 0,.*\n.*\n  driver, (16|24) bytes:`), "libmlx5 tries the requests of old " +
+		"kernels"},
 }
 
 // answerAddress is the first word of a command with an answer: its address, which INVOKE_WRITE does not read.
-var answerAddress = regexp.MustCompile(`(command [0-7]?[0-9a-f]{1,7}, answers of [1-9].*\n  core, [0-9]+ bytes:)( (0|address))?`)
+var answerAddress = regexp.MustCompile(`(command [0-7]?[0-9a-f]{1,7}, answers of [1-9].*\n` +
+	`  core, [0-9]+ bytes:)( (0|address))?`)
 
 // requests returns the requests of a record without differences, and counts these.
 func requests(adapter Adapter, record string, found []int) string {
@@ -79,9 +84,9 @@ func requests(adapter Adapter, record string, found []int) string {
 	return answerAddress.ReplaceAllString(strings.Join(kept, ""), "$1")
 }
 
-// TestNativeCalls checks that a Go program over package native and a C program over libibverbs that make the same calls
-// make the same requests of the kernel, apart from differences, leave identical queues and doorbells, and read identical
-// completions.
+// TestNativeCalls checks that a Go program over package native and a C program over libibverbs that make the same
+// calls make the same requests of the kernel, apart from differences, leave identical queues and doorbells, and read
+// identical completions.
 func TestNativeCalls(t *testing.T) {
 	if kind := os.Getenv(envInside); kind != "" {
 		insideCalls(t, kind)

@@ -5,9 +5,12 @@
 package provider
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -101,6 +104,61 @@ func TestNativeSizes(t *testing.T) {
 	}
 }
 
+// completionSizes returns the numbers of a completion queue for n completions, before and after a resize.
+func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
+	u.t.Helper()
+	cq, err := verbs.CreateCQ(u.context, n, 0, nil, 0)
+	if err != nil {
+		return sizes
+	}
+	defer func() { require.NoError(u.t, verbs.DestroyCQ(cq)) }()
+	count := func() uint32 {
+		var out mlx5dv.CQ
+		u.init(&mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(cq), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_CQ)
+		require.EqualValues(u.t, 64, out.CQESize)
+		return out.CQECnt
+	}
+	sizes[0], sizes[1] = uint32(cq.CQE), count()
+	if verbs.ResizeCQ(cq, resized) == nil {
+		sizes[2], sizes[3] = uint32(cq.CQE), count()
+	}
+	return sizes
+}
+
+// srq returns the numbers of a shared receive queue.
+func (u *user) srq(attr ibv.SRQAttr) (sizes [5]uint32) {
+	u.t.Helper()
+	a := ibv.SRQInitAttr{Attr: attr}
+	srq, err := verbs.CreateSRQ(u.pd, &a)
+	if err != nil {
+		return sizes
+	}
+	var out mlx5dv.SRQ
+	u.init(&mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(srq), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_SRQ)
+	sizes = [5]uint32{a.Attr.MaxWR, a.Attr.MaxSGE, out.Stride, out.Head, out.Tail}
+	require.NoError(u.t, verbs.DestroySRQ(srq))
+	return sizes
+}
+
+// TestNativeOtherSizes is TestNativeSizes for completion queues and shared receive queues.
+func TestNativeOtherSizes(t *testing.T) {
+	if !insideReleases(t, pathNative) {
+		return
+	}
+	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		n, resized := r.IntN(1<<r.IntN(18)), r.IntN(1<<r.IntN(18))
+		require.Equal(t, users[0].completionSizes(n, resized), users[1].completionSizes(n, resized), "%d, %d", n, resized)
+		attr := ibv.SRQAttr{MaxWR: r.Uint32N(1 << r.IntN(17)), MaxSGE: r.Uint32N(1 << r.IntN(6))}
+		require.Equal(t, users[0].srq(attr), users[1].srq(attr), "%+v", attr)
+	}
+	for _, n := range []int{-1, 0, 1 << 22, 1<<31 - 1} {
+		require.Equal(t, users[0].completionSizes(n, 1), users[1].completionSizes(n, 1), "%d", n)
+		require.Equal(t, users[0].completionSizes(1, n), users[1].completionSizes(1, n), "%d", n)
+	}
+}
+
 // av returns the address of a handle in requests, or nil if there is no handle.
 func (u *user) av(attr ibv.AHAttr) *mlx5dv.MLX5WQEAV {
 	u.t.Helper()
@@ -138,4 +196,68 @@ func TestNativeAddresses(t *testing.T) {
 		}
 	}
 	assert.Greater(t, some, 100)
+}
+
+// TestNativeRegisters creates more queue pairs than a process has doorbell registers, and compares which of them share
+// one.
+func TestNativeRegisters(t *testing.T) {
+	if !insideReleases(t, pathNative) {
+		return
+	}
+	const many = 40
+	var places [2][]place
+	for i, u := range [2]*user{newUser(t, nil), newUser(t, backend(t))} {
+		seen := map[uintptr]int{}
+		for range many {
+			a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: ibv.QPT_RC,
+				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
+			qp, err := verbs.CreateQP(u.pd, &a)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, verbs.DestroyQP(qp)) })
+			var out mlx5dv.QP
+			u.init(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_QP)
+			if _, ok := seen[out.BF.Reg]; !ok {
+				seen[out.BF.Reg] = len(seen)
+			}
+			places[i] = append(places[i], place{seen[out.BF.Reg], out.BF.Reg % 4096, out.BF.Size})
+		}
+	}
+	assert.Equal(t, places[0], places[1])
+}
+
+// place is a doorbell register: its number in order of use, its offset in its page, and its size.
+type place struct {
+	number int
+	offset uintptr
+	size   uint32
+}
+
+// nativeTests are tests of objects that also run over package native.
+var nativeTests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResetUnderway",
+	"TestSRQLimit", "TestDrainBeforeRTS"}
+
+// TestNativeResized runs TestResized over package native.
+func TestNativeResized(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t), pathNative)
+		return
+	}
+	TestResized(t)
+}
+
+// TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath.
+func TestNativeObjects(t *testing.T) {
+	e := emulated(t)
+	program := testProgram(t, e, ".")
+	for _, path := range []string{pathNative, pathNativeGo} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s", "-test.run=^("+strings.Join(nativeTests, "|")+")$")
+		cmd.Env = append(cmd.Env, envInside+"="+path)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		require.NoError(t, err, "%s: %s", path, out)
+		for _, test := range nativeTests {
+			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
+		}
+	}
 }

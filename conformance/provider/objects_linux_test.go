@@ -33,10 +33,16 @@ func deviceName() string {
 
 func openDevice(t *testing.T) *rdma.Device {
 	t.Helper()
-	device, err := rdma.Open(deviceName())
+	var device *rdma.Device
+	var err error
+	if kind := os.Getenv(envInside); kind == pathNative || kind == pathNativeGo {
+		device, err = rdma.OpenOn(backend(t), deviceName())
+	} else {
+		device, err = rdma.Open(deviceName())
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, device.Close()) })
-	if os.Getenv(envInside) == pathGo {
+	if kind := os.Getenv(envInside); kind == pathGo || kind == pathNativeGo {
 		path, err := mlx5.NewPath(device)
 		require.NoError(t, err)
 		device.UsePath(path)
@@ -72,7 +78,7 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 		require.NoError(t, err)
 		qps[i], mrs[i] = qp, mr
 		who := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4",
-			pathERDMA: "erdma"}[os.Getenv(envInside)]
+			pathERDMA: "erdma", pathNative: "software", pathNativeGo: "software"}[os.Getenv(envInside)]
 		assert.Equal(t, who, qp.SendQueue().Provider(), "who posts")
 	}
 	for i := range qps {

@@ -15,9 +15,9 @@ import (
 // streamTests are the tests of conformance/vm/cm that need one process, one device with one address, and no network
 // device: streams and reliable connections.
 var streamTests = []string{
-	"TestStream.*", "TestHTTP", "TestAMessageEachWay", "TestConnectionsWithoutReads",
-	"TestEventsOfA.*", "TestEventsWithoutAQueuePair", "TestEventOfBrokenQueuePair",
-	"TestHandshakeOfAHostilePeer", "TestDialOfAHostileListener", "TestContextsEndEachStep",
+	"TestStream.*", "TestHTTP", "TestMessageBothWays", "TestConnectionsWithoutReads",
+	"TestEventsOfA.*", "TestEventsWithoutQueuePair", "TestEventOfBrokenQueuePair",
+	"TestHostileHandshake", "TestDialHostileListener", "TestContextsEndEachStep",
 	"TestListenerClosesWhileOthersConnect", "TestClose.*", "TestDisconnect.*", "TestClosedID", "TestManyConnections",
 	"TestSharedReceiveQueue", "TestLastIDKeepsDevice", "TestDevices", "TestMigrate", "TestOptions",
 	"TestLateAckTimeout", "TestRetry.*", "TestAddressesForC", "TestECE", "TestNotify",

@@ -21,9 +21,9 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// notHere are tests of conformance/vm/objects that cannot pass here, with the reason. foreign ones cannot pass when the
-// processor is emulated.
-var notHere = []struct {
+// unsupportedHere are tests of conformance/vm/objects that cannot pass here, with the reason. foreign ones cannot pass
+// when the processor is emulated.
+var unsupportedHere = []struct {
 	test, why string
 	foreign   bool
 }{
@@ -127,7 +127,7 @@ func objectSuite(t *testing.T, e *Emulated, path string) {
 	t.Helper()
 	program := testProgram(t, e, "../vm/objects")
 	var skip []string
-	for _, n := range notHere {
+	for _, n := range unsupportedHere {
 		if !n.foreign || e.libraries.foreign() {
 			skip = append(skip, "^"+n.test+"$")
 		}
@@ -158,6 +158,7 @@ func runSuite(t *testing.T, e *Emulated, path string, least int, program string,
 	require.NoError(t, err, "%s", text)
 	assert.Greater(t, strings.Count(string(text), "\n--- PASS"), least)
 	if path != pathERDMA { // its tests try unsupported types and states
-		assert.NotContains(t, string(text), "emulated "+e.adapter.Name+": ", "something is missing")
+		assert.NotContains(t, string(text), "emulated "+e.adapter.Name+": ",
+			"the emulation reported an unsupported request")
 	}
 }

@@ -24,8 +24,8 @@ import (
 // suiteResults has the expected results of the suites.
 const suiteResults = "../suites/results/emulated"
 
-// coveredModules matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features (device
-// memory, raw packets, devx and others) and skip, or fork two processes, which do not share memory (rdmacm).
+// coveredModules matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features
+// (device memory, raw packets, devx and others) and skip, or fork two processes, which do not share memory (rdmacm).
 var coveredModules = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
 	`mlx5_huge_page|mlx5_timestamp|mr|parent_domain|pd|qp|qpex|relaxed_ordering|shared_pd|srq|tag_matching)$`)
 
@@ -127,8 +127,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// skippedCases matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation in
-// every second run, for an unknown reason. ib_send_lat, ib_read_lat and ib_atomic_lat with -e treat each event as a
+// skippedCases matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation
+// in every second run, for an unknown reason. ib_send_lat, ib_read_lat and ib_atomic_lat with -e treat each event as a
 // completion, and arm the queue before they poll: libmlx5's request then shows that a completion is present, and the
 // emulated adapter raises an event immediately. The programs then post one request too many, on a busy machine in one
 // run of five.

@@ -44,9 +44,9 @@ func newSendOnlyQP(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdm
 	}
 }
 
-// TestUnrequestedOperations posts operations that were not requested at creation. libmlx5 sizes its ring for the requested
-// operations, but posts any. Without checks, a long list overwrites its own beginning; with checks, the operation is
-// rejected.
+// TestUnrequestedOperations posts operations that were not requested at creation. libmlx5 sizes its ring for the
+// requested operations, but posts any. Without checks, a long list overwrites its own beginning; with checks, the
+// operation is rejected.
 func TestUnrequestedOperations(t *testing.T) {
 	if !inside(t) {
 		return

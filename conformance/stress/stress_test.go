@@ -93,7 +93,8 @@ func TestRegionsAreOneProgram(t *testing.T) {
 	}
 	out, err := command(t, 4*time.Second, []string{"GOMAXPROCS=1"}, worker, "-library="+library, "-bodies=separate",
 		"-storms=stop", "-for=2s")
-	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not deadlock, so the test proves nothing\n%s", out)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not deadlock, so the test proves nothing\n%s",
+		out)
 }
 
 var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)

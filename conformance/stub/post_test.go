@@ -179,8 +179,8 @@ func (b *bench) same(t *testing.T, who string, list []recipe, want, got outcome)
 	if want.result == got.result && want.bad == got.bad && bytes.Equal(want.log, got.log) {
 		return true
 	}
-	message := fmt.Sprintf("seed %d: %s: C returned %d with bad work request %d, Go %d with %d", *seed, who, want.result,
-		want.bad, got.result, got.bad)
+	message := fmt.Sprintf("seed %d: %s: C returned %d with bad work request %d, Go %d with %d", *seed, who,
+		want.result, want.bad, got.result, got.bad)
 	if at := differ(want.log, got.log); at >= 0 {
 		message += "\n" + describe(list, want.log, got.log, at)
 	}

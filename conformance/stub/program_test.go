@@ -51,7 +51,8 @@ func (b *bench) builderCall(name string) builderCall {
 			c.args = append(c.args, uint64(b.device.Address("ibv_qp_ex")))
 		case strings.Contains(p.Type, "*"):
 			c.args = append(c.args, base)
-		case strings.HasPrefix(p.Name, "num_") || p.Name == "length" || p.Name == "hdr_sz": // recorded contents must exist
+		// recorded contents must exist
+		case strings.HasPrefix(p.Name, "num_") || p.Name == "length" || p.Name == "hdr_sz":
 			lengths = b.random.Uint64N(20)
 			c.args = append(c.args, lengths)
 		default:

@@ -228,9 +228,9 @@ func TestRead(t *testing.T) {
 		{"c", Fail, "Error: y", "File x\nError: y\n"}}, got)
 }
 
-// TestOnAKernel checks that programs get the device's name, address and GID without the drop-in libraries, and that
+// TestOnKernel checks that programs get the device's name, address and GID without the drop-in libraries, and that
 // cases that take too long are omitted.
-func TestOnAKernel(t *testing.T) {
+func TestOnKernel(t *testing.T) {
 	s, err := parse("made", "made.txt", `
 @ rxe without -a$
 @ limit 10s

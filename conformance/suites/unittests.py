@@ -53,14 +53,14 @@ def say(*words):
 class Result(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
-        self.said = False
+        self.reported = False
         if mode:
             random.seed(test.id())
         say('begin', test.id())
 
     def end(self, test, *words):
-        if not self.said:
-            self.said = True
+        if not self.reported:
+            self.reported = True
             say(words[0], test.id(), *words[1:])
 
     def addSuccess(self, test):

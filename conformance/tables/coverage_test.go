@@ -85,8 +85,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestNoWildcardNoMachine checks that data names cells exactly, and that no source is a local path.
-func TestNoWildcardNoMachine(t *testing.T) {
+// TestNoWildcardsOrLocalPaths checks that data names cells exactly, and that no source is a local path.
+func TestNoWildcardsOrLocalPaths(t *testing.T) {
 	for name, g := range grids(t) {
 		for i := range g.Cells {
 			for _, text := range []string{g.Cells[i].Reason, g.Cells[i].Source, g.Cells[i].Note, g.Cells[i].Condition} {

@@ -70,8 +70,8 @@ ERR RESET | * | - | -
 ERR ERR | * | - | -
 `
 
-// TestModifyQPIsTheKernel compares every type and pair of states with the kernel's table.
-func TestModifyQPIsTheKernel(t *testing.T) {
+// TestModifyQPMatchesKernel compares every type and pair of states with the kernel's table.
+func TestModifyQPMatchesKernel(t *testing.T) {
 	bits := map[string]ibv.QPAttrMask{}
 	for bit := range 32 {
 		one := ibv.QPAttrMask(1) << bit

@@ -46,8 +46,8 @@ func table(t *testing.T, name string) *model.Table {
 	return nil
 }
 
-// TestModifyQPIsThePage compares the required attributes with the tables of the page, by name.
-func TestModifyQPIsThePage(t *testing.T) {
+// TestModifyQPMatchesPage compares the required attributes with the tables of the page, by name.
+func TestModifyQPMatchesPage(t *testing.T) {
 	page := table(t, "modify_qp")
 	types := map[string]ibv.QPType{}
 	for _, qpt := range movable {

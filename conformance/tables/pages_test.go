@@ -126,12 +126,12 @@ func TestMemoryWindowPage(t *testing.T) {
 	m := regexp.MustCompile(`Transport Service Type must be either ([A-Z_, ]+) or ([A-Z_]+)`).FindStringSubmatch(page(t,
 		"ibv_bind_mw.3"))
 	require.NotNil(t, m)
-	said := append(strings.Split(strings.TrimSuffix(m[1], ","), ", "), m[2])
+	listed := append(strings.Split(strings.TrimSuffix(m[1], ","), ", "), m[2])
 	var known []string
 	for _, qpt := range allTypes {
 		if ibv.BindMWValidity(ibv.MW_TYPE_1, ibv.BindMWVerb, qpt).Answer == ibv.AnswerNeedsCapability {
 			known = append(known, strings.TrimPrefix(qpt.String(), "IBV_QPT_"))
 		}
 	}
-	assert.ElementsMatch(t, said, known)
+	assert.ElementsMatch(t, listed, known)
 }

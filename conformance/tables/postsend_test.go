@@ -23,9 +23,9 @@ var (
 	}
 )
 
-// TestPostSendIsThePage compares the generated answers with the recorded page, cell by cell. Every answer is yes or no,
-// with a source and a reason.
-func TestPostSendIsThePage(t *testing.T) {
+// TestPostSendMatchesPage compares the generated answers with the recorded page, cell by cell. Every answer is yes or
+// no, with a source and a reason.
+func TestPostSendMatchesPage(t *testing.T) {
 	text, err := headers.Model(headers.Primary("rdma-core"))
 	require.NoError(t, err)
 	r, err := model.Decode(headers.Primary("rdma-core")+".json", text)

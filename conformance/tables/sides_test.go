@@ -64,9 +64,9 @@ func TestCMEventSides(t *testing.T) {
 	assert.Contains(t, rdmacm.EventMeaning(rdmacm.CM_EVENT_CONNECT_ERROR).Note, "caller only")
 }
 
-// TestAbortedIsOpen checks that IBV_WC_REM_ABORT_ERR, whose occurrence no source specifies, is excluded only for types
-// without it.
-func TestAbortedIsOpen(t *testing.T) {
+// TestAbortedUnspecified checks that IBV_WC_REM_ABORT_ERR, whose occurrence no source specifies, is excluded only for
+// types without it.
+func TestAbortedUnspecified(t *testing.T) {
 	for _, c := range []struct {
 		qpt        ibv.QPType
 		send, recv ibv.Answer

@@ -14,8 +14,8 @@ import (
 
 var allOpcodes = append([]ibv.WROpcode{ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE, ibv.WR_DRIVER1}, documentedOpcodes...)
 
-// TestWRPostIsThePage compares the answers with the page, apart from corrected errors.
-func TestWRPostIsThePage(t *testing.T) {
+// TestWRPostMatchesPage compares the answers with the page, apart from corrected errors.
+func TestWRPostMatchesPage(t *testing.T) {
 	page := table(t, "wr_post")
 	require.Len(t, page.Rows, 12)
 	opcodes := map[string]ibv.WROpcode{}
@@ -38,7 +38,8 @@ func TestWRPostIsThePage(t *testing.T) {
 	}
 	assert.Contains(t, ibv.WRPost(ibv.QPT_XRC_SEND, ibv.WR_SEND_WITH_IMM).Note, `"SRC SEND"`)
 	assert.Contains(t, ibv.WRPost(ibv.QPT_UD, ibv.WR_FLUSH).Note, `"RD"`)
-	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge", "the note has the page's text")
+	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge",
+		"the note has the page's text")
 }
 
 // TestWRPostAgainstPostSend checks that both ways to post support the same operations, apart from those only in

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestZeroIsNoAnswer checks that the result of a lookup for an unknown value is not a valid answer.
-func TestZeroIsNoAnswer(t *testing.T) {
+// TestZeroIsInvalid checks that the result of a lookup for an unknown value is not a valid answer.
+func TestZeroIsInvalid(t *testing.T) {
 	event, status, cm := ibv.AsyncEventMeaning(99), ibv.WCStatusMeaning(99), rdmacm.EventMeaning(99)
 	assert.Equal(t, ibv.AsyncElementUnknown, event.Element)
 	assert.Equal(t, ibv.AsyncSeverityUnknown, event.Severity)

@@ -98,10 +98,10 @@ func TestWithoutLibraries(t *testing.T) {
 	out, err = run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	said := map[string]string{}
+	reports := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		name, what, _ := strings.Cut(strings.TrimSpace(line), " ")
-		said[name] = what
+		reports[name] = what
 	}
 	kinds := map[string]int{}
 	for _, f := range all {
@@ -109,7 +109,7 @@ func TestWithoutLibraries(t *testing.T) {
 		if !f.fails || name == "librdmacm.SetErrno" { // succeeds with 0
 			continue
 		}
-		kind, message, _ := strings.Cut(said[name], " ")
+		kind, message, _ := strings.Cut(reports[name], " ")
 		kinds[kind]++
 		switch kind {
 		case "missing":
@@ -121,7 +121,7 @@ func TestWithoutLibraries(t *testing.T) {
 		case "nil":
 			assert.Regexp(t, `^\w+: \w+ is nil$`, message, name)
 		default:
-			t.Errorf("%s: %s", name, said[name])
+			t.Errorf("%s: %s", name, reports[name])
 		}
 	}
 	assert.Greater(t, kinds["missing"], 300)

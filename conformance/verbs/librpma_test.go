@@ -80,7 +80,7 @@ func TestRPMAPeerConfig(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	require.NoError(t, librpma.PeerCfgDelete(&cfg))
-	assert.Zero(t, cfg, "C forgets the address")
+	assert.Zero(t, cfg, "C sets the address to nil")
 	for _, desc := range [][]byte{nil, {}} {
 		_, err := peerConfig(desc)
 		assert.ErrorIs(t, err, rpma.E_INVAL)
@@ -125,7 +125,7 @@ func TestRPMARemoteRegion(t *testing.T) {
 		assert.ErrorIs(t, err, rpma.E_INVAL, "%d bytes", n)
 	}
 	mr, err := open(append(whole, 7))
-	require.NoError(t, err, "C reads the first 21 bytes of more")
+	require.NoError(t, err, "C ignores everything after the first 21 bytes")
 	require.NoError(t, librpma.MRRemoteDelete(&mr))
 	_, err = open(region(1<<63, 1, 1, 0))
 	assert.ErrorIs(t, err, rpma.E_INVAL, "no usage")
@@ -246,10 +246,10 @@ func TestRPMALog(t *testing.T) {
 	assert.ErrorIs(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_LEVEL_DEBUG+1), rpma.E_INVAL)
 
 	// C passes the arguments of its message in order to a variadic function.
-	var said []string
+	var output []string
 	log := purego.NewCallback(func(level rpma.LogLevel, file uintptr, line int32, function, format uintptr, have,
 		want int32) {
-		said = append(said, fmt.Sprintf("%v %s %t %s %t %d %d", level, cString(file), line > 0, cString(function),
+		output = append(output, fmt.Sprintf("%v %s %t %s %t %d %d", level, cString(file), line > 0, cString(function),
 			strings.Count(cString(format), "%") == 2, have, want))
 	})
 	require.NoError(t, librpma.LogSetFunction(rpma.LogFunction(log)))
@@ -259,11 +259,11 @@ func TestRPMALog(t *testing.T) {
 	desc := make([]byte, 21)
 	remote := new(ibv.Ptr[rpma.MRRemote])
 	require.ErrorIs(t, librpma.MRRemoteFromDescriptor(uintptr(unsafe.Pointer(&desc[0])), 20, remote), rpma.E_INVAL)
-	require.Len(t, said, 1)
-	assert.Regexp(t, `^RPMA_LOG_LEVEL_ERROR \S*mr\.c true rpma_mr_remote_from_descriptor true 20 21$`, said[0])
+	require.Len(t, output, 1)
+	assert.Regexp(t, `^RPMA_LOG_LEVEL_ERROR \S*mr\.c true rpma_mr_remote_from_descriptor true 20 21$`, output[0])
 	require.NoError(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_DISABLED))
 	require.ErrorIs(t, librpma.MRRemoteFromDescriptor(uintptr(unsafe.Pointer(&desc[0])), 20, remote), rpma.E_INVAL)
-	assert.Len(t, said, 1, "no messages below the threshold")
+	assert.Len(t, output, 1, "no messages below the threshold")
 }
 
 // cString copies a C string.

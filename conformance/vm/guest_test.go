@@ -205,9 +205,9 @@ func TestPairFails(t *testing.T) {
 	assert.Less(t, outcomes[0].Elapsed-outcomes[0].Boot, 30*time.Second)
 }
 
-// TestPassedBefore checks that an unchanged program that has passed is skipped, whatever directory it was built in, and
-// that a failed one runs again.
-func TestPassedBefore(t *testing.T) {
+// TestSkipPassedPrograms checks that an unchanged program that has passed is skipped, whatever directory it was built
+// in, and that a failed one runs again.
+func TestSkipPassedPrograms(t *testing.T) {
 	needEverything(t)
 	image, _ := available(t)
 	passed := t.TempDir()

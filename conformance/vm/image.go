@@ -101,8 +101,8 @@ func Cached(name, cacheDir string) (*Image, error) {
 	i := &Image{dir: filepath.Join(cacheDir, k.Name+"-"+k.recipe())}
 	text, err := os.ReadFile(filepath.Join(i.dir, "image.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("kernel %s: %w; download it with go run ./conformance/vm/cmd/vmtest -fetch -kernel %s", name,
-			ErrNoImage, name)
+		return nil, fmt.Errorf("kernel %s: %w; download it with go run ./conformance/vm/cmd/vmtest -fetch -kernel %s",
+			name, ErrNoImage, name)
 	}
 	if err != nil {
 		return nil, err

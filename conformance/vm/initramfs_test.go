@@ -61,7 +61,8 @@ func unpack(t *testing.T, data []byte) map[string]packed {
 			content = []byte(h.Linkname)
 		}
 		assert.NotContains(t, all, h.Name, "comes twice")
-		assert.Equal(t, cpio.FileMode(cpio.TypeDir), all[path.Dir(h.Name)].mode&^cpio.ModePerm, "directory of %s", h.Name)
+		assert.Equal(t, cpio.FileMode(cpio.TypeDir), all[path.Dir(h.Name)].mode&^cpio.ModePerm, "directory of %s",
+			h.Name)
 		all[h.Name] = packed{h.Mode, content}
 	}
 }

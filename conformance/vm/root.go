@@ -75,7 +75,8 @@ func (r *Root) Programs() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*")) // of packages from before /bin and /usr/bin were merged
+	// of packages from before /bin and /usr/bin were merged
+	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*"))
 	if err != nil {
 		return nil, err
 	}

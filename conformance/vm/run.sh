@@ -61,7 +61,7 @@ native) # without rdma-core, compared with the results of libibverbs; connection
 	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
 		-test.run TestConfined
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
-	vm -kernel "$kernel" -timeout 14m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
+	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
@@ -135,7 +135,7 @@ bench-soft) # operations between two software devices on one core, against Soft-
 	GOOS=linux GOARCH=amd64 "$go" build -o "$dir/demo" ./examples/demo
 	vm -kernel "$(if_all 6.12)" -out "$dir" -- "$dir/demo" -- -device rxe0 -time 200ms \
 		-write /out/rxe-6.12-emulated.csv >"$dir/log" || { cat "$dir/log"; exit 1; }
-	GOMAXPROCS=1 "$go" run ./examples/demo -time 500ms -beside "$dir/rxe-6.12-emulated.csv"
+	GOMAXPROCS=1 "$go" run ./examples/demo -time 500ms -baseline "$dir/rxe-6.12-emulated.csv"
 	;;
 valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 	conformance/suites/build/all-valkey

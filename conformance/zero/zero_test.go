@@ -104,8 +104,8 @@ func call(f reflect.Value, receiver ...reflect.Value) (panicked error) {
 		do = f.CallSlice
 	}
 	for _, result := range do(args) {
-		if kind := result.Type(); kind.Kind() == reflect.Func && kind.NumIn() == 1 && kind.In(0).Kind() == reflect.Func &&
-			!result.IsNil() {
+		if kind := result.Type(); kind.Kind() == reflect.Func && kind.NumIn() == 1 &&
+			kind.In(0).Kind() == reflect.Func && !result.IsNil() {
 			result.Call([]reflect.Value{reflect.MakeFunc(kind.In(0),
 				func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })})
 		}

@@ -35,7 +35,8 @@ func TestNextAddress(t *testing.T) {
 		limit time.Duration
 		tries int
 	}{
-		{[]error{nil}, time.Hour, 1}, {[]error{inUse, inUse, nil}, time.Hour, 3}, {[]error{inUse, notAvailable}, time.Hour, 2},
+		{[]error{nil}, time.Hour, 1}, {[]error{inUse, inUse, nil}, time.Hour, 3},
+		{[]error{inUse, notAvailable}, time.Hour, 2},
 		{[]error{inUse}, time.Hour, 250}, {[]error{inUse}, 0, 1},
 	} {
 		f, err := firstFree(opens(c.errs...), c.limit)

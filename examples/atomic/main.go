@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command atomic counts in the memory of another process, together with others, by fetch-and-add; then it closes the
-// counter by compare-and-swap:
+// Command atomic counts in the memory of another process: several queue pairs increment a counter with fetch-and-add,
+// then compare-and-swap closes it:
 //
 //	atomic -device rxe0            both ends, in this process
 //	atomic -device rxe0 -listen    the end with the counter
@@ -22,7 +22,7 @@ import (
 func main() { meet.Main("atomic", serve, call) }
 
 const (
-	workers = 4 // queue pairs that count at once
+	workers = 4 // queue pairs that count concurrently
 	adds    = 100
 	closed  = ^uint64(0)
 )
@@ -63,7 +63,7 @@ func (d *domain) open(name string, access ibv.AccessFlags) error {
 	if pd, err = keep(d, pd, err); err != nil {
 		return err
 	}
-	// An atomic operation needs 8 bytes at a multiple of 8. Go aligns slices of this size so.
+	// An atomic operation needs 8 bytes aligned to 8, as Go aligns slices of this size.
 	d.mr, err = pd.RegMR(make([]byte, 8*workers), access)
 	if d.mr, err = keep(d, d.mr, err); err != nil {
 		return err
@@ -108,26 +108,26 @@ func serve(device string, peer *meet.Peer) error {
 		return err
 	}
 	var callers [workers]rdma.Endpoint
-	if err := peer.Hear(&callers); err != nil {
+	if err := peer.Receive(&callers); err != nil {
 		return err
 	}
 	if err := d.connect(callers); err != nil {
 		return err
 	}
-	if err := peer.Tell(counter{own, d.mr.Address(), d.mr.RKey()}); err != nil {
+	if err := peer.Send(counter{own, d.mr.Address(), d.mr.RKey()}); err != nil {
 		return err
 	}
 	var done string
-	if err := peer.Hear(&done); err != nil {
+	if err := peer.Receive(&done); err != nil {
 		return err
 	}
 	if last := binary.NativeEndian.Uint64(d.mr.Bytes()); last != closed {
-		return fmt.Errorf("the counter is at %d, and not closed", last)
+		return fmt.Errorf("the counter is %d, not closed", last)
 	}
 	return nil
 }
 
-// call counts with all queue pairs at once.
+// call counts with all queue pairs concurrently.
 func call(device string, peer *meet.Peer) error {
 	d := new(domain)
 	defer d.close()
@@ -138,11 +138,11 @@ func call(device string, peer *meet.Peer) error {
 	if err != nil {
 		return err
 	}
-	if err = peer.Tell(own); err != nil {
+	if err = peer.Send(own); err != nil {
 		return err
 	}
 	var there counter
-	if err = peer.Hear(&there); err != nil {
+	if err = peer.Receive(&there); err != nil {
 		return err
 	}
 	if err = d.connect(there.Endpoints); err != nil {
@@ -158,7 +158,7 @@ func call(device string, peer *meet.Peer) error {
 		}
 	}
 
-	// The process that finds the expected number closes the counter; any other one learns the current number.
+	// A process that finds the expected number closes the counter; otherwise it gets the current number.
 	w, err := newWorker(d, 0)
 	if err != nil {
 		return err
@@ -171,9 +171,9 @@ func call(device string, peer *meet.Peer) error {
 	}
 	fmt.Printf("%d goroutines counted to %d\n", workers, found)
 	if found != workers*adds {
-		return fmt.Errorf("it should have been %d", workers*adds)
+		return fmt.Errorf("want a count of %d", workers*adds)
 	}
-	return peer.Tell("done")
+	return peer.Send("done")
 }
 
 // count adds 1 to the counter again and again.
@@ -191,7 +191,7 @@ func count(d *domain, i int, there counter) error {
 			return err
 		}
 		if n > 0 && found <= before {
-			return fmt.Errorf("the counter went from %d to %d", before, found)
+			return fmt.Errorf("the counter went back from %d to %d", before, found)
 		}
 		before = found
 	}
@@ -202,7 +202,7 @@ func count(d *domain, i int, there counter) error {
 type worker struct {
 	qp     *rdma.QP
 	batch  *rdma.SendBatch
-	result ibv.SGE // the device writes the old number here
+	result ibv.SGE // the device writes the old value here
 	found  []byte
 	wcs    []ibv.WC
 }

@@ -3,8 +3,8 @@
 // Command demo runs every kind of operation between two peers in this process, checks the data, and prints the number
 // of operations per second:
 //
-//	demo                    soft0 and soft1, the software devices that every machine has
-//	demo -device rxe0       another device, which is both peers
+//	demo                    between soft0 and soft1, the software devices that are always available
+//	demo -device rxe0       between two peers on another device
 package main
 
 import (
@@ -27,17 +27,18 @@ type options struct {
 	time         time.Duration // for each operation
 	only         string        // names of operations, separated by commas
 	write        string        // file to write the speeds to
-	beside       string        // file with the speeds of another run
+	baseline     string        // file with the speeds of another run
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.device, "device", "soft0", "the RDMA `device` of the peer that posts")
-	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 for soft0, and else the same")
+	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 if the device is soft0, "+
+		"otherwise the same device")
 	flag.DurationVar(&o.time, "time", 300*time.Millisecond, "time for each operation")
-	flag.StringVar(&o.only, "only", "", "operations, with commas between; by default all")
-	flag.StringVar(&o.write, "write", "", "new `file` to write operations a second to")
-	flag.StringVar(&o.beside, "beside", "", "such a `file` of another run, to show beside")
+	flag.StringVar(&o.only, "only", "", "comma-separated operations; by default all")
+	flag.StringVar(&o.write, "write", "", "new `file` for the operations per second")
+	flag.StringVar(&o.baseline, "baseline", "", "`file` that another run wrote, whose speeds to show for comparison")
 	flag.Parse()
 	if o.peer == "" {
 		if o.peer = o.device; o.device == "soft0" {
@@ -52,16 +53,16 @@ func main() {
 
 // run measures the operations, and prints them.
 func run(o *options) error {
-	other, err := read(o.beside)
+	other, err := read(o.baseline)
 	if err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Printf("From %s to %s, both in this process: operations a second, and whether the data arrived.\n\n",
+	fmt.Printf("From %s to %s, both in this process: operations per second, and whether the data arrived.\n\n",
 		o.device, o.peer)
 	fmt.Fprintf(t, "operation\tqueue pair\tbytes\t%12s\tdata\t", "ops/s")
-	if o.beside != "" {
-		fmt.Fprintf(t, "ops/s, %s\t", strings.TrimSuffix(o.beside[strings.LastIndexByte(o.beside, '/')+1:], ".csv"))
+	if o.baseline != "" {
+		fmt.Fprintf(t, "ops/s, %s\t", strings.TrimSuffix(o.baseline[strings.LastIndexByte(o.baseline, '/')+1:], ".csv"))
 	}
 	fmt.Fprintln(t)
 	var speeds [][]string
@@ -75,13 +76,13 @@ func run(o *options) error {
 		value, data := strconv.Itoa(int(speed)), "ok"
 		switch {
 		case errors.Is(err, rdma.ErrNotSupported) && !strings.HasPrefix(o.device, "soft"):
-			value, data = "-", "the device does not have it"
+			value, data = "-", "not supported by the device"
 		case err != nil:
 			value, data = "-", "fails"
 			failed = errors.Join(failed, fmt.Errorf("%s on %s: %w", op.name, op.on, err))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%5d\t%12s\t%s\t", op.name, op.on, op.bytes, value, data)
-		if o.beside != "" {
+		if o.baseline != "" {
 			fmt.Fprintf(t, "%s\t", other[op.name+" "+op.on])
 		}
 		fmt.Fprintln(t)
@@ -103,7 +104,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	if err := s.open(o, op); err != nil {
 		return 0, err
 	}
-	// Other programs take the processor at times, so the median of short spans measures the peers alone.
+	// Other programs use the processor at times; the median of short spans excludes them.
 	const rounds = 64
 	var speeds []float64
 	for start := time.Now(); time.Since(start) < o.time || len(speeds) == 0; {
@@ -156,14 +157,14 @@ func read(name string) (map[string]string, error) {
 }
 
 func write(name string, rows [][]string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // a link that is there is not followed
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // O_EXCL: do not follow an existing link
 	if err != nil {
 		return err
 	}
 	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
 }
 
-// polled waits for n completions, and fails if one is not a success.
+// polled waits for n completions and fails if one of them failed.
 func polled(cq *rdma.CQ, s *stage, n int) error {
 	var deadline time.Time
 	for n > 0 {
@@ -183,7 +184,7 @@ func polled(cq *rdma.CQ, s *stage, n int) error {
 		case deadline.IsZero():
 			deadline = now.Add(5 * time.Second)
 		case now.After(deadline):
-			return fmt.Errorf("%d completions do not come", n)
+			return fmt.Errorf("%d completions are missing", n)
 		}
 	}
 	return nil

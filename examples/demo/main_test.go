@@ -29,15 +29,15 @@ func TestDemo(t *testing.T) {
 	for _, row := range rows {
 		assert.Regexp(t, `^[1-9]\d+$`, row[1], row[0])
 	}
-	o.beside, o.only = o.write, "FLUSH"
+	o.baseline, o.only = o.write, "FLUSH"
 	require.ErrorIs(t, run(o), os.ErrExist)
 	again, err := os.ReadFile(o.write)
 	require.NoError(t, err)
 	require.Equal(t, f, again)
 }
 
-// TestDataIsLookedAt: an operation that delivers wrong bytes is reported.
-func TestDataIsLookedAt(t *testing.T) {
+// TestWrongData: an operation that delivers wrong bytes is reported.
+func TestWrongData(t *testing.T) {
 	for i := range operations {
 		op := operations[i]
 		if op.bytes == 0 || op.name == "FLUSH" {

@@ -19,9 +19,9 @@ type operation struct {
 	receives bool        // the other peer posts receives
 	shared   bool        // the receives are in a shared receive queue
 	srq      ibv.SRQType // type of the shared receive queue
-	// the other side's device fetches the data: two completions there, and an answer here
+	// the peer's device fetches the data: two completions at the peer, and a message back
 	fetches bool
-	// requests of a round, if not batch: operations on a window take the window anew each time
+	// requests of a round if not batch: a window allows one bind at a time
 	count   int
 	builds  ibv.QPCreateSendOpsFlags // posted with a builder
 	access  ibv.AccessFlags          // access rights in addition to the defaults
@@ -145,7 +145,7 @@ func zero(s *stage, _ int) {
 	clear(s.b.mr.Bytes())
 }
 
-// arrived checks that both peers have the same bytes: the pattern of one of them.
+// arrived checks that both peers have the same bytes, and that they are a pattern.
 func arrived(s *stage) error {
 	for i := range s.op.requests() {
 		got := s.b.bytes(i, stride)
@@ -154,7 +154,7 @@ func arrived(s *stage) error {
 		}
 		want := s.a.bytes(i, s.op.bytes)
 		if !bytes.Equal(got[:s.op.bytes], want) || bytes.Count(want, []byte{0}) > 2 {
-			return fmt.Errorf("request %d brought %x and not %x", i, got[:s.op.bytes], want)
+			return fmt.Errorf("request %d: got %x, want %x", i, got[:s.op.bytes], want)
 		}
 	}
 	return nil
@@ -172,10 +172,10 @@ func fetched(s *stage) error {
 		left = 0
 	}
 	if got := binary.NativeEndian.Uint64(s.b.bytes(0, 8)); got != left {
-		return fmt.Errorf("the atomics left %d and not %d", got, left)
+		return fmt.Errorf("the atomics left %d, want %d", got, left)
 	}
 	return nil
 }
 
-// nothing is for operations that move no data.
+// nothing is the check of operations that move no data.
 func nothing(*stage) error { return nil }

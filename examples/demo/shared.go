@@ -54,8 +54,8 @@ func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	return err
 }
 
-// A tagged message begins with a header: the kind of message, a number for the other program, and the tag. A message
-// that announces data continues with the data's location. The other side's device fetches the data and then sends a
+// A tagged message begins with a header: the kind of message, a number for the peer's program, and the tag. In a
+// message that announces data, the data's location follows. The peer's device fetches the data and then sends a
 // message.
 const (
 	tagHeader = 16
@@ -99,10 +99,10 @@ func matched(from int) func(s *stage) error {
 		for i := range batch {
 			got, want := s.b.bytes(i, s.op.bytes), s.a.bytes(i, from+s.op.bytes)[from:]
 			if !bytes.Equal(got, want) || bytes.Count(want, []byte{0}) > 2 {
-				return fmt.Errorf("tag %d brought %x and not %x", i, got, want)
+				return fmt.Errorf("tag %d: got %x, want %x", i, got, want)
 			}
 			if end := s.a.bytes(i, stride)[fin:]; from == announces && ibv.TMHOp(end[0]) != ibv.TMH_FIN {
-				return fmt.Errorf("tag %d: the end of the rendezvous is %x", i, end)
+				return fmt.Errorf("tag %d: the rendezvous ended with %x", i, end)
 			}
 		}
 		return nil

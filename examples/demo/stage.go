@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	batch  = 16  // requests that are posted at once, of which the last one is signalled
-	stride = 128 // bytes from one request's data to the next one's
+	batch  = 16  // requests that are posted together; the last one is signaled
+	stride = 128 // bytes between the data of consecutive requests
 )
 
 // peer is one end.
@@ -49,7 +49,7 @@ func keep[T interface{ Close() error }](s *stage, v T, err error) (T, error) {
 	return v, err
 }
 
-// close closes the objects, each before those that it needs.
+// close closes the objects in reverse order of creation.
 func (s *stage) close() (err error) {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.undo[i]())
@@ -57,7 +57,7 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// open makes the peers and prepares the work.
+// open creates the peers and prepares the work.
 func (s *stage) open(o *options, op *operation) (err error) {
 	s.op, s.wcs = op, make([]ibv.WC, batch)
 	if err = s.peer(&s.a, o.device, false); err != nil {
@@ -124,7 +124,7 @@ func (s *stage) open(o *options, op *operation) (err error) {
 	return nil
 }
 
-// connect connects with the default access rights for the peer and more.
+// connect gives the peer the default access rights and more.
 func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	attr, err := qp.ConnectAttr(to)
 	if err != nil {
@@ -134,7 +134,7 @@ func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	return qp.ConnectWith(attr)
 }
 
-// peer makes one end.
+// peer creates one end.
 func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 	d, err := rdma.Open(device)
 	if p.device, err = keep(s, d, err); err != nil {
@@ -174,7 +174,7 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 	return err
 }
 
-// prepare fills memory, and prepares the requests.
+// prepare fills memory and prepares the requests.
 func (s *stage) prepare(seed int) error {
 	if s.op.prepare != nil {
 		s.op.prepare(s, seed)
@@ -185,7 +185,7 @@ func (s *stage) prepare(seed int) error {
 	return s.fill()
 }
 
-// fill prepares the requests, of which the last one is signalled.
+// fill prepares the requests; the last one is signaled.
 func (s *stage) fill() error {
 	n := s.op.requests()
 	if s.op.build != nil {
@@ -253,8 +253,8 @@ func (s *stage) round() error {
 	return polled(s.a.send, s, 1)
 }
 
-// checked checks the data. A write over an unreliable connection is not acknowledged, so its data may arrive after its
-// completion.
+// checked checks the data, repeatedly: a write over an unreliable connection is not acknowledged, so its data may
+// arrive after its completion.
 func (s *stage) checked() error {
 	err := s.op.check(s)
 	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives &&

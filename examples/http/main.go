@@ -5,9 +5,8 @@
 //	http -listen 10.0.0.1:8080 DIRECTORY
 //	http http://10.0.0.1:8080/FILE
 //
-// The address is that of a network interface with an RDMA device. GOVERBS_DEVICE=soft@127.0.0.2 in the environment
-// makes one of an address of this machine, without an adapter and without root: the other process takes another
-// address.
+// The address is that of a network interface with an RDMA device. Without an adapter and without root, set
+// GOVERBS_DEVICE=soft@127.0.0.2 for one process, and another address of this machine for the other one.
 package main
 
 import (

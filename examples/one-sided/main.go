@@ -57,7 +57,7 @@ func (e *end) close() {
 	}
 }
 
-// serve lends its memory to the other end.
+// serve gives the other end access to its memory.
 func serve(device string, peer *meet.Peer) error {
 	e, err := open(device, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ)
 	defer e.close()
@@ -69,17 +69,17 @@ func serve(device string, peer *meet.Peer) error {
 		return err
 	}
 	var caller rdma.Endpoint
-	if err = peer.Hear(&caller); err != nil {
+	if err = peer.Receive(&caller); err != nil {
 		return err
 	}
 	if err = e.qp.Connect(caller); err != nil {
 		return err
 	}
-	if err = peer.Tell(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
+	if err = peer.Send(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
 		return err
 	}
-	var done string // only this message reports that the memory was written
-	if err = peer.Hear(&done); err != nil {
+	var done string // only this message shows that the memory was written
+	if err = peer.Receive(&done); err != nil {
 		return err
 	}
 	text, _, _ := strings.Cut(string(e.mr.Bytes()), "\x00")
@@ -98,11 +98,11 @@ func call(device string, peer *meet.Peer) error {
 	if err != nil {
 		return err
 	}
-	if err = peer.Tell(own); err != nil {
+	if err = peer.Send(own); err != nil {
 		return err
 	}
 	var there memory
-	if err = peer.Hear(&there); err != nil {
+	if err = peer.Receive(&there); err != nil {
 		return err
 	}
 	if err = e.qp.Connect(there.Endpoint); err != nil {
@@ -134,7 +134,7 @@ func call(device string, peer *meet.Peer) error {
 	got := string(e.mr.Bytes()[half : half+len(text)])
 	fmt.Printf("read back: %q\n", got)
 	if got != text {
-		return errors.New("this is not what was written")
+		return errors.New("the memory differs from what was written")
 	}
-	return peer.Tell("done")
+	return peer.Send("done")
 }

@@ -6,7 +6,7 @@
 //	rc-pingpong -device rxe0 -listen    one end
 //	rc-pingpong -device rxe0 HOST       the other end
 //
-// Without an adapter and without root, two processes of one machine, or of two with their addresses:
+// Without an adapter and without root, between two processes of one machine, or of two machines with their addresses:
 //
 //	rc-pingpong -device soft@127.0.0.2 -listen
 //	rc-pingpong -device soft@127.0.0.3 127.0.0.1
@@ -29,7 +29,7 @@ import (
 
 func main() {
 	pingpong.Main("rc-pingpong", 4096, end, func(set *flag.FlagSet) {
-		set.BoolVar(&unreliable, "uc", false, "use an unreliable connection: a message that is lost stays lost")
+		set.BoolVar(&unreliable, "uc", false, "use an unreliable connection: lost messages are not sent again")
 	})
 }
 
@@ -59,7 +59,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	if err != nil {
 		return err
 	}
-	defer qp.Close() // with its completion queue and its memory
+	defer qp.Close() // also closes its completion queue and its memory region
 	// The first half of the memory holds sent data, the second half received data.
 	mr, err := qp.RegMR(make([]byte, 2*o.Size), ibv.ACCESS_LOCAL_WRITE)
 	if err != nil {
@@ -96,7 +96,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		if err = qp.ConnectWith(attr); err != nil {
 			return err
 		}
-		return p.receive() // before the other end may send
+		return p.receive() // before the peer may send
 	})
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (p *player) receive() error {
 func (p *player) arrived() error {
 	if p.o.Check {
 		if p.link.Client && !bytes.Equal(p.in, p.out) {
-			return errors.New("what came back is not what was sent")
+			return errors.New("the returned message differs from what was sent")
 		}
 		copy(p.out, p.in) // the called end returns the message
 		if err := pingpong.Check(p.in); err != nil {

@@ -5,7 +5,7 @@
 //
 //	rpma-kv put KEY VALUE                     both sides in this process, on software devices
 //	rpma-kv -listen HOST:PORT -file FILE      the side with the memory
-//	rpma-kv -to HOST:PORT put KEY VALUE       the side that puts, and then gets
+//	rpma-kv -to HOST:PORT put KEY VALUE       the side that stores a value and reads it back
 //	rpma-kv -to HOST:PORT get KEY
 package main
 
@@ -34,14 +34,14 @@ func run(ctx context.Context, m *remote.Memory, args []string) error {
 		}
 	case len(args) == 2 && args[0] == "get":
 	default:
-		return fmt.Errorf("put KEY VALUE, or get KEY, not %q", args)
+		return fmt.Errorf("want put KEY VALUE or get KEY, not %q", args)
 	}
 	value, ok, err := s.Get(ctx, args[1])
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("there is no %q", args[1])
+		return fmt.Errorf("no value for key %q", args[1])
 	}
 	fmt.Printf("%s = %s (flushed for %v)\n", args[1], value, m.Flush())
 	return nil

@@ -18,11 +18,11 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// childFile is the variable of the environment that makes the test's program put into a store until it is killed, and
-// childRound distinguishes its values from those of others.
+// childFile is the environment variable that makes the test binary put values into a store until it is killed.
+// childRound distinguishes its values from those of other rounds.
 const childFile, childRound = "RPMA_KV_FILE", "RPMA_KV_ROUND"
 
-const testSize = 64 << 20 // old values stay
+const testSize = 64 << 20 // old values keep their memory
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(childFile); file != "" {
@@ -47,12 +47,12 @@ func with(file string, use func(ctx context.Context, s *Store) error) error {
 
 const keys = 7
 
-// value is the value that counts up to n; its size differs from those of its neighbours.
+// value returns value n of a round. Sizes differ from one value to the next.
 func value(round string, n int) string {
 	return fmt.Sprintf("%s.%d:%s", round, n, strings.Repeat("y", n*53%700))
 }
 
-// putForever keeps putting new values, and prints the number of each one that is in the store.
+// putForever puts values, and prints the number of each one once it is in the store.
 func putForever(file, round string) error {
 	return with(file, func(ctx context.Context, s *Store) error {
 		for n := 0; ; n++ {
@@ -64,8 +64,8 @@ func putForever(file, round string) error {
 	})
 }
 
-// TestKilled: every key has the last value that was promised before the process was killed, or the one that was under
-// way; and another process goes on with the store.
+// TestKilled: every key has the last value that was reported before the process was killed, or the one that was being
+// put; and another process continues the store.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "store")
 	for round := range 4 {
@@ -94,7 +94,7 @@ func TestKilled(t *testing.T) {
 				got, ok, err := s.Get(ctx, fmt.Sprint("key", n%keys))
 				require.NoError(t, err)
 				require.True(t, ok)
-				if string(got) != value(name, n+keys) || n+keys != last+1 { // which was under way
+				if string(got) != value(name, n+keys) || n+keys != last+1 { // which was being put
 					assert.Equal(t, value(name, n), string(got))
 				}
 			}
@@ -136,7 +136,7 @@ func TestStore(t *testing.T) {
 	_, err = f.WriteAt([]byte{0xff}, recordsAt+headSize+9)
 	require.NoError(t, err)
 	nothing := func(context.Context, *Store) error { return nil }
-	require.NoError(t, with(file, nothing), "it is an old value")
+	require.NoError(t, with(file, nothing), "damage of an old value")
 	for _, damage := range []struct {
 		at    int64
 		bytes string

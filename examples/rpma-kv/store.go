@@ -12,10 +12,9 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// The memory of a store: magic, and from 64 on a table of slots of 8 bytes, each 0 or the offset of a record; behind
-// the table the records: length of the key (4 bytes), length of the value (4), checksum of both (4), 4 bytes of 0, the
-// key, the value. Records are aligned to 8, so that a slot changes from one record to another at once. All numbers are
-// in little-endian order.
+// A store begins with magic. At offset 64 is a table of 8-byte slots, each 0 or the offset of a record. The records
+// follow: length of the key (4 bytes), length of the value (4), checksum of both (4), 4 bytes of 0, key, value. Records
+// are aligned to 8, so the address of a record is replaced atomically. All numbers are little-endian.
 const (
 	tableAt   = 64
 	slots     = 1024
@@ -26,22 +25,22 @@ const (
 
 var magic = []byte("rpma-kv1")
 
-// Store has keys and values in remote memory. One goroutine of one client uses it. A new value takes new memory; that
-// of the old one is not used again.
+// Store holds keys and values in remote memory. One goroutine of one client may use it. A new value takes new memory;
+// that of the old value is not reused.
 type Store struct {
 	memory *remote.Memory
 	places map[string]place
-	slot   uint64 // the first one that is free
+	slot   uint64 // the first free one
 	free   uint64 // where the next record goes
 }
 
-// place is where a key is.
+// place is the location of a key.
 type place struct {
 	slot, at    uint64
 	key, length uint64 // sizes of the key and the value
 }
 
-// Open reads where the keys of a store are, or makes an empty store of a memory of zeros.
+// Open reads the keys of a store, or creates an empty store if the memory is all zeros.
 func Open(ctx context.Context, m *remote.Memory) (*Store, error) {
 	s := &Store{memory: m, places: map[string]place{}, free: recordsAt}
 	head, err := m.Read(ctx, 0, tableAt)
@@ -52,7 +51,7 @@ func Open(ctx context.Context, m *remote.Memory) (*Store, error) {
 		return s, m.Publish(ctx, tableAt, m.Buffer()[:0], 0, [8]byte(magic))
 	}
 	if !bytes.HasPrefix(head, magic) {
-		return nil, fmt.Errorf("the memory holds something else than a store: it begins with %q", head[:8])
+		return nil, fmt.Errorf("the memory does not hold a store: it begins with %q", head[:8])
 	}
 	table, err := m.Read(ctx, tableAt, 8*slots)
 	if err != nil {
@@ -76,7 +75,7 @@ func Open(ctx context.Context, m *remote.Memory) (*Store, error) {
 
 func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// record reads the key of a record, and checks it.
+// record reads the key of a record and checks the record.
 func (s *Store) record(ctx context.Context, slot, at uint64) (key string, p place, err error) {
 	damaged := fmt.Errorf("the record of slot %d, at %d, is damaged", slot, at)
 	if at < recordsAt || at > s.memory.Len()-headSize || at%8 != 0 {
@@ -103,7 +102,7 @@ func (s *Store) record(ctx context.Context, slot, at uint64) (key string, p plac
 	return string(both[:p.key]), p, nil
 }
 
-// Get returns the value of a key, and whether there is one. It takes one read of remote memory.
+// Get returns the value of a key, and whether it has one. It takes one read of remote memory.
 func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
 	p, ok := s.places[key]
 	if !ok {
@@ -116,11 +115,10 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err
 	return bytes.Clone(b), true, nil
 }
 
-// Keys is the number of keys.
+// Keys returns the number of keys.
 func (s *Store) Keys() int { return len(s.places) }
 
-// Put sets the value of a key. The key has the value when Put returns, and the old or the new one if the process ends
-// before.
+// Put sets the value of a key. If the process ends before Put returns, the key has the old or the new value.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	p := place{slot: s.slot, at: s.free, key: uint64(len(key)), length: uint64(len(value))}
 	if old, ok := s.places[key]; ok {

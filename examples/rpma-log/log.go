@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// The memory of a log: magic, the offset of its end, and from 64 on the records, each aligned to 8: length (4 bytes),
-// checksum of the bytes (4), the bytes. All numbers are in little-endian order. Only data before the end is valid.
+// A log begins with magic and the offset of its end. From offset 64, the records follow, each aligned to 8: length (4
+// bytes), checksum of the bytes (4), the bytes. All numbers are little-endian. Only data before the end is valid.
 const (
 	endAt     = 8
 	firstAt   = 64
@@ -29,7 +29,7 @@ type Log struct {
 	end    uint64
 }
 
-// Open opens the log in a memory, or makes an empty one of a memory of zeros.
+// Open opens the log in a memory, or creates an empty log if the memory is all zeros.
 func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
 	l := &Log{memory: m}
 	head, err := m.Read(ctx, 0, firstAt)
@@ -45,11 +45,11 @@ func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
 		l.end = firstAt
 		return l, nil
 	}
-	if bytes.HasPrefix(head, magic) && l.end == 0 { // it was made by a client that did not come further
+	if bytes.HasPrefix(head, magic) && l.end == 0 { // its creator ended before it wrote the end
 		l.end = firstAt
 	}
 	if !bytes.HasPrefix(head, magic) || l.end < firstAt || l.end > m.Len() || l.end%8 != 0 {
-		return nil, fmt.Errorf("the memory holds something else than a log: it begins with %q", head[:2*endAt])
+		return nil, fmt.Errorf("the memory does not hold a log: it begins with %q", head[:2*endAt])
 	}
 	return l, nil
 }
@@ -60,11 +60,10 @@ func number(n uint64) (b [8]byte) {
 	return b
 }
 
-// aligned returns a size including its padding.
+// aligned rounds a size up to the alignment.
 func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// Append appends a record. It is in the log when Append returns, and is there completely or not at all if the process
-// ends before.
+// Append appends a record. If the process ends before Append returns, the log has the whole record or none of it.
 func (l *Log) Append(ctx context.Context, record []byte) error {
 	size := headSize + uint64(len(record))
 	if size > maxRecord || aligned(size) > l.memory.Len()-l.end {
@@ -82,8 +81,8 @@ func (l *Log) Append(ctx context.Context, record []byte) error {
 	return nil
 }
 
-// Read calls see with the records from the first one on. A record is valid until see returns.
-func (l *Log) Read(ctx context.Context, see func(i int, record []byte) error) error {
+// Read calls f with each record, beginning with the first. A record is valid until f returns.
+func (l *Log) Read(ctx context.Context, f func(i int, record []byte) error) error {
 	for i, at := 0, uint64(firstAt); at < l.end; i++ {
 		head, err := l.memory.Read(ctx, at, headSize)
 		if err != nil {
@@ -100,7 +99,7 @@ func (l *Log) Read(ctx context.Context, see func(i int, record []byte) error) er
 		if crc32.ChecksumIEEE(record) != sum {
 			return fmt.Errorf("record %d is damaged: its checksum is wrong", i)
 		}
-		if err := see(i, record); err != nil {
+		if err := f(i, record); err != nil {
 			return err
 		}
 		at += aligned(headSize + n)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rpma-log appends records to a log in the memory of another host, and reads it back, while that host's
-// processor does nothing. A record that was appended survives the processes of both hosts, also if they are killed:
+// Command rpma-log appends records to a log in the memory of another host and reads it back, without using that host's
+// processor. Appended records survive the processes of both hosts, even if they are killed:
 //
 //	rpma-log TEXT...                          both sides in this process, on software devices
 //	rpma-log -listen HOST:PORT -file FILE     the side with the memory
@@ -21,7 +21,7 @@ func main() {
 	remote.Main("rpma-log", remote.Command{Size: logSize, Room: maxRecord}, run)
 }
 
-// run appends texts, and prints the log.
+// run appends texts and prints the log.
 func run(ctx context.Context, m *remote.Memory, texts []string) error {
 	l, err := Open(ctx, m)
 	if err != nil {

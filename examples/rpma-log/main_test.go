@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// childFile is the variable of the environment that makes the test's program append to a log until it is killed.
+// childFile is the environment variable that makes the test binary append to a log until it is killed.
 const childFile = "RPMA_LOG_FILE"
 
 func TestMain(m *testing.M) {
@@ -37,10 +37,10 @@ func command(file string) remote.Command {
 	return remote.Command{File: file, Size: logSize, Room: maxRecord}
 }
 
-// record is record i: its size differs from those of its neighbours.
+// record returns record i. Sizes differ from one record to the next.
 func record(i int) string { return fmt.Sprintf("%d:%s", i, strings.Repeat("x", i*37%500)) }
 
-// appendForever prints the number of each record as soon as it is in the log.
+// appendForever appends records, and prints the number of each one once it is in the log.
 func appendForever(file string) error {
 	return command(file).Run(context.Background(), func(ctx context.Context, m *remote.Memory) error {
 		l, err := Open(ctx, m)
@@ -60,7 +60,7 @@ func appendForever(file string) error {
 	})
 }
 
-// read returns the number of records of a log, each of which is the right one.
+// read checks the records of a log and returns their number.
 func read(t *testing.T, file string) (n int) {
 	require.NoError(t, command(file).Run(t.Context(), func(ctx context.Context, m *remote.Memory) error {
 		l, err := Open(ctx, m)
@@ -76,11 +76,11 @@ func read(t *testing.T, file string) (n int) {
 	return n
 }
 
-// TestKilled: records that a process has appended are in the log after the process was killed, and another one
-// continues it.
+// TestKilled: records that a process has appended are in the log after the process was killed, and another process
+// continues the log.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
-	said := -1
+	reported := -1
 	for round := range 4 {
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), childFile+"="+file)
@@ -90,22 +90,22 @@ func TestKilled(t *testing.T) {
 		require.NoError(t, child.Start())
 		lines := bufio.NewScanner(out)
 		for more := 20 + 50*round; more > 0 && lines.Scan(); more-- {
-			said, err = strconv.Atoi(lines.Text())
+			reported, err = strconv.Atoi(lines.Text())
 			require.NoError(t, err)
 		}
 		require.NoError(t, child.Process.Kill())
 		for lines.Scan() { // its output before it was killed
-			said, err = strconv.Atoi(lines.Text())
+			reported, err = strconv.Atoi(lines.Text())
 			require.NoError(t, err)
 		}
 		require.ErrorContains(t, child.Wait(), "killed")
 		n := read(t, file)
-		assert.GreaterOrEqual(t, n, said+1, "a record was promised and is not there")
-		assert.LessOrEqual(t, n, said+2, "one more, at most, was under way")
+		assert.GreaterOrEqual(t, n, reported+1, "a reported record is missing")
+		assert.LessOrEqual(t, n, reported+2, "at most one more was being appended")
 	}
 }
 
-// TestNotALog: other data, and damage, are noticed.
+// TestNotALog: other data and damage are detected.
 func TestNotALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	open := func() error {
@@ -124,10 +124,10 @@ func TestNotALog(t *testing.T) {
 	good, err := os.ReadFile(file)
 	require.NoError(t, err)
 	for name, damage := range map[string]func(b []byte){
-		"other data":     func(b []byte) { copy(b, "something else") },
-		"an end outside": func(b []byte) { copy(b[endAt:], "\xff\xff\xff\xff\xff\xff\xff\xff") },
-		"a long record":  func(b []byte) { b[firstAt+2] = 1 },
-		"other bytes":    func(b []byte) { b[firstAt+headSize]++ },
+		"other data":                   func(b []byte) { copy(b, "something else") },
+		"an end outside of the memory": func(b []byte) { copy(b[endAt:], "\xff\xff\xff\xff\xff\xff\xff\xff") },
+		"a record that is too long":    func(b []byte) { b[firstAt+2] = 1 },
+		"changed bytes":                func(b []byte) { b[firstAt+headSize]++ },
 	} {
 		bad := append([]byte(nil), good...)
 		damage(bad)
@@ -156,7 +156,7 @@ func TestFull(t *testing.T) {
 		assert.Equal(t, (4096-firstAt)/112, n)
 		assert.ErrorContains(t, err, "no room")
 		assert.Error(t, l.Append(ctx, make([]byte, maxRecord)))
-		assert.Error(t, l.Append(ctx, nil), "the last record ended where the memory does")
+		assert.Error(t, l.Append(ctx, nil), "the log fills the memory")
 		return nil
 	}))
 }

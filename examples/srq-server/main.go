@@ -24,17 +24,17 @@ const (
 	clients  = 8
 	requests = 50 // of each client
 	size     = 64 // bytes of a message
-	buffers  = 16 // of the server, for all clients; fewer than the number of clients that may send at once
+	buffers  = 16 // of the server, for all clients; fewer than the requests that may arrive at once
 	patience = 30 * time.Second
 )
 
-// server has a queue pair for each client. The wr_id of a work request is the number of its buffer; a send sets one
-// more bit.
+// server has a queue pair for each client. The wr_id of a work request is the number of its buffer, with one more bit
+// for sends.
 type server struct {
 	cq      *rdma.CQ
 	srq     *rdma.SRQ
 	mr      *rdma.MR
-	qps     map[uint32]*rdma.QP // by number, which a completion has
+	qps     map[uint32]*rdma.QP // by queue pair number, which completions have
 	receive *rdma.RecvBatch
 	answer  *rdma.SendBatch
 }
@@ -57,8 +57,8 @@ func serve(name string, peer *meet.Peer) error {
 		return err
 	}
 	defer channel.Close()
-	// A buffer is either in the shared receive queue or on its way back to a client, so a queue pair has at most as
-	// many sends as there are buffers.
+	// A buffer is either in the shared receive queue or in a reply, so a queue pair has at most as many sends as there
+	// are buffers.
 	cq, err := device.CreateCQ(buffers+clients*buffers, channel, 0)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func serve(name string, peer *meet.Peer) error {
 			return err
 		}
 	}
-	if err = peer.Tell("ready"); err != nil {
+	if err = peer.Send("ready"); err != nil {
 		return err
 	}
 	if err = s.serve(clients * requests); err != nil {
@@ -116,7 +116,7 @@ func serve(name string, peer *meet.Peer) error {
 	}
 	fmt.Printf("answered %d requests of %d clients out of %d buffers\n", clients*requests, clients, buffers)
 	var done string
-	return peer.Hear(&done)
+	return peer.Receive(&done)
 }
 
 // serve answers a number of requests.
@@ -148,7 +148,7 @@ func (s *server) serve(requests int) error {
 	return nil
 }
 
-// post adds a buffer to the shared receive queue.
+// post posts a buffer to the shared receive queue.
 func (s *server) post(buffer uint64) error {
 	s.receive.Reset()
 	s.receive.Recv(buffer).Add(s.mr.SGE(buffer*size, size))
@@ -156,7 +156,7 @@ func (s *server) post(buffer uint64) error {
 	return err
 }
 
-// reply sends a message back to its sender, in capitals.
+// reply sends a message back to its sender in upper case.
 func (s *server) reply(wc *ibv.WC) error {
 	message := s.mr.Bytes()[wc.WRID*size:][:wc.ByteLen]
 	for i, c := range message {
@@ -198,7 +198,7 @@ func call(name string, peer *meet.Peer) error {
 		all = append(all, c)
 	}
 	var ready string
-	if err = peer.Hear(&ready); err != nil {
+	if err = peer.Receive(&ready); err != nil {
 		return err
 	}
 	ended := make(chan error, clients)
@@ -208,7 +208,7 @@ func call(name string, peer *meet.Peer) error {
 	for range all {
 		err = errors.Join(err, <-ended)
 	}
-	return errors.Join(err, peer.Tell("done"))
+	return errors.Join(err, peer.Send("done"))
 }
 
 // client sends requests and waits for their answers.
@@ -262,7 +262,7 @@ func (c *client) run() error {
 		if _, err := c.qp.PostSend(c.request); err != nil {
 			return err
 		}
-		done := 0 // the send and the answer
+		done := 0 // counts the send and the answer
 		for wc, err := range c.qp.SendCQ().All(ctx) {
 			if err == nil {
 				err = rdma.CompletionErr(&wc)
@@ -276,7 +276,7 @@ func (c *client) run() error {
 		}
 		want := fmt.Sprintf("CLIENT%s, REQUEST %d", c.name[len("client"):], i)
 		if got := string(c.mr.Bytes()[size:][:len(text)]); got != want {
-			return fmt.Errorf("%s was answered %q", c.name, got)
+			return fmt.Errorf("%s: got answer %q, want %q", c.name, got, want)
 		}
 	}
 	return nil

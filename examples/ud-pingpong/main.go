@@ -42,7 +42,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	if err != nil {
 		return err
 	}
-	defer qp.Close() // with its completion queue and its memory
+	defer qp.Close() // also closes its completion queue and its memory region
 	// The first part of the memory holds sent data. The second part holds received data, with the header in front of
 	// it.
 	mr, err := qp.RegMR(make([]byte, o.Size+rdma.GRHBytes+o.Size), ibv.ACCESS_LOCAL_WRITE)
@@ -75,7 +75,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	}
 	err = link.Exchange(own, func(peer rdma.Endpoint) error {
 		if !link.Client {
-			return nil // the first datagram will carry its origin
+			return nil // learned from the first datagram
 		}
 		path, err := qp.Path(peer)
 		if err != nil {
@@ -184,7 +184,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	}
 	if p.ah == nil {
 		if grh == nil {
-			return errors.New("the datagram does not say where it came from")
+			return errors.New("the datagram has no header with its origin")
 		}
 		if p.ah, err = p.qp.PD().CreateAHFromWC(wc, grh, port); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	}
 	if p.o.Check {
 		if p.link.Client && !bytes.Equal(payload, p.out) {
-			return errors.New("what came back is not what was sent")
+			return errors.New("the returned message differs from what was sent")
 		}
 		copy(p.out, payload) // the called end returns the message
 		if err := pingpong.Check(payload); err != nil {

@@ -23,16 +23,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestMain looks for goroutines that were left. Those of the wire of GOVERBS_DEVICE stay as long as the process.
+// TestMain checks for leaked goroutines. Those of GOVERBS_DEVICE's wire stay until the process ends.
 func TestMain(m *testing.M) {
 	const wire = "github.com/goverbs/goverbs/rdma/soft/internal/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(wire+"udp.answer"),
 		goleak.IgnoreAnyFunction(wire+"wire/roce.(*Link).receive"))
 }
 
-// address returns the address that servers of tests get, and the configuration of their clients: in a guest of
-// conformance/vm the guest's, with a wire (GOVERBS_DEVICE=soft@ADDRESS) that, and otherwise one on a device of the
-// test's own.
+// address returns an address for servers of tests, and the configuration of their clients: in a guest of conformance/vm
+// the guest's address, with GOVERBS_DEVICE=soft@ADDRESS that address, otherwise one on the test's own device.
 func address(t *testing.T) (string, *valkeyrdma.Config) {
 	if own := os.Getenv("GOVERBS_ADDRESS"); own != "" {
 		return own, &valkeyrdma.Config{}
@@ -43,8 +42,8 @@ func address(t *testing.T) (string, *valkeyrdma.Config) {
 	return "127.0.0.1", &valkeyrdma.Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 }
 
-// client returns a client until the test ends. An emulated guest may take longer for the first 10 MiB than valkey-go
-// waits.
+// client returns a client that is closed when the test ends. An emulated guest may take longer for the first 10 MiB
+// than valkey-go's default timeout.
 func client(t *testing.T, config *valkeyrdma.Config, address string) valkey.Client {
 	o := options(config, address)
 	o.ConnWriteTimeout = time.Minute
@@ -60,7 +59,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestStore: valkey-go and a server in Go.
+// TestStore tests valkey-go with a server in Go.
 func TestStore(t *testing.T) {
 	own, config := address(t)
 	at := serveStore(t, config, own+":0")
@@ -70,7 +69,7 @@ func TestStore(t *testing.T) {
 	t.Run("TCP", func(t *testing.T) { overTCP(t, config, at) })
 }
 
-// values of sizes up to some times that of a connection's memory.
+// values tests values up to several times the size of a connection's memory.
 func values(t *testing.T, c valkey.Client) {
 	ctx := within(t, time.Minute)
 	for _, size := range []int{0, 1, 64, 65, 4 << 10, 1<<19 - 1, 1 << 20, 10<<20 + 1} {
@@ -78,7 +77,7 @@ func values(t *testing.T, c valkey.Client) {
 		require.NoError(t, c.Do(ctx, c.B().Set().Key("value").Value(value).Build()).Error())
 		got, err := c.Do(ctx, c.B().Get().Key("value").Build()).ToString()
 		require.NoError(t, err)
-		require.True(t, got == value, "of %d bytes came %d, or others", size, len(got))
+		require.True(t, got == value, "got %[2]d bytes, or other ones, of %[1]d", size, len(got))
 	}
 	assert.True(t, valkey.IsValkeyNil(c.Do(ctx, c.B().Get().Key("nothing").Build()).Error()))
 }
@@ -91,7 +90,7 @@ func randomText(size int) string {
 	return string(b)
 }
 
-// pipeline sends thousands of commands before it reads answers.
+// pipeline sends thousands of commands before it reads their answers.
 func pipeline(t *testing.T, c valkey.Client) {
 	ctx := within(t, time.Minute)
 	var commands valkey.Commands
@@ -111,7 +110,8 @@ func pipeline(t *testing.T, c valkey.Client) {
 	}
 }
 
-// manyClients at once, each with a connection. In an emulated guest, they take longer to connect than valkey-go waits.
+// manyClients runs concurrent clients, each with a connection. In an emulated guest, connecting takes longer than
+// valkey-go's default timeout.
 func manyClients(t *testing.T, config *valkeyrdma.Config, at string) {
 	ctx := within(t, 3*time.Minute)
 	small := *config
@@ -138,12 +138,12 @@ func manyClients(t *testing.T, config *valkeyrdma.Config, at string) {
 	all.Wait()
 }
 
-// overTCP is a client over TCP whose connections go on over RDMA.
+// overTCP tests a client over TCP whose connections are forwarded over RDMA.
 func overTCP(t *testing.T, config *valkeyrdma.Config, at string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	passed := make(chan error, 1)
-	go func() { passed <- pass(l, config, at) }()
+	go func() { passed <- forward(l, config, at) }()
 	c, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{l.Addr().String()}, ForceSingleClient: true,
 		DisableCache: true, ConnWriteTimeout: time.Minute})
 	require.NoError(t, err)

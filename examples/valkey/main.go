@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "", "serve TCP at this `address`: each connection goes on to the server over RDMA")
+	listen := flag.String("listen", "", "serve TCP at this `address`, forwarding connections to the server over RDMA")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: valkey HOST:PORT COMMAND [ARGUMENT...]\n"+
 			"       valkey -listen ADDRESS HOST:PORT")
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// do prints a command's answer.
+// do sends a command and prints the answer.
 func do(address string, command []string) error {
 	client, err := valkey.NewClient(options(nil, address))
 	if err != nil {
@@ -66,18 +66,18 @@ func do(address string, command []string) error {
 		return err
 	}
 	if text, ok := answer.(string); ok {
-		fmt.Printf("%q\n", text) // another process's, which may hold escape sequences of terminals
+		fmt.Printf("%q\n", text) // another process's text, which may contain escape sequences of terminals
 		return nil
 	}
 	fmt.Printf("%#v\n", answer)
 	return nil
 }
 
-// options has valkey-go connect over RDMA; nil is the default configuration.
+// options makes valkey-go connect over RDMA. A nil config is the default.
 func options(config *valkeyrdma.Config, address string) valkey.ClientOption {
 	return valkey.ClientOption{
 		InitAddress:       []string{address},
-		ForceSingleClient: true, // of one server, not of a cluster
+		ForceSingleClient: true, // a single server, not a cluster
 		DialCtxFn: func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return config.Dial(ctx, address)
 		},
@@ -90,11 +90,11 @@ func serve(address, server string) error {
 		return err
 	}
 	defer l.Close()
-	return pass(l, nil, server)
+	return forward(l, nil, server)
 }
 
-// pass connects each connection of a listener to a server, until the listener is closed.
-func pass(l net.Listener, config *valkeyrdma.Config, server string) error {
+// forward connects each connection of a listener to a server, until the listener is closed.
+func forward(l net.Listener, config *valkeyrdma.Config, server string) error {
 	for {
 		client, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {

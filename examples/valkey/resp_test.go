@@ -19,16 +19,16 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// store is a server in Go for the commands of the tests and of Valkey's programs.
+// store is a server in Go that supports the commands of the tests and of Valkey's programs.
 type store struct {
 	mu   sync.Mutex
 	kept map[string]string // guarded by mu
 }
 
-// serveStore returns the address of a store until the test ends.
+// serveStore runs a store until the test ends, and returns its address.
 func serveStore(t *testing.T, config *valkeyrdma.Config, at string) string {
 	brief := *config
-	brief.Linger = 100 * time.Millisecond // a peer that was killed does not answer
+	brief.Linger = 100 * time.Millisecond // a killed peer does not answer
 	brief.HandshakeTimeout = time.Minute
 	l, err := brief.Listen(t.Context(), at)
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func (s *store) serve(c net.Conn) error {
 			return err
 		}
 		s.answer(out, command)
-		if in.Buffered() == 0 { // the answers to a pipeline go together
+		if in.Buffered() == 0 { // send the answers to a pipeline together
 			if err := out.Flush(); err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func readLength(in *bufio.Reader, kind byte) (n int, err error) {
 		return 0, err
 	}
 	if _, err := fmt.Sscanf(line, string(kind)+"%d\r\n", &n); err != nil || n < 0 || n > 64<<20 {
-		return 0, fmt.Errorf("the client says %q", line)
+		return 0, fmt.Errorf("unexpected %q from the client", line)
 	}
 	return n, nil
 }

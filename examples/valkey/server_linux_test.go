@@ -24,8 +24,8 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// Directories of Valkey's programs, which make suites SUITES=valkey has built: its server and its test of RDMA, and
-// those of a later release that support RDMA.
+// Directories of Valkey's programs, which make suites SUITES=valkey builds: its server and its RDMA test, and the
+// programs of a later release that support RDMA.
 const (
 	programs = "GOVERBS_VALKEY"
 	tools    = "GOVERBS_VALKEY_TOOLS"
@@ -37,7 +37,7 @@ func program(t *testing.T, of, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := os.Getenv(of)
 	if dir == "" {
-		t.Skipf("%s does not say where %s is: make suites SUITES=valkey builds and runs it", of, name)
+		t.Skipf("%s is not set, the directory of %s: make suites SUITES=valkey builds and runs it", of, name)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, name), args...)
 	cmd.Dir = t.TempDir()
@@ -65,7 +65,7 @@ type server struct {
 	ended   chan error
 }
 
-// startServer starts a valkey-server, which ends with the test, and returns when it can be reached.
+// startServer starts a valkey-server, which ends with the test, and returns once clients can connect.
 func startServer(t *testing.T, config *valkeyrdma.Config, own string, options ...string) *server {
 	t.Helper()
 	if config.Backend != nil && os.Getenv(programs) != "" {
@@ -78,15 +78,15 @@ func startServer(t *testing.T, config *valkeyrdma.Config, own string, options ..
 	s := &server{cmd: program(t, programs, "valkey-server", args...),
 		address: net.JoinHostPort(own, strconv.Itoa(port)),
 		tcp:     fmt.Sprint("127.0.0.1:", tcp), ended: make(chan error, 1)}
-	var said bytes.Buffer
-	s.cmd.Stdout, s.cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	s.cmd.Stdout, s.cmd.Stderr = &output, &output
 	require.NoError(t, s.cmd.Start())
 	go func() { s.ended <- s.cmd.Wait() }()
 	t.Cleanup(func() {
 		s.cmd.Process.Kill()
 		<-s.ended
 		if t.Failed() {
-			t.Logf("valkey-server said:\n%s", said.Bytes())
+			t.Logf("output of valkey-server:\n%s", output.Bytes())
 		}
 	})
 	for end := time.Now().Add(20 * time.Second); ; {
@@ -107,7 +107,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestServer: valkey-go and valkey-server, which is not modified.
+// TestServer tests valkey-go with an unmodified valkey-server.
 func TestServer(t *testing.T) {
 	own, config := address(t)
 	s := startServer(t, config, own)
@@ -116,7 +116,7 @@ func TestServer(t *testing.T) {
 	t.Run("100 clients", func(t *testing.T) { manyClients(t, config, s.address) })
 	t.Run("subscription", func(t *testing.T) { subscription(t, config, s.address) })
 	t.Run("busy server", func(t *testing.T) { busyServer(t, config, s.address) })
-	t.Run("nothing is left", func(t *testing.T) {
+	t.Run("no keys are left", func(t *testing.T) {
 		c := client(t, config, s.address)
 		assert.Eventually(t, func() bool {
 			clients, err := c.Do(t.Context(), c.B().ClientList().Build()).ToString()
@@ -125,7 +125,7 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// subscription: messages that the server sends by itself, and a command that it answers late.
+// subscription tests messages that the server sends unasked, and a command that it answers late.
 func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 	ctx := within(t, time.Minute)
 	listens, speaks := client(t, config, at), client(t, config, at)
@@ -136,7 +136,7 @@ func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 		ended <- listens.Receive(stop, listens.B().Subscribe().Channel("news").Build(),
 			func(m valkey.PubSubMessage) { got <- m.Message })
 	}()
-	require.Eventually(t, func() bool { // until it listens
+	require.Eventually(t, func() bool { // until the subscription is active
 		n, err := speaks.Do(ctx, speaks.B().Publish().Channel("news").Message("0").Build()).AsInt64()
 		return err == nil && n == 1
 	}, 10*time.Second, 10*time.Millisecond)
@@ -163,7 +163,7 @@ func numbers(n int) (all []int) {
 	return all
 }
 
-// busyServer: small writes while the server is busy, more than it has receives.
+// busyServer sends more small writes to a busy server than it has receives.
 func busyServer(t *testing.T, config *valkeyrdma.Config, at string) {
 	c, err := config.Dial(t.Context(), at)
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func busyServer(t *testing.T, config *valkeyrdma.Config, at string) {
 	assert.True(t, want == string(got))
 }
 
-// TestServerKilled: a client notices, and its calls end with an error.
+// TestServerKilled: when the server is killed, the client's calls fail.
 func TestServerKilled(t *testing.T) {
 	own, config := address(t)
 	s := startServer(t, config, own)
@@ -232,8 +232,8 @@ func bothServers(t *testing.T, test func(t *testing.T, host, port string)) {
 	}
 }
 
-// TestRDMATest: Valkey's own test of RDMA, a client in C. It times out if an answer takes more than a second, as on a
-// busy machine: then it is run again.
+// TestRDMATest runs Valkey's own RDMA test, a client in C. It times out if an answer takes more than a second, as on a
+// busy machine; then it is run again.
 func TestRDMATest(t *testing.T) {
 	bothServers(t, func(t *testing.T, host, port string) {
 		for try := 1; ; try++ {
@@ -250,7 +250,7 @@ func TestRDMATest(t *testing.T) {
 	})
 }
 
-// TestCLI: valkey-cli.
+// TestCLI runs valkey-cli.
 func TestCLI(t *testing.T) {
 	bothServers(t, func(t *testing.T, host, port string) {
 		cli := func(in string, args ...string) string {
@@ -266,7 +266,7 @@ func TestCLI(t *testing.T) {
 	})
 }
 
-// TestBenchmark: valkey-benchmark, with pipelines and values of 20 kB.
+// TestBenchmark runs valkey-benchmark with pipelines and values of 20 kB.
 func TestBenchmark(t *testing.T) {
 	bothServers(t, func(t *testing.T, host, port string) {
 		for _, options := range [][]string{{"-c", "20", "-n", "5000"}, {"-c", "20", "-n", "20000", "-P", "32"},

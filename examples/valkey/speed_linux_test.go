@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpeed prints requests a second that valkey-benchmark counts over RDMA, and their ratio to those over TCP of the
-// same server: medians of rounds in turn.
+// TestSpeed prints the requests per second of valkey-benchmark over RDMA, and their ratio to those over TCP with the
+// same server: medians of alternating rounds.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
-		t.Skip("measures: set GOVERBS_SPEED=1")
+		t.Skip("a measurement: set GOVERBS_SPEED=1")
 	}
 	const rounds = 5
 	own, config := address(t)
@@ -42,7 +42,7 @@ func TestSpeed(t *testing.T) {
 
 func median(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
 
-// benchmark returns requests a second of SET and GET.
+// benchmark returns the requests per second of SET and GET.
 func benchmark(t *testing.T, at string, options []string) (rates [2]float64) {
 	host, port, err := net.SplitHostPort(at)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// units of Valkey's test suite that can do with a server that the suite has not started.
+// units of Valkey's test suite that support a server that the suite has not started.
 var units = []string{
 	"unit/type/string", "unit/type/list", "unit/type/hash", "unit/type/set", "unit/type/zset", "unit/type/incr",
 	"unit/type/stream", "unit/keyspace", "unit/expire", "unit/scan", "unit/multi", "unit/pubsub", "unit/protocol",
@@ -22,16 +22,16 @@ var units = []string{
 	"unit/tracking",
 }
 
-// overrun is a test whose answer has thousands of pieces. Valkey-server 8.1.1 posts each of them without asking whether
-// its send queue, of 1,024, has a slot, fails with ENOMEM, and crashes.
+// overrun is a test whose answer has thousands of pieces. valkey-server 8.1.1 posts each of them without checking that
+// its send queue of 1,024 has room; posting fails with ENOMEM, and the server crashes.
 const overrun = "Script return recursive object"
 
 var passed = regexp.MustCompile(`\[ok\]`)
 
-// colors are those of a terminal.
+// colors matches escape sequences for colors.
 var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// TestSuite runs Valkey's own suite, which speaks TCP, through connections that go on over RDMA.
+// TestSuite runs Valkey's own test suite, which uses TCP, over connections that are forwarded over RDMA.
 func TestSuite(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
 		t.Skip("takes 5 min: GOVERBS_EVERYTHING=1 make suites SUITES=valkey runs it")
@@ -43,7 +43,7 @@ func TestSuite(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer l.Close()
-			go pass(l, config, s.address)
+			go forward(l, config, s.address)
 			_, port, err := net.SplitHostPort(l.Addr().String())
 			require.NoError(t, err)
 			suite := t.TempDir()

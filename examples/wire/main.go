@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Command wire connects two processes by RDMA without an adapter, a kernel module or root. It starts itself once more,
-// with another address of this machine, sends and receives over streams and HTTP, looks at the data, and then kills the
+// with another address of this machine, sends and receives over streams and HTTP, checks the data, and then kills the
 // other process:
 //
-//	wire                                      127.0.0.2 and 127.0.0.3
-//	wire -here 192.0.2.1 -there 192.0.2.2     other addresses, both of this machine
+//	wire                                      between 127.0.0.2 and 127.0.0.3
+//	wire -local 192.0.2.1 -peer 192.0.2.2     between other addresses of this machine
 package main
 
 import (
@@ -43,10 +43,10 @@ func main() {
 	if address := os.Getenv(peerAt); address != "" {
 		exit(serve(address))
 	}
-	here := flag.String("here", "127.0.0.2", "`address` of this process")
-	there := flag.String("there", "127.0.0.3", "`address` of the other process")
+	local := flag.String("local", "127.0.0.2", "`address` of this process")
+	peer := flag.String("peer", "127.0.0.3", "`address` of the other process")
 	flag.Parse()
-	exit(run(*here, *there, os.Stdout))
+	exit(run(*local, *peer, os.Stdout))
 }
 
 func exit(err error) {
@@ -91,15 +91,15 @@ func serve(address string) error {
 }
 
 // run demonstrates two communicating processes.
-func run(here, there string, out io.Writer) error {
-	fabric, device, err := soft.Named(soft.Prefix + here)
+func run(local, peer string, out io.Writer) error {
+	fabric, device, err := soft.Named(soft.Prefix + local)
 	if err != nil {
 		return err
 	}
 	other := exec.Command(os.Args[0])
-	other.Env = append(os.Environ(), peerAt+"="+there, "GOVERBS_DEVICE="+soft.Prefix+there)
+	other.Env = append(os.Environ(), peerAt+"="+peer, "GOVERBS_DEVICE="+soft.Prefix+peer)
 	other.Stderr = os.Stderr
-	in, err := other.StdinPipe() // it ends when this process does
+	in, err := other.StdinPipe() // closed when this process ends
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func run(here, there string, out io.Writer) error {
 		return errors.New("the other process did not start")
 	}
 	fmt.Fprintf(out, "%s in process %d, %s in process %d, RoCE v2 over UDP port 4791 between them:\n",
-		device, os.Getpid(), soft.Prefix+there, other.Process.Pid)
-	// With heartbeats, and a second for acknowledgements, a peer that is gone is seen soon.
+		device, os.Getpid(), soft.Prefix+peer, other.Process.Pid)
+	// Short heartbeats and acknowledgement timeouts detect the end of the peer soon.
 	config := stream.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
 	dialer := &stream.Dialer{Config: config}
-	c, err := dialer.Dial(context.Background(), net.JoinHostPort(there, echoPort))
+	c, err := dialer.Dial(context.Background(), net.JoinHostPort(peer, echoPort))
 	if err != nil {
 		return err
 	}
@@ -129,19 +129,19 @@ func run(here, there string, out io.Writer) error {
 	if err := pingpong(c, out); err != nil {
 		return err
 	}
-	if err := thereAndBack(c, out); err != nil {
+	if err := echo(c, out); err != nil {
 		return err
 	}
-	if err := post(dialer, "http://"+net.JoinHostPort(there, httpPort), out); err != nil {
+	if err := post(dialer, "http://"+net.JoinHostPort(peer, httpPort), out); err != nil {
 		return err
 	}
 	counters := fabric.HWCounters(device)
-	fmt.Fprintf(out, "  packets    %d sent, %d received, %d sent again\n", counters["sent_pkts"], counters["rcvd_pkts"],
-		counters["retrans_pkts"])
+	fmt.Fprintf(out, "  packets    %d sent, %d received, %d retransmitted\n", counters["sent_pkts"],
+		counters["rcvd_pkts"], counters["retrans_pkts"])
 	return killed(c, other.Process, out)
 }
 
-// pingpong sends a message when the one before has come back.
+// pingpong sends each message after the previous one has returned.
 func pingpong(c net.Conn, out io.Writer) error {
 	sent, got := make([]byte, message), make([]byte, message)
 	start := time.Now()
@@ -154,16 +154,16 @@ func pingpong(c net.Conn, out io.Writer) error {
 			return err
 		}
 		if !bytes.Equal(sent, got) {
-			return fmt.Errorf("message %d came back as other bytes", n)
+			return fmt.Errorf("message %d returned with other bytes", n)
 		}
 	}
-	fmt.Fprintf(out, "  ping-pong  %d messages of %d bytes, each came back after %v\n", messages, message,
+	fmt.Fprintf(out, "  ping-pong  %d messages of %d bytes, %v per round trip\n", messages, message,
 		(time.Since(start) / messages).Round(time.Microsecond))
 	return nil
 }
 
-// thereAndBack sends a long stream, which comes back at the same time.
-func thereAndBack(c net.Conn, out io.Writer) error {
+// echo sends a long stream and receives it back at the same time.
+func echo(c net.Conn, out io.Writer) error {
 	data, got := random(large), make([]byte, large)
 	written := make(chan error, 1)
 	start := time.Now()
@@ -179,9 +179,9 @@ func thereAndBack(c net.Conn, out io.Writer) error {
 	}
 	took := time.Since(start)
 	if !bytes.Equal(data, got) {
-		return errors.New("the stream came back as other bytes")
+		return errors.New("the stream returned with other bytes")
 	}
-	fmt.Fprintf(out, "  stream     %d MiB there and back at once, %.0f MB/s each way, the same bytes\n", large>>20,
+	fmt.Fprintf(out, "  stream     %d MiB in both directions at once, %.0f MB/s each, the same bytes\n", large>>20,
 		large/1e6/took.Seconds())
 	return nil
 }
@@ -192,7 +192,7 @@ func random(n int) []byte {
 	return b
 }
 
-// post posts data by HTTP, and compares digests.
+// post posts data over HTTP and compares digests.
 func post(dialer *stream.Dialer, url string, out io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 	defer client.CloseIdleConnections()
@@ -207,7 +207,7 @@ func post(dialer *stream.Dialer, url string, out io.Writer) error {
 		return err
 	}
 	if want := sha256.Sum256(body); string(digest) != hex.EncodeToString(want[:]) {
-		return fmt.Errorf("HTTP: the digest there is %s", digest)
+		return fmt.Errorf("HTTP: the server computed the digest %s", digest)
 	}
 	fmt.Fprintf(out, "  HTTP       POST of %d bytes: %s, the same digest\n", len(body), answer.Status)
 	return nil
@@ -223,7 +223,7 @@ func killed(c net.Conn, other *os.Process, out io.Writer) error {
 	n, err := c.Read(make([]byte, 1))
 	if timeout := net.Error(nil); err == nil || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("the other process was killed, and Read returns %d, %v", n, err)
+		return fmt.Errorf("after the other process was killed, Read returns %d, %v", n, err)
 	}
 	fmt.Fprintf(out, "  killed     the other process; %v later: %v\n", time.Since(start).Round(time.Millisecond), err)
 	return nil

@@ -18,22 +18,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Addresses that no other package's tests have: those of another user's process could not be shared.
-const here, there = "127.0.78.1", "127.0.78.2"
+// Addresses that tests of other packages do not use: those of another user's process could not be shared.
+const local, peer = "127.0.78.1", "127.0.78.2"
 
-// TestWire: all of it works between two processes.
+// TestWire runs the example.
 func TestWire(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, run(here, there, &out))
-	for _, want := range []string{"soft@" + here + " in process", "ping-pong", "the same bytes",
-		"200 OK, the same digest", "sent again", "the peer does not answer"} {
+	require.NoError(t, run(local, peer, &out))
+	for _, want := range []string{"soft@" + local + " in process", "ping-pong", "the same bytes",
+		"200 OK, the same digest", "retransmitted", "the peer does not answer"} {
 		assert.Contains(t, out.String(), want)
 	}
 }
 
-// TestWireFails: errors are reported.
+// TestWireFails: addresses of other machines are errors.
 func TestWireFails(t *testing.T) {
 	var out strings.Builder
-	assert.ErrorContains(t, run("192.0.2.1", there, &out), "none of this machine's addresses")
-	assert.ErrorContains(t, run(here, "192.0.2.1", &out), "did not start")
+	assert.ErrorContains(t, run("192.0.2.1", peer, &out), "none of this machine's addresses")
+	assert.ErrorContains(t, run(local, "192.0.2.1", &out), "did not start")
 }

@@ -258,7 +258,7 @@ func (a *AddrInfo) reason(err error) string {
 		return "no InfiniBand device leads to it"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return "somebody has " + addressString(a.C.AiSrcAddr.Deref())
+		return "the address " + addressString(a.C.AiSrcAddr.Deref()) + " is in use"
 	}
 	return ""
 }

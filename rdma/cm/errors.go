@@ -66,14 +66,14 @@ func (e *EventError) noQueuePair() bool {
 	return e.Event.Type == rdmacm.CM_EVENT_UNREACHABLE && e.Event.Status > 0
 }
 
-// nobodyListens reports whether the peer's host has answered that there is no listener.
-func (e *EventError) nobodyListens() bool {
+// noListener reports whether the peer's host has answered that there is no listener.
+func (e *EventError) noListener() bool {
 	return e.noQueuePair() && e.Event.Status == lookupNoListener ||
 		e.Event.Type == rdmacm.CM_EVENT_REJECTED && e.Event.Status == rejectNoListener
 }
 
 func (e *EventError) reason() string {
-	if e.nobodyListens() {
+	if e.noListener() {
 		return "no listener" + e.hint
 	}
 	switch e.Event.Type {

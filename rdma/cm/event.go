@@ -122,7 +122,7 @@ func (e Event) Err(verb string) error {
 	}
 	err.Object = e.ID.name()
 	switch {
-	case err.nobodyListens():
+	case err.noListener():
 		err.hint = e.ID.alone()
 	case e.Type == rdmacm.CM_EVENT_UNREACHABLE && !err.noQueuePair():
 		err.hint = e.ID.NoAnswerHint()

@@ -46,7 +46,7 @@ func TestIBAddrSurvivesC(t *testing.T) {
 		got, ok := ibAddr(header(s))
 		assert.True(t, ok)
 		assert.Equal(t, want, got)
-		assert.False(t, addrPort(header(s)).IsValid(), "it is none of IP")
+		assert.False(t, addrPort(header(s)).IsValid(), "it is not an IP address")
 		c := unsafe.Slice((*byte)(unsafe.Pointer(s)), sockaddrLen(s))
 		assert.EqualValues(t, 27, binary.NativeEndian.Uint16(c))
 		assert.Equal(t, want.PKey, binary.BigEndian.Uint16(c[2:]))
@@ -116,7 +116,7 @@ func TestHintsStayForC(t *testing.T) {
 	h := Hints{
 		Flags: rdmacm.RAI_NOROUTE, Family: rdmacm.AF_IB, QPType: ibv.QPT_UD, PortSpace: rdmacm.PS_IB, SourceIB: &from,
 		DestinationIB: &to, Route: route,
-		Connect: []byte("said first"),
+		Connect: []byte("private data"),
 	}
 	hints := h.c()
 	copies := []IBAddr{from, to}
@@ -137,7 +137,7 @@ func TestHintsStayForC(t *testing.T) {
 	assert.Equal(t, []uint32{48, 48}, []uint32{c.AiSrcLen, c.AiDstLen})
 	assert.EqualValues(t, 2*72, c.AiRouteLen)
 	assert.Equal(t, wanted, unsafe.Slice(ibv.Ptr[rdmacm.IBVPathData](c.AiRoute).Deref(), 2))
-	assert.Equal(t, "said first", string(copyBytes(c.AiConnect, uint8(c.AiConnectLen))))
+	assert.Equal(t, "private data", string(copyBytes(c.AiConnect, uint8(c.AiConnectLen))))
 	goruntime.KeepAlive(hints)
 }
 
@@ -156,7 +156,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 			nil, &peer},
 		"a GID to listen at": {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own,
 			nil},
-		"addresses alone": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
+		"addresses only": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
 		"a source and a GID": {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
 			&peer},
 		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
@@ -190,7 +190,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Connect())
 	}
 	info, err := GetAddrInfoOn(soon(t), f, "127.0.0.1", "1", Hints{Family: rdmacm.AF_IB})
-	require.NoError(t, err, "without the flags the family says nothing of names")
+	require.NoError(t, err, "without the flags, the family does not apply to names")
 	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
 	info.Close()
 	ip := netip.MustParseAddrPort("127.0.0.1:1")
@@ -215,7 +215,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 // TestAnswerOfC: the memory that a result points to is copied from C.
 func TestAnswerOfC(t *testing.T) {
 	route := []rdmacm.IBVPathData{{Flags: 1}, {Flags: 2}}
-	connect, name := []byte("in front"), []byte("here.example\x00")
+	connect, name := []byte("prefix"), []byte("here.example\x00")
 	c := &rdmacm.AddrInfo{
 		AiRoute: uintptr(unsafe.Pointer(&route[0])), AiRouteLen: 2 * 72,
 		AiConnect: uintptr(unsafe.Pointer(&connect[0])), AiConnectLen: uint64(len(connect)),
@@ -227,7 +227,7 @@ func TestAnswerOfC(t *testing.T) {
 	assert.Equal(t, connect, said)
 	got[0].Flags, said[0] = 9, 'x'
 	assert.EqualValues(t, 1, route[0].Flags)
-	assert.Equal(t, "in front", string(connect))
+	assert.Equal(t, "prefix", string(connect))
 	source, destination := info.CanonicalNames()
 	assert.Empty(t, source)
 	assert.Equal(t, "here.example", destination)

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestEveryFunctionIsCovered: each function of librdmacm's two headers is named in a doc comment of this package.
-func TestEveryFunctionIsCovered(t *testing.T) {
+// TestFunctionsInDocComments: each function of librdmacm's two headers is named in a doc comment of this package.
+func TestFunctionsInDocComments(t *testing.T) {
 	read := func(pattern string) (all []byte) {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -40,8 +40,8 @@ func TestEveryFunctionIsCovered(t *testing.T) {
 	declaration := regexp.MustCompile(`(?m)^// C: .*?\b(rdma_\w+)\(.*\) \((?:rdma_cma|rdma_verbs)\.h\)`)
 	for _, declared := range declaration.FindAllStringSubmatch(string(read("../../generated/librdmacm/*.go")), -1) {
 		n++
-		if name := declared[1]; name != "rdma_seterrno" { // which makes errno of a number, and errors are values here
-			assert.True(t, places[name], "%s has no place", name)
+		if name := declared[1]; name != "rdma_seterrno" { // sets errno from a result, which Go does not need
+			assert.True(t, places[name], "no doc comment names %s", name)
 		}
 	}
 	assert.Greater(t, n, 60)
@@ -74,9 +74,9 @@ func TestSoftHelpersReject(t *testing.T) {
 	}
 }
 
-// TestSoftWithoutItsSharedReceiveQueue: a queue pair created after the ID's shared receive queue was destroyed has its
+// TestSoftSharedReceiveQueueDestroyed: a queue pair created after the ID's shared receive queue was destroyed has its
 // own receive queue.
-func TestSoftWithoutItsSharedReceiveQueue(t *testing.T) {
+func TestSoftSharedReceiveQueueDestroyed(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.resolved()

@@ -118,7 +118,8 @@ func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 	}
 	why := ""
 	if a, ok := ibAddr(from); ok {
-		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EACCES) {
+		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+			errors.Is(err, syscall.EACCES) {
 			why = noIBAddress(a, err)
 		}
 	} else if at := addrPort(from); !errors.Is(err, syscall.ENODEV) || at.Addr().IsLinkLocalUnicast() {

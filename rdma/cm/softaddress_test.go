@@ -40,8 +40,8 @@ func bound(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace, at string, set ...
 	return id, id.Bind(netip.MustParseAddrPort(at))
 }
 
-// TestSoftAddressesHaveOneOwner: the error of the second ID names the first.
-func TestSoftAddressesHaveOneOwner(t *testing.T) {
+// TestSoftAddressInUse: the error of the second ID names the first.
+func TestSoftAddressInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	reuse := func(id *ID) error { return id.SetReuseAddr(true) }
 	afOnly := func(id *ID) error { return id.SetAFOnly(true) }
@@ -66,7 +66,7 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	_, err = bound(t, f, rdmacm.PS_TCP, "[::]:7480", afOnly)
 	require.NoError(t, err)
 	_, err = bound(t, f, rdmacm.PS_TCP, "0.0.0.0:7480")
-	assert.NoError(t, err, "IPv6 alone")
+	assert.NoError(t, err, "IPv6 only")
 	_, err = bound(t, f, rdmacm.PS_TCP, "[::]:7481")
 	require.NoError(t, err)
 	_, err = bound(t, f, rdmacm.PS_TCP, "0.0.0.0:7481")
@@ -77,9 +77,9 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482", reuse)
 	require.NoError(t, err)
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482")
-	assert.ErrorIs(t, err, syscall.EADDRINUSE, "it does not share")
+	assert.ErrorIs(t, err, syscall.EADDRINUSE, "the ID does not share its address")
 	err = a.Listen(1)
-	assert.ErrorIs(t, err, syscall.EADDRINUSE, "who shares does not listen")
+	assert.ErrorIs(t, err, syscall.EADDRINUSE, "an ID that shares its address cannot listen")
 	assert.ErrorContains(t, err, "is bound to 127.0.0.1:7482")
 
 	_, err = bound(t, f, rdmacm.PS_TCP, "10.0.0.1:7471")
@@ -93,7 +93,7 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	assert.ErrorContains(t, f.AddAddress("soft0", netip.MustParseAddr("10.0.0.1")), "soft1 has the address 10.0.0.1")
 	require.NoError(t, l.Close())
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7471")
-	assert.NoError(t, err, "given back")
+	assert.NoError(t, err, "the port is free again")
 }
 
 // TestSoftTwoDevices: IDs with different source addresses are on different devices.
@@ -136,7 +136,7 @@ func TestSoftAttributes(t *testing.T) {
 	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
 	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
-	require.NoError(t, err, "which is what Linux says, too, though there is nothing to know yet")
+	require.NoError(t, err, "as on Linux, although the attributes are not known yet")
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
 	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	path := id.C().Route.PathRec.Deref()
@@ -149,7 +149,7 @@ func TestSoftAttributes(t *testing.T) {
 			RNRRetryCount: 6}, nil))
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
 	assert.ErrorIs(t, err, syscall.EINVAL, "the peer has not answered")
-	other := s.taken()
+	other := s.request()
 	require.NoError(t,
 		other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
 	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
@@ -165,7 +165,7 @@ func TestSoftAttributes(t *testing.T) {
 		mask)
 	assert.EqualValues(t, 9, rts.Timeout)
 	assert.EqualValues(t, 5, rts.RetryCnt)
-	assert.EqualValues(t, 4, rts.RNRRetry, "what the peer says")
+	assert.EqualValues(t, 4, rts.RNRRetry, "the peer's value")
 	theirs, _, err := other.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err)
 	assert.Equal(t, rts.SQPSN, theirs.RQPSN)
@@ -254,8 +254,8 @@ func TestSoftEphemeralPorts(t *testing.T) {
 	assert.ErrorContains(t, l.Listen(1), "no port is free")
 }
 
-// TestReasonsOfAddresses: Linux uses one errno for several reasons, which the error distinguishes.
-func TestReasonsOfAddresses(t *testing.T) {
+// TestAddressErrorReasons: Linux uses one errno for several reasons, which the error distinguishes.
+func TestAddressErrorReasons(t *testing.T) {
 	id := new(ID) // of the native library
 	for at, reason := range map[string]string{
 		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID uses the port at one of the addresses",
@@ -305,5 +305,5 @@ func TestSoftSourceInUse(t *testing.T) {
 	defer list.Close()
 	_, err = CreateEP(soon(t), list, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
-	assert.ErrorContains(t, err, "somebody has 127.0.0.1:7000")
+	assert.ErrorContains(t, err, "127.0.0.1:7000 is in use")
 }

@@ -48,5 +48,6 @@ func TestSoftUnreachableHint(t *testing.T) {
 	var event *EventError
 	require.ErrorAs(t, err, &event)
 	assert.Equal(t, rdmacm.CM_EVENT_UNREACHABLE, event.Event.Type)
-	assert.ErrorContains(t, err, "the peer does not answer: check that its program calls Accept, and that its link is up (status")
+	assert.ErrorContains(t, err,
+		"the peer does not answer: check that its program calls Accept, and that its link is up (status")
 }

@@ -32,7 +32,7 @@ func full(s *stage) *ID {
 	var both sync.WaitGroup
 	defer both.Wait()
 	both.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
-	s.peer = s.taken()
+	s.peer = s.request()
 	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 	return id
@@ -103,7 +103,7 @@ func TestSoftCloseInUse(t *testing.T) {
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5, wc.WRID)
 			})
-			time.Sleep(10 * time.Millisecond) // until both wait
+			time.Sleep(10 * time.Millisecond) // until both goroutines wait
 			qp, srq := id.QP(), id.SRQ()
 			err = id.Close()
 			require.ErrorIs(t, err, rdma.ErrInUse)
@@ -147,8 +147,8 @@ func TestSoftCloseKeepsRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:0")))
 	require.NoError(t, l.Listen(0))
-	from := asking(t, f, ch, l.LocalAddr())
-	require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the request comes before")
+	from := requesting(t, f, ch, l.LocalAddr())
+	require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
 	mr, err := l.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
@@ -178,13 +178,13 @@ func TestSoftCloseKeepsGroups(t *testing.T) {
 	mr, err := ids[0].RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
 	require.ErrorIs(t, ids[0].Close(), rdma.ErrInUse)
-	require.NoError(t, ids[0].Leave(group), "it is still in there")
+	require.NoError(t, ids[0].Leave(group), "the ID is still in the group")
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftCloseOfTheLastTwo: of two IDs that are closed concurrently, one keeps the domain that a region uses, and all
+// TestSoftCloseLastTwo: of two IDs that are closed concurrently, one keeps the domain that a region uses, and all
 // of its objects.
-func TestSoftCloseOfTheLastTwo(t *testing.T) {
+func TestSoftCloseLastTwo(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 200 {
 		var ids [2]*ID
@@ -241,7 +241,7 @@ func TestSoftCloseDuringCreation(t *testing.T) {
 		}
 		require.ErrorIs(t, closing, rdma.ErrInUse)
 		require.NoError(t, of)
-		require.NotNil(t, qp.C(), "it is there as before")
+		require.NotNil(t, qp.C(), "the ID is unchanged")
 		require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		require.NoError(t, mr.Close())
 		require.NoError(t, id.Close())

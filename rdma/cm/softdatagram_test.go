@@ -43,8 +43,8 @@ func TestSoftDatagramTooLong(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftFamiliesApart: a listener at the wildcard address of one family is not reached through the other.
-func TestSoftFamiliesApart(t *testing.T) {
+// TestSoftSeparateFamilies: a listener at the wildcard address of one family is not reached through the other.
+func TestSoftSeparateFamilies(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {
 		l, err := bound(t, f, rdmacm.PS_TCP, at, func(id *ID) error { return id.SetAFOnly(true) })
@@ -63,8 +63,8 @@ func TestSoftFamiliesApart(t *testing.T) {
 func TestSoftReplyAfterDisconnect(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	id := s.asked()
-	other := s.taken()
+	id := s.requested()
+	other := s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	require.NoError(t, other.Close())
 	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
@@ -72,6 +72,6 @@ func TestSoftReplyAfterDisconnect(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	e, err := s.here.Event(ctx)
-	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: the rest is known", e)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: all other attributes are known", e)
 	require.NoError(t, id.Close())
 }

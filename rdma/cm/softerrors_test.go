@@ -18,9 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftErrorsNameTheID: every error of an ID contains its address, even for an unreachable peer and after Close, and
+// TestSoftErrorsNameID: every error of an ID contains its address, even for an unreachable peer and after Close, and
 // matches one type with errors.As.
-func TestSoftErrorsNameTheID(t *testing.T) {
+func TestSoftErrorsNameID(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id, err := CreateIDOn(f, rdmacm.PS_TCP)
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func newIDOn(t *testing.T, f *soft.Fabric) *ID {
 func TestSoftDefaultCap(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	// inline data may have the place of the one segment
+	// inline data may use the space of the one entry
 	plain := ibv.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}
 	shared := ibv.QPCap{MaxSendWR: 64, MaxSendSGE: 1, MaxInlineData: 16}
 	id := s.resolved()
@@ -126,7 +126,7 @@ func TestSoftAcceptCanceled(t *testing.T) {
 	require.NoError(t, l.Listen(1))
 	require.NoError(t, client.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
 	require.NoError(t, client.ResolveRoute(soon(t), time.Second))
-	// an ID without a queue pair does not confirm by itself
+	// an ID without a queue pair does not send the confirmation by itself
 	param := DefaultConnParam()
 	param.QPNum = 77
 	require.NoError(t, client.Migrate(keepChannel(t, f)))
@@ -170,7 +170,7 @@ func TestSoftPassivePeerLoss(t *testing.T) {
 	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type)
 	n, err := b.QP().RecvCQ().Poll(make([]ibv.WC, 1))
 	require.NoError(t, err)
-	assert.Zero(t, n, "receives stay where they are")
+	assert.Zero(t, n, "receives stay posted")
 	require.NoError(t, b.Disconnect(soon(t)))
 	wc, err := b.GetRecvComp(soon(t))
 	require.NoError(t, err)

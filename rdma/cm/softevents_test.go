@@ -26,27 +26,27 @@ func TestSoftUnreachable(t *testing.T) {
 		require.NoError(t, id.Connect(soon(t), nil, nil))
 		e := s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
 		assert.Equal(t, -int(syscall.ETIMEDOUT), e.Status)
-		assert.Equal(t, sixteenTimes, s.took(start))
-		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.EINVAL, "it connects once")
+		assert.Equal(t, sixteenTimes, s.elapsed(start))
+		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.EINVAL, "an ID connects only once")
 	}
 }
 
-// TestSoftAnswerIsLost: the passive side times out like the active side.
-func TestSoftAnswerIsLost(t *testing.T) {
+// TestSoftLostAnswer: the passive side times out like the active side.
+func TestSoftLostAnswer(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	s.asked()
-	other := s.taken()
+	s.requested()
+	other := s.request()
 	s.f.SetLink("soft0", false)
 	start := s.f.Now()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	s.event(s.there, rdmacm.CM_EVENT_UNREACHABLE)
-	assert.Equal(t, sixteenTimes, s.took(start))
+	assert.Equal(t, sixteenTimes, s.elapsed(start))
 	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
 }
 
-// TestSoftTheLinkComesBack: messages are retransmitted.
-func TestSoftTheLinkComesBack(t *testing.T) {
+// TestSoftLinkRestored: messages are retransmitted.
+func TestSoftLinkRestored(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.withQP(s.resolved())
@@ -54,7 +54,7 @@ func TestSoftTheLinkComesBack(t *testing.T) {
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	s.f.Advance(10 * time.Second)
 	s.f.SetLink("soft1", true)
-	other := s.taken()
+	other := s.request()
 	s.f.SetLink("soft1", false)
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	s.f.Advance(time.Minute)
@@ -67,8 +67,8 @@ func TestSoftTheLinkComesBack(t *testing.T) {
 func TestSoftSlowPrograms(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	id := s.asked()
-	other := s.taken()
+	id := s.requested()
+	other := s.request()
 	start := s.f.Now()
 	s.f.Advance(time.Hour)
 	require.NoError(t, other.Accept(soon(t), nil, nil))
@@ -80,7 +80,7 @@ func TestSoftSlowPrograms(t *testing.T) {
 	s.f.Advance(time.Hour)
 	require.NoError(t, other.Disconnect(soon(t)))
 	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
-	assert.Equal(t, 3*time.Hour, s.took(start))
+	assert.Equal(t, 3*time.Hour, s.elapsed(start))
 }
 
 func TestSoftTimeWait(t *testing.T) {
@@ -94,10 +94,10 @@ func TestSoftTimeWait(t *testing.T) {
 	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
 	s.event(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 	s.event(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
-	assert.Equal(t, 4096<<17*time.Nanosecond, s.took(start), "as long as an ACK timeout")
+	assert.Equal(t, 4096<<17*time.Nanosecond, s.elapsed(start), "one ACK timeout")
 }
 
-func TestSoftDisconnectIsNotAnswered(t *testing.T) {
+func TestSoftUnansweredDisconnect(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
 	s.connect()
@@ -106,7 +106,7 @@ func TestSoftDisconnectIsNotAnswered(t *testing.T) {
 	require.NoError(t, s.client.Disconnect(soon(t)))
 	e := s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Equal(t, -int(syscall.ETIMEDOUT), e.Status)
-	assert.Equal(t, sixteenTimes, s.took(start))
+	assert.Equal(t, sixteenTimes, s.elapsed(start))
 }
 
 func TestSoftBothDisconnect(t *testing.T) {
@@ -129,18 +129,18 @@ func TestSoftAddressAndRouteErrors(t *testing.T) {
 	start := s.f.Now()
 	require.NoError(t, id.ResolveAddr(soon(t), s.own, netip.MustParseAddrPort("10.0.0.1:1"), 3*time.Second))
 	assert.Equal(t, -int(syscall.EHOSTUNREACH), s.event(s.here, rdmacm.CM_EVENT_ADDR_ERROR).Status)
-	assert.Zero(t, s.took(start), "nobody can have the address, so nothing is waited for")
+	assert.Zero(t, s.elapsed(start), "the address cannot exist, so the error comes at once")
 	s.f.SetLink("soft1", false)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, s.of, 3*time.Second))
 	assert.Equal(t, -int(syscall.ETIMEDOUT), s.event(s.here, rdmacm.CM_EVENT_ADDR_ERROR).Status)
-	assert.Equal(t, 3*time.Second, s.took(start))
+	assert.Equal(t, 3*time.Second, s.elapsed(start))
 	s.f.SetLink("soft1", true)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, s.of, time.Second), "again")
 	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	s.f.SetFaults(soft.Faults{NoRoute: true})
 	require.NoError(t, id.ResolveRoute(soon(t), 2*time.Second))
 	assert.Equal(t, -int(syscall.ETIMEDOUT), s.event(s.here, rdmacm.CM_EVENT_ROUTE_ERROR).Status)
-	assert.Equal(t, 5*time.Second, s.took(start))
+	assert.Equal(t, 5*time.Second, s.elapsed(start))
 	s.f.SetFaults(soft.Faults{})
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second), "again")
 	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
@@ -163,7 +163,7 @@ func TestSoftDeviceRemoval(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(2)
 	s.connect()
-	s.asked() // an undelivered request
+	s.requested() // an undelivered request
 	require.True(t, s.f.RemoveDevice("soft1"))
 	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true,
 		s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true}
@@ -179,47 +179,48 @@ func TestSoftDeviceRemoval(t *testing.T) {
 // TestSoftRejections checks each reason of a rejection.
 func TestSoftRejections(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
-	s.asked()
-	assert.Equal(t, 8, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "nobody listens")
+	s.requested()
+	assert.Equal(t, 8, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "no listener")
 	s.listen(4)
-	s.asked()
-	require.NoError(t, s.taken().RejectECE(nil))
+	s.requested()
+	require.NoError(t, s.request().RejectECE(nil))
 	assert.Equal(t, 35, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status)
-	id := s.asked()
+	id := s.requested()
 	require.NoError(t, id.Close())
-	request := s.asked()
-	other := s.taken()
-	assert.Equal(t, request.LocalAddr(), other.PeerAddr(), "nobody hears of a request that was withdrawn at once")
+	request := s.requested()
+	other := s.request()
+	assert.Equal(t, request.LocalAddr(), other.PeerAddr(), "no event for a request that was withdrawn at once")
 	require.NoError(t, request.Close())
-	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "who asked has gone")
+	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "the requester has disconnected")
 	param := DefaultConnParam()
 	param.QPNum = 78
-	request = s.resolved() // without a queue pair, which would be polled until it is drained: then time goes on
+	request = s.resolved() // without a queue pair: draining one would advance the clock
 	require.NoError(t, request.Connect(soon(t), &param, nil))
-	other = s.taken()
+	other = s.request()
 	s.f.SetFaults(soft.Faults{Drop: 1})
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	s.f.SetFaults(soft.Faults{})
 	require.NoError(t, request.Close())
-	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status, "who asked has gone before the answer came")
-	s.asked()
-	other = s.taken()
+	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status,
+		"the requester disconnected before the answer arrived")
+	s.requested()
+	other = s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	require.NoError(t, other.Close())
 	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
-	assert.Negative(t, e.Status, "accepted, and then given up")
+	assert.Negative(t, e.Status, "accepted, then abandoned")
 
 	param.QPNum = 77
 	a := s.resolved()
 	require.NoError(t, a.Connect(soon(t), &param, nil))
-	s.taken()
+	s.request()
 	b := s.resolved()
 	require.NoError(t, b.Connect(soon(t), &param, nil))
-	assert.Equal(t, 10, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "of a queue pair that is connected already")
+	assert.Equal(t, 10, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "the queue pair is already connected")
 
 	require.NoError(t, s.listens.Close())
-	assert.Equal(t, 8, func() int { s.asked(); return s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status }(),
-		"nobody listens any more")
+	assert.Equal(t, 8, func() int { s.requested(); return s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status }(),
+		"the listener is closed")
 }
 
 // TestSoftBacklog: a listener with a full backlog does not answer requests, which are retransmitted.
@@ -229,30 +230,30 @@ func TestSoftBacklog(t *testing.T) {
 	const least = 16
 	var waiting []*ID
 	for range least {
-		waiting = append(waiting, s.asked())
+		waiting = append(waiting, s.requested())
 	}
-	last := s.asked()
+	last := s.requested()
 	for _, id := range waiting {
-		assert.Equal(t, id.LocalAddr(), s.taken().PeerAddr())
+		assert.Equal(t, id.LocalAddr(), s.request().PeerAddr())
 	}
 	start := s.f.Now()
-	assert.Equal(t, last.LocalAddr(), s.taken().PeerAddr())
-	assert.Equal(t, sixteenTimes/16, s.took(start))
-	require.NoError(t, s.asked().Close(), "which makes room")
+	assert.Equal(t, last.LocalAddr(), s.request().PeerAddr())
+	assert.Equal(t, sixteenTimes/16, s.elapsed(start))
+	require.NoError(t, s.requested().Close(), "makes room in the backlog")
 	start = s.f.Now()
 	for range least {
-		s.asked()
+		s.requested()
 	}
 	for range least {
-		s.taken()
+		s.request()
 	}
-	assert.Zero(t, s.took(start))
-	third := s.asked()
+	assert.Zero(t, s.elapsed(start))
+	third := s.requested()
 	for range least - 1 {
-		s.asked()
+		s.requested()
 	}
-	fourth := s.asked()
-	require.NoError(t, s.listens.Close(), "which rejects who waits")
+	fourth := s.requested()
+	require.NoError(t, s.listens.Close(), "rejects the waiting requests")
 	for i := range least + 1 {
 		e := s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 		switch i {
@@ -306,7 +307,7 @@ func TestSoftECE(t *testing.T) {
 	require.NoError(t, s.withQP(id).Connect(soon(t), nil, nil))
 	ece, err = keep(t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil).RemoteECE()
 	require.NoError(t, err)
-	assert.Zero(t, ece.VendorID, "those of a queue pair are its device's, which has none")
+	assert.Zero(t, ece.VendorID, "the options of a queue pair are its device's, which has none")
 }
 
 // TestSoftMigrateWithEvents: unread events move to the new channel.
@@ -318,7 +319,7 @@ func TestSoftMigrateWithEvents(t *testing.T) {
 	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
 	require.NoError(t, id.Migrate(s.there))
 	assert.Same(t, id, s.event(s.there, rdmacm.CM_EVENT_ADDR_RESOLVED).ID)
-	s.asked()
+	s.requested()
 	require.NoError(t, s.listens.Migrate(s.here))
 	other := s.event(s.here, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Same(t, s.listens, other.Listener)
@@ -330,8 +331,8 @@ func TestSoftMigrateWithEvents(t *testing.T) {
 func TestSoftNotify(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	s.asked()
-	other := s.taken()
+	s.requested()
+	other := s.request()
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EINVAL)
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	require.NoError(t, other.Notify(ibv.EVENT_COMM_EST))

@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// inTheWay creates a queue pair unknown to package rdma on the completion queue of another one's receives.
-func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
+// blockCQ creates a queue pair unknown to package rdma on the completion queue of another one's receives.
+func blockCQ(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	t.Helper()
 	cq := qp.RecvCQ().Ptr()
 	raw, err := libibverbs.CreateQP(pd.C(),
@@ -30,9 +30,9 @@ func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	return raw
 }
 
-// TestSoftCloseHalfway: if C fails to destroy one of the ID's objects, the error of Close lists the destroyed ones, and
+// TestSoftCloseFails: if C fails to destroy one of the ID's objects, the error of Close lists the destroyed ones, and
 // the ID can be used with new objects in their place.
-func TestSoftCloseHalfway(t *testing.T) {
+func TestSoftCloseFails(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(2)
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)
@@ -43,7 +43,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	s.withQP(id)
 	d, err := id.Device()
 	require.NoError(t, err)
-	pd, err := d.AllocPD() // used again by CreateQP below
+	pd, err := d.AllocPD() // reused by CreateQP below
 	require.NoError(t, err)
 	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device of the domain open
 	keep(t, lasting, err)
@@ -51,9 +51,9 @@ func TestSoftCloseHalfway(t *testing.T) {
 	_, err = lasting.Device()
 	require.NoError(t, err)
 
-	raw := inTheWay(t, id.QP(), pd)
+	raw := blockCQ(t, id.QP(), pd)
 	gone := fmt.Sprintf("closed before it: QP %#x (RC), SRQ ", id.QP().Num())
-	for range 2 { // the second time nothing is closed
+	for range 2 { // the second Close closes nothing
 		err = id.Close()
 		assert.ErrorIs(t, err, syscall.EBUSY)
 		assert.ErrorContains(t, err, "ibv_destroy_cq: CQ")
@@ -66,7 +66,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 		assert.Nil(t, id.QP())
 		assert.Nil(t, id.SRQ())
 	}
-	assert.Equal(t, "127.0.0.2:7471", id.PeerAddr().String(), "it lives on")
+	assert.Equal(t, "127.0.0.2:7471", id.PeerAddr().String(), "the ID is still usable")
 	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.EBUSY, "the completion queues that it would replace")
 	require.NoError(t, libibverbs.DestroyQP(raw))
@@ -75,13 +75,13 @@ func TestSoftCloseHalfway(t *testing.T) {
 	require.NoError(t, err)
 	connected := make(chan error, 1)
 	go func() { connected <- id.Connect(soon(t), nil, nil) }()
-	require.NoError(t, s.taken().Accept(soon(t), nil, nil))
+	require.NoError(t, s.request().Accept(soon(t), nil, nil))
 	require.NoError(t, <-connected)
 	require.NoError(t, id.Close())
 }
 
-// TestSoftCloseHalfwayOutOfGroups: the error also lists the groups and requests that Close ended.
-func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
+// TestSoftCloseFailsAfterGroups: the error also lists the groups and requests that Close ended.
+func TestSoftCloseFailsAfterGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -94,7 +94,7 @@ func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
 	require.NoError(t, err)
 	pd, err := id.PD()
 	require.NoError(t, err)
-	raw := inTheWay(t, qp, pd)
+	raw := blockCQ(t, qp, pd)
 	err = id.Close()
 	assert.ErrorIs(t, err, syscall.EBUSY)
 	assert.ErrorContains(t, err, fmt.Sprintf("closed before it: QP %#x", qp.Num()))

@@ -20,14 +20,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// hands is the shared state of goroutines that use the same IDs in any way.
+// hands is the shared state of goroutines that use the same IDs concurrently.
 type hands struct {
 	f    *soft.Fabric
 	ch   *EventChannel
 	at   netip.AddrPort
 	attr ibv.QPInitAttr
 	mu   sync.Mutex
-	ids  []*ID // created IDs, then those of requests
+	ids  []*ID // created IDs, followed by those of requests
 	ctx  context.Context
 }
 
@@ -170,8 +170,8 @@ func TestSoftMigrateWhileWaiting(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftQPThatStays: an ID keeps its queue pair until its destruction has succeeded.
-func TestSoftQPThatStays(t *testing.T) {
+// TestSoftQPKept: an ID keeps its queue pair until its destruction has succeeded.
+func TestSoftQPKept(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_UDP)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	attr := softAttr

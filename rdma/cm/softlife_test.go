@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// asking returns an ID that has sent a connection request to a listener, without a queue pair.
-func asking(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *ID {
+// requesting returns an ID without a queue pair that has sent a connection request to a listener.
+func requesting(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *ID {
 	t.Helper()
 	id, err := ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
@@ -45,13 +45,13 @@ func TestSoftListenerOutlivesRequests(t *testing.T) {
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	require.NoError(t, l.Listen(0))
 	at := l.LocalAddr()
-	asking(t, f, ch, at)
+	requesting(t, f, ch, at)
 	e, err := l.Event(soon(t))
 	require.NoError(t, err)
 	require.Equal(t, rdmacm.CM_EVENT_CONNECT_REQUEST, e.Type)
 	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
 	require.ErrorIs(t, l.Migrate(ch), rdma.ErrInUse)
-	assert.Equal(t, at, l.LocalAddr(), "it lives on as it was")
+	assert.Equal(t, at, l.LocalAddr(), "the listener is unchanged")
 	assert.True(t, l.Synchronous())
 	require.NoError(t, e.ID.Close())
 	require.NoError(t, l.Close())
@@ -67,12 +67,12 @@ func TestSoftUndeliveredRequests(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 		require.NoError(t, l.Listen(0))
-		asking(t, f, ch, l.LocalAddr())
-		require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the request comes before")
+		requesting(t, f, ch, l.LocalAddr())
+		require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
 		if migrate {
 			there, err := CreateEventChannelOn(f)
 			keep(t, there, err)
-			// The request's ID stays on its channel, which therefore cannot be left.
+			// The request's ID stays on its channel, so the channel cannot be closed.
 			require.ErrorIs(t, l.Migrate(there), rdma.ErrInUse)
 		}
 		require.NoError(t, l.Close())
@@ -89,14 +89,14 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	keep(t, ch, err)
 	id := newSoftID(t, f, rdmacm.PS_TCP)
 	require.NoError(t, id.WriteEvent(0, 1))
-	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the other event comes before")
+	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the other event is queued first")
 	arrives := make(chan Event)
 	go func() {
 		e, err := ch.Event(soon(t))
 		assert.NoError(t, err)
 		arrives <- e
 	}()
-	time.Sleep(10 * time.Millisecond) // for it to wait
+	time.Sleep(10 * time.Millisecond) // until it waits
 	require.NoError(t, id.Migrate(ch))
 	e := <-arrives
 	assert.Equal(t, rdmacm.CM_EVENT_USER, e.Type)
@@ -112,7 +112,7 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	require.NoError(t, id.Migrate(nil))
 	e, err = id.Event(soon(t))
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, e.Arg, "there and back")
+	assert.EqualValues(t, 2, e.Arg, "moved away and back")
 	require.NoError(t, id.WriteEvent(0, 3))
 	res, err = id.QueryAddrInfo()
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestSoftEventChannelCloseDuringCreation(t *testing.T) {
 			closing = ch.Close()
 		})
 		both.Wait()
-		require.False(t, of == nil && closing == nil, "the channel has gone from under an ID")
+		require.False(t, of == nil && closing == nil, "the channel was closed while it had an ID")
 		if of == nil {
 			require.ErrorIs(t, closing, rdma.ErrInUse)
 			require.NoError(t, id.Close())
@@ -163,7 +163,7 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 	})
 	defer one.Wait()
 	defer stop()
-	time.Sleep(10 * time.Millisecond) // for it to wait
+	time.Sleep(10 * time.Millisecond) // until it waits
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -175,15 +175,15 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 	case err := <-ended:
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	case <-time.After(5 * time.Second):
-		t.Error("the wait outlives its context")
+		t.Error("the wait continues after its context has ended")
 		stop()
 		<-ended
 	}
 }
 
-// TestSoftAddrInfoOutlivesItsClose: the result stays valid while C uses it in CreateEP, even after CreateEP has
+// TestSoftAddrInfoClosedInUse: the result stays valid while C uses it in CreateEP, even after CreateEP has
 // returned.
-func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
+func TestSoftAddrInfoClosedInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)
 	info, err := GetAddrInfoOn(context.Background(), f, "soft1", "7471", Hints{})
@@ -195,7 +195,7 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	read := info.list
 	info.Close()
 	read.mu.Lock()
-	assert.Equal(t, 1, read.users, "it is not freed while C reads it")
+	assert.Equal(t, 1, read.users, "not freed while C reads it")
 	read.mu.Unlock()
 	assert.False(t, info.Destination().IsValid())
 	assert.False(t, info.Source().IsValid())
@@ -220,7 +220,7 @@ func TestSoftForeignEvents(t *testing.T) {
 		assert.NoError(t, err)
 		arrives <- e
 	}()
-	time.Sleep(10 * time.Millisecond) // for it to wait
+	time.Sleep(10 * time.Millisecond) // until it waits
 	id.keep(Event{Type: rdmacm.CM_EVENT_DISCONNECTED, ID: id}, true)
 	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, (<-arrives).Type)
 }

@@ -37,9 +37,9 @@ func TestSoftMappedGroups(t *testing.T) {
 	}
 }
 
-// TestSoftSharedReceiveQueueAfterwards: receives of a shared receive queue may have more entries than those posted
+// TestSoftSharedReceiveQueueLater: receives of a shared receive queue may have more entries than those posted
 // before to the ID's queue pair.
-func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
+func TestSoftSharedReceiveQueueLater(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.attrs.Cap.MaxRecvSGE = 1

@@ -43,7 +43,7 @@ func TestSoftLargestMessage(t *testing.T) {
 	require.NotZero(t, port.MaxMsgSz)
 	assert.Equal(t, port.MaxMsgSz, id.maxMessage(shared, ibv.QPT_RC))
 	shared.messages.Store(id.PortNum(), uint32(5))
-	assert.EqualValues(t, 5, id.maxMessage(shared, ibv.QPT_RC), "the device is not asked again")
+	assert.EqualValues(t, 5, id.maxMessage(shared, ibv.QPT_RC), "the device is not queried again")
 	assert.EqualValues(t, rdma.MTUBytes(port.ActiveMTU), id.maxMessage(shared, ibv.QPT_UD))
 }
 
@@ -70,7 +70,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	before := attr
 	qp, err := id.CreateQPEx(&attr, rdma.QueueOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, before, attr, "it is the caller's")
+	assert.Equal(t, before, attr, "it belongs to the caller")
 	assert.Same(t, pd, qp.PD())
 	_, err = id.CreateQPEx(&attr, rdma.QueueOptions{})
 	assert.ErrorContains(t, err, "rdma_create_qp_ex")
@@ -80,7 +80,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	require.NoError(t, err, "in the domain of the queue pair")
 	require.NoError(t, id.PostRecv(5, mr.Bytes(), mr))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
-	other := s.taken()
+	other := s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)

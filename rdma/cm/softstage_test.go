@@ -56,7 +56,7 @@ func (s *stage) listen(backlog int) {
 	require.NoError(s.t, l.Listen(backlog))
 }
 
-// event takes the next event of a channel, checks its type, and checks that no other follows.
+// event returns the next event of a channel, and checks its type and that no other event follows.
 func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	s.t.Helper()
 	e, err := ch.Event(soon(s.t))
@@ -65,8 +65,8 @@ func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	return e
 }
 
-// fine is event for an event without error.
-func (s *stage) fine(ch *EventChannel, want rdmacm.CMEventType) {
+// success is event for an event without error.
+func (s *stage) success(ch *EventChannel, want rdmacm.CMEventType) {
 	s.t.Helper()
 	require.Zero(s.t, s.event(ch, want).Status)
 }
@@ -90,16 +90,16 @@ func (s *stage) withQP(id *ID) *ID {
 	return id
 }
 
-// asked returns an ID that has sent a connection request.
-func (s *stage) asked() *ID {
+// requested returns an ID that has sent a connection request.
+func (s *stage) requested() *ID {
 	s.t.Helper()
 	id := s.withQP(s.resolved())
 	require.NoError(s.t, id.Connect(soon(s.t), nil, nil))
 	return id
 }
 
-// taken returns the ID of a received request.
-func (s *stage) taken() *ID {
+// request returns the ID of a received request.
+func (s *stage) request() *ID {
 	s.t.Helper()
 	return s.withQP(keep(s.t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 }
@@ -107,15 +107,15 @@ func (s *stage) taken() *ID {
 // connect connects client and peer.
 func (s *stage) connect() {
 	s.t.Helper()
-	s.client = s.asked()
-	s.peer = s.taken()
+	s.client = s.requested()
+	s.peer = s.request()
 	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
 	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// took returns the elapsed time of the fabric.
-func (s *stage) took(since time.Duration) time.Duration { return s.f.Now() - since }
+// elapsed returns the time of the fabric since a time.
+func (s *stage) elapsed(since time.Duration) time.Duration { return s.f.Now() - since }
 
 // sixteenTimes is Linux's timeout of a request with all retransmissions.
 const sixteenTimes = 16 * 4096 << 20 * time.Nanosecond

@@ -117,7 +117,8 @@ func (id *ID) domain() (*rdma.PD, error) {
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
 	if uint64(len(b)) > math.MaxUint32 {
-		return s, verberr.Invalid(verb, "", "%d bytes exceed the maximum of an entry, %d", len(b), uint32(math.MaxUint32))
+		return s, verberr.Invalid(verb, "", "%d bytes exceed the maximum of an entry, %d", len(b),
+			uint32(math.MaxUint32))
 	}
 	if mr == nil {
 		return s, nil

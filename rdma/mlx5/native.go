@@ -39,6 +39,8 @@ import (
 // The path was tested only on an emulated device, with libmlx5 of rdma-core 44.0, 56.1 and 65.0: it writes the same
 // bytes to queues, doorbell records and doorbells as libmlx5, and reads the same completions.
 //
+// Devices of package native post and poll by the same code, through more calls, which NewPath saves.
+//
 // NewPath fails if the device is not an mlx5 device, if its firmware or libmlx5 is too old (see [Release]), or if its
 // queues have signatures.
 //
@@ -57,6 +59,9 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	c := d.C()
 	if c == nil {
 		return nil, &rdma.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
+	}
+	if own := direct.Of(c); own != nil { // a device of package native
+		return own, nil
 	}
 	if name, _, err := provider.WayOf(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
 		return nil, err

@@ -329,7 +329,11 @@ func (id *identifier) disconnect() syscall.Errno {
 	if id.record.Verbs == 0 {
 		return syscall.EINVAL
 	}
-	if errno := id.toError(); errno != 0 {
+	end := ibv.QPS_ERR
+	if id.device != nil && !id.device.ib { // iWARP sends what was posted
+		end = ibv.QPS_SQD
+	}
+	if errno := id.moveTo(end); errno != 0 {
 		return errno
 	}
 	if errno := order(id, uapi.RDMA_USER_CM_CMD_DISCONNECT, &uapi.RDMAUCMDisconnect{ID: id.number}); errno != 0 {

@@ -145,10 +145,3 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 		}
 	}
 }
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}

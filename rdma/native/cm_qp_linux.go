@@ -89,11 +89,13 @@ func (id *identifier) ready(initiator, responder uint8) syscall.Errno {
 }
 
 // toError moves the identifier's queue pair, if any, to ERR.
-func (id *identifier) toError() syscall.Errno {
+func (id *identifier) toError() syscall.Errno { return id.moveTo(ibv.QPS_ERR) }
+
+func (id *identifier) moveTo(state ibv.QPState) syscall.Errno {
 	if id.record.QP == 0 {
 		return 0
 	}
-	return id.backend.modify(uint64(id.record.QP), ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+	return id.backend.modify(uint64(id.record.QP), ibv.QPAttr{QPState: state}, ibv.QP_STATE)
 }
 
 // createQP is rdma_create_qp.

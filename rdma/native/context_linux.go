@@ -146,13 +146,19 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	c := &context{backend: b, device: d, File: driver.File{Kernel: b.kernel, Commands: &b.commands, FD: fd,
 		Driver: d.Driver}}
 	c.File.Core = c
+	c.asyncFD = -1
 	var vectors uint32
-	if c.own, errno = open(&c.File, c.getContext(&vectors)); errno != 0 {
-		b.kernel.Close(fd)
-		return 0, errno
+	c.own, errno = open(&c.File, c.getContext(&vectors))
+	if errno == 0 && c.asyncFD < 0 {
+		c.asyncFD, errno = c.allocAsyncFile()
 	}
-	if c.asyncFD, errno = c.allocAsyncFile(); errno != 0 {
-		c.own.Close()
+	if errno != 0 {
+		if c.own != nil {
+			c.own.Close()
+		}
+		if c.asyncFD >= 0 {
+			b.kernel.Close(c.asyncFD)
+		}
 		b.kernel.Close(fd)
 		return 0, errno
 	}
@@ -170,11 +176,14 @@ func (b *Backend) openDevice(a []uint64) (uint64, runtime.Errno) {
 	r.CmdFD, r.AsyncFD, r.NumCompVectors = fd, c.asyncFD, int32(vectors)
 	d.uses.Add(1)
 	b.enter(addressOf(r), c)
+	if own, ok := c.own.(interface{ Opened(*ibv.Context) }); ok {
+		own.Opened(r)
+	}
 	return addressOf(r), 0
 }
 
-// getContext returns the command GET_CONTEXT. The one of the write interface fails with EBADF on Linux 7.2 if it is sent
-// by INVOKE_WRITE.
+// getContext returns the command GET_CONTEXT. Kernels without that method have the one of the write interface, which
+// includes a file of asynchronous events; it fails with EBADF on Linux 7.2.
 func (c *context) getContext(vectors *uint32) driver.Command {
 	return func(driverIn, driverOut []byte) syscall.Errno {
 		r, errno := c.Request(uint16(uapi.UVERBS_OBJECT_DEVICE), uint16(uapi.UVERBS_METHOD_GET_CONTEXT))
@@ -191,12 +200,22 @@ func (c *context) getContext(vectors *uint32) driver.Command {
 		if len(driverOut) > 0 {
 			own = r.Output(uapi.UVERBS_ATTR_UHW_OUT, len(driverOut))
 		}
-		if errno := c.Send(&r); errno != 0 {
+		switch errno := c.Send(&r); errno {
+		case 0:
+			*vectors = binary.NativeEndian.Uint32(number)
+			copy(driverOut, own)
+			return 0
+		case syscall.EPROTONOSUPPORT:
+			var out uapi.IBUverbsGetContextResp
+			errno := c.Write(uapi.IB_USER_VERBS_CMD_GET_CONTEXT, driver.Bytes(&uapi.IBUverbsGetContext{}), driver.Bytes(&out),
+				driverIn, driverOut)
+			if errno == 0 {
+				*vectors, c.asyncFD = out.NumCompVectors, int32(out.AsyncFD)
+			}
+			return errno
+		default:
 			return errno
 		}
-		*vectors = binary.NativeEndian.Uint32(number)
-		copy(driverOut, own)
-		return 0
 	}
 }
 
@@ -208,8 +227,10 @@ func (c *context) allocAsyncFile() (int32, syscall.Errno) {
 	}
 	defer c.Put(r)
 	fd := r.Attr(uint16(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, 0)
-	errno = c.Send(&r)
-	return int32(*fd.Data()), errno
+	if errno := c.Send(&r); errno != 0 {
+		return -1, errno
+	}
+	return int32(*fd.Data()), 0
 }
 
 func (b *Backend) closeDevice(address uint64) syscall.Errno {

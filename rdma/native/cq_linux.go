@@ -290,6 +290,13 @@ func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, ru
 	return uint64(q.path.Arm(q.record.cq(), uint32(solicited) != 0)), 0
 }
 
+// CountsEvents reports whether requests for an event of a completion queue carry the number of events that were read,
+// as on mlx5. Such a device sends no event until the previous one was read.
+func (b *Backend) CountsEvents(cq *ibv.CQ) bool {
+	q := find[completionQueue](b, addressOf(cq))
+	return q != nil && uapi.RDMADriverID(q.context.Driver) != uapi.RDMA_DRIVER_RXE
+}
+
 func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
 	ch := find[channel](b, a[0])
 	if ch == nil || a[1] == 0 || a[2] == 0 {

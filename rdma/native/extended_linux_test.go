@@ -84,8 +84,9 @@ func TestBuilders(t *testing.T) {
 		require.NoError(t, verbs.WRSetInlineData(x, uintptr(unsafe.Pointer(&data[0])), n))
 		return verbs.WRComplete(x)
 	}
-	x.WRFlags = ibv.SEND_INLINE
+	x.WRFlags = 0
 	require.NoError(t, inline(16))
+	assert.EqualValues(t, ibv.SEND_INLINE, k.last.WR.SendFlags)
 	assert.Equal(t, data[:16], k.last.DMA.InlineData(16))
 	assert.EqualValues(t, 16, k.last.DMA.Length)
 	assert.ErrorIs(t, inline(17), syscall.ENOSPC)

@@ -350,6 +350,15 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	}
 }
 
+// TestOldKernel: a session works on a kernel without the methods of later ones.
+func TestOldKernel(t *testing.T) {
+	device := newFake()
+	device.old, device.caps = true, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL
+	b := newBackend(t, device)
+	require.NoError(t, (&session{t: t}).run(b))
+	released(t, b, device)
+}
+
 // opened returns a context of a Backend over a device whose answers tamper changes, and releases it with the test.
 func opened(t *testing.T) (*Backend, *fake, *ibv.Context, *ibv.PD) {
 	k := newFake()

@@ -221,7 +221,7 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 	if c.header.DriverID != uint32(uapi.RDMA_DRIVER_RXE) {
 		return syscall.EPROTONOSUPPORT
 	}
-	if object == uapi.UVERBS_OBJECT_ASYNC_EVENT {
+	if object == uapi.UVERBS_OBJECT_ASYNC_EVENT && !k.old {
 		f.async = int32(k.number())
 		k.files[f.async] = &fakeFile{}
 		*c.find(uint16(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)).Data() = uint64(f.async)
@@ -232,6 +232,9 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 	}
 	switch uapi.UverbsMethodsDevice(c.header.MethodID) {
 	case uapi.UVERBS_METHOD_GET_CONTEXT:
+		if k.old {
+			return syscall.EPROTONOSUPPORT
+		}
 		*(*uint32)(c.pointer(uint16(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS), false)) = 1
 		return 0
 	case uapi.UVERBS_METHOD_QUERY_GID_TABLE:
@@ -248,7 +251,7 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 		return syscall.EPROTONOSUPPORT
 	}
 	number := uapi.IBUverbsWriteCmds(*c.find(uint16(uapi.UVERBS_ATTR_WRITE_CMD)).Data())
-	errno := k.write(number, c)
+	errno := k.write(f, number, c)
 	if errno == 0 && k.tamper != nil {
 		k.tamper(number, c.pointer(uint16(uapi.UVERBS_ATTR_CORE_OUT), false), c.pointer(uapi.UVERBS_ATTR_UHW_OUT, false))
 	}
@@ -317,8 +320,13 @@ func (k *fake) asyncEvent(kind ibv.EventType, user uint64, count *uint32) {
 	}
 }
 
-func (k *fake) write(number uapi.IBUverbsWriteCmds, c *fakeCommand) syscall.Errno {
+func (k *fake) write(f *fakeFile, number uapi.IBUverbsWriteCmds, c *fakeCommand) syscall.Errno {
 	switch number {
+	case uapi.IB_USER_VERBS_CMD_GET_CONTEXT:
+		f.async = int32(k.number())
+		k.files[f.async] = &fakeFile{}
+		*coreOut[uapi.IBUverbsGetContextResp](c) = uapi.IBUverbsGetContextResp{AsyncFD: uint32(f.async),
+			NumCompVectors: 1}
 	case uapi.IB_USER_VERBS_CMD_QUERY_DEVICE:
 		*coreOut[uapi.IBUverbsQueryDeviceResp](c) = uapi.IBUverbsQueryDeviceResp{MaxQP: 100, MaxSGE: 32, PhysPortCnt: 1}
 	case extended(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE):

@@ -25,8 +25,8 @@ func TestExactCaps(t *testing.T) {
 		for _, asked := range []uint32{0, 20, 50} {
 			device, err := rdma.OpenOn(fabric, "soft0")
 			require.NoError(t, err)
-			qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 1,
-				MaxInlineData: asked}})
+			qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2,
+				MaxRecvSGE: 1, MaxInlineData: asked}})
 			require.NoError(t, err)
 			assert.Equal(t, max(asked, room), qp.Cap().MaxInlineData)
 			own, err := qp.Endpoint()

@@ -30,9 +30,10 @@ type Options struct {
 
 // Stats has the counters and the contents of a [Cache].
 type Stats struct {
-	Hits     uint64 // leases of registered memory
-	Misses   uint64 // leases that needed a registration
-	Uncached uint64 // misses for a single lease, mostly of memory that cannot be cached: see the package's documentation
+	Hits   uint64 // leases of registered memory
+	Misses uint64 // leases that needed a registration
+	// misses for a single lease, mostly of memory that cannot be cached: see the package's documentation
+	Uncached uint64
 	Evicted  uint64 // regions deregistered because of a limit or lack of memory
 	Unmapped uint64 // regions whose memory was unmapped, moved or discarded
 

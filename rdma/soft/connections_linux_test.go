@@ -149,7 +149,7 @@ func rejectedBetween(t *testing.T, a *apart) {
 	assert.Equal(t, 28, e.Status, "the program's own reason")
 	assert.Equal(t, "you may not", string(e.PrivateData[:11]))
 	a.asks(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
-	assert.Equal(t, 8, a.expect(a.here, rdmacm.CM_EVENT_REJECTED).Status, "nobody listens")
+	assert.Equal(t, 8, a.expect(a.here, rdmacm.CM_EVENT_REJECTED).Status, "no listener")
 }
 
 // TestSilentFabric: a peer that does not answer is unreachable.

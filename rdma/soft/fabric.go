@@ -22,7 +22,7 @@ import (
 type Fabric struct{ fabric *device.Fabric }
 
 // errZero is the error of a zero Fabric or Capture.
-var errZero = fmt.Errorf("soft: the object was never created: it is the zero value of its type: %w", syscall.EINVAL)
+var errZero = fmt.Errorf("soft: the object is a zero value; create it with its constructor: %w", syscall.EINVAL)
 
 // New creates a fabric, which exists until Close.
 func New(o Options) (*Fabric, error) {

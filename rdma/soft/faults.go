@@ -34,7 +34,8 @@ func (o Faults) check() error {
 		value float64
 	}{{"Drop", o.Drop}, {"Duplicate", o.Duplicate}, {"Delay", o.Delay}} {
 		if !(f.value >= 0 && f.value <= 1) { // also for NaN
-			return fmt.Errorf("soft: Faults.%s is %v; use a probability from 0 to 1: %w", f.name, f.value, syscall.EINVAL)
+			return fmt.Errorf("soft: Faults.%s is %v; use a probability from 0 to 1: %w", f.name, f.value,
+				syscall.EINVAL)
 		}
 	}
 	if o.Late < 0 {
@@ -57,8 +58,8 @@ func delayFaults(by string) (Faults, error) {
 	}
 	d, err := time.ParseDuration(by)
 	if err != nil || d < 0 {
-		return Faults{}, fmt.Errorf("soft: %s=%q is not a valid delay; use a duration such as 50us: %w", lateVariable, by,
-			syscall.EINVAL)
+		return Faults{}, fmt.Errorf("soft: %s=%q is not a valid delay; use a duration such as 50us: %w", lateVariable,
+			by, syscall.EINVAL)
 	}
 	return Faults{Delay: 1, Late: d}, nil
 }

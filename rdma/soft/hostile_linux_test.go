@@ -364,16 +364,16 @@ func TestHostilePeer(t *testing.T) {
 // attackFromInside attacks one line as an insider. The other line keeps working, and no byte is changed or disclosed
 // without permission.
 func (a *attacker) attackFromInside(index, count int) {
-	all, beside := a.lines, a.lines[0]
+	all, second := a.lines, a.lines[0]
 	if index == 0 {
-		beside = a.lines[1]
+		second = a.lines[1]
 	}
 	a.lines = []*line{all[index]}
 	a.attack(count)
 	a.settle()
 	a.lines = all
 	a.sealed()
-	beside.use()
+	second.use()
 }
 
 // FuzzPackets attacks a device with packets drawn by the fuzzer. Half of the attackers are insiders: they may break

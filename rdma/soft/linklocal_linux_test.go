@@ -68,7 +68,7 @@ func TestLinkLocal(t *testing.T) {
 		assert.False(t, id.LocalAddr().IsValid(), at)
 	}
 	for from, want := range map[string]string{"[fe80::1]:0": "needs its interface",
-		"[fe80::1%lo]:0": "no RDMA device on the network interface of that address"} {
+		"[fe80::1%lo]:0": "the network interface of that address has no RDMA device"} {
 		err := newID().ResolveAddr(ctx, netip.MustParseAddrPort(from), netip.MustParseAddrPort("[fe80::2%near0]:7"),
 			time.Second)
 		assert.ErrorContains(t, err, "the source is "+from)
@@ -137,5 +137,5 @@ func TestLinkLocalSilent(t *testing.T) {
 	_, err := dialer(config).Dial(t.Context(), "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "perhaps no process has a device at fe80::9%near0: start the listener there, on an "+
-		"adapter or with GOVERBS_DEVICE=soft@fe80::9%INTERFACE, and let")
+		"adapter or with GOVERBS_DEVICE=soft@fe80::9%INTERFACE, and allow")
 }

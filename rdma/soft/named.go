@@ -68,19 +68,19 @@ func parseName(name string) (address netip.Addr, err error) {
 	bad := func(why string) error { return fmt.Errorf("soft: device name %q: %s: %w", name, why, syscall.EINVAL) }
 	switch {
 	case !ok:
-		return address, bad("such names begin with " + Prefix)
+		return address, bad("names must begin with " + Prefix)
 	case text == "":
-		return address, bad("an address of this machine has to follow, as in soft@192.0.2.1 or soft@2001:db8::1")
+		return address, bad("an address of this machine must follow, as in soft@192.0.2.1 or soft@2001:db8::1")
 	case strings.Contains(text, ","):
-		return address, bad("a device has one address; each other one has a device of its own")
+		return address, bad("a device has one address; use one device for each address")
 	case strings.HasPrefix(text, "["):
-		return address, bad("write an address of IPv6 without brackets, as in soft@2001:db8::1")
+		return address, bad("write an IPv6 address without brackets, as in soft@2001:db8::1")
 	}
 	if address, err = netip.ParseAddr(text); err != nil {
 		if _, err := netip.ParseAddrPort(text); err == nil {
-			return address, bad("leave the port out: it is 4791, that of RoCE v2")
+			return address, bad("omit the port; it is always 4791")
 		}
-		return address, bad("an IP address of this machine has to follow, not the name of a host or an interface")
+		return address, bad("an IP address of this machine must follow, not the name of a host or an interface")
 	}
 	return address.Unmap(), nil
 }

@@ -61,14 +61,14 @@ func TestNamedAgain(t *testing.T) {
 // TestInvalidNames: each error explains what is wrong with the name and how to write it.
 func TestInvalidNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"soft@":                "an address of this machine has to follow",
+		"soft@":                "an address of this machine must follow",
 		"soft@localhost":       "not the name of a host or an interface",
 		"soft@eth0":            "not the name of a host or an interface",
-		"soft@127.0.0.1:4791":  "leave the port out",
+		"soft@127.0.0.1:4791":  "omit the port",
 		"soft@[::1]":           "without brackets",
 		"soft@127.0.0.1,::1":   "a device has one address",
-		"soft@0.0.0.0":         "bound to one address",
-		"soft@224.0.0.1":       "bound to one address",
+		"soft@0.0.0.0":         "one address of this machine",
+		"soft@224.0.0.1":       "one address of this machine",
 		"soft@fe80::1":         "needs its interface",
 		"soft@fe80::1%nothing": "nothing",
 		"soft@192.0.2.1":       "none of this machine's addresses",
@@ -94,7 +94,7 @@ func TestNameInUse(t *testing.T) {
 	_, err = rdma.Open("soft@127.0.0.9")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.ErrorContains(t, err, "127.0.0.9:4791")
-	require.ErrorContains(t, err, `"soft.test") has the port`)
+	require.ErrorContains(t, err, `"soft.test") uses the port`)
 	require.NoError(t, c.Close())
 	device, err := rdma.Open("soft@127.0.0.9")
 	require.NoError(t, err)

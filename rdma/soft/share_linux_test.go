@@ -62,7 +62,7 @@ func TestOthersComeAndGo(t *testing.T) {
 		require.Equal(t, "connected", first.ask("send "+third.at("7473")))
 		_, err = listening(config(f)).Listen(soon(t), at+":7473")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
-		require.ErrorContains(t, err, fmt.Sprintf(`process %d ("soft.test"), which shares the address, has it`,
+		require.ErrorContains(t, err, fmt.Sprintf(`process %d ("soft.test"), which shares the address, uses it`,
 			third.command.Process.Pid))
 		echoed(t, stays, random(1<<16, byte(round)))
 		if round%2 == 0 {

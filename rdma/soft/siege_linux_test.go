@@ -85,7 +85,7 @@ func newSiege(t *testing.T, peer, at netip.Addr) *siege {
 	s.private, err = s.pds[1].RegMR(bytes.Repeat(s.secret, 64), ibv.ACCESS_LOCAL_WRITE)
 	s.keep(s.private, err)
 	for _, l := range []*line{
-		{name: "RC", kind: ibv.QPT_RC}, {name: "RC beside", kind: ibv.QPT_RC}, {name: "UC", kind: ibv.QPT_UC},
+		{name: "RC", kind: ibv.QPT_RC}, {name: "second RC", kind: ibv.QPT_RC}, {name: "UC", kind: ibv.QPT_UC},
 		{name: "UD", kind: ibv.QPT_UD}, {name: "XRC", kind: ibv.QPT_XRC_SEND},
 		{name: "tags", kind: ibv.QPT_RC, tags: true},
 	} {

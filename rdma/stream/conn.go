@@ -36,7 +36,7 @@ func (Addr) Network() string { return "rdma" }
 type Conn struct {
 	id            *endpoint
 	config        Config
-	work          *made.Work // of a connection that a listener has made
+	work          *made.Work // of a listener's connection
 	local, remote net.Addr
 	poller        *poller // receives completions by key
 	shared        *shared // the poller's
@@ -158,7 +158,7 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 		return now || isDone(d.passed()) || isDone(c.closed)
 	}
 	select {
-	case r.turn <- struct{}{}: // mostly, and a choice takes longer
+	case r.turn <- struct{}{}: // usually succeeds; a select with two cases takes longer
 		r.lead(c, over)
 		return
 	default:

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestAQueuePairThatFails: flushed requests are an error, unless the connection is closing.
-func TestAQueuePairThatFails(t *testing.T) {
+// TestFailedQueuePair: flushed requests are an error, unless the connection is closing.
+func TestFailedQueuePair(t *testing.T) {
 	flushed := &ibv.WC{Status: ibv.WC_WR_FLUSH_ERR}
 	for name, ending := range map[string]func(*Conn){
 		"the peer has left": func(c *Conn) { c.gone = true },
@@ -30,9 +30,9 @@ func TestAQueuePairThatFails(t *testing.T) {
 	assert.True(t, isDone(c.dead))
 }
 
-// TestOverAfterTheLastByte: after a peer has disconnected, the connection stays readable until everything that the peer
-// sent was handled, up to its last message or an error.
-func TestOverAfterTheLastByte(t *testing.T) {
+// TestReadableUntilLastByte: after a peer has disconnected, the connection stays readable until everything that the
+// peer sent was handled, up to its last message or an error.
+func TestReadableUntilLastByte(t *testing.T) {
 	for _, end := range []func(*Conn){
 		func(c *Conn) { c.peerFin = protocol.Fin },
 		func(c *Conn) { c.fail(syscall.ECONNRESET) },
@@ -45,5 +45,5 @@ func TestOverAfterTheLastByte(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsATimeout: a missing answer is a timeout, as in package net.
-func TestNoAnswerIsATimeout(t *testing.T) { assert.ErrorIs(t, noAnswer{}, syscall.ETIMEDOUT) }
+// TestNoAnswerTimesOut: a missing answer is a timeout, as in package net.
+func TestNoAnswerTimesOut(t *testing.T) { assert.ErrorIs(t, noAnswer{}, syscall.ETIMEDOUT) }

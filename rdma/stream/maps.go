@@ -118,7 +118,8 @@ func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR
 func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
-		return 0, c.opError("write", fmt.Errorf("%w: WriteAt needs an RSocket and an offset of at least 0", syscall.EINVAL))
+		return 0, c.opError("write", fmt.Errorf("%w: WriteAt needs an RSocket and an offset of at least 0",
+			syscall.EINVAL))
 	}
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()

@@ -106,8 +106,8 @@ func TestSoftLargeWrites(t *testing.T) {
 	all.Wait()
 }
 
-// TestSoftCloseAfterALargeWrite: Close waits until the peer has fetched the offered data.
-func TestSoftCloseAfterALargeWrite(t *testing.T) {
+// TestSoftCloseAfterLargeWrite: Close waits until the peer has fetched the offered data.
+func TestSoftCloseAfterLargeWrite(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 8)
 	sent := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{2}).Read(sent)

@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftUnusedAddress: over a wire, an address without a process does not answer. Every error about it contains a hint.
+// TestSoftUnusedAddress: over a wire, an address without a process does not answer. Every error about it contains a
+// hint.
 func TestSoftUnusedAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
 		Address: netip.MustParseAddr("127.0.32.1")}}})

@@ -25,8 +25,8 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
 	}
 }
 
-// TestSoftStreamOverABadNetwork: a stream delivers everything over a lossy network.
-func TestSoftStreamOverABadNetwork(t *testing.T) {
+// TestSoftStreamOverBadNetwork: a stream delivers everything over a lossy network.
+func TestSoftStreamOverBadNetwork(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t,
 			soft.Options{CMResponse: 100 * time.Millisecond,

@@ -95,7 +95,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 				assert.Equal(t, ours > 0, client.fetched() > 0)
 				assert.Equal(t, theirs > 0, server.fetched() > 0)
 				assert.Equal(t, ours > 0,
-					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "announces that it reads")
+					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)),
+					"announces that it reads")
 				attr, _, err := client.link.QP.Query(ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC)
 				require.NoError(t, err)
 				assert.Equal(t, [2]uint8{ours, theirs}, [2]uint8{attr.MaxRdAtomic, attr.MaxDestRdAtomic})
@@ -104,8 +105,8 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended its
-// writes long before.
+// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended
+// its writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
 	require.NoError(t, server.CloseWrite())
@@ -132,9 +133,9 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	}
 }
 
-// TestSoftPeersThatFetchNothing: a Write waits until its deadline for peers that do not fetch, as for peers that do not
+// TestSoftPeersWithoutFetches: a Write waits until its deadline for peers that do not fetch, as for peers that do not
 // read. When they vanish, it fails, and everything is released, including memory that they may have been reading.
-func TestSoftPeersThatFetchNothing(t *testing.T) {
+func TestSoftPeersWithoutFetches(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	server.mu.Lock()
 	defer server.mu.Unlock()
@@ -157,9 +158,9 @@ func TestSoftPeersThatFetchNothing(t *testing.T) {
 	assert.NotZero(t, lost.Bytes)
 }
 
-// TestSoftPeersThatVanishWhileTheyAreRead: if the peer vanishes during a fetch, the reader gets the data that arrived
+// TestSoftPeersVanishDuringReads: if the peer vanishes during a fetch, the reader gets the data that arrived
 // before, and then an error.
-func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
+func TestSoftPeersVanishDuringReads(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	sent := randomBytes(200 << 10)
 	server.mu.Lock() // it handles no messages

@@ -56,8 +56,8 @@ func TestSoftHeartbeatByDefault(t *testing.T) {
 	}
 }
 
-// TestSoftHeartbeatOfAHostilePeer: a vanished peer is detected even if it never handled a heartbeat.
-func TestSoftHeartbeatOfAHostilePeer(t *testing.T) {
+// TestSoftHostileHeartbeat: a vanished peer is detected even if it never handled a heartbeat.
+func TestSoftHostileHeartbeat(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	config := Config{Backend: f, Buffer: protocol.MinBuffer, AckTimeout: 8, Linger: time.Millisecond,
 		Heartbeat: time.Millisecond}

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftHostileHost: a host that requests connections and never confirms them does not block two peers on another host.
+// TestSoftHostileHost: a host that requests connections and never confirms them does not block two peers on another
+// host.
 func TestSoftHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {
 		return newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
@@ -54,7 +55,8 @@ func TestSoftHostileHost(t *testing.T) {
 	dialed := make(chan error, peers)
 	for range peers {
 		go func() {
-			c, err := dialer(Config{Backend: honest, Buffer: protocol.MinBuffer, HandshakeTimeout: 30 * time.Second}).Dial(
+			c, err := dialer(Config{Backend: honest, Buffer: protocol.MinBuffer,
+				HandshakeTimeout: 30 * time.Second}).Dial(
 				soon(t), l.Addr().String())
 			if err == nil {
 				err = c.Close()

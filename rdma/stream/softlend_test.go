@@ -125,8 +125,8 @@ var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	},
 }
 
-// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its memory
-// as soon as it may.
+// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its
+// memory as soon as it may.
 func TestSoftLendsDeliver(t *testing.T) {
 	for name, config := range map[string]Config{
 		"small": {Buffer: protocol.MinBuffer}, "stream": {}, "rsocket": {Protocol: RSocket, Buffer: 256 << 10},
@@ -172,8 +172,8 @@ func TestSoftLendsDeliver(t *testing.T) {
 	}
 }
 
-// TestSoftLentIsRegisteredOnce: lent memory is registered once, and released with the last connection.
-func TestSoftLentIsRegisteredOnce(t *testing.T) {
+// TestSoftLentRegisteredOnce: lent memory is registered once, and released with the last connection.
+func TestSoftLentRegisteredOnce(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	go io.Copy(io.Discard, b)
 	p := random(100_000)
@@ -261,8 +261,8 @@ func TestSoftCloseDuringLends(t *testing.T) {
 	assert.ErrorIs(t, <-copied, net.ErrClosed)
 }
 
-// TestSoftCloseInALend: the function of ReadLent may close the connection.
-func TestSoftCloseInALend(t *testing.T) {
+// TestSoftCloseDuringLend: the function of ReadLent may close the connection.
+func TestSoftCloseDuringLend(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	_, err := a.Write([]byte("some"))
 	require.NoError(t, err)
@@ -286,8 +286,8 @@ func TestSoftForgottenLend(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestSoftLendsOfTheWrongLength: use cannot consume more than it got.
-func TestSoftLendsOfTheWrongLength(t *testing.T) {
+// TestSoftLendsOfWrongLength: use cannot consume more than it got.
+func TestSoftLendsOfWrongLength(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	_, err := a.Write([]byte("some"))
 	require.NoError(t, err)
@@ -308,9 +308,9 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestSoftLentComesBack: a deadline and Close return lent memory although the peer reads or acknowledges nothing. After
+// TestSoftLentReturned: a deadline and Close return lent memory although the peer reads or acknowledges nothing. After
 // that, the device no longer uses it.
-func TestSoftLentComesBack(t *testing.T) {
+func TestSoftLentReturned(t *testing.T) {
 	closing := func(c *Conn) { c.Close() }
 	deadline := func(c *Conn) { c.SetWriteDeadline(time.Now()) }
 	reset := func(c *Conn) {

@@ -30,7 +30,9 @@ func TestCloseReportsLostData(t *testing.T) {
 		"own queue pair in error": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) {
 			require.NoError(t, c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		},
-		"own queue pair destroyed": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) { require.NoError(t, c.link.QP.Close()) },
+		"own queue pair destroyed": func(t *testing.T, _ *soft.Fabric, c, _ *Conn) {
+			require.NoError(t, c.link.QP.Close())
+		},
 	}
 	data := bytes.Repeat([]byte("0123456789"), 20_000)
 	ways := map[string]func(c *Conn) error{
@@ -81,8 +83,8 @@ func TestCloseReportsLostData(t *testing.T) {
 	})
 }
 
-// TestCloseOnALossyNetwork: whenever Close returns nil, the peer has read everything and io.EOF.
-func TestCloseOnALossyNetwork(t *testing.T) {
+// TestCloseOnLossyNetwork: whenever Close returns nil, the peer has read everything and io.EOF.
+func TestCloseOnLossyNetwork(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		failed := 0
 		for seed := range uint64(40) {
@@ -116,7 +118,7 @@ func TestCloseOnALossyNetwork(t *testing.T) {
 			peer.Close()
 			require.NoError(t, l.Close())
 		}
-		t.Log(failed, "of 40 lost something")
+		t.Log(failed, "of 40 connections lost data")
 	})
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftRSocketIsANetConn: two ends of this package pass the tests of net.Conn.
-func TestSoftRSocketIsANetConn(t *testing.T) {
+// TestSoftRSocketNetConn: two ends of this package pass the tests of net.Conn.
+func TestSoftRSocketNetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 64 << 10})
 		return a, b, func() { a.Close(); b.Close() }, nil
@@ -98,9 +98,9 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "streams of this package do not")
 }
 
-// TestRSocketWaitsForTheLastAck: Close after the peer's last message waits until the peer disconnects, which C does when
-// that message is acknowledged. If the peer stays, Close does not wait long.
-func TestRSocketWaitsForTheLastAck(t *testing.T) {
+// TestRSocketWaitsForLastAck: Close after the peer's last message waits until the peer disconnects, which C does
+// when that message is acknowledged. If the peer stays, Close does not wait long.
+func TestRSocketWaitsForLastAck(t *testing.T) {
 	c := newConn(nil, Config{Protocol: RSocket})
 	c.cancel = func() {}
 	c.peerFin = protocol.Fin | protocol.Done

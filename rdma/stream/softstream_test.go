@@ -63,8 +63,8 @@ func TestSoftAcknowledgements(t *testing.T) {
 	assert.NotZero(t, b.link.Messages)
 }
 
-// TestSoftPeerLeavesWithoutAWord: a connection that ends before the peer has sent its end of data is truncated.
-func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
+// TestSoftPeerDisconnectsEarly: if the peer disconnects before it has sent its end of data, Read reports truncation.
+func TestSoftPeerDisconnectsEarly(t *testing.T) {
 	a, b := softPipe(t, Config{Linger: time.Second})
 	_, err := a.Write([]byte("some"))
 	require.NoError(t, err)
@@ -76,8 +76,8 @@ func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestPartedOnceSendsHaveEnded: Close continues when the end of data has arrived, not when it was only posted.
-func TestPartedOnceSendsHaveEnded(t *testing.T) {
+// TestCloseWaitsForEndOfData: a connection has finished once both ends of data have arrived, not when they are posted.
+func TestCloseWaitsForEndOfData(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.cancel = func() {}
 	c.finSent, c.finSeq, c.peerFin, c.link.Completed = protocol.Fin|protocol.Done, 7, protocol.Fin, 7
@@ -85,13 +85,13 @@ func TestPartedOnceSendsHaveEnded(t *testing.T) {
 	c.link.Completed = 6
 	assert.False(t, c.finished())
 	c.link.Completed, c.peerFin = 7, 0
-	assert.False(t, c.finished(), "nor before the peer's")
+	assert.False(t, c.finished(), "the peer has not sent its end of data")
 	c.peerFin, c.finSent = protocol.Fin, protocol.Fin
-	assert.False(t, c.finished(), "nor after half of it")
+	assert.False(t, c.finished(), "the end of data was posted but not completed")
 }
 
-// TestSoftConfigIsKept: the queue pairs and the packets have the configured values.
-func TestSoftConfigIsKept(t *testing.T) {
+// TestSoftConfigApplied: the queue pairs and the packets have the configured values.
+func TestSoftConfigApplied(t *testing.T) {
 	a, b := softPipe(t, Config{AckTimeout: 9, ToS: 0x20})
 	for _, c := range []*Conn{a, b} {
 		attr, _, err := c.link.QP.Query(ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_AV)
@@ -107,14 +107,15 @@ func TestSoftConfigIsKept(t *testing.T) {
 	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
 }
 
-// TestSoftListenerIsNotHeldUp: a peer that never sends the RTU occupies its place only for HandshakeTimeout.
-func TestSoftListenerIsNotHeldUp(t *testing.T) {
+// TestSoftListenerNotBlocked: a peer that never sends the RTU occupies a place of the backlog for HandshakeTimeout
+// only.
+func TestSoftListenerNotBlocked(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 50 * time.Millisecond},
 		1).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	id, _ := resolved(t, f, l.local.(Addr).AddrPort)
-	// and never handles the reply
+	// The client never handles the reply.
 	require.NoError(t,
 		id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, protocol.StreamHello(protocol.MinBuffer)))
 	ctx, cancel := context.WithCancel(soon(t))
@@ -122,7 +123,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	var accepts sync.WaitGroup
 	defer accepts.Wait()
 	defer cancel()
-	accepts.Go(func() { // all dialed ones: a connection that is not accepted occupies the only place
+	accepts.Go(func() { // all connections: one that is not accepted occupies the only place
 		for {
 			c, err := l.AcceptRDMA(ctx)
 			select {
@@ -164,7 +165,7 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 			id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99 + i}, protocol.StreamHello(protocol.MinBuffer)))
 	}
 	require.Eventually(t, func() bool { return l.places.Taken() >= slow }, 10*time.Second, time.Millisecond,
-		"all are being answered")
+		"all requests are being answered")
 	accepted := make(chan error, 1)
 	go func() {
 		c, err := l.AcceptRDMA(soon(t))
@@ -179,12 +180,12 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.NoError(t, <-accepted)
 	assert.Less(t, time.Since(began), config.HandshakeTimeout/2)
-	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow ones are still there")
+	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow peers are still connecting")
 }
 
-// TestSoftListenerKeeps: successive connections of a listener at all addresses share a queue and reuse memory, like those
-// of a listener at one address. Nothing is kept after Close, or of a removed device.
-func TestSoftListenerKeeps(t *testing.T) {
+// TestSoftListenerReusesMemory: successive connections of a listener at all addresses share a queue and reuse memory,
+// like those of a listener at one address. Nothing is kept after Close, or of a removed device.
+func TestSoftListenerReusesMemory(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})
 		config := Config{Backend: f, Buffer: protocol.MinBuffer}
@@ -221,8 +222,8 @@ func TestSoftListenerKeeps(t *testing.T) {
 	}
 }
 
-// TestSoftListenerWithoutADevice: Accept returns the reason why no more connections can arrive.
-func TestSoftListenerWithoutADevice(t *testing.T) {
+// TestSoftListenerDeviceRemoved: Accept returns the reason why no more connections can arrive.
+func TestSoftListenerDeviceRemoved(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
@@ -234,13 +235,14 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 	}
 }
 
-// TestSoftReadyIfALongWriteIs: Ready reports room only if a long Write would proceed, also if this end's buffer is small
+// TestSoftReadyForLongWrite: Ready reports room only if a long Write would proceed, even if this end's buffer is small
 // and the peer's is large. Otherwise a polling program would spin.
-func TestSoftReadyIfALongWriteIs(t *testing.T) {
+func TestSoftReadyForLongWrite(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
-	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
+	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t),
+		l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))

@@ -57,8 +57,8 @@ func TestNilBackendUsesEnvironment(t *testing.T) {
 	assert.Equal(t, runtime.Native, config.Backend)
 }
 
-// TestSwitchIsOff: a program gets a software device only on request.
-func TestSwitchIsOff(t *testing.T) {
+// TestSoftwareDeviceOnRequest: a program gets a software device only on request.
+func TestSoftwareDeviceOnRequest(t *testing.T) {
 	for _, name := range []string{"", "mlx5_0", "soft"} {
 		t.Setenv("GOVERBS_DEVICE", name)
 		config, err := Config{}.complete()
@@ -77,8 +77,8 @@ func TestSoftUnknownAddress(t *testing.T) {
 	config, start := Config{Backend: f}, time.Now()
 	_, err := dialer(config).Dial(soon(t), "10.0.0.1:7")
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
-	assert.ErrorContains(t, err, "no device has the address"+known+" in this process, and a device soft@ADDRESS reaches "+
-		"others")
+	assert.ErrorContains(t, err, "no device has the address"+known+" in this process, and a device soft@ADDRESS "+
+		"reaches others")
 	_, err = listening(config).Listen(soon(t), "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "it is not an address of this machine"+known)

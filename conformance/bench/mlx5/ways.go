@@ -190,7 +190,7 @@ func (m *implementation) sample(name string, batch int) (took time.Duration, cal
 func (m *implementation) found(n int, err error) func(want int) error {
 	return func(want int) error {
 		if err == nil && n != want {
-			return fmt.Errorf("%d completions, not %d", n, want)
+			return fmt.Errorf("got %d completions, want %d", n, want)
 		}
 		return err
 	}

@@ -103,10 +103,11 @@ func BenchmarkLend(b *testing.B) {
 			write func(c *stream.Conn, p []byte) error
 			read  func(c *stream.Conn)
 		}{
-			"copied":             {func(c *stream.Conn, p []byte) error { _, err := c.Write(p); return err }, readAll},
-			"lent":               {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, look},
-			"lent by two":        {lendBy(2), look},
-			"lent by the writer": {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, readAll},
+			"copied":      {func(c *stream.Conn, p []byte) error { _, err := c.Write(p); return err }, readAll},
+			"lent":        {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, look},
+			"lent by two": {lendBy(2), look},
+			"lent by the writer": {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err },
+				readAll},
 			"lent to the reader": {func(c *stream.Conn, p []byte) error { _, err := c.Write(p); return err }, look},
 			"io.Copy copied": {func(c *stream.Conn, p []byte) error {
 				source.Reset(p)

@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Command wire measures the same as command bare, with RDMA between two software devices in two processes: 1 MiB writes,
-// several in flight, and round trips of 64 bytes. It has the same output.
+// Command wire measures the same as command bare, with RDMA between two software devices in two processes: 1 MiB
+// writes, several in flight, and round trips of 64 bytes. It has the same output.
 package main
 
 import (

@@ -138,20 +138,20 @@ func listens(pid int) bool {
 
 // shared is the output of a process, which may be read while it runs.
 type shared struct {
-	mu   sync.Mutex // guards the following fields
-	said bytes.Buffer
+	mu     sync.Mutex // guards the following fields
+	output bytes.Buffer
 }
 
 func (s *shared) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.said.Write(b)
+	return s.output.Write(b)
 }
 
 func (s *shared) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.said.String()
+	return s.output.String()
 }
 
 func (s *shared) String() string { return s.text() }

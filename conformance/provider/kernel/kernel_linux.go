@@ -2,8 +2,6 @@
 
 //go:build amd64 || arm64
 
-// Package kernel is the emulated kernel of conformance/provider for package native: it calls the functions of the
-// preloaded library in the process.
 package kernel
 
 import (

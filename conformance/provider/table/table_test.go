@@ -31,8 +31,8 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, want, read(of+"table.go"), "go test ./conformance/provider/table -update writes it")
 }
 
-// TestTableFollows checks that results change the table, and that contradictions are errors.
-func TestTableFollows(t *testing.T) {
+// TestTableFollowsResults checks that results change the table, and that contradictions are errors.
+func TestTableFollowsResults(t *testing.T) {
 	const (
 		head    = Head + "\n"
 		sends   = "65.0,x,ibv_post_send,456,0\n"

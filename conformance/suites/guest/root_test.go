@@ -53,8 +53,8 @@ func TestNames(t *testing.T) {
 
 // TestEvents parses the output of a guest, written in pieces, with output of programs between events.
 func TestEvents(t *testing.T) {
-	var said []string
-	e := &events{log: func(format string, args ...any) { said = append(said, args[0].(string)) }}
+	var logged []string
+	e := &events{log: func(format string, args ...any) { logged = append(logged, args[0].(string)) }}
 	var text bytes.Buffer
 	Event{Begins: "a"}.Write(&text)
 	Event{Result: &result}.Write(&text)
@@ -66,7 +66,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, "b", e.begun)
 	assert.Equal(t, []string{"a", "b"}, e.had)
 	assert.Equal(t, "a", e.all[0].Case)
-	assert.Equal(t, []string{"noise"}, said)
+	assert.Equal(t, []string{"noise"}, logged)
 	assert.False(t, e.done)
 	Event{Done: true}.Write(e)
 	assert.True(t, e.done)

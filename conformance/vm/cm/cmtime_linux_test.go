@@ -48,8 +48,8 @@ func openCMTime(t *testing.T) cmtime {
 	}
 	text, err := os.ReadFile(filepath.Join(c.root, "/usr/bin/cmtime"))
 	require.NoError(t, err)
-	require.NotContains(t, string(text), "test - no QPs", "cmtime is of rdma-core 52 or later: name the directory of an older one "+
-		"with "+envCMTime)
+	require.NotContains(t, string(text), "test - no QPs", "cmtime is of rdma-core 52 or later: name the directory of "+
+		"an older one with "+envCMTime)
 	c.server = "/usr/bin/cmserver"
 	require.NoError(t, os.Symlink("cmtime", filepath.Join(c.root, c.server)))
 	t.Cleanup(func() { _ = os.Remove(filepath.Join(c.root, c.server)) })

@@ -177,9 +177,9 @@ func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time
 	out, _ := program(client, way).CombinedOutput()
 	_ = server.Process.Kill()
 	_ = server.Wait()
-	said := regexp.MustCompile(`took (\S+)\nPASS`).FindSubmatch(out)
-	require.NotNil(t, said, "%s", out)
-	took, err := time.ParseDuration(string(said[1]))
+	output := regexp.MustCompile(`took (\S+)\nPASS`).FindSubmatch(out)
+	require.NotNil(t, output, "%s", out)
+	took, err := time.ParseDuration(string(output[1]))
 	require.NoError(t, err)
 	return took
 }

@@ -289,14 +289,14 @@ func rstream(t *testing.T, s streamTest, port int) float64 {
 	args := []string{"-p", strconv.Itoa(port), "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
 		"-C", strconv.Itoa(s.transfers), "-T", "b"}
 	server := run(t, "rstream", append(args, "-b", at)...)
-	said := strings.Fields(retry(t, func() (string, error) {
+	output := strings.Fields(retry(t, func() (string, error) {
 		b, err := exec.Command("rstream", append(args, "-s", at)...).CombinedOutput()
 		return string(b), err
 	}))
 	server.ended(t)
-	require.NotEmpty(t, said)
-	each, err := strconv.ParseFloat(said[len(said)-1], 64)
-	require.NoError(t, err, "%q", said)
+	require.NotEmpty(t, output)
+	each, err := strconv.ParseFloat(output[len(output)-1], 64)
+	require.NoError(t, err, "%q", output)
 	return each
 }
 
@@ -317,7 +317,8 @@ func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 		file := filepath.Join(tracing, c.event, "trigger")
 		trigger := "hist:keys=" + c.keys + " if " + strings.Join(filters, "||")
 		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
-		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // stop: counting takes time
+		// stop: counting takes time
+		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) })
 	}
 }
 

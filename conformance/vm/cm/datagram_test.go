@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-func TestEventsOfDatagrams(t *testing.T) {
+func TestDatagramEvents(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7485)
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
@@ -49,7 +49,7 @@ func TestEventsOfDatagrams(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-func TestEventsOfMulticast(t *testing.T) {
+func TestMulticastEvents(t *testing.T) {
 	s := newScene(t)
 	group := netip.MustParseAddrPort("239.7.7.7:0")
 	join := func() (*cm.ID, cm.Event) {

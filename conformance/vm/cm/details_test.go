@@ -99,7 +99,7 @@ func TestDetails(t *testing.T) {
 	assert.Equal(t, id.QP().Num(), rtr.DestQPNum)
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
-	assert.Zero(t, e.Conn.RetryCount, "an answer does not have it")
+	assert.Zero(t, e.Conn.RetryCount, "replies have no retry count")
 	e = expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, rdmacm.ConnParam{}, e.Conn)
 	assert.Empty(t, e.PrivateData)

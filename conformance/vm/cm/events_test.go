@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-func TestEventsOfAConnection(t *testing.T) {
+func TestConnectionEvents(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7480)
 	l := s.listen(rdmacm.PS_TCP, at)
@@ -65,7 +65,7 @@ func TestEventsOfAConnection(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-func TestEventsOfARejection(t *testing.T) {
+func TestRejectionEvents(t *testing.T) {
 	s := newScene(t)
 	id := withQP(t, s.resolved(rdmacm.PS_TCP, address(t, 7481)))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
@@ -88,8 +88,8 @@ func TestEventsOfARejection(t *testing.T) {
 	expect(t, s.ch, rdmacm.CM_EVENT_REJECTED)
 }
 
-// TestEventsWithoutAQueuePair connects a queue pair that the ID does not own.
-func TestEventsWithoutAQueuePair(t *testing.T) {
+// TestEventsWithoutQueuePair connects a queue pair that the ID does not own.
+func TestEventsWithoutQueuePair(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7483)
 	s.listen(rdmacm.PS_TCP, at)
@@ -142,13 +142,13 @@ func TestEventUnreachable(t *testing.T) {
 		return
 	}
 	s := newScene(t)
-	nobody := netip.AddrPortFrom(netip.MustParseAddr("10.77.0.99"), 1)
-	id := withQP(t, s.resolved(rdmacm.PS_TCP, nobody))
+	unused := netip.AddrPortFrom(netip.MustParseAddr("10.77.0.99"), 1)
+	id := withQP(t, s.resolved(rdmacm.PS_TCP, unused))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)
 	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
-		IP: nobody.Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
+		IP: unused.Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
 	require.NoError(t, netlink.NeighSet(neighbour))
 	defer netlink.NeighDel(neighbour)
 	e := expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE)

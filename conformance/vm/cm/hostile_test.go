@@ -47,8 +47,8 @@ type hostile struct {
 // newHostile connects to a stream.
 func newHostile(t *testing.T) (*hostile, *stream.Conn) {
 	t.Helper()
-	l, err := listenConfig(on(stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond})).Listen(context.Background(),
-		address(t, 0).String())
+	lc := listenConfig(on(stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}))
+	l, err := lc.Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	h := &hostile{t: t, id: resolve(t, l.Addr().(stream.Addr).AddrPort)}
 	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
@@ -87,9 +87,9 @@ func (h *hostile) write(at uint64, n int, claimed uint32) {
 	require.NoError(h.t, err)
 }
 
-// TestStreamOfAHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
+// TestStreamHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
 // writes.
-func TestStreamOfAHostilePeer(t *testing.T) {
+func TestStreamHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(*hostile)
 		err syscall.Errno
@@ -137,8 +137,8 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHandshakeOfAHostilePeer checks that an invalid hello is rejected with a reason, and that the listener continues.
-func TestHandshakeOfAHostilePeer(t *testing.T) {
+// TestHostileHandshake checks that an invalid hello is rejected with a reason, and that the listener continues.
+func TestHostileHandshake(t *testing.T) {
 	l, err := listenConfig(on(stream.Config{})).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	for name, bad := range map[string][]byte{
@@ -160,8 +160,8 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestDialOfAHostileListener dials listeners that reply with garbage, or never.
-func TestDialOfAHostileListener(t *testing.T) {
+// TestDialHostileListener dials listeners that reply with garbage, or never.
+func TestDialHostileListener(t *testing.T) {
 	unchanged(t)
 	l := listen(t, 7991)
 	served := make(chan error, 1)
@@ -244,8 +244,9 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					c, err := dialer(on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
-						HandshakeTimeout: 2 * time.Second})).Dial(context.Background(), l.Addr().String())
+					d := dialer(on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+						HandshakeTimeout: 2 * time.Second}))
+					c, err := d.Dial(context.Background(), l.Addr().String())
 					if err == nil {
 						c.Close()
 					}
@@ -258,13 +259,14 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	})
 }
 
-// TestCloseAmongReadersAndWriters closes a working or failed connection from several goroutines while others read and
+// TestCloseDuringReadsAndWrites closes a working or failed connection from several goroutines while others read and
 // write.
-func TestCloseAmongReadersAndWriters(t *testing.T) {
+func TestCloseDuringReadsAndWrites(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 40 {
-			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 256 << 10,
+				Linger: 100 * time.Millisecond})
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for _, c := range []*stream.Conn{a, b} {
@@ -332,8 +334,8 @@ func TestCloseWaitsForCopies(t *testing.T) {
 	t.Log(<-got, "bytes were read")
 }
 
-// TestDisconnectAfterThePeer checks that Disconnect does not wait for an event that was already delivered.
-func TestDisconnectAfterThePeer(t *testing.T) {
+// TestDisconnectAfterPeer checks that Disconnect does not wait for an event that was already delivered.
+func TestDisconnectAfterPeer(t *testing.T) {
 	l := listen(t, 7992)
 	serve := func() error {
 		id, _, err := l.GetRequest(soon(t))

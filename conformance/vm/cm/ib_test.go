@@ -234,8 +234,10 @@ func TestRouteOfHints(t *testing.T) {
 // TestGIDOfHints checks that a GID as a name resolves to a native InfiniBand address.
 func TestGIDOfHints(t *testing.T) {
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
-	for flags, want := range map[rdmacm.AddrInfoFlags]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
-		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482)} {
+	for flags, want := range map[rdmacm.AddrInfoFlags]cm.IBAddr{
+		native:                      cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
+		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
+	} {
 		info, err := getAddrInfo(soon(t), "fe80::2", "7482",
 			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("unread")})
 		require.NoError(t, err)

@@ -55,8 +55,8 @@ func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, 
 	}
 }
 
-// TestTwoHostsMove transfers 16 MiB in each direction and compares checksums.
-func TestTwoHostsMove(t *testing.T) {
+// TestTwoHostsTransfer transfers 16 MiB in each direction and compares checksums.
+func TestTwoHostsTransfer(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		c, _ := twoHosts(t, stream.Config{Protocol: protocol}, 7530+10*uint16(protocol))
 		const size = 16 << 20
@@ -87,18 +87,19 @@ func vanish(t *testing.T) {
 	link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)
 	peer := netip.MustParseAddr(os.Getenv(wire.EnvPeer))
-	nobody := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: peer.AsSlice(),
+	wrong := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: peer.AsSlice(),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
-	require.NoError(t, netlink.NeighSet(nobody))
-	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(nobody)) })
+	require.NoError(t, netlink.NeighSet(wrong))
+	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(wrong)) })
 }
 
-// TestTwoHostsPart checks that when one host vanishes from the network in the middle of a transfer, a writer notices it,
-// and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a while has not
-// vanished.
-func TestTwoHostsPart(t *testing.T) {
+// TestTwoHostsSeparate checks that when one host vanishes from the network in the middle of a transfer, a writer
+// notices it, and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run
+// for a while has not vanished.
+func TestTwoHostsSeparate(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18, Linger: time.Second}
+		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18,
+			Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))

@@ -31,8 +31,8 @@ func TestPeerInC(t *testing.T) {
 	yOfC := run(t, "cmpeer", "y", at, "7500")
 	xOfGo := (&script{t: t, at: at, port: 7500}).x()
 	wanted := xOfGo
-	said := yOfC.ended(t)
-	yInC := strings.TrimPrefix(said, "ready\n")
+	output := yOfC.ended(t)
+	yInC := strings.TrimPrefix(output, "ready\n")
 	ready := make(chan struct{})
 	var xInC *program
 	go func() {

@@ -99,8 +99,8 @@ func since65(t *testing.T, err error) bool {
 	return false
 }
 
-// TestEventOfTheUser checks that a user event wakes a waiting goroutine and is not taken for the result of a call.
-func TestEventOfTheUser(t *testing.T) {
+// TestUserEvent checks that a user event wakes a waiting goroutine and is not taken for the result of a call.
+func TestUserEvent(t *testing.T) {
 	s := newScene(t)
 	id, err := createID(rdmacm.PS_TCP)
 	keep(t, id, err)
@@ -131,8 +131,11 @@ func TestEventOfAddrInfo(t *testing.T) {
 	hints := cm.Hints{Flags: rdmacm.RAI_NUMERICHOST, Source: address(t, 0)}
 	err = id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints)
 	if !since65(t, err) {
-		_, err = id.QueryAddrInfo()
-		assert.False(t, since65(t, err))
+		if _, err = id.QueryAddrInfo(); rig.Native() {
+			assert.ErrorIs(t, err, syscall.ENOENT)
+		} else {
+			assert.False(t, since65(t, err))
+		}
 		return
 	}
 	require.NoError(t, err)
@@ -202,7 +205,7 @@ func TestJoinToSendOnly(t *testing.T) {
 
 // TestAddressesOfInfiniBand resolves names to native InfiniBand addresses, which no device here has.
 func TestAddressesOfInfiniBand(t *testing.T) {
-	inGuest(t, "the software device has addresses of IP alone")
+	inGuest(t, "the software device has IP addresses only")
 	for _, flags := range []rdmacm.AddrInfoFlags{rdmacm.RAI_PASSIVE, 0} {
 		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465",
 			cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})

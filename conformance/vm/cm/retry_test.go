@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestDisconnectAfterARejection checks that neither side gets a DISCONNECTED event for a connection that was never
+// TestDisconnectAfterRejection checks that neither side gets a DISCONNECTED event for a connection that was never
 // established.
-func TestDisconnectAfterARejection(t *testing.T) {
+func TestDisconnectAfterRejection(t *testing.T) {
 	l := listen(t, 7561)
 	server := make(chan error, 1)
 	go func() {
@@ -88,7 +88,7 @@ func TestRetry(t *testing.T) {
 				return err
 			}
 			_, err = id.GetSendComp(soon(t))
-			close(sent) // see TestAMessageEachWay
+			close(sent) // see TestMessageBothWays
 			if err != nil {
 				return err
 			}

@@ -138,8 +138,8 @@ func TestRSocketAsksRStream(t *testing.T) {
 	})
 }
 
-// TestRSocketOfAKilledProgram checks that the stream ends with an error and leaks nothing.
-func TestRSocketOfAKilledProgram(t *testing.T) {
+// TestRSocketProgramKilled checks that the stream ends with an error and leaks nothing.
+func TestRSocketProgramKilled(t *testing.T) {
 	unchanged(t)
 	onEnds(t, 1, func(t *testing.T, e ends) {
 		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7515).String())

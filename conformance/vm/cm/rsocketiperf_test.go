@@ -39,14 +39,14 @@ func TestRSocketRelaysIperf(t *testing.T) {
 			from, to := netip.AddrPortFrom(e.own, port), netip.AddrPortFrom(e.theirs, port+1)
 			port += 2
 			t.Run(name, func(t *testing.T) {
-				said := filepath.Join(t.TempDir(), "said")
-				out, err := os.Create(said)
+				output := filepath.Join(t.TempDir(), "said")
+				out, err := os.Create(output)
 				keep(t, out, err)
 				server := p.iperf(t, to, "-s", "-1", "--forceflush", "-B", to.Addr().String())
 				server.Stdout, server.Stderr = out, out
 				require.NoError(t, server.Start())
 				serverSaid := func() string {
-					b, err := os.ReadFile(said)
+					b, err := os.ReadFile(output)
 					require.NoError(t, err)
 					return string(b)
 				}

@@ -110,7 +110,7 @@ func TestRSocketServesCurl(t *testing.T) {
 // resume.
 type netcat struct {
 	*exec.Cmd
-	said   *os.File
+	output *os.File
 	filled int
 }
 
@@ -147,12 +147,12 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 // resume lets it continue to accept.
 func (n *netcat) resume(t *testing.T) {
 	t.Helper()
-	require.NoError(t, n.said.SetReadDeadline(time.Now().Add(opTimeout)))
-	said := bufio.NewReader(n.said)
-	_, err := said.Discard(n.filled)
+	require.NoError(t, n.output.SetReadDeadline(time.Now().Add(opTimeout)))
+	output := bufio.NewReader(n.output)
+	_, err := output.Discard(n.filled)
 	require.NoError(t, err)
 	for _, want := range []string{saysFirst, "listening on "} {
-		line, err := said.ReadString('\n')
+		line, err := output.ReadString('\n')
 		require.NoError(t, err)
 		require.Contains(t, line, want)
 	}

@@ -72,14 +72,14 @@ func TestSpeed(t *testing.T) {
 	csv.WriteString("what,minimum,median,maximum\n")
 	page.WriteString(speedPage)
 	for i, k := range kinds {
-		against, beside := 0, tcp
+		against, baseline := 0, tcp
 		if i >= throughputs {
-			against, beside = throughputs, tcpEcho
+			against, baseline = throughputs, tcpEcho
 		}
 		least, median, most := spread(figures[i])
 		fmt.Fprintf(&csv, "%q,%.1f,%.1f,%.1f\n", k.name, least, median, most)
 		fmt.Fprintf(&page, "| %s | %.1f | %s | %s |\n", k.name, median, ratios(figures[i], figures[against]),
-			ratios(figures[i], figures[beside]))
+			ratios(figures[i], figures[baseline]))
 	}
 	t.Logf("\n%s", page.String())
 	for ext, text := range map[string]string{"csv": csv.String(), "md": page.String()} {

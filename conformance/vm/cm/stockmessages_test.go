@@ -128,7 +128,7 @@ func ucmatoseServer(t *testing.T, e ends) {
 	x.sendsAllBut(t, 1, nil)
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, x.id.Disconnect(soon(t)))
-	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestAMessageEachWay
+	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestMessageBothWays
 	require.NoError(t, err)
 	assert.Contains(t, s.ended(t), "return status 0")
 }
@@ -202,43 +202,32 @@ func udaddyServer(t *testing.T, e ends) {
 	assert.Contains(t, s.ended(t), "return status 0")
 }
 
-// TestMCKeyOfC sends datagrams to a multicast group, one of whose members is C's mckey, and receives what it sends.
+// TestMCKeyOfC sends datagrams to a multicast group, one of whose members is C's mckey. The other direction is no test:
+// since Linux 6.12 most of the datagrams that mckey sends before it exits are lost, with any library.
 func TestMCKeyOfC(t *testing.T) {
 	inGuest(t, "the other end is a program of rdmacm-utils")
-	at := address(t, 0)
-	for _, sends := range []bool{true, false} {
-		t.Run(map[bool]string{true: "sends", false: "receives"}[sends], func(t *testing.T) {
-			const group = "239.7.7.10"
-			ch, err := createEventChannel()
-			keep(t, ch, err)
-			id, err := ch.CreateID(rdmacm.PS_UDP)
-			keep(t, id, err)
-			require.NoError(t, id.Bind(at))
-			x := newExchanger(t, id)
-			_, _, err = id.Join(soon(t), netip.MustParseAddrPort(group+":0"))
-			require.NoError(t, err)
-			e := expect(t, ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
-			defer func() { assert.NoError(t, id.Leave(netip.MustParseAddrPort(group+":0"))) }()
-			args := []string{"-m", group, "-b", at.Addr().String(), "-C", strconv.Itoa(messages), "-S",
-				strconv.Itoa(messageSize)}
-			if !sends {
-				c := run(t, "mckey", append(args, "-s")...)
-				x.receives(t, 40)
-				assert.Contains(t, c.ended(t), "return status 0")
-				return
-			}
-			c := run(t, "mckey", args...)
-			to := x.toUD(t, e.UD.AHAttr, e.UD.QPNum)
-			for { // it does not report when it has joined
-				select {
-				case err := <-c.done:
-					require.NoError(t, err, "%s", &c.out)
-					assert.Contains(t, c.out.String(), "return status 0")
-					return
-				case <-time.After(50 * time.Millisecond):
-					x.sends(t, to)
-				}
-			}
-		})
+	at, group := address(t, 0), netip.MustParseAddrPort("239.7.7.10:0")
+	ch, err := createEventChannel()
+	keep(t, ch, err)
+	id, err := ch.CreateID(rdmacm.PS_UDP)
+	keep(t, id, err)
+	require.NoError(t, id.Bind(at))
+	x := newExchanger(t, id)
+	_, _, err = id.Join(soon(t), group)
+	require.NoError(t, err)
+	e := expect(t, ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
+	defer func() { assert.NoError(t, id.Leave(group)) }()
+	c := run(t, "mckey", "-m", group.Addr().String(), "-b", at.Addr().String(), "-C", strconv.Itoa(messages), "-S",
+		strconv.Itoa(messageSize))
+	to := x.toUD(t, e.UD.AHAttr, e.UD.QPNum)
+	for { // it does not report when it has joined
+		select {
+		case err := <-c.done:
+			require.NoError(t, err, "%s", &c.out)
+			assert.Contains(t, c.out.String(), "return status 0")
+			return
+		case <-time.After(50 * time.Millisecond):
+			x.sends(t, to)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func connect(t testing.TB, config stream.Config) (client, server *stream.Conn, e
 	return client, r.c, errors.Join(r.err, l.Close())
 }
 
-func TestStreamIsANetConn(t *testing.T) {
+func TestStreamNetConn(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		address(t, 0)
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {

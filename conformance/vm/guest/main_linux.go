@@ -115,7 +115,8 @@ func work(h *host) error {
 		if err := leftovers(h); err != nil {
 			return err
 		}
-		if failed && config.Pair { // the next program would wait for the other guest, which is still in this one, and vice versa
+		// the next program would wait for the other guest, which is still in this one, and vice versa
+		if failed && config.Pair {
 			return nil
 		}
 	}

@@ -42,10 +42,10 @@ func TestCopy(t *testing.T) {
 				want := make([]byte, size)
 				rand.New(rand.NewSource(int64(size))).Read(want)
 				require.NoError(t, os.WriteFile(file, want, 0o600))
-				var said bytes.Buffer
+				var output bytes.Buffer
 				receiver := exec.Command("goverbs", append([]string{"cp", "--listen", test.at.String(), to},
 					test.listens...)...)
-				receiver.Stdout, receiver.Stderr = &said, &said
+				receiver.Stdout, receiver.Stderr = &output, &output
 				receiver.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 				require.NoError(t, test.to(receiver.Start))
 				received := make(chan error, 1)
@@ -68,7 +68,7 @@ func TestCopy(t *testing.T) {
 				if !assert.NoError(t, err, "%s", out) {
 					_ = receiver.Process.Kill()
 				}
-				assert.NoError(t, <-received, "%s", &said)
+				assert.NoError(t, <-received, "%s", &output)
 				have, err := os.ReadFile(to)
 				require.NoError(t, err)
 				assert.True(t, bytes.Equal(want, have), "%d bytes", size)

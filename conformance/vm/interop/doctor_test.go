@@ -96,9 +96,9 @@ func doctor(t *testing.T, device string, args ...string) []finding {
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
 	out, _ := cmd.Output() // it exits with 1 if there are problems
-	var said struct{ Findings []finding }
-	require.NoError(t, json.Unmarshal(out, &said), "%s%s", out, &wrong)
-	return said.Findings
+	var report struct{ Findings []finding }
+	require.NoError(t, json.Unmarshal(out, &report), "%s%s", out, &wrong)
+	return report.Findings
 }
 
 // causesOf returns the sorted, distinct causes of findings.
@@ -201,7 +201,8 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + h.Soft4.String(), func() { mtu(nearFace, 4192) },
 			func() { mtu(farFace, 4192); again() },
 			func() { mtu(nearFace, 1500); mtu(farFace, 1500); again() }, nil, nil},
-		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", h.stop, again, nothing, nil, nil},
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", h.stop, again, nothing, nil,
+			nil},
 		pairFault{"the peer serves in another namespace", "pair.tcp", "start goverbs serve on the peer", func() {
 			h.stop()
 			h.serving = exec.Command("goverbs", "serve", "-d", h.Device)
@@ -215,7 +216,8 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"this host's address is gone", "pair.tcp", "check the route",
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
 			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
-		pairFault{"this program is not in the device's namespace", "namespace.netdev", "run in the namespace of " + nearFace,
+		pairFault{"this program is not in the device's namespace", "namespace.netdev",
+			"run in the namespace of " + nearFace,
 			func() { h.inside = true }, func() { h.inside = false }, nothing, nil, nil},
 	)
 }

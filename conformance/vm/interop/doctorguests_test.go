@@ -197,7 +197,8 @@ func (g *guest) do(order ...string) error {
 			_ = netlink.LinkSetDown(link)
 			time.Sleep(30 * time.Second)
 			_ = netlink.LinkSetUp(link)
-			_ = netlink.AddrReplace(link, &netlink.Addr{Flags: unix.IFA_F_NODAD, // the kernel drops IPv6 addresses of an interface that is down
+			// the kernel drops IPv6 addresses of an interface that is down
+			_ = netlink.AddrReplace(link, &netlink.Addr{Flags: unix.IFA_F_NODAD,
 				IPNet: &net.IPNet{IP: g.own6.AsSlice(), Mask: net.CIDRMask(64, 128)}})
 		}()
 		return nil
@@ -315,8 +316,8 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 			both(order("mtu", "4192"), again), both(do("mtu", "1500"), order("mtu", "1500"), again), nil, nil},
 		pairFault{"the GIDs are of different families", "pair.gid", "of one family with -x",
 			order("serve", "-x", index6), again, nothing, nil, nil},
-		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", order("stop"), again, nothing,
-			nil, nil},
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", order("stop"), again,
+			nothing, nil, nil},
 		pairFault{"the peer has another program at the port", "pair.serve", "start goverbs serve",
 			order("stranger"), again, nothing, nil, nil},
 		pairFault{"the peer serves a GID that it does not have", "pair.answer",
@@ -326,8 +327,8 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 		// the peer still has an IPv6 GID, and chooses it
 		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", order("forget"),
 			nothing, both(order("remember"), again), by6, append(by6, "-x", index6)},
-		pairFault{"the neighbor entry of the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(), do("lose"),
-			do("find"), nothing, by6, nil},
+		pairFault{"the neighbor entry of the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(),
+			do("lose"), do("find"), nothing, by6, nil},
 		pairFault{"the peer's neighbor entry of this GID is wrong", "pair.address", "ip route get", order("lose"),
 			order("find"), nothing, by6, nil},
 		pairFault{"the peer's interface is down", "pair.tcp", "check the route", order("down"), func() {

@@ -42,9 +42,9 @@ func TestInterrupt(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			wall.inject()
 			defer wall.undo()
-			var said bytes.Buffer
+			var printed bytes.Buffer
 			cmd := exec.Command("goverbs", test.here...)
-			cmd.Stdout, cmd.Stderr = &said, &said
+			cmd.Stdout, cmd.Stderr = &printed, &printed
 			cmd.WaitDelay = time.Second
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			in, err := cmd.StdinPipe()
@@ -69,9 +69,9 @@ func TestInterrupt(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(30 * time.Second):
-				require.Fail(t, "it does not exit", "%v: %s", test.here, &said)
+				require.Fail(t, "it does not exit", "%v: %s", test.here, &printed)
 			}
-			t.Logf("ended %v after the interrupt: %s", time.Since(begun), &said)
+			t.Logf("ended %v after the interrupt: %s", time.Since(begun), &printed)
 			assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 		})
 	}

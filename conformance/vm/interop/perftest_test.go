@@ -83,7 +83,8 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- own.Wait() }()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the server may not listen yet
+	// the server may not listen yet
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		again := exec.Command(client.Path, append(client.Args[1:len(client.Args):len(client.Args)], e.address)...)
 		again.SysProcAttr, again.Dir = client.SysProcAttr, client.Dir
 		var out, bad bytes.Buffer
@@ -137,12 +138,12 @@ func TestPerftest(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				port++
 				_, asked, err := e.run(e.theirs(root, test, port), e.ours(test, port))
-				if assert.NoError(t, err, "served by perftest") {
+				if assert.NoError(t, err, "perftest server") {
 					assert.Regexp(t, `"(mib_per_s|median_us)": *[0-9.]+`, asked)
 				}
 				port++
 				served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
-				if assert.NoError(t, err, "asked by perftest") {
+				if assert.NoError(t, err, "perftest client") {
 					// On a busy machine, perftest cannot determine the clock rate of an emulated processor.
 					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, asked)
 					assert.True(t, json.Valid([]byte(served)), served)

@@ -35,7 +35,7 @@ var perftestFigures = []string{
 func TestPerftestSpeed(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
-		t.Skip("measures: make bench WHAT=perftest")
+		t.Skip("a measurement: make bench WHAT=perftest runs it")
 	}
 	e := openEnds(t)
 	rounds := 5
@@ -95,9 +95,9 @@ func TestPerftestSpeed(t *testing.T) {
 		if strings.Contains(test, " lat") {
 			unit = "µs, median"
 		}
-		fmt.Fprintf(&md, "| %s | %s | %.4g |", test, unit, middle(all[0]))
+		fmt.Fprintf(&md, "| %s | %s | %.4g |", test, unit, medianOf(all[0]))
 		for i := range e.roots {
-			fmt.Fprintf(&md, " %.4g | %s |", middle(all[i+1]), medianRatio(all[0], all[i+1]))
+			fmt.Fprintf(&md, " %.4g | %s |", medianOf(all[i+1]), medianRatio(all[0], all[i+1]))
 		}
 		md.WriteString("\n")
 		t.Log(test)
@@ -106,7 +106,8 @@ func TestPerftestSpeed(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		return
 	}
-	md.WriteString("\nOne ping-pong measured at both ends, with goverbs as server and perftest as client (median, µs):\n\n")
+	md.WriteString("\nOne ping-pong measured at both ends, with goverbs as server and perftest as client " +
+		"(median, µs):\n\n")
 	for i, root := range e.roots {
 		port++
 		test := "send lat -n 2000"
@@ -138,16 +139,16 @@ func pollsAtBothEnds(test string) bool {
 }
 
 // figureOf extracts the bandwidth or the median latency from a program's output.
-func figureOf(t *testing.T, test, said string) float64 {
+func figureOf(t *testing.T, test, output string) float64 {
 	t.Helper()
-	if strings.HasPrefix(strings.TrimSpace(said), "{") {
+	if strings.HasPrefix(strings.TrimSpace(output), "{") {
 		var r struct {
 			Results []struct {
 				MiB    float64 `json:"mib_per_s"`
 				Median float64 `json:"median_us"`
 			}
 		}
-		require.NoError(t, json.Unmarshal([]byte(said), &r))
+		require.NoError(t, json.Unmarshal([]byte(output), &r))
 		require.Len(t, r.Results, 1)
 		return r.Results[0].MiB + r.Results[0].Median
 	}
@@ -155,7 +156,7 @@ func figureOf(t *testing.T, test, said string) float64 {
 	if strings.Contains(test, " lat") {
 		column = 4 // after bytes, iterations, the least and the greatest
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		fields := strings.Fields(line)
 		if len(fields) <= column {
 			continue
@@ -167,11 +168,11 @@ func figureOf(t *testing.T, test, said string) float64 {
 			return v
 		}
 	}
-	require.Fail(t, "no figure", said)
+	require.Fail(t, "no figure", output)
 	return 0
 }
 
-func middle(all []float64) float64 {
+func medianOf(all []float64) float64 {
 	all = slices.Sorted(slices.Values(all))
 	return all[len(all)/2]
 }
@@ -183,7 +184,7 @@ func medianRatio(own, other []float64) string {
 		all = append(all, own[i]/other[i])
 	}
 	slices.Sort(all)
-	r := middle(all)
+	r := medianOf(all)
 	s := fmt.Sprintf("%.2f (%.2f–%.2f)", r, all[0], all[len(all)-1])
 	if r < 0.95 || r > 1.05 {
 		s += ", missed"

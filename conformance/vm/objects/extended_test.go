@@ -115,7 +115,8 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 				continue // it frees no slots
 			}
 			t.Run(fmt.Sprintf("%s/unchecked=%v", name, unchecked), func(t *testing.T) {
-				p := newExtendedPair(t, rdma.QueueOptions{Unchecked: unchecked}, name == "Wait" || name == "WaitProgram")
+				waits := name == "Wait" || name == "WaitProgram"
+				p := newExtendedPair(t, rdma.QueueOptions{Unchecked: unchecked}, waits)
 				for _, most := range []int{1, 3, 8} {
 					program, err := p.cq.NewPollProgram(most)
 					keep(t, program, err)

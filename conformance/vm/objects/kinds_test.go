@@ -225,7 +225,8 @@ func TestUnsupportedObjects(t *testing.T) {
 				assert.NoError(t, err)
 				return
 			}
-			if rig.Kernel(t) == rig.Soft && name == "imported memory" { // import is supported, but no such memory exists
+			// import is supported, but no such memory exists
+			if rig.Kernel(t) == rig.Soft && name == "imported memory" {
 				assert.ErrorIs(t, err, syscall.ENOENT)
 				return
 			}
@@ -239,9 +240,9 @@ func TestUnsupportedObjects(t *testing.T) {
 	require.NoError(t, s.qp.Close())
 }
 
-// TestBufferOfTheProvider checks that libraries from 65 on support it for every provider, and that older ones report
+// TestProviderBuffer checks that libraries from 65 on support it for every provider, and that older ones report
 // ErrNotSupported.
-func TestBufferOfTheProvider(t *testing.T) {
+func TestProviderBuffer(t *testing.T) {
 	pd := domain(t)
 	b, err := pd.AllocBuf(8192)
 	if errors.Is(err, runtime.ErrNotSupported) {

@@ -143,10 +143,10 @@ func TestConnectAgain(t *testing.T) {
 	pd, err := d.AllocPD()
 	keep(t, pd, err)
 	a, b := newSide(t, pd, ibv.QPT_RC), newSide(t, pd, ibv.QPT_RC)
-	nobody, err := b.qp.Endpoint()
+	zero, err := b.qp.Endpoint()
 	require.NoError(t, err)
-	nobody.GID = ibv.GID{}
-	require.ErrorContains(t, a.qp.Connect(nobody), "the zero GID")
+	zero.GID = ibv.GID{}
+	require.ErrorContains(t, a.qp.Connect(zero), "the zero GID")
 	connect(t, a, b)
 	b.recv(t, 7, b.mr.SGE(0, 64))
 	a.send(t, func(s *rdma.SendBatch) { s.Send(9).Add(a.mr.SGE(0, 5)).Signaled() })

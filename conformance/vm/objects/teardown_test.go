@@ -49,9 +49,9 @@ func sendBatch(t testing.TB, n int) *rdma.SendBatch {
 	return keep(t, b, err)
 }
 
-// TestNoWakeUpIsLost checks that a waiting goroutine gets a completion that comes at any point between arming, polling
+// TestNoLostWakeups checks that a waiting goroutine gets a completion that comes at any point between arming, polling
 // again and waiting.
-func TestNoWakeUpIsLost(t *testing.T) {
+func TestNoLostWakeups(t *testing.T) {
 	const n = 5_000
 	s := newSide(t, domain(t), ibv.QPT_RC)
 	loop(t, s.qp)
@@ -87,9 +87,9 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	t.Logf("%d waits: median %v, p99 %v", n, took[n/2], took[n*99/100])
 }
 
-// TestQueuesShareAChannel creates and closes queues that share a channel, each with a pending event that another one
+// TestQueuesShareChannel creates and closes queues that share a channel, each with a pending event that another one
 // may read.
-func TestQueuesShareAChannel(t *testing.T) {
+func TestQueuesShareChannel(t *testing.T) {
 	pd := domain(t)
 	d := pd.Device()
 	channel, err := d.CreateCompChannel()

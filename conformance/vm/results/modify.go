@@ -61,8 +61,8 @@ func reportTransitions(b *strings.Builder) error {
 		}
 	}
 	fmt.Fprintf(b,
-		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with the attributes that it requires, without each of them, "+
-			"and with each optional attribute.\n"+
+		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with the attributes that it requires, "+
+			"without each of them, and with each optional attribute.\n"+
 			"All answers agree with the table of transitions, except these:\n\n", measured)
 	for _, f := range all {
 		answer := "rejects"

@@ -93,7 +93,8 @@ func TestEvents(t *testing.T) {
 	}
 	for event := ibv.EVENT_CQ_ERR; event <= ibv.EVENT_DEVICE_SPEED_CHANGE; event++ {
 		name := strings.TrimPrefix(event.String(), "IBV_EVENT_")
-		assert.NotEqual(t, came[name], cannot[name], "%s: raised %v, cannot be raised %v", name, came[name], cannot[name])
+		assert.NotEqual(t, came[name], cannot[name], "%s: raised %v, cannot be raised %v", name, came[name],
+			cannot[name])
 	}
 }
 

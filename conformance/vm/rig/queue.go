@@ -24,8 +24,8 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
-// QuietTime returns how long to wait for something that may not happen. It is short on a software device, unless d is at
-// least half a second, which is meant for timeouts: other answers arrive during the post.
+// QuietTime returns how long to wait for something that may not happen. It is short on a software device, unless d is
+// at least half a second, which is meant for timeouts: other answers arrive during the post.
 func QuietTime(d time.Duration) time.Duration {
 	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
 		return d / 25

@@ -213,8 +213,8 @@ const opTimeout = time.Minute
 const losses = 20
 
 // transfer sends a message from the other end and waits for it. If an unreliable queue pair loses it, it is sent once
-// more; if that is lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the rest
-// of a partially received write and drops everything else.
+// more; if that is lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the
+// rest of a partially received write and drops everything else.
 func (e *end) transfer(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 	e.t.Helper()
 	if kind == ibv.QPT_RC {

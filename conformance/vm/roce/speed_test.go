@@ -30,9 +30,9 @@ const (
 
 // flow is a pair to measure.
 type flow struct {
-	name   string
-	beside *flow // the pair of Soft-RoCE to compare with
-	a, b   *end
+	name     string
+	baseline *flow // the pair of Soft-RoCE to compare with
+	a, b     *end
 
 	writes, echoes []float64 // per round: MB/s, and round trip in µs
 }
@@ -59,16 +59,16 @@ func TestSpeed(t *testing.T) {
 	for _, f := range flows {
 		fmt.Fprintf(&page, "| %s |", f.name)
 		for _, kind := range []struct {
-			unit        string
-			own, beside []float64
-		}{{"MB/s", f.writes, f.beside.writes}, {"µs", f.echoes, f.beside.echoes}} {
+			unit          string
+			own, baseline []float64
+		}{{"MB/s", f.writes, f.baseline.writes}, {"µs", f.echoes, f.baseline.echoes}} {
 			least, median, most := spread(kind.own)
 			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f\n", f.name, kind.unit, least, median, most)
 			ratio := "1"
-			if f.beside != f {
+			if f.baseline != f {
 				var ratios []float64
 				for i := range kind.own {
-					ratios = append(ratios, kind.own[i]/kind.beside[i])
+					ratios = append(ratios, kind.own[i]/kind.baseline[i])
 				}
 				least, median, most := spread(ratios)
 				ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", median, least, most)
@@ -103,12 +103,12 @@ func newFlows(t *testing.T) (flows []*flow) {
 		return d
 	}
 	at0 := func(f *soft.Fabric) *rdma.Device { return open(rdma.OpenOn(f, "soft0")) }
-	add := func(name string, beside *flow, from, to *rdma.Device, atFrom, atTo netip.Addr) *flow {
+	add := func(name string, baseline *flow, from, to *rdma.Device, atFrom, atTo netip.Addr) *flow {
 		o := options{kind: ibv.QPT_RC, change: func(attr *ibv.QPAttr) { attr.Timeout = 19 }} // the host may be busy
-		f := &flow{name: name, beside: beside, a: newEnd(t, from, o), b: newEnd(t, to, o)}
+		f := &flow{name: name, baseline: baseline, a: newEnd(t, from, o), b: newEnd(t, to, o)}
 		connect(t, f.a, f.b, atFrom, atTo, o)
-		if beside == nil {
-			f.beside = f
+		if baseline == nil {
+			f.baseline = f
 		}
 		flows = append(flows, f)
 		return f

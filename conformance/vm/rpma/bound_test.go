@@ -256,7 +256,8 @@ func boundY(r *rig.Rig) passive {
 	return func(t *testing.T, address netip.AddrPort, ready func()) string {
 		const always = nouns.F_COMPLETION_ALWAYS
 		b := newBound(t, r, address, nouns.UTIL_IBV_CONTEXT_LOCAL, size,
-			nouns.MR_USAGE_READ_SRC|nouns.MR_USAGE_WRITE_DST|nouns.MR_USAGE_FLUSH_TYPE_VISIBILITY|nouns.MR_USAGE_FLUSH_TYPE_PERSISTENT)
+			nouns.MR_USAGE_READ_SRC|nouns.MR_USAGE_WRITE_DST|
+				nouns.MR_USAGE_FLUSH_TYPE_VISIBILITY|nouns.MR_USAGE_FLUSH_TYPE_PERSISTENT)
 		b.accept(address, 5, ready)
 		for range 5 {
 			b.completion(true)

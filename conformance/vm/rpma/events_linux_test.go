@@ -50,9 +50,9 @@ func TestLost(t *testing.T) {
 		removed := make(chan error, 1)
 		go func() { removed <- spare.Remove() }() // waits until both have closed it
 		const lost, closed = "event 2, result 0", "event 1, result 0"
-		said := []string{both[0].next(), both[1].next()}
-		assert.Contains(t, said, lost)
-		assert.Subset(t, []string{lost, closed}, said)
+		output := []string{both[0].next(), both[1].next()}
+		assert.Contains(t, output, lost)
+		assert.Subset(t, []string{lost, closed}, output)
 		for _, w := range both {
 			w.ends()
 		}
@@ -87,10 +87,10 @@ func TestUnreachable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	// The network device accepts packets to any neighbor, and this one does not exist.
-	nobody := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
+	unused := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
 	var all []*watcher
 	for _, language := range []string{inCAlone, inGo} {
-		all = append(all, startWatcher(ctx, t, language, watch, nobody))
+		all = append(all, startWatcher(ctx, t, language, watch, unused))
 	}
 	began := time.Now()
 	for _, w := range all {

@@ -79,8 +79,8 @@ func play(t *testing.T, port uint16, a active, p passive) (active, passive strin
 	}()
 	select {
 	case <-ready:
-	case said := <-done:
-		require.FailNow(t, "the passive role never listened", "%s", said)
+	case output := <-done:
+		require.FailNow(t, "the passive role never listened", "%s", output)
 	}
 	active = a(t, address(port))
 	return active, <-done

@@ -178,14 +178,14 @@ func TestSpeed(t *testing.T) {
 		t.Skip("measures for a minute: vmtest -counted -cpus 1 -env GOVERBS_SPEED=1")
 	}
 	inC(t)
-	said := map[string][]map[string]timing{}
+	output := map[string][]map[string]timing{}
 	for round := range uint16(speedRounds) {
 		all := contestants(t, 7650+uint16(len(speedNames))*round)
 		for turn := range speedTurns {
 			for i := range all {
 				at := (i + turn) % len(all) // rotate the order
 				name := speedNames[at]
-				said[name] = append(said[name], all[at].turn())
+				output[name] = append(output[name], all[at].turn())
 			}
 		}
 		for _, r := range all {
@@ -195,7 +195,7 @@ func TestSpeed(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(speedPage)
 	for _, what := range speedOperations {
-		line, ratios := row(what, said)
+		line, ratios := row(what, output)
 		page.WriteString(line)
 		assert.LessOrEqual(t, ratios[asItIs], speedLimit, what)
 	}
@@ -226,10 +226,10 @@ func contestants(t *testing.T, port uint16) (all []runner) {
 }
 
 // row formats the figures of an operation and returns the ratios to C.
-func row(what string, said map[string][]map[string]timing) (line string, toC map[string]float64) {
+func row(what string, output map[string][]map[string]timing) (line string, toC map[string]float64) {
 	median := func(name string) float64 {
 		var all []float64
-		for _, one := range said[name] {
+		for _, one := range output[name] {
 			all = append(all, float64(one[what]))
 		}
 		slices.Sort(all)
@@ -239,8 +239,8 @@ func row(what string, said map[string][]map[string]timing) (line string, toC map
 	line, toC = fmt.Sprintf("| %s | %.2f |", what, c/1e3), map[string]float64{}
 	for _, name := range speedNames[1:] {
 		var ratios []float64
-		for i, one := range said[name] {
-			ratios = append(ratios, float64(one[what]/said[inCAlone][i][what]))
+		for i, one := range output[name] {
+			ratios = append(ratios, float64(one[what]/output[inCAlone][i][what]))
 		}
 		slices.Sort(ratios)
 		n := len(ratios)

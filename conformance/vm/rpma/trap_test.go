@@ -37,10 +37,10 @@ func flush(o rpma.PeerOptions, why *string) active {
 	}
 }
 
-// TestTrap checks flushes between different sides. librpma flushes natively if the device supports it, and so does
-// package rpma unless configured to flush with reads. If the sides differ, the flush is rejected, and package rpma's
-// error names the configuration of each side.
-func TestTrap(t *testing.T) {
+// TestFlushMismatch checks flushes between different sides. librpma flushes natively if the device supports it, and so
+// does package rpma unless configured to flush with reads. If the sides differ, the flush is rejected, and package
+// rpma's error names the configuration of each side.
+func TestFlushMismatch(t *testing.T) {
 	device := newRole(t, address(7680), rpma.Local)
 	native := device.peer.NativeFlush()
 	device.must(device.peer.Close())

@@ -99,8 +99,8 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// printEvents prints the events of a connection until it ends, waits for the end of its input, because the other side would
-// notice its exit, and closes everything, even on a removed device.
+// printEvents prints the events of a connection until it ends, waits for the end of its input, because the other side
+// would notice its exit, and closes everything, even on a removed device.
 func printEvents(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())

@@ -12,9 +12,10 @@ import (
 // Verbs of the newest library.
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
-	{verb: "ibv_reg_mr_ex", what: "separate I/O virtual address, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
-		a.CompMask, a.IOVA = a.CompMask|ibv.REG_MR_MASK_IOVA, uint64(a.Addr)+1<<40
-	})},
+	{verb: "ibv_reg_mr_ex", what: "separate I/O virtual address, which is allowed",
+		call: regEx(func(a *ibv.MRInitAttr) {
+			a.CompMask, a.IOVA = a.CompMask|ibv.REG_MR_MASK_IOVA, uint64(a.Addr)+1<<40
+		})},
 	{verb: "ibv_reg_mr_ex", what: "neither address nor file", call: regEx(func(a *ibv.MRInitAttr) { a.CompMask = 0 })},
 	{verb: "ibv_reg_mr_ex", what: "address and file", call: regEx(func(a *ibv.MRInitAttr) {
 		a.CompMask, a.FD = a.CompMask|ibv.REG_MR_MASK_FD|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_IOVA, 0

@@ -141,7 +141,7 @@ var queueControls = []control{
 		call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
 	{verb: "ibv_create_qp", what: "no such type", call: createQP(func(a *ibv.QPInitAttr) { a.QPType = 77 })},
 	{verb: "ibv_create_qp", what: "no completion queue",
-		why: "the library reads the queue without a look: it crashes the program"},
+		why: "the library does not check the queue: the program crashes"},
 	{verb: "ibv_create_qp", what: "more send work requests than max_qp_wr",
 		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendWR = 1 << 30 })},
 	{verb: "ibv_create_qp", what: "more receive work requests than max_qp_wr",
@@ -178,7 +178,7 @@ var queueControls = []control{
 		cq := r.CQ(4)
 		answer, err := verbs.QueryQPDataInOrder(r.QP(ibv.QPT_RC, cq, cq), ibv.WR_RDMA_WRITE, 0)
 		if err == nil && answer != 0 {
-			return failed("it promises an order")
+			return failed("the device guarantees an order")
 		}
 		return err
 	}},

@@ -27,7 +27,7 @@ func TestExtendedCompletions(t *testing.T) {
 	p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 	r.Connect(p.A, p.B)
 	attr := new(ibv.PollCQAttr)
-	assert.ErrorIs(t, verbs.StartPoll(ex, attr), unix.ENOENT, "nothing came yet")
+	assert.ErrorIs(t, verbs.StartPoll(ex, attr), unix.ENOENT, "no completion has arrived yet")
 
 	b := r.Buffer(256, local)
 	for i := range 2 {

@@ -154,7 +154,8 @@ func fields(family string, h []byte, from, to [16]byte) []string {
 	} else if total != 0xffff {
 		sum = "wrong"
 	}
-	return []string{before, hex(uint64(ip[0])), hex(uint64(ip[1])), "-", number(uint64(binary.BigEndian.Uint16(ip[2:]))),
+	return []string{before, hex(uint64(ip[0])), hex(uint64(ip[1])), "-",
+		number(uint64(binary.BigEndian.Uint16(ip[2:]))),
 		identification, hex(uint64(binary.BigEndian.Uint16(ip[6:]))), number(uint64(ip[8])), number(uint64(ip[9])), sum,
 		addresses(ip[12:20], 12)}
 }

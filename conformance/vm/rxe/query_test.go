@@ -163,7 +163,8 @@ func TestQueryQP(t *testing.T) {
 			q.pair = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 			q.pair.A, q.pair.B = own.QP(kind, q.pair.ASend, q.pair.ARecv), own.QP(kind, q.pair.BSend, q.pair.BRecv)
 			asked := func(when, which string, qp *ibv.QP) {
-				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which}, q.attributesOf(qp)...))
+				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which},
+					q.attributesOf(qp)...))
 			}
 			a, b := q.pair.A, q.pair.B
 			asked("created", "sender", a)

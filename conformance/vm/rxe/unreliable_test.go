@@ -103,7 +103,10 @@ var unreliableCases = []struct {
 		func(u *unreliable) { u.room(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, unchanged) }},
 	{"send to a receive shorter than a GRH", []ibv.QPType{ibv.QPT_UD},
 		func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, grh/2)); u.send(moved) }},
-	{"send to a receive of no bytes", nil, func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, 0)); u.send(moved) }},
+	{"send to a receive of no bytes", nil, func(u *unreliable) {
+		u.recv(7, u.remote.SGE(firstRecv, 0))
+		u.send(moved)
+	}},
 	{"send of two packets to a receive of one", []ibv.QPType{ibv.QPT_UC},
 		func(u *unreliable) { u.room(1024); u.send(1024 + moved) }},
 	{"send of three packets to a receive of one", []ibv.QPType{ibv.QPT_UC},

@@ -14,9 +14,9 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestWaitingForAReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, no
+// TestWaitForReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, no
 // earlier because of a new receive or another message, and that messages stay in order.
-func TestWaitingForAReceive(t *testing.T) {
+func TestWaitForReceive(t *testing.T) {
 	rig.Immediate(t, "the timer takes no time")
 	r := rig.Open(t)
 	p := r.Pair(ibv.QPT_RC)

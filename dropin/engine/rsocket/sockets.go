@@ -96,12 +96,12 @@ var calls = map[string]func(k *socket, a arguments) *call{
 // one returns a list with one element.
 func one(p []byte) [][]byte { return [][]byte{p} }
 
-// Waits reports whether a function may wait and therefore is a cancellation point, like its counterpart for sockets. Its
-// thread waits outside Go, as package nap describes.
+// Waits reports whether a function may wait and therefore is a cancellation point, like its counterpart for sockets.
+// Its thread waits outside Go, as package nap describes.
 func Waits(name string) bool { return slices.Contains(waits, name) }
 
-var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg " +
-	"rsendto rwrite rwritev")
+var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend " +
+	"rsendmsg rsendto rwrite rwritev")
 
 // Function returns an rsocket function of librdmacm, or nil.
 func (s *Sockets) Function(name string) runtime.Func {

@@ -31,8 +31,8 @@ type Options struct {
 func (o *Options) Flags(set *flag.FlagSet) {
 	set.StringVar(&o.Device, "device", "soft0", "RDMA `device`: rxe0, mlx5_0, soft0 for both ends in this process, "+
 		"or soft@ADDRESS, with an address of this machine")
-	set.BoolVar(&o.listen, "listen", false, "be the end that waits for the other one")
-	set.IntVar(&o.port, "port", 18515, "TCP port to meet at")
+	set.BoolVar(&o.listen, "listen", false, "wait for the other end")
+	set.IntVar(&o.port, "port", 18515, "TCP `port` where the two ends meet")
 	set.Usage = func() {
 		fmt.Fprintf(set.Output(),
 			"usage: %s [flags]          both ends, in this process\n"+
@@ -50,7 +50,7 @@ func (o *Options) Parse(set *flag.FlagSet, args []string) error {
 	}
 	o.host = set.Arg(0)
 	if set.NArg() > 1 || o.host != "" && o.listen {
-		return errors.New("one host at most, and not with -listen")
+		return errors.New("give at most one host, and none with -listen")
 	}
 	return nil
 }
@@ -75,8 +75,8 @@ func Main(name string, serve, call func(device string, peer *Peer) error) {
 	}
 }
 
-// Run runs the requested end, or both, with a connection to the other one. called is true for the end that was called,
-// and both is true if the two ends are in one process.
+// Run runs the requested end, or both, over a TCP connection. called is true for the end that accepts the connection,
+// and both is true if both ends are in this process.
 func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 	port := ":" + strconv.Itoa(o.port)
 	if o.host != "" || o.listen {
@@ -110,7 +110,7 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		ended <- dial(listener.Addr().String(), func(conn net.Conn) error { return end(conn, false, true) })
 	}()
 	if err = <-ended; err != nil {
-		return err // otherwise the other end may wait for ever
+		return err // without waiting for the other end, which may never return
 	}
 	return <-ended
 }
@@ -124,9 +124,9 @@ func (o *Options) reachesOthers() error {
 	for _, info := range all {
 		if info.Name == o.Device {
 			if info.IsSoftware() {
-				return fmt.Errorf("%s is a software device inside this process, which other processes do not see: "+
-					"leave -listen and HOST out to run both ends in this process, or give a device that speaks "+
-					"to others, such as -device rxe0 or -device soft@ with an address of this machine", o.Device)
+				return fmt.Errorf("%s is a software device inside this process, which other processes cannot reach: "+
+					"omit -listen and HOST to run both ends in this process, or use a device with a network, "+
+					"such as -device rxe0 or -device soft@ with an address of this machine", o.Device)
 			}
 			return nil
 		}
@@ -159,16 +159,16 @@ type Peer struct {
 	decoder *json.Decoder
 }
 
-// Tell sends a value to the other end.
-func (p *Peer) Tell(what any) error { return p.encoder.Encode(what) }
+// Send sends a value to the other end.
+func (p *Peer) Send(v any) error { return p.encoder.Encode(v) }
 
-// Hear receives a value from the other end.
-func (p *Peer) Hear(what any) error { return p.decoder.Decode(what) }
+// Receive receives a value from the other end.
+func (p *Peer) Receive(v any) error { return p.decoder.Decode(v) }
 
 // Exchange sends a value to the other end and waits for a value of the same type.
 func Exchange[T any](p *Peer, own T) (other T, err error) {
-	if err = p.Tell(own); err == nil {
-		err = p.Hear(&other)
+	if err = p.Send(own); err == nil {
+		err = p.Receive(&other)
 	}
 	return other, err
 }

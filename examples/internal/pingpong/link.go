@@ -20,21 +20,21 @@ type Link struct {
 	quiet  bool
 }
 
-// Exchange exchanges endpoints with the other end and calls connect with the other one's. The server connects before it
+// Exchange exchanges endpoints with the other end and calls connect with the peer's. The server connects before it
 // sends its endpoint, so that the client can send at once.
 func (l *Link) Exchange(own rdma.Endpoint, connect func(peer rdma.Endpoint) error) error {
 	l.print("local", own)
 	if l.Client {
 		return l.call(own, connect)
 	}
-	peer, err := l.hear()
+	peer, err := l.receive()
 	if err != nil {
 		return err
 	}
 	if err = connect(peer); err != nil {
 		return err
 	}
-	if err = l.tell(own); err != nil {
+	if err = l.send(own); err != nil {
 		return err
 	}
 	_, err = io.ReadFull(l.conn, make([]byte, len(done)))
@@ -42,10 +42,10 @@ func (l *Link) Exchange(own rdma.Endpoint, connect func(peer rdma.Endpoint) erro
 }
 
 func (l *Link) call(own rdma.Endpoint, connect func(peer rdma.Endpoint) error) error {
-	if err := l.tell(own); err != nil {
+	if err := l.send(own); err != nil {
 		return err
 	}
-	peer, err := l.hear()
+	peer, err := l.receive()
 	if err != nil {
 		return err
 	}
@@ -62,19 +62,19 @@ const (
 	done   = "done\x00"
 )
 
-func (l *Link) tell(own rdma.Endpoint) error {
+func (l *Link) send(own rdma.Endpoint) error {
 	_, err := fmt.Fprintf(l.conn, format, own.LID, own.QPNum, own.PSN, own.GID.Raw()[:])
 	return err
 }
 
-func (l *Link) hear() (peer rdma.Endpoint, err error) {
+func (l *Link) receive() (peer rdma.Endpoint, err error) {
 	text := make([]byte, length)
 	if _, err = io.ReadFull(l.conn, text); err != nil {
 		return peer, err
 	}
 	peer, err = parse(strings.TrimRight(string(text), "\x00"))
 	if err == nil {
-		peer.QKey = rdma.DefaultQKey // UD queue pairs have agreed on it
+		peer.QKey = rdma.DefaultQKey // the key of all UD queue pairs here
 		l.print("remote", peer)
 	}
 	return peer, err
@@ -83,17 +83,17 @@ func (l *Link) hear() (peer rdma.Endpoint, err error) {
 func parse(text string) (peer rdma.Endpoint, err error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 4 {
-		return peer, fmt.Errorf("%q is no endpoint", text)
+		return peer, fmt.Errorf("invalid endpoint %q", text)
 	}
 	var numbers [3]uint64
 	for i := range numbers {
 		if numbers[i], err = strconv.ParseUint(parts[i], 16, []int{16, 24, 24}[i]); err != nil {
-			return peer, fmt.Errorf("%q is no endpoint: %w", text, err)
+			return peer, fmt.Errorf("invalid endpoint %q: %w", text, err)
 		}
 	}
 	peer.LID, peer.QPNum, peer.PSN = uint16(numbers[0]), uint32(numbers[1]), uint32(numbers[2])
 	if n, err := hex.Decode(peer.GID.Raw()[:], []byte(parts[3])); err != nil || n != 16 {
-		return peer, fmt.Errorf("%q is no endpoint: its GID has to be 32 digits", text)
+		return peer, fmt.Errorf("invalid endpoint %q: the GID must have 32 hexadecimal digits", text)
 	}
 	return peer, nil
 }

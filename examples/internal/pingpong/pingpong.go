@@ -25,7 +25,7 @@ type Options struct {
 	meet.Options
 	Size   int  // bytes of a message
 	Depth  int  // largest number of posted receives
-	Iters  int  // messages there and back
+	Iters  int  // round trips
 	Events bool // sleep until something completes, instead of polling
 	Check  bool // check the received data
 
@@ -33,23 +33,23 @@ type Options struct {
 	busyPoll time.Duration
 }
 
-// Main is the main function of an example. The function end runs one end; own adds flags that no other example has.
+// Main is the main function of an example. end runs one end; own adds flags of this example.
 func Main(name string, size int, end func(o *Options, l *Link) error, own ...func(*flag.FlagSet)) {
 	o, set := new(Options), flag.NewFlagSet(name, flag.ExitOnError)
 	o.Options.Flags(set)
-	set.IntVar(&o.Size, "size", size, "bytes of a message")
-	set.IntVar(&o.Depth, "rx-depth", 500, "receives that are posted")
-	set.IntVar(&o.Iters, "iters", 1000, "messages there and back")
+	set.IntVar(&o.Size, "size", size, "message `bytes`")
+	set.IntVar(&o.Depth, "rx-depth", 500, "largest number of posted receives")
+	set.IntVar(&o.Iters, "iters", 1000, "round trips")
 	set.BoolVar(&o.Events, "events", false, "sleep until something completes, instead of polling")
 	set.DurationVar(&o.busyPoll, "busy-poll", rdma.DefaultBusyPoll, "with -events: how long to poll before sleeping")
-	set.BoolVar(&o.Check, "check", false, "look at the data, too")
-	set.BoolVar(&o.csv, "csv", false, "print latencies as mean,p50,p99 in nanoseconds, last")
+	set.BoolVar(&o.Check, "check", false, "check the received data")
+	set.BoolVar(&o.csv, "csv", false, "end with a line of latencies: mean,p50,p99 in nanoseconds")
 	for _, add := range own {
 		add(set)
 	}
 	err := o.Parse(set, os.Args[1:])
 	if err == nil && (o.Size < 1 || o.Iters < 1 || o.Depth < 1) {
-		err = errors.New("size, iters and rx-depth are at least 1")
+		err = errors.New("-size, -iters and -rx-depth must be at least 1")
 	}
 	if err == nil {
 		err = o.Run(func(conn net.Conn, called, both bool) error {
@@ -62,7 +62,7 @@ func Main(name string, size int, end func(o *Options, l *Link) error, own ...fun
 	}
 }
 
-// Wait waits for completions in the way that the flags select.
+// Wait returns the function that waits for completions as the flags select.
 func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int, error) {
 	if !o.Events {
 		return cq.WaitBusy
@@ -71,7 +71,7 @@ func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int
 	return cq.Wait
 }
 
-// Report prints how long the messages took there and back.
+// Report prints the round-trip times.
 func (o *Options) Report(l *Link, took []time.Duration) {
 	var sum time.Duration
 	for _, t := range took {
@@ -90,7 +90,7 @@ func (o *Options) Report(l *Link, took []time.Duration) {
 	}
 }
 
-// Fill writes the data of a message: different bytes each time, and 0 where ibv_rc_pingpong -c expects it.
+// Fill fills message n: the bytes differ from message to message, and are 0 where ibv_rc_pingpong -c expects that.
 func Fill(message []byte, n int) {
 	for i := range message {
 		message[i] = byte(i*7 + n)

@@ -17,8 +17,8 @@ import (
 
 // Command is an example's command line.
 type Command struct {
-	File   string // that the server offers; a temporary one by default
-	Listen string // "host:port" of the server, which is all that this process does
+	File   string // offered by the server; by default a temporary file
+	Listen string // "host:port" to serve at, instead of running the command
 	To     string // "host:port" of the server to connect to
 	Size   int64  // of the file
 	Room   int    // of transfers
@@ -26,7 +26,7 @@ type Command struct {
 
 // Main reads the flags, connects, and calls use. Without -listen and -to, both sides are in this process.
 func Main(name string, c Command, use func(ctx context.Context, m *Memory, args []string) error) {
-	flag.StringVar(&c.File, "file", "", "the `file` of the server; by default a temporary one")
+	flag.StringVar(&c.File, "file", "", "the server's `file`; by default a temporary one")
 	flag.StringVar(&c.Listen, "listen", "", "serve at an address of an RDMA device, `host:port`, until interrupted")
 	flag.StringVar(&c.To, "to", "", "connect to a server at `host:port`")
 	flag.Parse()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package remote is the common part of the examples of package rpma: a side that offers the memory of a file, and one
-// that changes it so that a crash at any time leaves either the old state or the new one.
+// Package remote is shared by the examples of package rpma: a server offers the memory of a file, and a client changes
+// it so that a crash at any time leaves either the old state or the new one.
 package remote
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// greetingSize is the size of the private data with which a server answers a request: the descriptors of its file's
-// memory and of its configuration.
-const greetingSize = rpma.MRDescriptorSize + rpma.PeerConfigDescriptorSize
+// replySize is the size of the private data with which a server answers a request: the descriptors of its memory and of
+// its configuration.
+const replySize = rpma.MRDescriptorSize + rpma.PeerConfigDescriptorSize
 
-// opened are objects in the order in which they were opened.
+// opened are objects in the order of their creation.
 type opened []io.Closer
 
 // Close closes the objects, the last one first.
@@ -33,7 +33,7 @@ func (o *opened) Close() (err error) {
 	return err
 }
 
-// Server offers the memory of a file to any number of clients. It does nothing else: clients read and write alone.
+// Server offers the memory of a file to any number of clients, which read and write it without the server's processor.
 type Server struct {
 	opened   opened
 	endpoint *rpma.Endpoint
@@ -76,12 +76,12 @@ func (s *Server) open(ctx context.Context, device *rpma.Device, address, name st
 	return nil
 }
 
-// Address is where clients connect to.
+// Address returns the "host:port" for clients.
 func (s *Server) Address() string { return s.endpoint.Addr().String() }
 
-func (s *Server) accept(ctx context.Context, greeting []byte) {
+func (s *Server) accept(ctx context.Context, reply []byte) {
 	for ctx.Err() == nil {
-		conn, err := s.endpoint.Accept(ctx, nil, greeting)
+		conn, err := s.endpoint.Accept(ctx, nil, reply)
 		if err != nil { // the client has disconnected, or ctx has ended
 			continue
 		}
@@ -137,14 +137,14 @@ func (m *Memory) open(ctx context.Context, device *rpma.Device, address string, 
 		return err
 	}
 	m.opened = append(m.opened, m.batch)
-	greeting := m.conn.PrivateData()
-	if len(greeting) < greetingSize {
-		return fmt.Errorf("%s is no server of these examples", address)
+	reply := m.conn.PrivateData()
+	if len(reply) < replySize {
+		return fmt.Errorf("%s is not a server of these examples", address)
 	}
-	if m.to, err = rpma.ParseRemoteMR(greeting[:rpma.MRDescriptorSize]); err != nil {
+	if m.to, err = rpma.ParseRemoteMR(reply[:rpma.MRDescriptorSize]); err != nil {
 		return err
 	}
-	config, err := rpma.ParsePeerConfig(greeting[rpma.MRDescriptorSize:greetingSize])
+	config, err := rpma.ParsePeerConfig(reply[rpma.MRDescriptorSize:replySize])
 	if err != nil {
 		return err
 	}
@@ -156,11 +156,11 @@ func (m *Memory) open(ctx context.Context, device *rpma.Device, address string, 
 	return nil
 }
 
-// Flush returns the guarantee of the server's memory: persistence, or only visibility, with which the data survives the
-// server's process but not a loss of power.
+// Flush returns the guarantee that the server's memory gives: persistence, or only visibility, with which data survives
+// the server's process but not a power failure.
 func (m *Memory) Flush() rpma.FlushType { return m.flush }
 
-// Len is the size of the memory.
+// Len returns the size of the memory.
 func (m *Memory) Len() uint64 { return m.to.Len() }
 
 // Close disconnects.
@@ -174,9 +174,9 @@ func (m *Memory) Read(ctx context.Context, offset, n uint64) ([]byte, error) {
 	return m.local.Bytes()[:n], m.done(ctx)
 }
 
-// Publish writes data at an offset, and then, when the data is flushed, 8 bytes at another one, which make the data
-// valid. It returns when both are flushed. A crash at any time leaves the 8 bytes as they were, or as they are then
-// with all of the data. data is a slice of Buffer.
+// Publish writes and flushes data at an offset, and then 8 bytes at offset at, which make the data valid. After a crash
+// at any time, either the 8 bytes are unchanged, or they and all of the data are written. data must be a slice of
+// Buffer.
 func (m *Memory) Publish(ctx context.Context, offset uint64, data []byte, at uint64, valid [8]byte) error {
 	m.batch.Reset()
 	n := uint64(len(data))
@@ -194,10 +194,10 @@ func (m *Memory) Publish(ctx context.Context, offset uint64, data []byte, at uin
 	return m.done(ctx)
 }
 
-// Buffer is where the data of Publish is: a slice of it begins where it begins.
+// Buffer returns the memory for the data of Publish.
 func (m *Memory) Buffer() []byte { return m.local.Bytes() }
 
-// done waits for the only completion.
+// done waits for the completion of the operation in progress.
 func (m *Memory) done(ctx context.Context) error {
 	if _, err := m.conn.CQ().Wait(ctx, m.wcs); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (m *Memory) done(ctx context.Context) error {
 	return m.conn.CompletionErr(&m.wcs[0])
 }
 
-// Both starts a server of a file and connects to it, in this process on software devices.
+// Both starts a server and connects to it, in this process on software devices.
 func Both(ctx context.Context, name string, size int64, room int) (*Server, *Memory, error) {
 	fabric, err := soft.Default()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // Close ends the connection. It waits until all written data is in the peer's memory, for [Config.Linger] at most, and
 // then releases everything. The error reports data that the peer's device has not acknowledged, unless the peer has
 // disconnected: then only its answers prove which data it got. valkey-server drops commands that it has not processed
-// by then.
+// when the client disconnects.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -33,16 +33,16 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// linger waits until all sends have completed, and returns an error if they did not.
+// linger waits until all sends have completed.
 func (c *Conn) linger() error {
 	late := time.NewTimer(c.config.Linger)
 	defer late.Stop()
 	for asked := false; ; {
 		c.mu.Lock()
 		over := c.err != nil || c.gone || c.completed == c.posted
-		if !over && !asked && c.maySay() { // the last sends may be unsignaled
+		if !over && !asked && c.canSendCommand() { // its completion covers the unsignaled sends before
 			asked = true
-			if err := c.say(command{opcode: keepalive}, true); err != nil {
+			if err := c.sendCommand(command{opcode: keepalive}, true); err != nil {
 				c.fail(err)
 			}
 		}
@@ -67,13 +67,13 @@ func (c *Conn) linger() error {
 	}
 }
 
-// release disconnects and releases everything, also of a connection that has not started.
+// release disconnects and releases everything, even if the connection has not started.
 func (c *Conn) release() error {
 	c.readDeadline.set(time.Time{})
 	c.writeDeadline.set(time.Time{})
 	c.cancel()
 	c.workers.Wait()
-	c.reading.Lock() // waits for goroutines that still copy from or into the memory
+	c.reading.Lock() // wait for goroutines that copy from or into the memory
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -84,7 +84,7 @@ func (c *Conn) release() error {
 		c.beat.Stop()
 	}
 	if c.qp != nil {
-		_ = librdmacm.Disconnect(c.id.C()) // does not wait for the peer, and fails if the connection is gone already
+		_ = librdmacm.Disconnect(c.id.C()) // does not wait for the peer; fails if the connection has already ended
 	}
 	return errors.Join(c.link.close(), c.id.Close())
 }

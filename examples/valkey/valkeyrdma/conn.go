@@ -14,9 +14,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// Conn is a connection: a net.Conn without half-close, which the protocol does not have. All bytes arrive in order, or
-// the connection fails. Any number of goroutines may use it at once; concurrent Writes do not mix. Write copies, and
-// returns when the device has the last byte to send.
+// Conn is a net.Conn without half-close, which the protocol does not support. All bytes arrive in order, or the
+// connection fails. Any number of goroutines may use it; concurrent Writes do not mix. Write copies the data, and
+// returns once all of it is posted for sending.
 //
 // A connection has two goroutines, for completions and for events of the connection manager, until it is closed.
 type Conn struct {
@@ -28,9 +28,9 @@ type Conn struct {
 
 	readDeadline, writeDeadline *deadline
 	reading, writing            sync.Mutex    // held by Read and by Write
-	readable, writable          chan struct{} // hold a token after something has happened that one of them may wait for
+	readable, writable          chan struct{} // hold a token if something has happened that Read or Write may wait for
 	moved                       chan struct{} // the same for Close
-	dead                        chan struct{} // closed when the connection has failed or ended
+	dead                        chan struct{} // closed when the connection fails or ends
 	closed                      chan struct{} // closed by Close
 
 	ctx      context.Context // of the goroutines
@@ -42,8 +42,8 @@ type Conn struct {
 	ended    error
 
 	mu   sync.Mutex // guards the fields below
-	err  error      // why the connection is dead
-	gone bool       // the peer has disconnected: nothing can be sent
+	err  error      // why the connection has ended
+	gone bool       // the peer has disconnected, so nothing can be sent
 	beat *time.Timer
 	receiver
 	sender
@@ -61,7 +61,7 @@ func newConn(id *cm.ID, config Config, server bool) *Conn {
 	return c
 }
 
-// start starts the goroutines of a connection that is established, and lends the peer memory.
+// start starts the goroutines of an established connection and lends the peer memory.
 func (c *Conn) start() {
 	c.local, c.remote = stream.Addr{AddrPort: c.id.LocalAddr()}, stream.Addr{AddrPort: c.id.PeerAddr()}
 	var pumping context.Context
@@ -70,7 +70,7 @@ func (c *Conn) start() {
 	c.workers.Go(c.watch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tell()
+	c.notify()
 	if every := c.config.KeepAlive; every > 0 {
 		last := c.posted
 		c.beat = time.AfterFunc(every, func() {
@@ -80,7 +80,7 @@ func (c *Conn) start() {
 				return
 			}
 			if c.posted == last {
-				c.sayIf(c.maySay(), command{opcode: keepalive})
+				c.trySendCommand(c.canSendCommand(), command{opcode: keepalive})
 			}
 			last = c.posted
 			c.beat.Reset(every)
@@ -102,10 +102,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
+// SetReadDeadline sets the time at which Reads end, including those in progress. The zero time means never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.readDeadline, t) }
 
-// SetWriteDeadline ends Writes at a time. Bytes that they have written until then are sent.
+// SetWriteDeadline sets the time at which Writes end. Bytes that they have written by then are sent.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writeDeadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {
@@ -121,8 +121,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Read reads data that has arrived, and waits until there is some. It returns io.EOF once the peer has disconnected,
-// which kernels also do for killed processes, and all its data was read.
+// Read reads data that has arrived, and waits if there is none. It returns io.EOF once the peer has disconnected and
+// all its data was read. Kernels also disconnect for killed processes.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -138,10 +138,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case len(p) == 0:
 			return 0, nil
 		case unread > 0:
-			n := c.copyOut(p, unread) // this part of the ring is the reader's
+			n := c.copyOut(p, unread) // only the reader uses this part of the ring
 			c.mu.Lock()
 			c.read += uint64(n)
-			c.tell()
+			c.notify()
 			c.mu.Unlock()
 			return n, nil
 		case err != nil:
@@ -156,7 +156,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes p, and waits while the peer has lent no memory for it.
+// Write writes p. It waits while the peer has no memory lent for it.
 func (c *Conn) Write(p []byte) (written int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -190,7 +190,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// writeErr returns the reason why nothing can be written, or nil. The caller holds mu.
+// writeErr returns an error if the connection can no longer be written to. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
 	case isClosed(c.closed):

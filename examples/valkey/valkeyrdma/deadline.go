@@ -10,18 +10,18 @@ import (
 // deadline is a time that can be changed while goroutines wait for it.
 type deadline struct {
 	mu    sync.Mutex
-	timer *time.Timer   // or nil; it closes passed
-	over  chan struct{} // closed at that time
+	timer *time.Timer   // closes passed; or nil
+	over  chan struct{} // closed at the deadline
 }
 
 func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
 
-// set moves the deadline; the zero time is never.
+// set changes the deadline; the zero time means none.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.over // its function runs, or has run
+		<-d.over // the timer has fired
 	}
 	d.timer = nil
 	if isClosed(d.over) {
@@ -54,7 +54,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// signal leaves a token for the goroutine that waits, or will.
+// signal leaves a token for the next goroutine that waits.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

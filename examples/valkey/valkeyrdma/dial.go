@@ -40,7 +40,7 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	return nil, err
 }
 
-// lookup resolves "host:port"; no host means all addresses.
+// lookup resolves "host:port". An empty host means all addresses.
 func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -97,12 +97,12 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	return c.id.Connect(ctx, connParam(), nil)
 }
 
-// open makes the objects of the connection, whose ID has a device.
+// open creates the objects of the connection, whose ID has a device.
 func (c *Conn) open() error {
 	return c.link.open(c.id, c.config.Buffer)
 }
 
-// connParam returns the parameters of connections. Soft-RoCE takes 7 retries as retries without end.
+// connParam returns the parameters of connections. Soft-RoCE treats 7 retries as infinite.
 func connParam() *rdmacm.ConnParam {
 	return &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 6, RNRRetryCount: endlessRetry}
 }

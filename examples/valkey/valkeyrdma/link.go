@@ -11,19 +11,19 @@ import (
 )
 
 // Sizes of a connection's queues and memory. With the slots that rdma adds for its markers, the depths are powers of
-// two, to which devices round up. A peer in C has 1,024 receives, too.
+// two, to which devices round up. Peers in C also have 1,024 receives.
 const (
 	recvDepth   = 1023
 	sendDepth   = 63
-	signalEvery = 8 // at least one of this many sends is signalled
+	signalEvery = 8 // one of this many sends is signaled
 	inline      = 64
 	stagingSize = 256 << 10
 	maxPiece    = stagingSize / 4
-	pieces      = 2 // that the memory for the peer is lent in
+	pieces      = 2 // in which the memory is lent to the peer
 )
 
-// link has the RDMA objects of a connection. Each connection has its own protection domain, so that no peer can write
-// into memory of another connection by guessing its key.
+// link holds the RDMA objects of a connection. Each connection has its own protection domain, so that no peer can write
+// to memory of another connection by guessing its key.
 type link struct {
 	pd      *rdma.PD
 	channel *rdma.CompChannel
@@ -31,22 +31,22 @@ type link struct {
 	qp      *rdma.QP
 
 	ring    *rdma.Buffer // lent to the peer
-	own     *rdma.Buffer // receives, sends of commands, and staging, one after the other
+	own     *rdma.Buffer // receives, then commands to send, then staging
 	ringMR  *rdma.MR
 	ownMR   *rdma.MR
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
-	inline  int    // bytes that a request can carry itself
-	staging []byte // data that is being sent; a part of own
+	inline  int    // largest inline data of a request
+	staging []byte // the part of own with data that is being sent
 }
 
-// Where the parts of own begin.
+// Offsets of the parts of own.
 const (
 	commandsAt = recvDepth * commandSize
 	stagingAt  = commandsAt + sendDepth*commandSize
 )
 
-// open makes the objects for an ID that has a device, and posts all receives.
+// open creates the objects for an ID that has a device, and posts all receives.
 func (l *link) open(id *cm.ID, buffer int) error {
 	device, err := id.Device()
 	if err != nil {
@@ -77,7 +77,7 @@ func (l *link) open(id *cm.ID, buffer int) error {
 	return l.postRecvs()
 }
 
-// register makes the memory, and requests that name it.
+// register allocates and registers the memory, and prepares the requests that use it.
 func (l *link) register(buffer int) (err error) {
 	if l.ring, err = rdma.NewBuffer(buffer, rdma.MapOptions{}); err != nil {
 		return err

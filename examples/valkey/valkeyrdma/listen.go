@@ -20,18 +20,18 @@ type Listener struct {
 	config Config
 	local  net.Addr
 	conns  chan *Conn
-	places *places.Places // of connections that Accept has not returned yet
+	places *places.Places // limits connections that Accept has not returned
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	serving sync.WaitGroup
 	once    sync.Once
 	ended   error
-	failed  chan struct{} // closed when no more requests can come; then
+	failed  chan struct{} // closed when no more requests can arrive, after setting
 	failure error
 
-	mu     sync.Mutex
-	stayed error // objects of connections that came to nothing and could not be released
+	mu         sync.Mutex
+	unreleased error // the first error of releasing a failed connection
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -41,8 +41,8 @@ func Listen(ctx context.Context, address string) (*Listener, error) {
 	return (*Config)(nil).Listen(ctx, address)
 }
 
-// Listen listens at "host:port"; if a host has several addresses, at the first. No host means all addresses of all
-// devices, and port 0 a free one, which Addr returns. ctx limits the lookup of the host.
+// Listen listens at "host:port"; if a host has several addresses, at the first. An empty host means all addresses of
+// all devices, and port 0 a free port, which Addr returns. ctx limits the lookup of the host.
 func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -66,7 +66,7 @@ func (c Config) listen(at stream.Addr) (*Listener, error) {
 		return nil, err
 	}
 	if err = id.Bind(at.AddrPort); err == nil {
-		err = id.Listen(0) // the most: requests that are taken wait for one of the places
+		err = id.Listen(0) // the largest backlog: places limits the requests
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -81,16 +81,16 @@ func (c Config) listen(at stream.Addr) (*Listener, error) {
 // Addr returns a [stream.Addr].
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve takes requests. Those that get no place yet have no memory of a connection.
+// serve accepts requests. Those that wait for a place have no memory of a connection yet.
 func (l *Listener) serve() {
 	for {
 		id, e, err := l.id.GetRequest(l.ctx)
 		switch {
 		case err == nil:
 			l.places.Go(l.ctx, id.PeerAddr().Addr(), func() { l.handshake(id) }, func() {
-				l.gaveBack(id.Close()) // which rejects the request
+				l.released(id.Close()) // rejects the request
 			})
-		case e.Listener != nil: // a request came, and was lost for want of something
+		case e.Listener != nil: // a request was lost for lack of resources
 		default:
 			l.failure = err
 			close(l.failed)
@@ -99,26 +99,26 @@ func (l *Listener) serve() {
 	}
 }
 
-// handshake answers a request, and hands the connection to Accept.
+// handshake answers a request and passes the connection to Accept.
 func (l *Listener) handshake(id *cm.ID) {
 	c := newConn(id, l.config, true)
 	if err := c.accept(l.ctx); err != nil {
-		l.gaveBack(c.release())
+		l.released(c.release())
 		return
 	}
 	c.start()
 	select {
 	case l.conns <- c:
 	case <-l.ctx.Done():
-		l.gaveBack(c.Close())
+		l.released(c.Close())
 	}
 }
 
-func (l *Listener) gaveBack(err error) {
+func (l *Listener) released(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stayed == nil {
-		l.stayed = err
+	if l.unreleased == nil {
+		l.unreleased = err
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Conn) accept(ctx context.Context) error {
 	return c.id.Accept(ctx, connParam(), nil)
 }
 
-// Accept waits for the next connection, a *Conn.
+// Accept waits for the next connection and returns it as a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
 	err := net.ErrClosed
 	select {
@@ -150,7 +150,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
 }
 
-// Close ends listening. Accepted connections stay; others are closed.
+// Close stops listening. Accepted connections stay open; others are closed.
 func (l *Listener) Close() error {
 	first := false
 	l.once.Do(func() {
@@ -160,7 +160,7 @@ func (l *Listener) Close() error {
 		l.places.Wait()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ended = errors.Join(l.id.Close(), l.stayed)
+		l.ended = errors.Join(l.id.Close(), l.unreleased)
 	})
 	switch {
 	case !first:

@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// peer is the other end of a Conn, without the protocol: it sends messages that a test chooses.
+// peer is the other end of a Conn. It does not follow the protocol, but sends messages that a test chooses.
 type peer struct {
 	t  *testing.T
 	id *cm.ID
@@ -38,7 +38,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// meet returns a Conn, and its peer that has got the Conn's first command.
+// meet returns a Conn and its peer, which has received the Conn's first command.
 func meet(t *testing.T, server bool, config Config) (*Conn, *peer) {
 	t.Helper()
 	config.Backend = rdmatest.NewFabric(t, soft.Options{})
@@ -57,7 +57,7 @@ func meet(t *testing.T, server bool, config Config) (*Conn, *peer) {
 	return c, p
 }
 
-// dial connects the peer to a Conn that serves.
+// dial connects the peer to a server Conn.
 func (p *peer) dial(config Config) *Conn {
 	l, err := config.Listen(p.t.Context(), "127.0.0.1:0")
 	require.NoError(p.t, err)
@@ -78,15 +78,15 @@ func (p *peer) dial(config Config) *Conn {
 	return (<-accepted).(*Conn)
 }
 
-// accept connects the peer to a Conn that dials it. It accepts as valkey-server does.
+// accept connects the peer to a Conn that dials it, and accepts with valkey-server's parameters.
 func (p *peer) accept(config Config) *Conn {
 	listener := p.listener(config.Backend)
 	defer func() { assert.NoError(p.t, listener.Close()) }()
-	dialled := make(chan *Conn, 1)
+	dialed := make(chan *Conn, 1)
 	go func() {
 		c, err := config.Dial(soon(p.t), listener.LocalAddr().String())
 		assert.NoError(p.t, err)
-		dialled <- c
+		dialed <- c
 	}()
 	var err error
 	p.id, _, err = listener.GetRequest(soon(p.t))
@@ -94,7 +94,7 @@ func (p *peer) accept(config Config) *Conn {
 	require.NoError(p.t, p.open(p.id, peerBuffer))
 	require.NoError(p.t, p.id.Accept(soon(p.t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1,
 		RetryCount: 5}, nil))
-	return <-dialled
+	return <-dialed
 }
 
 func (p *peer) listener(backend runtime.Backend) *cm.ID {
@@ -150,15 +150,15 @@ func (p *peer) send(b []byte) {
 	require.NoError(p.t, err)
 }
 
-func (p *peer) say(what command) {
-	b := what.marshal()
+func (p *peer) sendCommand(cmd command) {
+	b := cmd.marshal()
 	p.send(b[:])
 }
 
-// write writes n bytes at an offset of the memory that the Conn has lent, and announces another number, says.
-func (p *peer) write(offset, n, says uint32) {
+// write writes n bytes at an offset of the memory that the Conn has lent, and announces another number of bytes.
+func (p *peer) write(offset, n, announced uint32) {
 	p.sends.Reset()
-	p.sends.WriteImm(0, p.lent.address+uint64(offset), p.lent.key, ibv.ToBE32(says)).
+	p.sends.WriteImm(0, p.lent.address+uint64(offset), p.lent.key, ibv.ToBE32(announced)).
 		Add(p.ringMR.SGE(0, n)).Signaled()
 	_, err := p.qp.PostSend(p.sends)
 	require.NoError(p.t, err)
@@ -166,6 +166,6 @@ func (p *peer) write(offset, n, says uint32) {
 
 // lend lends the Conn memory.
 func (p *peer) lend() {
-	p.say(command{opcode: registerXferMemory,
+	p.sendCommand(command{opcode: registerXferMemory,
 		place: place{p.ringMR.Address(), uint32(p.ring.Len()), p.ringMR.RKey()}})
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipe returns both ends of a connection on a software device. The test fails if something of it is not closed.
+// pipe returns both ends of a connection on a software device. The test fails if it leaves objects open.
 func pipe(t *testing.T, config Config) (client, server *Conn) {
 	t.Helper()
 	if config.Backend == nil {
@@ -44,8 +44,8 @@ func pipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestIsANetConn: the judge is golang.org/x/net, with each end in both roles.
-func TestIsANetConn(t *testing.T) {
+// TestNetConn runs the tests of golang.org/x/net with each end in both roles.
+func TestNetConn(t *testing.T) {
 	for name, swap := range map[string]bool{"client first": false, "server first": true} {
 		t.Run(name, func(t *testing.T) {
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
@@ -60,7 +60,7 @@ func TestIsANetConn(t *testing.T) {
 	}
 }
 
-// TestCloseReportsLostData: a link goes down before written data has arrived, and Close returns an error.
+// TestCloseReportsLostData: Close returns an error if the link goes down before written data has arrived.
 func TestCloseReportsLostData(t *testing.T) {
 	f := rdmatest.NewFabric(t, soft.Options{})
 	client, _ := pipe(t, Config{Backend: f, Linger: 100 * time.Millisecond})

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestDelivers: more than there is memory for, in pieces of any size, both ways at once, and then the end.
-func TestDelivers(t *testing.T) {
+// TestTransfer transfers more data than the memory holds, in pieces of any size, in both directions at once, up to EOF.
+func TestTransfer(t *testing.T) {
 	for _, buffer := range []int{MinBuffer, 100_000, DefaultBuffer} {
 		a, b := pipe(t, Config{Buffer: buffer})
 		want := make([]byte, 5*buffer+rand.IntN(1000))
@@ -54,8 +54,8 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-// TestSmallWritesDoNotOutrunReceives: a server that is busy for long posts no receives again, and does not have a
-// client try again. The client stops in time, and goes on when the server has answered.
+// TestSmallWritesDoNotOutrunReceives: a busy server does not repost its receives, and its clients do not retry. The
+// client stops in time and continues when the server has answered.
 func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	c, p := meet(t, false, Config{KeepAlive: -1})
 	p.lend()
@@ -80,18 +80,18 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, getServerFeature, what.opcode)
 			if got < mostData {
-				time.Sleep(50 * time.Millisecond) // the server is busy, and the client could send all
+				time.Sleep(50 * time.Millisecond) // the client could send all although the server is busy
 			}
-			require.NoError(t, p.postRecvs()) // of all messages before, as valkey-server does
-			p.say(command{opcode: getServerFeature})
+			require.NoError(t, p.postRecvs()) // of all earlier messages, as valkey-server does
+			p.sendCommand(command{opcode: getServerFeature})
 		}
 		p.addRecv(wc.WRID &^ recvBit)
 	}
 	assert.NoError(t, <-written)
 }
 
-// TestWaitsForReceives: a client that posts no receives for a while gets all data that a server has written before
-// Close: data still waiting to be sent, and more than the server has slots and memory for.
+// TestWaitsForReceives: a client that posts no receives for a while still gets all data that the server has written
+// before Close, including unsent data and more than the server has slots and memory for.
 func TestWaitsForReceives(t *testing.T) {
 	for _, many := range []int{20, 60} {
 		waitForReceives(t, many)
@@ -131,27 +131,27 @@ func waitForReceives(t *testing.T, many int) {
 	assert.NoError(t, <-closed)
 }
 
-// TestServerAnswers: each request of a client, with its selection.
+// TestServerAnswers: the server answers each request of a client with the request's selection.
 func TestServerAnswers(t *testing.T) {
 	_, p := meet(t, true, Config{KeepAlive: -1})
 	for i := range 3 {
-		p.say(command{opcode: getServerFeature, selected: uint16(i)})
+		p.sendCommand(command{opcode: getServerFeature, selected: uint16(i)})
 		assert.Equal(t, command{opcode: getServerFeature, selected: uint16(i)}, p.next())
 	}
 }
 
-// TestKeepAlive: each end sends keepalives when it sends nothing else, and accepts those of the other one.
+// TestKeepAlive: each end sends keepalives when it sends nothing else, and accepts those of its peer.
 func TestKeepAlive(t *testing.T) {
 	for _, server := range []bool{false, true} {
 		c, p := meet(t, server, Config{KeepAlive: 5 * time.Millisecond})
-		p.say(command{opcode: keepalive})
+		p.sendCommand(command{opcode: keepalive})
 		assert.Equal(t, command{opcode: keepalive}, p.next())
 		assert.Equal(t, command{opcode: keepalive}, p.next())
 		assert.NoError(t, c.Close())
 	}
 }
 
-// TestManyConnections at once to one listener, which has fewer slots.
+// TestManyConnections opens more connections at once than the listener has slots.
 func TestManyConnections(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{}), Buffer: MinBuffer, Backlog: 4,
 		HandshakeTimeout: time.Minute}
@@ -195,7 +195,7 @@ func TestManyConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// TestListenerCloses also with connections that were not accepted.
+// TestListenerCloses: a listener can be closed with connections that were not accepted.
 func TestListenerCloses(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 	l, err := config.Listen(t.Context(), "127.0.0.1:0")

@@ -21,7 +21,7 @@ const completionsAtOnce = 32
 // drainTimeout is the time that a device has to complete posted requests after the peer has disconnected.
 const drainTimeout = 10 * time.Second
 
-// pump handles completions until the connection is dead or ctx ends.
+// pump handles completions until the connection or ctx ends.
 func (c *Conn) pump(ctx context.Context) {
 	defer close(c.pumped)
 	wcs := make([]ibv.WC, completionsAtOnce)
@@ -38,7 +38,7 @@ func (c *Conn) pump(ctx context.Context) {
 	}
 }
 
-// handle handles completions, posts their receives again and wakes goroutines. It reports whether to go on.
+// handle handles completions, reposts their receives and wakes goroutines. It reports whether to continue.
 func (c *Conn) handle(wcs []ibv.WC) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Conn) handle(wcs []ibv.WC) bool {
 			return false
 		}
 	}
-	c.tell()
+	c.notify()
 	signal(c.readable)
 	signal(c.writable)
 	signal(c.moved)
@@ -86,7 +86,7 @@ func (c *Conn) explain(wc *ibv.WC) error {
 	return fmt.Errorf("%w: %w", syscall.ECONNRESET, err)
 }
 
-// watch waits until the peer disconnects.
+// watch waits for the peer to disconnect.
 func (c *Conn) watch() {
 	for {
 		e, err := c.id.Event(c.ctx)
@@ -106,14 +106,14 @@ func (c *Conn) watch() {
 	}
 }
 
-// end is fail for a caller that does not hold mu.
+// end ends the connection. The caller does not hold mu.
 func (c *Conn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fail(err)
 }
 
-// peerLeft handles all that has arrived before the peer disconnected, and ends the connection then.
+// peerLeft handles everything that arrived before the peer disconnected, then ends the connection.
 func (c *Conn) peerLeft() {
 	c.mu.Lock()
 	c.gone = true
@@ -134,13 +134,13 @@ func (c *Conn) peerLeft() {
 		}
 	}
 	if err != nil && c.ctx.Err() == nil {
-		c.end(fmt.Errorf("%w: what the peer had sent could not be received: %w", syscall.ECONNRESET, err))
+		c.end(fmt.Errorf("%w: receiving data that the peer sent before it disconnected: %w", syscall.ECONNRESET, err))
 		return
 	}
 	c.end(io.EOF)
 }
 
-// ending returns the error of a Read that nothing more comes for.
+// ending returns the error of a Read after the end of the connection.
 func (c *Conn) ending(op string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// receiver is the progress of receiving. Numbers of bytes count from the beginning. The memory for the peer is a ring,
-// which is lent piece by piece: the peer fills each from its beginning to its end before it writes to the next.
+// receiver is the progress of receiving, counted from the beginning. The memory for the peer is a ring, which is lent
+// piece by piece: the peer fills one piece before it writes to the next.
 type receiver struct {
 	lent    uint64 // pieces
 	arrived uint64 // bytes
@@ -18,7 +18,7 @@ type receiver struct {
 
 func (r *receiver) unread() uint64 { return r.arrived - r.read }
 
-// mayLend reports whether the peer has filled the last piece, and the next one is read. The ring has size bytes.
+// mayLend reports whether the peer has filled the last piece and the next one has been read. The ring has size bytes.
 func (r *receiver) mayLend(size uint64) bool {
 	piece := size / pieces
 	return r.arrived == r.lent*piece && (r.lent+1)*piece <= r.read+size
@@ -30,7 +30,7 @@ func (c *Conn) next() place {
 	return place{c.ringMR.Address() + c.lent%pieces*piece, uint32(piece), c.ringMR.RKey()}
 }
 
-// copyOut copies as many of n unread bytes as there is room for.
+// copyOut copies as many of n unread bytes as fit into p.
 func (c *Conn) copyOut(p []byte, n uint64) int {
 	ring := c.ring.Bytes()
 	p = p[:min(uint64(len(p)), n)]
@@ -44,23 +44,23 @@ func (c *Conn) received(wc *ibv.WC) error {
 	switch wc.Opcode {
 	case ibv.WC_RECV_RDMA_WITH_IMM:
 		n, lent := wc.ImmData().Host(), c.lent*uint64(c.ring.Len()/pieces)
-		if n != wc.ByteLen { // bytes that it has not written are older
-			return fmt.Errorf("%w: it says %d bytes, and has written %d", ErrProtocol, n, wc.ByteLen)
+		if n != wc.ByteLen { // further bytes would be old ones
+			return fmt.Errorf("%w: announced %d bytes, wrote %d", ErrProtocol, n, wc.ByteLen)
 		}
 		if uint64(n) > lent-c.arrived {
-			return fmt.Errorf("%w: %d bytes, and there is room for %d", ErrProtocol, n, lent-c.arrived)
+			return fmt.Errorf("%w: wrote %d bytes, has room for %d", ErrProtocol, n, lent-c.arrived)
 		}
 		c.arrived += uint64(n)
 	case ibv.WC_RECV:
-		what, err := parse(c.command(slot, wc.ByteLen))
+		cmd, err := parse(c.command(slot, wc.ByteLen))
 		if err != nil {
 			return err
 		}
-		if err := c.handleCommand(what); err != nil {
+		if err := c.handleCommand(cmd); err != nil {
 			return err
 		}
 	default:
-		return fmt.Errorf("%w: an unexpected completion, %v", ErrProtocol, wc.Opcode)
+		return fmt.Errorf("%w: unexpected completion %v", ErrProtocol, wc.Opcode)
 	}
 	c.addRecv(slot)
 	return nil

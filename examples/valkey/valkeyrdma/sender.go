@@ -9,37 +9,36 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// sender is the progress of sending. Numbers of bytes and messages count from the beginning.
+// sender is the progress of sending, counted from the beginning.
 type sender struct {
 	there   place  // the memory that the peer has lent
-	written uint32 // bytes of it
+	written uint32 // bytes written to it
 
 	posted    uint64 // messages
 	completed uint64 // messages whose send has completed
-	given     uint64 // bytes of the program in posted messages, and in
-	delivered uint64 // messages whose send has completed
+	given     uint64 // bytes of the program in posted messages
+	delivered uint64 // bytes of the program in messages whose send has completed
 	ends      [sendDepth]uint64
 	staged    uint64 // bytes that were copied into staging
-	unstaged  uint64 // bytes of staging that are free again
-	unsignal  uint64 // bytes that were staged since the last signalled send
+	unstaged  uint64 // bytes of staging that were freed
+	unsignal  uint64 // bytes that were staged since the last signaled send
 	behind    [sendDepth]uint64
 
-	// A client counts the messages for which the server may have no receive yet, see mayFlood.
-	asked     uint64 // messages up to the last question, or 0
-	answered  uint64 // messages up to the last question that the server has answered
-	questions int    // of the peer that are to be answered
+	// A client counts the messages that the server may have no receive for. See hasCredit.
+	asked     uint64 // messages up to the last request for an answer, or 0
+	answered  uint64 // messages up to the last request that the server has answered
+	questions int    // requests of the peer to answer
 	selected  uint16 // by the last of them
 }
 
-// Slots of the send queue: data leaves some to commands, so that both ends can always lend memory and answer.
-const keptForCommands = 4
+// Slots of the send queue that are reserved for commands, so that both ends can always lend memory and answer.
+const reservedForCommands = 4
 
-// valkey-server has receives for 1,024 messages, and posts each again when it comes to handle the message. It accepts
-// connections with rnr_retry_count = 0, so a client whose small messages outrun these receives, while the server is
-// busy with a long command, would lose the connection. The server answers getServerFeature in its turn: then it has
-// posted the receives of all messages before. A client sends no more messages than these without an answer. The peers
-// of a server may wait for its receives (rnr_retry_count = 7 of clients in C and of this package), and take no
-// questions.
+// valkey-server has receives for 1,024 messages, and reposts each when it handles the message. It accepts connections
+// with rnr_retry_count = 0, so a client that sends more small messages than this while the server is busy with a long
+// command would lose the connection. The server handles getServerFeature in order: when it answers, it has reposted the
+// receives of all earlier messages. A client sends no more messages than the limits below without an answer. A server
+// needs no such limit, because its clients have rnr_retry_count = 7.
 const (
 	askEvery     = 256
 	mostData     = 960
@@ -47,17 +46,19 @@ const (
 	endlessRetry = 7
 )
 
-// mayFlood reports whether a client may send one more message, when it may have so many without an answer.
-func (c *Conn) mayFlood(most uint64) bool { return c.server || c.posted-c.answered < most }
+// hasCredit reports whether fewer than most messages are unanswered. Servers always have credit.
+func (c *Conn) hasCredit(most uint64) bool { return c.server || c.posted-c.answered < most }
 
-// maySay reports whether a command may be sent now.
-func (c *Conn) maySay() bool { return c.posted-c.completed < sendDepth && c.mayFlood(mostUnderWay) }
+// canSendCommand reports whether a command may be sent now.
+func (c *Conn) canSendCommand() bool {
+	return c.posted-c.completed < sendDepth && c.hasCredit(mostUnderWay)
+}
 
-// room returns how many of n bytes may be sent now, in one message. It returns 0 rather than send small pieces of them
-// because staging is nearly full: half of it becomes free soon.
+// room returns how many of n bytes may be sent now in one message. If staging is nearly full, it returns 0 instead of a
+// small number: half of staging becomes free soon.
 func (c *Conn) room(n int) int {
 	n = min(n, maxPiece, int(c.there.length-c.written))
-	if n == 0 || c.posted-c.completed+keptForCommands >= sendDepth || !c.mayFlood(mostData) {
+	if n == 0 || c.posted-c.completed+reservedForCommands >= sendDepth || !c.hasCredit(mostData) {
 		return 0
 	}
 	if n <= c.inline {
@@ -66,10 +67,10 @@ func (c *Conn) room(n int) int {
 	if stagingSize-(c.staged-c.unstaged) < uint64(n) {
 		return 0
 	}
-	return min(n, stagingSize-int(c.staged%stagingSize)) // in one piece of the ring
+	return min(n, stagingSize-int(c.staged%stagingSize)) // contiguous
 }
 
-// postData sends as many bytes as there is room for. The caller holds mu.
+// postData sends data for which room has returned the length. The caller holds mu.
 func (c *Conn) postData(p []byte) error {
 	c.sends.Reset()
 	imm := ibv.ToBE32(uint32(len(p)))
@@ -93,9 +94,9 @@ func (c *Conn) postData(p []byte) error {
 	return nil
 }
 
-// say sends a command. The caller holds mu.
-func (c *Conn) say(what command, signaled bool) error {
-	b := what.marshal()
+// sendCommand sends a command. The caller holds mu.
+func (c *Conn) sendCommand(cmd command, signaled bool) error {
+	b := cmd.marshal()
 	c.sends.Reset()
 	w := c.sends.Send(c.posted)
 	if len(b) <= c.inline {
@@ -108,12 +109,12 @@ func (c *Conn) say(what command, signaled bool) error {
 	return c.post(w, signaled)
 }
 
-// sayIf sends a command if there is a slot, and reports whether it did. The caller holds mu.
-func (c *Conn) sayIf(may bool, what command) bool {
+// trySendCommand sends a command if may is true, and reports whether it did. The caller holds mu.
+func (c *Conn) trySendCommand(may bool, cmd command) bool {
 	if !may || c.err != nil || c.gone {
 		return false
 	}
-	if err := c.say(what, false); err != nil {
+	if err := c.sendCommand(cmd, false); err != nil {
 		c.fail(err)
 		return false
 	}
@@ -134,50 +135,52 @@ func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 	return nil
 }
 
-// sent records that sends have completed, up to the one with the number.
+// sent records that sends up to a number have completed.
 func (c *Conn) sent(number uint64) {
 	c.unstaged = c.behind[number%sendDepth]
 	c.completed, c.delivered = number+1, c.ends[number%sendDepth]
 }
 
-// askServer asks the server, now and then, a question that it answers after all messages before.
+// askServer requests an answer from time to time, which shows that the server has handled all earlier messages.
 func (c *Conn) askServer() {
 	if c.server || c.asked > c.answered || c.posted-c.answered < askEvery {
 		return
 	}
-	if c.sayIf(c.maySay(), command{opcode: getServerFeature}) {
+	if c.trySendCommand(c.canSendCommand(), command{opcode: getServerFeature}) {
 		c.asked = c.posted
 	}
 }
 
 // handleCommand handles a command of the peer. The caller holds mu.
-func (c *Conn) handleCommand(what command) error {
-	switch what.opcode {
+func (c *Conn) handleCommand(cmd command) error {
+	switch cmd.opcode {
 	case registerXferMemory:
-		c.there, c.written = what.place, 0
+		c.there, c.written = cmd.place, 0
 	case getServerFeature:
 		switch {
 		case c.server:
-			c.questions, c.selected = c.questions+1, what.selected
+			c.questions, c.selected = c.questions+1, cmd.selected
 		case c.asked <= c.answered:
-			return fmt.Errorf("%w: it answers what was not asked", ErrProtocol)
+			return fmt.Errorf("%w: answers no request", ErrProtocol)
 		default:
 			c.answered = c.asked
 		}
 	case setClientFeature:
-		if !c.server || what.features != 0 {
-			return fmt.Errorf("%w: it sets features %#x, and there are none", ErrProtocol, what.features)
+		if !c.server || cmd.features != 0 {
+			return fmt.Errorf("%w: sets features %#x, but none are defined", ErrProtocol, cmd.features)
 		}
 	}
 	return nil
 }
 
-// tell sends the peer the notifications that it waits for, as far as there are slots. The caller holds mu.
-func (c *Conn) tell() {
-	if c.mayLend(uint64(c.ring.Len())) && c.sayIf(c.maySay(), command{opcode: registerXferMemory, place: c.next()}) {
+// notify sends the commands that the peer waits for, as far as there are slots. The caller holds mu.
+func (c *Conn) notify() {
+	if c.mayLend(uint64(c.ring.Len())) && c.trySendCommand(c.canSendCommand(),
+		command{opcode: registerXferMemory, place: c.next()}) {
 		c.lent++
 	}
-	for c.questions > 0 && c.sayIf(c.maySay(), command{opcode: getServerFeature, selected: c.selected}) {
+	for c.questions > 0 && c.trySendCommand(c.canSendCommand(),
+		command{opcode: getServerFeature, selected: c.selected}) {
 		c.questions--
 	}
 	c.askServer()

@@ -16,8 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestHostileHost: one host that asks for connections and never confirms them does not lock out another one, on which
-// two peers dial.
+// TestHostileHost: a host that requests connections and never confirms them does not block two peers on another host.
 func TestHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {
 		return rdmatest.NewFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,

@@ -7,27 +7,27 @@ import (
 	"fmt"
 )
 
-// Control messages of the ends: 32 bytes, in network byte order.
+// opcode is the type of a command, a control message of 32 bytes in network byte order.
 type opcode uint16
 
 const (
-	getServerFeature   opcode = iota // a client asks, and the server answers with the same opcode
-	setClientFeature                 // for features that no server has yet
-	keepalive                        // reports that its sender is alive
-	registerXferMemory               // where the other end may write, from its beginning and once
+	getServerFeature   opcode = iota // a client's request; the server's answer has the same opcode
+	setClientFeature                 // no features are defined yet
+	keepalive                        // shows that its sender is alive
+	registerXferMemory               // lends memory, which the peer fills once, from the beginning
 )
 
 const commandSize = 32
 
-// command is one such message.
+// command is a control message.
 type command struct {
 	opcode   opcode
-	selected uint16 // by getServerFeature, and returned
+	selected uint16 // of getServerFeature; the server returns it
 	features uint64
 	place    place // of registerXferMemory
 }
 
-// place is memory that an end lends the other one.
+// place is memory that an end lends its peer.
 type place struct {
 	address uint64
 	length  uint32
@@ -60,7 +60,7 @@ func (c command) marshal() (b [commandSize]byte) {
 // parse decodes a message of a peer. The peer has chosen its length.
 func parse(b []byte) (c command, err error) {
 	if len(b) != commandSize {
-		return c, fmt.Errorf("%w: a command of %d bytes; all have %d", ErrProtocol, len(b), commandSize)
+		return c, fmt.Errorf("%w: a command of %d bytes; want %d", ErrProtocol, len(b), commandSize)
 	}
 	c.opcode = opcode(binary.BigEndian.Uint16(b))
 	switch c.opcode {
@@ -73,10 +73,10 @@ func parse(b []byte) (c command, err error) {
 		c.place.length = binary.BigEndian.Uint32(b[atLength:])
 		c.place.key = binary.BigEndian.Uint32(b[atKey:])
 		if c.place.length == 0 || c.place.address+uint64(c.place.length) < c.place.address {
-			return c, fmt.Errorf("%w: it lends %d bytes of memory at %#x", ErrProtocol, c.place.length, c.place.address)
+			return c, fmt.Errorf("%w: lends %d bytes of memory at %#x", ErrProtocol, c.place.length, c.place.address)
 		}
 	default:
-		return c, fmt.Errorf("%w: a command with the unknown opcode %d", ErrProtocol, c.opcode)
+		return c, fmt.Errorf("%w: unknown opcode %d", ErrProtocol, c.opcode)
 	}
 	return c, nil
 }

@@ -80,7 +80,8 @@ func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 		*wc.InvalidatedRKey() = host32(e.ImmInvalPKey)
 	}
 	wc.VendorErr, wc.ByteLen = 0, host32(e.ByteCnt)
-	wc.SrcQP, wc.SLID, wc.SL, wc.DLIDPathBits = flags&0xffffff, host16(*e.SLID()), uint8(flags>>24&0xf), *e.MLPath()&0x7f
+	wc.SrcQP, wc.SLID, wc.SL = flags&0xffffff, host16(*e.SLID()), uint8(flags>>24&0xf)
+	wc.DLIDPathBits = *e.MLPath() & 0x7f
 }
 
 // isPageFault reports whether on-demand memory was missing when the device received a message. It will be present at

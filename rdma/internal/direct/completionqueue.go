@@ -213,6 +213,32 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 // Event counts an event.
 func (q *completionQueue) Event() { q.events.Add(1) }
 
+// Resize replaces the ring by another one with completions of the same size, where the device writes once exchange has
+// returned nil. The completions that were not polled move there. In the old ring they precede a completion that marks
+// its end, which counts as one that was consumed.
+func (q *completionQueue) Resize(out *mlx5dv.CQ, exchange func() error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := exchange(); err != nil {
+		return err
+	}
+	old := completionQueue{first: q.first, size: q.size, mask: q.mask, round: q.round}
+	q.first, q.mask, q.round = pointer(out.Buf), out.CQECnt-1, uint32(bits.TrailingZeros32(out.CQECnt))
+	for number := q.consumed; number-q.consumed <= old.mask && old.there(number); number++ {
+		acquire()
+		from, to := old.at(number), q.at(number+1)
+		if from.OpOwn>>4 == mlx5dv.MLX5_CQE_RESIZE_CQ {
+			break
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(to), cqe-q.size)), q.size),
+			unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(from), cqe-q.size)), q.size))
+		to.OpOwn = to.OpOwn&^mlx5dv.MLX5_CQE_OWNER_MASK | uint8((number+1)>>q.round&1)
+	}
+	q.consumed++
+	q.tell()
+	return nil
+}
+
 // End destroys the queue.
 func (q *completionQueue) End(destroy func() error) error {
 	err := destroy()

@@ -78,6 +78,9 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 // Beside limits a register that libmlx5 also uses to writes of 8 bytes: complete requests would mix, because neither
 // side has access to the other one's half or lock.
 func (d *Queues) Beside(c *ibv.QP) {
+	if d.initObj == nil { // native posts by the same register
+		return
+	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {

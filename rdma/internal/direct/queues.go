@@ -31,7 +31,8 @@ type Queues struct {
 	mu   sync.Mutex
 	cqs  map[*ibv.CQ]*completionQueue
 	srqs map[*ibv.SRQ]*sharedQueue
-	inC  map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registerTable.mu
+	qps  map[*ibv.QP]*queuePair // of package native
+	inC  map[uintptr]bool       // doorbell registers of C's queue pairs, guarded by registerTable.mu
 }
 
 var _ datapath.Maker = (*Queues)(nil)
@@ -40,14 +41,17 @@ var _ datapath.Maker = (*Queues)(nil)
 type InitObj func(*mlx5dv.Obj, mlx5dv.ObjType) error
 
 // New returns the data path of an mlx5 device, which may have atomic operations; env looks up the environment variables
-// that libmlx5 read when it opened the device. A nil init is for callers of NewCQ, NewSRQ and NewQP.
+// that libmlx5 read when it opened the device. init is nil for package native, which calls NewCQ, NewSRQ and NewQP.
 func New(init InitObj, env func(string) (value string, set bool), atomics bool) *Queues {
 	return &Queues{initObj: init, blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
-		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
+		srqs: map[*ibv.SRQ]*sharedQueue{}, qps: map[*ibv.QP]*queuePair{}, inC: map[uintptr]bool{}}
 }
 
 // CQ returns the path of a completion queue.
 func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
+	if d.initObj == nil {
+		return lent(d, d.cqs, c, func(q *completionQueue) datapath.Queue { return lentCQ{q} })
+	}
 	out := new(mlx5dv.CQ)
 	obj := &mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := d.initObj(obj, mlx5dv.OBJ_CQ); err != nil {
@@ -70,6 +74,9 @@ func (d *Queues) NewCQ(c *ibv.CQ, out *mlx5dv.CQ) datapath.Queue {
 func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Queue, error) {
 	if kind != ibv.SRQT_BASIC {
 		return nil, unable("ibv_create_srq_ex", "the data path in Go has basic shared receive queues alone")
+	}
+	if d.initObj == nil {
+		return lent(d, d.srqs, c, func(q *sharedQueue) datapath.Queue { return lentSRQ{q} })
 	}
 	out := new(mlx5dv.SRQ)
 	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
@@ -97,6 +104,12 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 		return nil, unable("ibv_create_qp_ex", "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN: "+
 			"their requests have headers")
 	}
+	if d.initObj == nil {
+		return lent(d, d.qps, c, func(q *queuePair) datapath.Queue {
+			q.lent.Store(true)
+			return lentQP{q}
+		})
+	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {
@@ -113,7 +126,8 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 }
 
 // NewQP is NewCQ for queue pairs. address is the offset of the address in handles for datagrams.
-func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue, error) {
+func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue,
+	error) {
 	if !supported {
 		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
 	}
@@ -129,6 +143,9 @@ func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, 
 	q.recv.init(q, out, cap)
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
 		cq.add(q)
+	}
+	if d.initObj == nil {
+		d.qps[c] = q
 	}
 	return q, nil
 }
@@ -189,6 +206,7 @@ type queuePair struct {
 	sendCQ, recvCQ *completionQueue // may be the same
 	srq            *sharedQueue     // or nil
 	ending         atomic.Bool      // its completions are dropped
+	lent           atomic.Bool      // by package native
 }
 
 func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
@@ -208,6 +226,12 @@ func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvW
 
 // Reset follows a reset of the queue pair by libmlx5: earlier completions are dropped.
 func (q *queuePair) Reset() {
+	if !q.lent.Load() { // its borrower excludes posts, and resets it
+		q.reset()
+	}
+}
+
+func (q *queuePair) reset() {
 	q.sendCQ.drop(q)
 	q.recvCQ.drop(q)
 	q.send.reset()
@@ -230,6 +254,7 @@ func (q *queuePair) End(destroy func() error) error {
 		cq.remove(q)
 	}
 	q.send.register.leave(q)
+	delete(q.device.qps, q.c)
 	return nil
 }
 

@@ -92,8 +92,8 @@ func (p *simulated) edit(t *testing.T, line string) {
 func newSimulated(t *testing.T, name string) *simulated {
 	text, err := os.ReadFile("testdata/" + name + ".txt")
 	require.NoError(t, err)
-	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{}, env: map[string]string{},
-		denied: map[string]error{}}
+	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{},
+		env: map[string]string{}, denied: map[string]error{}}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			p.edit(t, line)

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envExamine is an environment variable that makes the test binary run the doctor, so that another user with other limits
-// can.
+// envExamine is an environment variable that makes the test binary run the doctor, so that another user with other
+// limits can.
 const envExamine = "GOVERBS_TEST_DOCTOR"
 
 func TestMain(m *testing.M) {

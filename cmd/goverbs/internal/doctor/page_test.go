@@ -53,9 +53,9 @@ func TestReadme(t *testing.T) {
 	require.True(t, ok && ok2, "markers not found")
 	p := newSimulated(t, "rxe")
 	p.edit(t, "deny dev/infiniband/uverbs0 EACCES")
-	var said bytes.Buffer
-	require.NoError(t, Examine(p.host()).WriteText(&said))
-	want := before + begin + said.String() + end + after
+	var printed bytes.Buffer
+	require.NoError(t, Examine(p.host()).WriteText(&printed))
+	want := before + begin + printed.String() + end + after
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
 		return

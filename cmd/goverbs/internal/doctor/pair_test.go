@@ -151,8 +151,8 @@ func TestPair(t *testing.T) {
 	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve on the peer")
 }
 
-// TestPairsThatFail injects faults between software devices.
-func TestPairsThatFail(t *testing.T) {
+// TestFailingPairs injects faults between software devices.
+func TestFailingPairs(t *testing.T) {
 	t.Run("pair.refused", func(t *testing.T) { // the peer reports an endpoint at an unused address
 		d, err := rdma.Open("soft@127.79.1.3") // its connection manager rejects
 		require.NoError(t, err)

@@ -215,7 +215,8 @@ func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 		for _, other := range h.list(dir) {
 			if strings.HasPrefix(other, "lib"+d.Provider+"-rdmav") {
 				what := fmt.Sprintf("found /%s/%s, libibverbs needs %s", dir, other, name)
-				return []Finding{found("libraries.skew", d.Name, what, "A provider library works with one release only")}
+				return []Finding{found("libraries.skew", d.Name, what,
+					"A provider library works with one release only")}
 			}
 		}
 		return []Finding{found("libraries.provider", d.Name, "/"+dir+"/"+name, name)}

@@ -41,6 +41,6 @@ func Find() (string, error) {
 	if path, err := exec.LookPath(runner); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	return "", fmt.Errorf("%s: not found in %s or PATH; install the package goverbs-dropin, or run make dropin (needs a C "+
-		"compiler) in a checkout and set GOVERBS_LIBRARIES to its bin/dropin", runner, strings.Join(looked, ", "))
+	return "", fmt.Errorf("%s: not found in %s or PATH; install the package goverbs-dropin, or run make dropin (needs "+
+		"a C compiler) in a checkout and set GOVERBS_LIBRARIES to its bin/dropin", runner, strings.Join(looked, ", "))
 }

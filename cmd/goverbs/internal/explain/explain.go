@@ -102,8 +102,8 @@ func Of(words []string) (All, error) {
 	if all == nil {
 		const most = 100 // characters
 		return nil, fmt.Errorf("unknown term %.*q; give a completion status (12, RETRY_EXC_ERR), an event (PORT_ERR, "+
-			"ADDR_ERROR), an operation (RDMA_READ, RDMA_READ UC), a state transition (RC INIT RTR), a queue pair type (UD), a C "+
-			"function (ibv_reg_mr), or an errno of one (ibv_reg_mr ENOMEM)", most, strings.Join(words, " "))
+			"ADDR_ERROR), an operation (RDMA_READ, RDMA_READ UC), a state transition (RC INIT RTR), a queue pair type "+
+			"(UD), a C function (ibv_reg_mr), or an errno of one (ibv_reg_mr ENOMEM)", most, strings.Join(words, " "))
 	}
 	return all, nil
 }

@@ -105,10 +105,10 @@ func TestGuest(t *testing.T) {
 func serveInGuest(t *testing.T, once map[string]string) {
 	server := exec.Command("goverbs", "exporter", "--listen", "127.0.0.1:0")
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	said, err := server.StderrPipe()
+	stderr, err := server.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
-	line, err := bufio.NewReader(said).ReadString('\n')
+	line, err := bufio.NewReader(stderr).ReadString('\n')
 	require.NoError(t, err)
 	at := strings.Fields(line)
 	status, body := get(t, at[len(at)-1])

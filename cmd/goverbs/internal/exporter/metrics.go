@@ -41,12 +41,12 @@ func counted(file, name string, factor float64, help string) *metric {
 
 // Families other than port counters.
 var (
-	deviceInfo = named("goverbs_device_info", "Information about a device; always 1.", gauge, "device", "driver", "firmware",
-		"board", "node_guid")
+	deviceInfo = named("goverbs_device_info", "Information about a device; always 1.", gauge, "device", "driver",
+		"firmware", "board", "node_guid")
 	deviceObjects = named("goverbs_device_objects", "Objects of all programs and the kernel on a device, by "+
 		"kind: qp, mr, cq, pd, cm_id, srq, ctx.", gauge, "device", "kind")
-	deviceHidden = named("goverbs_device_hidden_objects", "Objects that the kernel did not list because they belong to "+
-		"other PID namespaces.", gauge, "device", "kind")
+	deviceHidden = named("goverbs_device_hidden_objects", "Objects that the kernel did not list because they belong "+
+		"to other PID namespaces.", gauge, "device", "kind")
 	processObjects = named("goverbs_process_objects", "Objects of a program on a device, by kind.", gauge,
 		append(ofProcess[:3:3], "kind")...)
 	processBytes = named("goverbs_process_memory_region_bytes", "Total size of a program's memory regions.", gauge,
@@ -60,8 +60,8 @@ var (
 		"device", "port", "counter")
 	hardware = named("goverbs_hardware_events_total", "Driver counters of a port, under the driver's names "+
 		"(hw_counters, rdma statistic).", counter, "device", "port", "counter")
-	softwareWaiting = named("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software device has "+
-		"not read yet.", gauge, "address", "process")
+	softwareWaiting = named("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software device "+
+		"has not read yet.", gauge, "address", "process")
 	softwareDrops = named("goverbs_software_dropped_packets_total", "Packets dropped because the socket of a software "+
 		"device was full.", counter, "address", "process")
 	posted = named("goverbs_process_posted_requests_total", "Work requests posted to checked queues: "+
@@ -76,14 +76,14 @@ var (
 		gauge, append(ofProcess[:3:3], "queue", "counted")...)
 	softwareObjects = named("goverbs_process_software_objects", "Objects of a program on a software device, by "+
 		"kind.", gauge, append(ofProcess[:3:3], "kind")...)
-	softwareBytes = named("goverbs_process_software_memory_region_bytes", "Total size of a program's memory regions on a software device.",
-		gauge, ofProcess...)
+	softwareBytes = named("goverbs_process_software_memory_region_bytes",
+		"Total size of a program's memory regions on a software device.", gauge, ofProcess...)
 	softwareEvents = named("goverbs_process_software_events_total", "Counters of a program's software devices "+
 		"(docs/wire.md).", counter, append(ofProcess[:3:3], "counter")...)
 	leases = named("goverbs_process_cache_leases_total", "Leases from a program's registration caches: of registered "+
 		"memory (hit) or new registrations (miss).", counter, "process", "pid", "result")
-	dropped = named("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or because "+
-		"the memory was unmapped.", counter, "process", "pid", "reason")
+	dropped = named("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or "+
+		"because the memory was unmapped.", counter, "process", "pid", "reason")
 	cached      = named("goverbs_process_cache_regions", "Regions in caches.", gauge, "process", "pid")
 	cachedBytes = named("goverbs_process_cache_bytes", "Total size of regions in caches.", gauge, "process", "pid")
 

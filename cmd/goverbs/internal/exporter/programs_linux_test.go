@@ -112,16 +112,16 @@ func counting(t *testing.T, dir string, writes int) (pid int, end func()) {
 	stdout, err := p.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
-	said := bufio.NewReader(stdout)
-	line, err := said.ReadString('\n')
+	output := bufio.NewReader(stdout)
+	line, err := output.ReadString('\n')
 	require.NoError(t, err)
 	if line != "ready\n" {
-		rest, _ := io.ReadAll(said)
+		rest, _ := io.ReadAll(output)
 		require.Fail(t, line+string(rest))
 	}
 	return p.Process.Pid, func() {
 		require.NoError(t, stdin.Close())
-		_, _ = io.Copy(io.Discard, said)
+		_, _ = io.Copy(io.Discard, output)
 		require.NoError(t, p.Wait())
 	}
 }

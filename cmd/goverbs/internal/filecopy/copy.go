@@ -273,8 +273,8 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	switch event := new(rpma.EventError); {
 	case err == nil || ctx.Err() != nil:
 	case soon.Err() != nil:
-		err = fmt.Errorf("%s: no answer; start goverbs cp --listen there, with an adapter or -d soft@ADDRESS, and allow UDP "+
-			"port 4791 in firewalls", address)
+		err = fmt.Errorf("%s: no answer; start goverbs cp --listen there, with an adapter or -d soft@ADDRESS, and "+
+			"allow UDP port 4791 in firewalls", address)
 	case errors.As(err, &event) && event.Event == rpma.Rejected:
 		err = fmt.Errorf("%s: %w; start goverbs cp --listen there", address, err)
 	}
@@ -381,9 +381,9 @@ func (s *sender) finish(ctx context.Context) error {
 		return err
 	}
 	code, _ := rpma.Immediate(&wc)
-	said, known := answers[code]
+	text, known := answers[code]
 	if !known {
 		return fmt.Errorf("unknown answer %d from the receiver; use the same version on both ends", code)
 	}
-	return said
+	return text
 }

@@ -186,8 +186,8 @@ func TestReceiverGone(t *testing.T) {
 	assert.ErrorContains(t, <-ended, "connection to the receiver lost")
 }
 
-// TestInvalidSenders checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a receiver
-// nor allocate space.
+// TestInvalidSenders checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a
+// receiver nor allocate space.
 func TestInvalidSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, refused := t.TempDir(), make(chan error, 10)

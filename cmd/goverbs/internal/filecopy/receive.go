@@ -91,10 +91,11 @@ const handshakes = 16
 
 // receiver handles a request.
 type receiver struct {
-	peer  *rpma.Peer
-	name  string
-	most  uint64
-	begin func(size int64) (*destination, error) // allocates the file for the accepted sender; other senders are rejected
+	peer *rpma.Peer
+	name string
+	most uint64
+	// allocates the file for the accepted sender; other senders are rejected
+	begin func(size int64) (*destination, error)
 	conn  *rpma.Conn
 	began bool
 }

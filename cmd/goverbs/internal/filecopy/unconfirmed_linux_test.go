@@ -24,9 +24,10 @@ func TestUnconfirmedSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft@127.47.1.1")
 	name, at, ended := filepath.Join(t.TempDir(), "to"), make(chan string, 1), make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), "127.47.1.1:0", name, 1<<30, func(address string) { at <- address }, func(why error) {
-			assert.NoError(t, why)
-		})
+		_, err := Receive(t.Context(), "127.47.1.1:0", name, 1<<30, func(address string) { at <- address },
+			func(why error) {
+				assert.NoError(t, why)
+			})
 		ended <- err
 	}()
 	address := <-at

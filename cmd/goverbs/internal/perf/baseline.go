@@ -155,11 +155,11 @@ func (b *baseline) connect() (*net.TCPConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		said := make([]byte, len(b.token))
+		token := make([]byte, len(b.token))
 		if err = c.SetDeadline(time.Now().Add(time.Second)); err == nil {
-			_, err = io.ReadFull(c, said)
+			_, err = io.ReadFull(c, token)
 		}
-		if err == nil && subtle.ConstantTimeCompare(said, b.token) == 1 {
+		if err == nil && subtle.ConstantTimeCompare(token, b.token) == 1 {
 			return c, nil
 		}
 		_ = c.Close() // not the client

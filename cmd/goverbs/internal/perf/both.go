@@ -106,8 +106,8 @@ func (t *test) exchange(size int) (*Row, error) {
 			return nil, errQuiet
 		}
 		if arrived > 0 && time.Since(heard) > lost {
-			return nil, fmt.Errorf("received %d of %d messages, none for %v: %s drops messages without a receive; use a "+
-				"deeper receive queue (-r) or a shorter send queue (-t)", arrived, total, lost,
+			return nil, fmt.Errorf("received %d of %d messages, none for %v: %s drops messages without a receive; use "+
+				"a deeper receive queue (-r) or a shorter send queue (-t)", arrived, total, lost,
 				o.Connection)
 		}
 	}

@@ -125,7 +125,8 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)))
 		if err != nil {
 			address := net.JoinHostPort(o.Peer, strconv.Itoa(o.Port))
-			return nil, fmt.Errorf("no server on %s: %w; start %s or goverbs perf with the same options there", address, err, o)
+			return nil, fmt.Errorf("no server on %s: %w; start %s or goverbs perf with the same options there", address,
+				err, o)
 		}
 		return overTCP(ctx, end, c), nil
 	}
@@ -180,8 +181,8 @@ func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 	if err = swap(l, client, mine, theirs); err != nil {
 		return t, fmt.Errorf("exchange of versions: %w", err)
 	}
-	said, rest, _ := strings.Cut(string(theirs), "\x00")
-	t.version = said
+	peer, rest, _ := strings.Cut(string(theirs), "\x00")
+	t.version = peer
 	t.goverbs, t.tcp = brandOf(rest)
 	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
 		return t, fmt.Errorf("unsupported peer version %q; use perftest %.2f or later", t.version, oldest)
@@ -260,8 +261,8 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 		want += len(k.gid.Raw())
 	}
 	if len(fields) != want {
-		return k, fmt.Errorf("invalid queue pair keys from the peer: %q has %d fields, not %d; use -x on both ends or on "+
-			"neither", text, len(fields), want)
+		return k, fmt.Errorf("invalid queue pair keys from the peer: %q has %d fields, not %d; use -x on both ends or "+
+			"on neither", text, len(fields), want)
 	}
 	number := func(i, bits int) (n uint64) {
 		n, bad := strconv.ParseUint(fields[i], 16, bits)
@@ -303,15 +304,15 @@ var errPairs = fmt.Errorf("%w: number or order of queue pairs differs", errOther
 
 // swapOutcomes exchanges outcomes and returns the peer's. The outcome of a server that only serves is meaningless.
 func swapOutcomes(l link, client bool, mine outcome) (peer outcome, err error) {
-	said := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
+	values := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
 		math.Float64bits(mine.rate)}
-	for i, n := range said {
+	for i, n := range values {
 		var theirs [8]byte
 		if err := swap(l, client, binary.BigEndian.AppendUint64(nil, n), theirs[:]); err != nil {
 			return peer, err
 		}
-		said[i] = binary.BigEndian.Uint64(theirs[:])
+		values[i] = binary.BigEndian.Uint64(theirs[:])
 	}
-	return outcome{said[0], said[1], math.Float64frombits(said[2]), math.Float64frombits(said[3]),
-		math.Float64frombits(said[4])}, nil
+	return outcome{values[0], values[1], math.Float64frombits(values[2]), math.Float64frombits(values[3]),
+		math.Float64frombits(values[4])}, nil
 }

@@ -79,11 +79,11 @@ func hostile(c net.Conn, rnd *rand.Rand, o *Options, client bool) {
 		steps = append(steps, textKeys{}.put(&k))
 	}
 	bad := rnd.IntN(len(steps) + 1)
-	for i, said := range steps {
+	for i, message := range steps {
 		if i == bad {
-			said = make([]byte, rnd.IntN(4096))
-			for j := range said {
-				said[j] = byte(rnd.Uint32())
+			message = make([]byte, rnd.IntN(4096))
+			for j := range message {
+				message[j] = byte(rnd.Uint32())
 			}
 		}
 		if !client {
@@ -91,7 +91,7 @@ func hostile(c net.Conn, rnd *rand.Rand, o *Options, client bool) {
 				return
 			}
 		}
-		if _, err := c.Write(said); err != nil {
+		if _, err := c.Write(message); err != nil {
 			return
 		}
 		if client {

@@ -82,8 +82,8 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		if other := r.tryTCP(ctx); other != nil {
 			return l, other
 		}
-		err = fmt.Errorf("no server on %v: %w; start %s or goverbs perf with -R and the same options there", l.peer, err,
-			o)
+		err = fmt.Errorf("no server on %v: %w; start %s or goverbs perf with -R and the same options there", l.peer,
+			err, o)
 	}
 	return l, err
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// An end with -R and one without cannot connect: one waits on a TCP port, the other on a port of the connection manager.
-// An end with -R therefore uses TCP, too: a server detects clients without -R, and a client checks whether the server
-// has no -R. Both ends then exchange their commands and stop.
+// An end with -R and one without cannot connect: one waits on a TCP port, the other on a port of the connection
+// manager. An end with -R therefore uses TCP, too: a server detects clients without -R, and a client checks whether the
+// server has no -R. Both ends then exchange their commands and stop.
 
 // soon bounds the exchange over TCP.
 const soon = 5 * time.Second

@@ -131,8 +131,8 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestBaselineForeignPeers checks that the TCP port serves only the client, and that an absent or invalid peer ends only
-// the baseline.
+// TestBaselineForeignPeers checks that the TCP port serves only the client, and that an absent or invalid peer ends
+// only the baseline.
 func TestBaselineForeignPeers(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 3}, "64")
 	a, b := net.Pipe()
@@ -152,14 +152,15 @@ func TestBaselineForeignPeers(t *testing.T) {
 		_, err := there.rows()
 		assert.NoError(t, err)
 	})
-	for _, said := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 32), strings.Repeat("x", 4096)} {
+	for _, message := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 32),
+		strings.Repeat("x", 4096)} {
 		c, err := net.Dial("tcp", here.where)
 		require.NoError(t, err)
-		_, _ = c.Write([]byte(said))
-		if said != "" {
+		_, _ = c.Write([]byte(message))
+		if message != "" {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 			n, err := c.Read(make([]byte, 10))
-			assert.Zero(t, n, "%q was answered", said)
+			assert.Zero(t, n, "%q was answered", message)
 			assert.Error(t, err)
 		}
 		require.NoError(t, c.Close())

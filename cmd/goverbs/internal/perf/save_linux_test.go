@@ -63,7 +63,8 @@ func TestSaveByLink(t *testing.T) {
 	assert.Equal(t, "untouched", string(text))
 }
 
-// TestSaveByLinks checks that save does not follow a link of another user behind one of this user, and replaces neither.
+// TestSaveByLinks checks that save does not follow a link of another user behind one of this user, and replaces
+// neither.
 func TestSaveByLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can create links of other users")

@@ -108,9 +108,9 @@ func (t *test) serve() error {
 	return t.wait(t.l)
 }
 
-// runsOtherVerb reports whether the client seems to run another verb. perftest requests more than one concurrent read or
-// atomic operation if it uses them, unless the device or -o limits it to one. Such a client may never send anything, so
-// the test fails when the device's counters stop.
+// runsOtherVerb reports whether the client seems to run another verb. perftest requests more than one concurrent read
+// or atomic operation if it uses them, unless the device or -o limits it to one. Such a client may never send anything,
+// so the test fails when the device's counters stop.
 func (t *test) runsOtherVerb() bool {
 	return !t.alike && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
 }

@@ -128,7 +128,8 @@ func compare(l link, client bool, mine task) error {
 		return err
 	}
 	if here, there := mine.command(), theirs.command(); here != there {
-		return fmt.Errorf("%w: this end runs %q, the peer %q; use the same options on both ends", errDiffer, here, there)
+		return fmt.Errorf("%w: this end runs %q, the peer %q; use the same options on both ends", errDiffer, here,
+			there)
 	}
 	if mine.global != theirs.global {
 		return fmt.Errorf("%w: only one end has a GID; select a GID on both ends with -x", errDiffer)

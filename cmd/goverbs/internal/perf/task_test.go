@@ -189,10 +189,10 @@ func TestForeignTCPConnections(t *testing.T) {
 	client := server
 	waits, ended := serve(t, &server, &client)
 	<-waits
-	for _, said := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("9", 4096), "6.06"} {
+	for _, message := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("9", 4096), "6.06"} {
 		c, err := net.Dial("tcp", net.JoinHostPort(client.Peer, strconv.Itoa(server.Port)))
 		require.NoError(t, err)
-		_, err = c.Write([]byte(said))
+		_, err = c.Write([]byte(message))
 		assert.NoError(t, err)
 		require.NoError(t, c.Close())
 	}

@@ -104,7 +104,7 @@ func (t *test) sink(size int) (*Row, error) {
 	}()
 	total := o.Iterations * o.QPs
 	var m *meter
-	var said error
+	var failure error
 	done, heard, last := 0, false, time.Now()
 	for o.Duration != 0 || done < total {
 		n, err := t.next(t.recvs, time.Now().Add(quietTime/4))
@@ -130,7 +130,7 @@ func (t *test) sink(size int) (*Row, error) {
 			break
 		}
 		select {
-		case said = <-through:
+		case failure = <-through:
 			heard = true
 		default:
 			if time.Since(last) > t.timeout {
@@ -143,10 +143,10 @@ func (t *test) sink(size int) (*Row, error) {
 	}
 	row := m.bandwidth(size, done)
 	if !heard {
-		_ = t.within(t.timeout, func() error { said = <-through; return nil })
+		_ = t.within(t.timeout, func() error { failure = <-through; return nil })
 	}
-	if said != nil {
-		return nil, said
+	if failure != nil {
+		return nil, failure
 	}
 	more, err := t.look(t.recvs)
 	if err != nil {

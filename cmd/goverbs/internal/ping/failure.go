@@ -114,16 +114,16 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 		add("raise the limit of locked memory: ulimit -l unlimited (goverbs doctor checks it)")
 	case errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) ||
 		errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV):
-		add("give an address of an RDMA interface of the peer (not %s?) that is reachable from %s: ip route get %s", o.Peer,
-			r.Own, o.Peer)
+		add("give an address of an RDMA interface of the peer (not %s?) that is reachable from %s: ip route get %s",
+			o.Peer, r.Own, o.Peer)
 		add("for software devices, set GOVERBS_DEVICE=soft@ADDRESS on both ends, with different addresses")
 	case errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded):
 		add("start %s on the peer, with the same -p and --cm-port", serves)
 		if !o.reached {
 			return append(all, lost(r)...)
 		}
-		add("remove and add the Soft-RoCE device on either end (rdma link delete, rdma link add): once a firewall has " +
-			"dropped its packets, Linux 6.12 no longer sends connection manager messages")
+		add("remove and add the Soft-RoCE device on either end (rdma link delete, rdma link add): once a firewall " +
+			"has dropped its packets, Linux 6.12 no longer sends connection manager messages")
 	}
 	return all
 }
@@ -152,12 +152,13 @@ func lost(r *Result) (all []string) {
 		case here.Is4() != there.Is4():
 			all = append(all, fmt.Sprintf("choose GIDs of one address family with -x: here %s, peer %s", here, there))
 		case linkLocal(here) || linkLocal(there):
-			all = append(all, fmt.Sprintf("choose GIDs of routed addresses with -x: here %s, peer %s (link-local)", here,
-				there))
+			all = append(all, fmt.Sprintf("choose GIDs of routed addresses with -x: here %s, peer %s (link-local)",
+				here, there))
 		}
 	}
 	if r.Received > 0 {
-		return append(all, "check counters for packet loss (goverbs query DEVICE) and flow control (PFC) of the switches")
+		return append(all,
+			"check counters for packet loss (goverbs query DEVICE) and flow control (PFC) of the switches")
 	}
 	return append(all, roce, "use the same MTU on both devices and a larger one on the network: goverbs doctor PEER "+
 		"measures it", "use RoCE v2 GIDs on both ends: goverbs gids")

@@ -137,8 +137,8 @@ func (s *Snapshot) unseen() {
 		elsewhere = elsewhere || len(d.Hidden) > 0
 	}
 	if elsewhere {
-		s.note("some objects belong to programs in other PID namespaces or to threads that have ended; run in the host's " +
-			"namespace to see programs in containers")
+		s.note("some objects belong to programs in other PID namespaces or to threads that have ended; run in the " +
+			"host's namespace to see programs in containers")
 	}
 	if len(nameless) > 0 {
 		s.note("no name for some processes (%s): they have ended or /proc hides them; run as root",

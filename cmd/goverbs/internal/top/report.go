@@ -141,8 +141,8 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 }
 
 // none is the hint if the kernel has no device.
-const none = "diagnose adapters with goverbs doctor, or add Soft-RoCE (rdma link add rxe0 type rxe netdev eth0); objects " +
-	"of software devices (soft0) are in the memory of their programs, and only sockets are shown"
+const none = "diagnose adapters with goverbs doctor, or add Soft-RoCE (rdma link add rxe0 type rxe netdev eth0); " +
+	"objects of software devices (soft0) are in the memory of their programs, and only sockets are shown"
 
 // programs returns the selected objects by program and device.
 func (r *Report) programs(all []resources.Object, counting []resources.Program, base Baseline, o *Options) {

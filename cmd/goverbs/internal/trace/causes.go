@@ -311,12 +311,12 @@ func refusedPost(q *queuePair, e *Event, full bool) cause {
 	}
 	recv := strings.Contains(e.Verb, "recv")
 	// The error of a check has a reason, that of a device does not.
-	said := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
+	explained := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
 	const eopnotsupp = 95
 	switch {
-	case said && e.Errno == eopnotsupp:
+	case explained && e.Errno == eopnotsupp:
 		return cause{"not-supported", e.Error, "see the capabilities with goverbs query"}
-	case said && !full:
+	case explained && !full:
 	case recv && state == "RESET", !recv && (state == "RESET" || state == "INIT" || state == "RTR"):
 		return cause{"wrong-state", "the queue pair is in state " + state,
 			"sends need RTS, receives INIT: move the queue pair first"}

@@ -213,8 +213,8 @@ func managedQueues() *ibv.QPInitAttr {
 	return &ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// connectHere connects to a listener in this process, which answers with answer, and then calls then. Both may be nil. A
-// receive is posted on the client. It returns the error of the connect.
+// connectHere connects to a listener in this process, which answers with answer, and then calls then. Both may be nil.
+// A receive is posted on the client. It returns the error of the connect.
 func connectHere(t *testing.T, answer func(server *cm.ID), then func(client *cm.ID, qp *rdma.QP)) error {
 	at := netip.AddrPortFrom(netip.MustParseAddr(os.Getenv("GOVERBS_ADDRESS")), 4712)
 	l := must(cm.CreateID(rdmacm.PS_TCP))(t)

@@ -58,16 +58,16 @@ func (j *judge) noAnswer(q *question, at uint64) {
 	if q.asks == nil {
 		return
 	}
-	const check = "check the address, that an RDMA device there has it (goverbs gids), and that firewalls allow UDP port " +
-		"4791; test the path with goverbs ping"
+	const check = "check the address, that an RDMA device there has it (goverbs gids), and that firewalls allow UDP " +
+		"port 4791; test the path with goverbs ping"
 	c := map[string]cause{
-		"rdma_resolve_addr": {"address-timeout", "no answer to address resolution: the address is unused or its host down",
+		"rdma_resolve_addr": {"address-timeout",
+			"no answer to address resolution: the address is unused or its host down",
 			"check the address and the host: ping, and ip neighbour"},
 		"rdma_resolve_route": {"route-timeout", "no route to the address: perhaps there is no subnet " +
 			"manager, or the host is down", check},
-		"rdma_connect": {"connect-timeout", "no answer, not even a rejection: perhaps no host has the address, it has no RDMA " +
-			"device, packets are lost, or the program there takes the connection " +
-			"late", check},
+		"rdma_connect": {"connect-timeout", "no answer, not even a rejection: perhaps no host has the address, it " +
+			"has no RDMA device, packets are lost, or the program there takes the connection late", check},
 		"rdma_accept": {"accept-timeout", "the peer has not confirmed the connection: perhaps it has timed out, " +
 			"or packets are lost", "check the peer, and trace it, too"},
 	}[q.asks.Verb]
@@ -155,8 +155,8 @@ func managed(e *Event) (c cause, ok bool) {
 	case "ROUTE_ERROR":
 		c = cause{"route-unresolved", "no route to the address", "test it with goverbs ping"}
 	case "UNREACHABLE":
-		c = cause{"unreachable", "no answer from the peer: it is down, has no RDMA device with the address, or packets are " +
-			"lost", "allow UDP port 4791 in firewalls; test the path with goverbs ping"}
+		c = cause{"unreachable", "no answer from the peer: it is down, has no RDMA device with the address, or " +
+			"packets are lost", "allow UDP port 4791 in firewalls; test the path with goverbs ping"}
 		switch e.Status { // status of a SIDR reply
 		case "1":
 			c = noListener

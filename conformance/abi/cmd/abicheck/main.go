@@ -67,8 +67,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		"installed `release`, such as 33.2 or librpma=1.2.0; the default project is rdma-core;\n"+
 			"separate several by commas (default: detected)")
 	fs.StringVar(&o.Packages, "pkg", "",
-		"check only these `packages`: "+strings.Join(abicheck.PackageNames(), ",")+" (default: all but uapi,\nfor which "+
-			"-cache runs C compilers: its layouts depend on the running kernel)")
+		"check only these `packages`: "+strings.Join(abicheck.PackageNames(), ",")+" (default: all but uapi,\nfor "+
+			"which -cache runs C compilers: its layouts depend on the running kernel)")
 	fs.StringVar(&o.Only, "only", "", "check only the headers or only the libraries: `headers|libraries`")
 	fs.StringVar(&o.Dirs, "L", "", "colon-separated `directories` of the libraries (default: "+
 		"where the loader searches)")

@@ -143,8 +143,9 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 			return fmt.Errorf("dpkg-query %s: %w", p.Name, err)
 		}
 		if string(out) != p.Version {
-			return fmt.Errorf("%s is %s here, and the expected results are of %s: install that, or pin the other in "+
-				"conformance/suites/cases/%s.txt and run with -update", p.Name, out, p.Version, s.Name)
+			return fmt.Errorf("%s %s is installed, but the expected results are of %s: install that version, or "+
+				"pin the installed one in conformance/suites/cases/%s.txt and run with -update",
+				p.Name, out, p.Version, s.Name)
 		}
 	}
 	if s.Build == "" {

@@ -79,8 +79,8 @@ func main() {
 		"`package or file.c`: a Go program, or a C program for libibverbs and librdmacm, to install in the "+
 			"guest's /usr/bin; may be repeated",
 		func(s string) error { o.with = append(o.with, s); return nil })
-	set.Func("root", "`suite:package,...=directory`: packages of a Debian suite, with their dependencies on Soft-RoCE, to unpack in a "+
-		"directory of the guest for chroot; may be repeated",
+	set.Func("root", "`suite:package,...=directory`: packages of a Debian suite, with their dependencies on "+
+		"Soft-RoCE, to unpack in a directory of the guest for chroot; may be repeated",
 		func(s string) error { o.roots = append(o.roots, s); return nil })
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- "+

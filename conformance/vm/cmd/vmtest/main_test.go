@@ -64,12 +64,12 @@ func TestRetried(t *testing.T) {
 		"hung, and then fault": {[][]*vm.Outcome{{{Kind: vm.Hang}}, {{Kind: vm.Panic}}}, 1, 2, vm.StatusKernel, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			boots, said := 0, ""
-			outcomes, err := retried(c.retries, func(format string, args ...any) { said += fmt.Sprintf(format, args...) },
-				func() ([]*vm.Outcome, error) {
-					boots++
-					return c.boots[boots-1], nil
-				})
+			boots, logged := 0, ""
+			logf := func(format string, args ...any) { logged += fmt.Sprintf(format, args...) }
+			outcomes, err := retried(c.retries, logf, func() ([]*vm.Outcome, error) {
+				boots++
+				return c.boots[boots-1], nil
+			})
 			require.NoError(t, err)
 			assert.Equal(t, c.want, boots)
 			status := 0
@@ -77,7 +77,7 @@ func TestRetried(t *testing.T) {
 				status = max(status, o.ExitStatus())
 			}
 			assert.Equal(t, c.status, status)
-			assert.Equal(t, c.flake, strings.Contains(said, "FLAKE"), said)
+			assert.Equal(t, c.flake, strings.Contains(logged, "FLAKE"), logged)
 		})
 	}
 	_, err := retried(1, nil, func() ([]*vm.Outcome, error) { return nil, errors.New("no guest") })

@@ -23,6 +23,7 @@ type device struct {
 	file      *driver.File
 	own       uapi.MLX5IBAllocUcontextResp
 	queues    *direct.Queues
+	record    *ibv.Context
 	completes *page // doorbells of completion queues
 	registers registers
 	indexes   indexes
@@ -71,8 +72,17 @@ func environment(name string) (value string, set bool) {
 	return value, value != ""
 }
 
+// Opened lends the data path to programs that call it directly.
+func (d *device) Opened(record *ibv.Context) {
+	d.record = record
+	d.queues.Own(record)
+}
+
 // Close implements [driver.Context].
 func (d *device) Close() {
+	if d.record != nil {
+		d.queues.Disown(d.record)
+	}
 	for _, p := range append(d.registers.pages, d.completes) {
 		d.freePage(p)
 	}

@@ -79,24 +79,34 @@ type completionQueue struct {
 	path   datapath.Queue
 }
 
+// completions returns the number of completions in a queue for n.
+func completions(n uint32) (count uint32, ok bool) {
+	const most = 1<<22 - 1
+	return power(min(n, most) + 1), n <= most
+}
+
+// invalidate marks the completions in a buffer as not written.
+func invalidate(buffer *offheap.Mapping) {
+	b := buffer.Bytes()
+	for i := cqeSize - 1; int(i) < len(b); i += cqeSize {
+		b[i] = mlx5dv.MLX5_CQE_INVALID << 4
+	}
+}
+
 const cqeSize = uint32(unsafe.Sizeof(mlx5dv.MLX5CQE64{}))
 
 // CreateCQ implements [driver.Context].
 func (d *device) CreateCQ(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send driver.Command) (driver.CQ,
 	syscall.Errno) {
-	const most = 1<<22 - 1
-	if in.CQE > most {
+	count, ok := completions(in.CQE)
+	if !ok {
 		return nil, syscall.EINVAL
 	}
-	count := power(in.CQE + 1)
 	m, errno := d.memory(count * cqeSize)
 	if errno != 0 {
 		return nil, errno
 	}
-	b := m.buffer.Bytes()
-	for i := cqeSize - 1; i < count*cqeSize; i += cqeSize {
-		b[i] = mlx5dv.MLX5_CQE_INVALID << 4
-	}
+	invalidate(m.buffer)
 	q := &completionQueue{memory: m, device: d}
 	in.CQE = count - 1
 	own := uapi.MLX5IBCreateCQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), CQESize: cqeSize,
@@ -118,8 +128,43 @@ func (q *completionQueue) Path(record *ibv.CQ) (driver.CQPath, syscall.Errno) {
 }
 
 // Resize implements [driver.CQ].
-func (*completionQueue) Resize(*uapi.IBUverbsResizeCQ, *uapi.IBUverbsResizeCQResp, driver.Command) syscall.Errno {
-	return syscall.EOPNOTSUPP
+func (q *completionQueue) Resize(in *uapi.IBUverbsResizeCQ, out *uapi.IBUverbsResizeCQResp,
+	send driver.Command) syscall.Errno {
+	count, ok := completions(in.CQE)
+	if !ok || in.CQE == 0 {
+		return syscall.EINVAL
+	}
+	if out.CQE = count - 1; count == q.out.CQECnt {
+		return 0 // the kernel would not change the buffer either
+	}
+	buffer, err := offheap.Map(int(count*cqeSize), offheap.Options{})
+	if err != nil {
+		return syscall.ENOMEM
+	}
+	invalidate(buffer)
+	in.CQE = count - 1
+	resized := q.out
+	resized.Buf, resized.CQECnt = buffer.Address(), count
+	own := uapi.MLX5IBResizeCQ{BufAddr: uint64(resized.Buf), CQESize: uint16(cqeSize)}
+	err = q.path.(resizer).Resize(&resized, func() error {
+		if errno := send(driver.Bytes(&own), nil); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		buffer.Close()
+		return errno
+	}
+	q.buffer.Close()
+	q.buffer, q.out = buffer, resized
+	return 0
+}
+
+// resizer is a completion queue of package direct.
+type resizer interface {
+	Resize(out *mlx5dv.CQ, exchange func() error) error
 }
 
 // End implements [driver.Queue].
@@ -143,7 +188,7 @@ const noIndex = 0xffffff
 func (d *device) CreateSRQ(in *uapi.IBUverbsCreateSRQ, _ *uapi.IBUverbsCreateSRQResp, send driver.Command) (driver.SRQ,
 	syscall.Errno) {
 	const link = uint32(unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
-	stride := power(link + in.MaxSGE*entry)
+	stride := power(link + max(in.MaxSGE, 1)*entry)
 	if in.MaxWR > d.own.MaxSRQRecvWR || in.MaxSGE > 1<<16 || stride > uint32(d.own.MaxRQDescSz) {
 		return nil, syscall.EINVAL
 	}
@@ -157,8 +202,8 @@ func (d *device) CreateSRQ(in *uapi.IBUverbsCreateSRQ, _ *uapi.IBUverbsCreateSRQ
 		next := (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Pointer(&b[i*stride]))
 		next.NextWQEIndex = ibv.ToBE16(uint16((i + 1) & (count - 1)))
 	}
-	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: count - 1, MaxSGE: in.MaxSGE}}
-	in.MaxWR = count - 1
+	in.MaxWR, in.MaxSGE = count-1, (stride-link)/entry
+	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: in.MaxWR, MaxSGE: in.MaxSGE}}
 	own := uapi.MLX5IBCreateSRQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), UIdx: noIndex}
 	var answer uapi.MLX5IBCreateSRQResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {

@@ -38,29 +38,39 @@ const (
 	perPage       = 2
 )
 
-// get returns the register for a queue pair.
+// get returns the register for a queue pair: an unused one, or else the one with the fewest users, apart from the first
+// ones, which are not shared.
 func (s *registers) get() (*register, syscall.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.all) == 0 || s.all[len(s.all)-1].users > 0 && len(s.all) < defaultRegisters {
+	r := s.least(s.all)
+	if r == nil || r.users > 0 && len(s.all) < defaultRegisters {
 		p, errno := s.device.newPage(mlx5dv.UAR_ALLOC_TYPE_BF)
 		if errno != 0 {
 			return nil, errno
 		}
 		s.pages = append(s.pages, p)
-		size := s.device.own.BFRegSize / 2
-		for i := range uintptr(perPage) {
-			s.all = append(s.all, &register{page: p, offset: firstRegister + i*uintptr(s.device.own.BFRegSize), size: size})
+		size := s.device.own.BFRegSize
+		for i := range uint32(perPage) {
+			s.all = append(s.all, &register{page: p, offset: uintptr(firstRegister + i*size), size: size / 2})
 		}
+		r = s.all[len(s.all)-perPage]
 	}
-	least := s.all[0]
-	for _, r := range s.all {
-		if r.users < least.users {
+	if r.users > 0 {
+		r = s.least(s.all[defaultLowLatency:])
+	}
+	r.users++
+	return r, 0
+}
+
+// least returns the first register with the fewest users, or nil.
+func (*registers) least(of []*register) (least *register) {
+	for _, r := range of {
+		if least == nil || r.users < least.users {
 			least = r
 		}
 	}
-	least.users++
-	return least, 0
+	return least
 }
 
 // put undoes get.

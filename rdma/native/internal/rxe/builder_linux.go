@@ -178,7 +178,7 @@ func (b *builder) SGEs(sges []ibv.SGE) {
 	copySGEs(d, sges)
 }
 
-// Inline copies buffers to the last request. The kernel uses them if the request has the flag SEND_INLINE.
+// Inline copies buffers to the last request, and sets its flag SEND_INLINE.
 func (b *builder) Inline(buffers []ibv.DataBuf) {
 	if b.last == nil {
 		return
@@ -195,4 +195,5 @@ func (b *builder) Inline(buffers []ibv.DataBuf) {
 		length += copy(room[length:], memory(uint64(buffers[i].Addr), int(n)))
 	}
 	d.Length, d.Resid = uint32(length), uint32(length)
+	b.last.WR.SendFlags |= uint32(ibv.SEND_INLINE)
 }

@@ -45,7 +45,7 @@ type mapped struct {
 	mapping []byte // nil: the queue is closed, or does not exist
 }
 
-// remap unmaps the previous queue, which the kernel has left, and maps a new one.
+// remap unmaps the previous queue, which the kernel no longer uses, and maps a new one.
 func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errno {
 	if r.mapping != nil {
 		f.Kernel.Munmap(r.mapping)

@@ -161,8 +161,8 @@ func TestReceives(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, post())
 }
 
-// TestCompletions: completions are translated in order and their elements returned to the kernel; values that no header
-// knows are errors. Arming stores the request behind the ring.
+// TestCompletions: completions are translated in order and their elements returned to the kernel; undefined values
+// are errors. Arming stores the request behind the ring.
 func TestCompletions(t *testing.T) {
 	k, d := newDevice(t)
 	created, errno := d.CreateCQ(nil, nil, answers(uapi.SIWUrespCreateCQ{NumCQE: 2, CQKey: cqKey}))

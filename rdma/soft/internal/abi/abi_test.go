@@ -67,12 +67,24 @@ func TestEveryArity(t *testing.T) {
 		got, _ := f(args)
 		assert.Equal(t, digits(args[:i+1]...), got, "Take%d", i+1)
 	}
+	for i, f := range []func(*o, Args) (u, runtime.Errno){
+		New0(func(*o) (u, runtime.Errno) { return 0, 0 }),
+		New1(func(_ *o, a u) (u, runtime.Errno) { return digits(a), 0 }),
+		New2(func(_ *o, a, b u) (u, runtime.Errno) { return digits(a, b), 0 }),
+		New3(func(_ *o, a, b, c u) (u, runtime.Errno) { return digits(a, b, c), 0 }),
+		New4(func(_ *o, a, b, c, d u) (u, runtime.Errno) { return digits(a, b, c, d), 0 }),
+		New5(func(_ *o, a, b, c, d, e u) (u, runtime.Errno) { return digits(a, b, c, d, e), 0 }),
+	} {
+		got, _ := f(&o{}, args)
+		assert.Equal(t, digits(args[1:i+1]...), got, "New%d", i)
+	}
 	for i, f := range []func(*o, Args) runtime.Errno{
 		After0(func(*o) runtime.Errno { after = 0; return 0 }),
 		After1(func(_ *o, a u) runtime.Errno { after = digits(a); return 0 }),
 		After2(func(_ *o, a, b u) runtime.Errno { after = digits(a, b); return 0 }),
 		After3(func(_ *o, a, b, c u) runtime.Errno { after = digits(a, b, c); return 0 }),
 		After4(func(_ *o, a, b, c, d u) runtime.Errno { after = digits(a, b, c, d); return 0 }),
+		After5(func(_ *o, a, b, c, d, e u) runtime.Errno { after = digits(a, b, c, d, e); return 0 }),
 	} {
 		Status(Of(object, f))(args)
 		assert.Equal(t, digits(args[1:i+1]...), after, "After%d", i)

@@ -93,7 +93,7 @@ func Wait3[A, B, C Value](f func(A, B, C, *nap.Waiter) runtime.Errno) func(Args,
 	return func(a Args, w *nap.Waiter) runtime.Errno { return f(A(a[0]), B(a[1]), C(a[2]), w) }
 }
 
-// After0 to After4 adapt functions of an object that was looked up. They decode the registers after it.
+// After0 to After5 adapt functions of an object that was looked up. They decode the registers after it.
 func After0[O, R any](f func(*O) R) func(*O, Args) R {
 	return func(o *O, _ Args) R { return f(o) }
 }
@@ -112,4 +112,33 @@ func After3[O any, A, B, C Value, R any](f func(*O, A, B, C) R) func(*O, Args) R
 
 func After4[O any, A, B, C, D Value, R any](f func(*O, A, B, C, D) R) func(*O, Args) R {
 	return func(o *O, a Args) R { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4])) }
+}
+
+func After5[O any, A, B, C, D, E Value, R any](f func(*O, A, B, C, D, E) R) func(*O, Args) R {
+	return func(o *O, a Args) R { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4]), E(a[5])) }
+}
+
+// New0 to New5 adapt functions of an object that return a value and an errno.
+func New0[O any, R Value](f func(*O) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, _ Args) (R, runtime.Errno) { return f(o) }
+}
+
+func New1[O any, A Value, R Value](f func(*O, A) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, a Args) (R, runtime.Errno) { return f(o, A(a[1])) }
+}
+
+func New2[O any, A, B Value, R Value](f func(*O, A, B) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, a Args) (R, runtime.Errno) { return f(o, A(a[1]), B(a[2])) }
+}
+
+func New3[O any, A, B, C Value, R Value](f func(*O, A, B, C) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, a Args) (R, runtime.Errno) { return f(o, A(a[1]), B(a[2]), C(a[3])) }
+}
+
+func New4[O any, A, B, C, D Value, R Value](f func(*O, A, B, C, D) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, a Args) (R, runtime.Errno) { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4])) }
+}
+
+func New5[O any, A, B, C, D, E Value, R Value](f func(*O, A, B, C, D, E) (R, runtime.Errno)) func(*O, Args) (R, runtime.Errno) {
+	return func(o *O, a Args) (R, runtime.Errno) { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4]), E(a[5])) }
 }

@@ -20,7 +20,8 @@ import (
 )
 
 // endpoint creates a synchronous identifier through the C functions.
-func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ibv.QPType, attr *ibv.QPInitAttr) *rdmacm.CMID {
+func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ibv.QPType,
+	attr *ibv.QPInitAttr) *rdmacm.CMID {
 	hints := &rdmacm.AddrInfo{AiFlags: flags, AiPortSpace: rdmacm.PS_TCP, AiQPType: kind}
 	info, id := new(ibv.Ptr[rdmacm.AddrInfo]), new(ibv.Ptr[rdmacm.CMID])
 	_, err := rdma.From{Backend: r.fabric}.GetAddrInfo(node, service, hints, info)

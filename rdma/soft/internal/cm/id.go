@@ -50,13 +50,14 @@ type identifier struct {
 	rank      int            // request: number of earlier waiting requests of its host
 
 	// Connection
-	number                   uint32          // communication ID; 0 before a request
-	peer                     message.Address // port of the peer
-	peerGUID                 uint64          // GUID of the peer's device, once known
-	peerNumber               uint32          // peer's communication ID, once known
-	tid                      uint64          // transaction ID of the request
-	refusal                  *message.MAD    // rejection sent for the request, or nil
-	processingTID            uint64          // transaction ID of the peer's message that the program processes or processed last
+	number     uint32          // communication ID; 0 before a request
+	peer       message.Address // port of the peer
+	peerGUID   uint64          // GUID of the peer's device, once known
+	peerNumber uint32          // peer's communication ID, once known
+	tid        uint64          // transaction ID of the request
+	refusal    *message.MAD    // rejection sent for the request, or nil
+	// transaction ID of the peer's message that the program processes or processed last
+	processingTID            uint64
 	param                    rdmacm.ConnParam
 	private                  []byte
 	qpn, peerQPN             uint32

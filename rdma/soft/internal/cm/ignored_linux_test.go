@@ -49,24 +49,24 @@ func TestIgnored(t *testing.T) {
 	}
 	elsewhere := func(m *message.MAD) { m.From.Link = 0x0123 }
 	otherID := func(m *message.MAD) { m.LocalID++ }
-	nobody := func(m *message.MAD) { m.RemoteID += 1000 }
+	unknownID := func(m *message.MAD) { m.RemoteID += 1000 }
 	const unknown, wrong, late, again = "rx_cm_unknown_id", "rx_cm_wrong_peer", "rx_cm_late", "cm_rx_duplicates"
 	for _, a := range []message.Attribute{message.MRA, message.REJ, message.REP, message.RTU, message.DREQ,
 		message.DREP, message.SIDRRep} {
-		expect(unknown, a.String()+" to nobody", mine(a, nobody))
+		expect(unknown, a.String()+" to an unknown ID", mine(a, unknownID))
 		expect(wrong, a.String()+" from elsewhere", mine(a, elsewhere))
 		expect(wrong, a.String()+" of another ID", mine(a, otherID))
 	}
 	for _, a := range []message.Attribute{message.MRA, message.RTU, message.DREP, message.SIDRRep} {
-		expect(late, a.String()+" that nobody waits for", mine(a, nil))
+		expect(late, a.String()+" that no ID waits for", mine(a, nil))
 	}
 	expect(late, "a REJ of another transaction", mine(message.REJ, func(m *message.MAD) { m.TID++ }))
 	expect(wrong, "a DREQ of another queue pair", mine(message.DREQ, func(m *message.MAD) { m.QPN++ }))
 
-	expect("rx_cm_no_listener", "a request to nobody", func() {
+	expect("rx_cm_no_listener", "a request without a listener", func() {
 		e.asked(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 })
 	})
-	expect("rx_cm_no_listener", "a lookup of nobody", func() {
+	expect("rx_cm_no_listener", "a lookup without a listener", func() {
 		e.asked(func(m *message.MAD) { m.Attribute = message.SIDRReq; m.ServiceID++; m.LocalID = 72 })
 	})
 	expect("rx_cm_bad_path", "a request by another path", func() {

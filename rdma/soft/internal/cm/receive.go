@@ -130,7 +130,8 @@ func (c *Manager) requested(at *verbs.Device, m *message.MAD) counters.Counter {
 	case !m.Dest.IsValid(): // not for an IP service
 		refuse(at, m, message.RejectConsumer)
 		return counters.CMNoListener
-	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will be retransmitted
+	// it will be retransmitted
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share():
 		return counters.CMCrowded
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)

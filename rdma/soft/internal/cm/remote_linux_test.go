@@ -84,7 +84,7 @@ func TestRequestOfAnotherHost(t *testing.T) {
 		assert.Equal(t, reason, rej.Reason)
 	}
 	rej := e.asked(func(m *message.MAD) { m.LocalID, m.TID = 8, 6 })
-	assert.EqualValues(t, message.RejectStale, rej.Reason, "its queue pair is connected")
+	assert.EqualValues(t, message.RejectStale, rej.Reason, "the queue pair is already connected")
 	e.asked(func(m *message.MAD) { m.LocalID, m.TID, m.CAGUID = 8, 6, 4 }) // from a restarted process
 	require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 	require.NoError(t, rdma.DestroyID(id))

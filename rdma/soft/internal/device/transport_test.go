@@ -231,7 +231,8 @@ func TestLastReceive(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(one)) })
 		if shares {
 			q := own.Find[own.QP](mem.AddressOf(one))
-			want = []own.AsyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, mem.AddressOf(one), &q.Asyncs}}
+			want = []own.AsyncEvent{{Kind: ibv.EVENT_QP_LAST_WQE_REACHED, Element: mem.AddressOf(one),
+				Reports: &q.Asyncs}}
 		}
 		r.connect(one, 1, 17)
 		for range 2 {

@@ -54,7 +54,7 @@ func (q *QP) answerData(m *message.Request) *message.Answer {
 	return q.sendAnswer(r)
 }
 
-// sendAnswer sends the answer that back has, of a read with the memory that Fabric.read has. One of many packets goes
+// sendAnswer sends the answer that back has, of a read with the memory that Engine.read has. One of many packets goes
 // in parts, so that it holds up no others and a peer cannot have any amount of memory filled with it. Until all of them
 // are sent, later answers wait. It returns no answer.
 func (q *QP) sendAnswer(r readRange) *message.Answer {

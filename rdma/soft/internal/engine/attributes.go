@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"net/netip"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
@@ -12,63 +14,38 @@ import (
 func (q *QP) Set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	to := &q.Attr
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
-	if has(ibv.QP_EN_SQD_ASYNC_NOTIFY) {
-		to.EnSQDAsyncNotify = attr.EnSQDAsyncNotify
-	}
-	if has(ibv.QP_ACCESS_FLAGS) {
-		to.QPAccessFlags = attr.QPAccessFlags
-	}
+	keep(has(ibv.QP_EN_SQD_ASYNC_NOTIFY), &to.EnSQDAsyncNotify, attr.EnSQDAsyncNotify)
+	keep(has(ibv.QP_ACCESS_FLAGS), &to.QPAccessFlags, attr.QPAccessFlags)
+	keep(has(ibv.QP_PORT), &to.PortNum, attr.PortNum)
+	keep(has(ibv.QP_QKEY), &to.QKey, attr.QKey)
+	keep(has(ibv.QP_AV), &to.AHAttr, Resolved(&attr.AHAttr))
+	keep(has(ibv.QP_DEST_QPN), &to.DestQPNum, attr.DestQPNum)
+	keep(has(ibv.QP_PATH_MTU), &to.PathMTU, attr.PathMTU)
+	keep(has(ibv.QP_TIMEOUT), &to.Timeout, attr.Timeout)
+	keep(has(ibv.QP_RETRY_CNT), &to.RetryCnt, attr.RetryCnt)
+	keep(has(ibv.QP_RNR_RETRY), &to.RNRRetry, attr.RNRRetry)
+	keep(has(ibv.QP_MAX_QP_RD_ATOMIC), &to.MaxRdAtomic, attr.MaxRdAtomic)
+	keep(has(ibv.QP_MIN_RNR_TIMER), &to.MinRNRTimer, attr.MinRNRTimer)
+	keep(has(ibv.QP_MAX_DEST_RD_ATOMIC), &to.MaxDestRdAtomic, attr.MaxDestRdAtomic)
+	keep(has(ibv.QP_PATH_MIG_STATE), &to.PathMigState, attr.PathMigState)
+	keep(has(ibv.QP_SQ_PSN), &q.psn, attr.SQPSN&PSNMask)
+	q.Out.DestQP, q.back.DestQP, q.back.Timer = to.DestQPNum, to.DestQPNum, to.MinRNRTimer
 	if has(ibv.QP_PKEY_INDEX) {
 		to.PKeyIndex = attr.PKeyIndex
 		q.Out.PKey = q.Port.PKeys[attr.PKeyIndex]
 	}
-	if has(ibv.QP_PORT) {
-		to.PortNum = attr.PortNum
-	}
-	if has(ibv.QP_QKEY) {
-		to.QKey = attr.QKey
-	}
-	if has(ibv.QP_AV) {
-		to.AHAttr = Resolved(&attr.AHAttr)
-	}
-	if has(ibv.QP_DEST_QPN) {
-		to.DestQPNum = attr.DestQPNum
-		q.Out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
-	}
 	if has(ibv.QP_AV) || has(ibv.QP_DEST_QPN) {
 		q.face()
-	}
-	if has(ibv.QP_PATH_MTU) {
-		to.PathMTU = attr.PathMTU
-	}
-	if has(ibv.QP_TIMEOUT) {
-		to.Timeout = attr.Timeout
-	}
-	if has(ibv.QP_RETRY_CNT) {
-		to.RetryCnt = attr.RetryCnt
-	}
-	if has(ibv.QP_RNR_RETRY) {
-		to.RNRRetry = attr.RNRRetry
 	}
 	if has(ibv.QP_RQ_PSN) {
 		q.Receiver.Reset(attr.RQPSN & PSNMask)
 		q.heard = false
 	}
-	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
-		to.MaxRdAtomic = attr.MaxRdAtomic
-	}
-	if has(ibv.QP_MIN_RNR_TIMER) {
-		to.MinRNRTimer = attr.MinRNRTimer
-		q.back.Timer = attr.MinRNRTimer
-	}
-	if has(ibv.QP_SQ_PSN) {
-		q.psn = attr.SQPSN & PSNMask
-	}
-	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
-		to.MaxDestRdAtomic = attr.MaxDestRdAtomic
-	}
-	if has(ibv.QP_PATH_MIG_STATE) {
-		to.PathMigState = attr.PathMigState
+}
+
+func keep[T any](is bool, to *T, value T) {
+	if is {
+		*to = value
 	}
 }
 
@@ -92,4 +69,47 @@ func (q *QP) PSNs() (next, expects uint32) {
 		next, _ = q.sender.UnderWay()
 	}
 	return next, q.Receiver.Expects
+}
+
+// ManagedEnd is the connection manager's view of one end of a connection.
+type ManagedEnd struct {
+	ID          uint32 // communication ID
+	Local, Peer netip.AddrPort
+}
+
+// Connection is a connected queue pair; soft.Connection explains it.
+type Connection struct {
+	Device          string
+	Type            ibv.QPType
+	State           ibv.QPState
+	QPN, PeerQPN    uint32
+	Local, Peer     netip.Addr
+	MTU             ibv.MTU
+	NextPSN         uint32
+	ExpectedPSN     uint32
+	InFlight        uint32
+	Window          uint32
+	Queued          uint32
+	SentAgain       uint64
+	CMID            uint32
+	CMLocal, CMPeer netip.AddrPort
+}
+
+func (q *QP) Connection(end ManagedEnd) Connection {
+	c := Connection{
+		Type: q.Kind, State: q.State, QPN: q.Number, PeerQPN: q.Attr.DestQPNum,
+		Local: netip.AddrFrom16(q.Out.From.GID).Unmap(), Peer: netip.AddrFrom16(q.Out.To.GID).Unmap(),
+		MTU: q.Attr.PathMTU, Queued: q.Posted - q.next,
+		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
+	}
+	c.NextPSN, c.ExpectedPSN = q.PSNs()
+	c.SentAgain = q.resent
+	switch {
+	case q.sender != nil:
+		c.Window = q.sender.Window()
+		_, c.InFlight = q.sender.UnderWay()
+	case q.sent:
+		c.InFlight = q.Out.Packets
+	}
+	return c
 }

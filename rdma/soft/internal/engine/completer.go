@@ -74,13 +74,13 @@ func (q *QP) acknowledged(a *message.Answer) {
 		q.count(counters.ImpliedGaps)
 	}
 	if news {
-		q.Retry.lost, q.Retry.notReady, q.Retry.due = 0, 0, 0
+		q.retry.lost, q.retry.notReady, q.retry.due = 0, 0, 0
 	}
 }
 
 // refused takes a NAK, which is for the oldest message that was not acknowledged.
 func (q *QP) refused(a *message.Answer) {
-	b, t := q.pending.first(), &q.Retry
+	b, t := q.pending.first(), &q.retry
 	if q.sender != nil {
 		b = q.pending.at(q.sender.First())
 	}
@@ -118,7 +118,7 @@ func (q *QP) refused(a *message.Answer) {
 
 // answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
 func (q *QP) answerIsLate() {
-	t := &q.Retry
+	t := &q.retry
 	t.due = 0
 	q.count(counters.Timeouts)
 	if t.lost++; t.lost > int(q.Attr.RetryCnt) {
@@ -156,7 +156,7 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 
 // readLength is how many bytes the request at a position reads.
 func (q *QP) readLength(position uint32) uint64 {
-	r := &q.Ring[position&q.Mask]
+	r := &q.ring[position&q.mask]
 	if r.Opcode != ibv.WR_RDMA_READ {
 		return 0
 	}
@@ -171,7 +171,7 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
 			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
 		} else {
-			opcode, length = q.Ring[b.position&q.Mask].Opcode, q.readLength(b.position)
+			opcode, length = q.ring[b.position&q.mask].Opcode, q.readLength(b.position)
 		}
 		length = min(length-skip, 128<<q.Attr.PathMTU)
 	}
@@ -238,7 +238,7 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	local := f.from[:] // of a request that was sent just now
 	if q.sender != nil || !q.moving || f.Careful {
 		var status ibv.WCStatus
-		if local, _, status = q.gather(b.position); status != ibv.WC_SUCCESS {
+		if local, _, status = q.gather(q.Place(b.position), b.position); status != ibv.WC_SUCCESS {
 			return status
 		}
 		local = mem.Skip(local, skip)
@@ -247,9 +247,9 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	return ibv.WC_SUCCESS
 }
 
-// gather looks up the memory of the request at a position, on the sender's side.
-func (q *QP) gather(position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
-	f, r := q.On, &q.Ring[position&q.Mask]
+// gather looks up the memory of a request, which is at a position, on the sender's side.
+func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
+	f := q.On
 	if r.Inline >= 0 {
 		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.Inline)}
 		return f.from[:1], uint64(r.Inline), ibv.WC_SUCCESS
@@ -298,7 +298,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 	if q.sender != nil {
 		q.sender.Take()
 	} else {
-		q.sent, q.Retry.lost, q.Retry.notReady, q.Retry.due = false, 0, 0, 0
+		q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
 	}
 	q.endMessage(b, status)
 }
@@ -306,7 +306,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 // endMessage ends a message that is not pending any more.
 func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	if b.step == ownRequest {
-		q.finish(&q.Ring[b.position&q.Mask], status)
+		q.finish(q.Place(b.position), status)
 		return
 	}
 	r := q.rendezvous.first()
@@ -375,7 +375,7 @@ func (q *QP) waits() bool {
 // setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
 // looks at the time that counts by then.
 func (q *QP) setTimer() {
-	t := &q.Retry
+	t := &q.retry
 	if t.paused {
 		return
 	}
@@ -393,15 +393,15 @@ func (q *QP) setTimer() {
 		t.due = q.On.Clock.Now() + d
 	}
 	if t.timer == 0 {
-		t.timer = q.On.Clock.After(time.Duration(d), t.Fire)
+		t.timer = q.On.Clock.After(time.Duration(d), t.fire)
 	}
 }
 
 // pause stops sending for a time.
 func (q *QP) pause(d time.Duration) {
 	q.stopTimer()
-	q.Retry.paused = true
-	q.Retry.timer = q.On.Clock.After(d, q.Retry.Fire)
+	q.retry.paused = true
+	q.retry.timer = q.On.Clock.After(d, q.retry.fire)
 }
 
 // forEver is the rnr_retry that has no end.
@@ -444,4 +444,25 @@ func sum(of []mem.Segment) (n uint64) {
 		n += of[i].Length
 	}
 	return n
+}
+
+// KnownOpcodes is more than the highest opcode of the tables.
+const KnownOpcodes = 16
+
+// sendOpcodes and recvOpcodes are those of completions, by opcode.
+var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
+	for op := range ibv.WROpcode(KnownOpcodes) {
+		send[op], recv[op] = ibv.SendCompletion(op).Opcode, ibv.RecvCompletion(op).Opcode
+	}
+	return send, recv
+}()
+
+// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and
+// unreliable connections, there is a way back.
+func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
+	if status == ibv.WC_SUCCESS {
+		return 0, false
+	}
+	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, kind)
+	return rule.State, rule.Answer == ibv.AnswerYes
 }

@@ -133,7 +133,7 @@ type QP struct {
 	Port      *Port
 	Number    uint32
 	Kind      ibv.QPType
-	Reliable  bool             // it answers, or is answered
+	reliable  bool             // it answers, or is answered
 	ExpectsOf ibv.QPType       // kind of the senders that it expects
 	Protects  *resource.Domain // the domain of its local keys; nil for XRC_RECV
 	SendCQ    *resource.CQ
@@ -160,7 +160,7 @@ type QP struct {
 	// The window. In memory it is one complete message, which is answered within Send, or else waits here.
 	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
 	sent   bool              // for a peer in memory: the pending message is under way
-	Retry  retry
+	retry  retry
 	resent uint64 // packets
 
 	// The responder, which uses only what is in the messages, never sender state.
@@ -173,10 +173,10 @@ type QP struct {
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
 	// count requests that were ever posted, modulo 2³².
 	Post    sync.Mutex
-	Ring    []Request
-	SGEs    []ibv.SGE // cap.MaxSendSGE for each place of the ring
-	Inline  []byte    // cap.MaxInlineData for each place of the ring
-	Mask    uint32
+	ring    []Request
+	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
+	inline  []byte    // cap.MaxInlineData for each place of the ring
+	mask    uint32
 	Posted  uint32
 	next    uint32
 	retired atomic.Uint32 // slots before it are free, by polling
@@ -198,7 +198,7 @@ type retry struct {
 	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire takes nothing
 	lost     int    // timeouts in a row
 	notReady int    // RNR NAKs in a row
-	Fire     func() // of the timer
+	fire     func() // of the timer
 }
 
 // pending is a message that was begun and is not done.
@@ -275,4 +275,13 @@ type Request struct {
 	QKey    uint32
 	Window  *resource.Window
 	Bind    resource.Binding
+}
+
+// AH is the path that an address handle stands for.
+type AH struct {
+	GID    [16]byte // where to
+	Route  ibv.GlobalRoute
+	to     message.Address
+	moves  uint64 // Engine.moves when to was looked up
+	member int    // of the queue pair that it was looked up for
 }

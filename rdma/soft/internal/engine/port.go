@@ -126,7 +126,7 @@ func (p *Port) carry(m *message.Request) *message.Answer {
 		p.drop(m, counters.WrongKind)
 	case !q.inPartition(m.PKey): // which counts it
 		p.On.lose(m)
-	case q.Reliable && !q.inStep(m):
+	case q.reliable && !q.inStep(m):
 		p.drop(m, counters.BehindGaps)
 	default:
 		return q.arrives(m)

@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"math/bits"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
@@ -47,3 +49,20 @@ func (p *part) giveBack() {
 
 // PSNMask are the bits of a packet sequence number.
 const PSNMask = 1<<24 - 1
+
+// Start makes a new queue pair with its attributes one with a number, in RESET.
+func (q *QP) Start(number uint32) {
+	q.Number = number
+	q.reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind
+	if q.Kind == ibv.QPT_XRC_RECV {
+		q.ExpectsOf = ibv.QPT_XRC_SEND
+	}
+	q.renew()
+	size := uint32(1) << bits.Len32(max(q.Cap.MaxSendWR, 1)-1)
+	q.ring, q.mask = make([]Request, size), size-1
+	q.sges, q.inline = make([]ibv.SGE, size*q.Cap.MaxSendSGE), make([]byte, size*q.Cap.MaxInlineData)
+	if q.SRQ == nil && q.Kind != ibv.QPT_XRC_RECV && q.Kind != ibv.QPT_XRC_SEND {
+		q.Recvs = resource.NewRecvQueue(q.Protects, q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE, false)
+	}
+	q.retry.fire = q.timeout
+}

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// Renew clears the state of the peer and of the messages.
-func (q *QP) Renew() {
+// renew clears the state of the peer and of the messages.
+func (q *QP) renew() {
 	q.Out = message.Request{From: message.Address{Link: q.Port.Link}, Transport: q.Kind, PKey: q.Port.PKeys[0],
 		SourceQP: q.Number, Life: q.On.newLife(), Payload: q.On.from[:0]}
 	q.back = message.Answer{}
@@ -38,7 +38,7 @@ func (q *QP) SetState(to ibv.QPState) {
 			q.Recvs.Reset()
 		}
 		q.Attr, q.established = ibv.QPAttr{}, false
-		q.Renew()
+		q.renew()
 	case ibv.QPS_RTS:
 		f.Ready = append(f.Ready, q)
 	case ibv.QPS_SQD:
@@ -59,7 +59,7 @@ func (q *QP) SetState(to ibv.QPState) {
 func (q *QP) stopSending() {
 	q.stopTimer()
 	q.pending.reset()
-	q.sent, q.Retry.lost, q.Retry.notReady, q.Retry.due = false, 0, 0, 0
+	q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
 	if q.sender != nil {
 		q.sender.Reset(q.psn, windowOf(q.Attr.PathMTU))
 	}
@@ -76,7 +76,7 @@ func windowOf(mtu ibv.MTU) uint32 { return min(mostPackets, uint32(bytesInFlight
 
 // stopTimer ends a pause as well.
 func (q *QP) stopTimer() {
-	if t := &q.Retry; t.timer != 0 {
+	if t := &q.retry; t.timer != 0 {
 		q.On.Clock.Cancel(t.timer)
 		t.timer, t.paused = 0, false
 	}

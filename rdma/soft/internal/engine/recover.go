@@ -9,8 +9,8 @@ import (
 )
 
 // Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
-// each for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
-// (qp.keep). They retry with recovery.careful set, so that memory is touched before it is used, and missing memory ends
+// each for its own side: of a request that is sent (QP.run), of one that arrives (Port.guarded) and of an answer
+// (QP.keepData). They retry with recovery.careful set, so that memory is touched before it is used, and missing memory ends
 // in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
 // the panic on to the sender's guard.
 

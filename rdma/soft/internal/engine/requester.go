@@ -52,14 +52,14 @@ func (q *QP) run() (done bool) {
 			q.flushSends()
 			return true
 		case q.pending.len() == 0:
-			if q.next == q.Posted && q.rendezvous.len() == 0 || q.Retry.paused || !q.beginNext() {
-				if q.sent || q.Retry.timer != 0 || q.sender != nil {
+			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.retry.paused || !q.beginNext() {
+				if q.sent || q.retry.timer != 0 || q.sender != nil {
 					q.setTimer()
 				}
 				return true
 			}
 		case q.endFirst():
-		case q.Retry.paused || !q.sendPending():
+		case q.retry.paused || !q.sendPending():
 			q.setTimer()
 			return true
 		}
@@ -73,7 +73,7 @@ func (q *QP) flushSends() {
 		q.endRendezvous()
 	}
 	for q.next != q.Posted {
-		q.finish(&q.Ring[q.next&q.Mask], ibv.WC_WR_FLUSH_ERR)
+		q.finish(q.Place(q.next), ibv.WC_WR_FLUSH_ERR)
 	}
 }
 
@@ -82,15 +82,24 @@ func (q *QP) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.Attr.PathMTU)); ok {
 			b := q.pending.at(p.Message)
-			return b.status == ibv.WC_SUCCESS && q.send(*b, &p, true)
+			return b.status == ibv.WC_SUCCESS && q.send(*b, q.requestOf(b), &p, true)
 		}
 		return q.beginNext()
 	}
-	if q.sent && q.Retry.timer != 0 {
+	if q.sent && q.retry.timer != 0 {
 		return false
 	}
 	// It was not answered in time, or, without a timer, another request comes.
-	return q.send(*q.pending.first(), nil, true)
+	b := q.pending.first()
+	return q.send(*b, q.requestOf(b), nil, true)
+}
+
+// requestOf is the request of a pending message, or nil in a rendezvous.
+func (q *QP) requestOf(b *pending) *Request {
+	if b.step != ownRequest {
+		return nil
+	}
+	return q.Place(b.position)
 }
 
 // beginNext begins the next message, and reports whether there is one that may begin.
@@ -105,7 +114,7 @@ func (q *QP) beginNext() bool {
 		return false
 	}
 	b := pending{position: q.next + waiting}
-	r := &q.Ring[b.position&q.Mask]
+	r := q.Place(b.position)
 	switch {
 	case r.Opcode == ibv.WR_LOCAL_INV || r.Opcode == ibv.WR_BIND_MW:
 		if waiting > 0 { // messages in flight may need the window
@@ -118,7 +127,7 @@ func (q *QP) beginNext() bool {
 		}
 		return true
 	case q.sender == nil:
-		return q.send(b, nil, false)
+		return q.send(b, r, nil, false)
 	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:
 		return false
 	}
@@ -148,7 +157,7 @@ func (q *QP) beginStep() bool {
 		return true
 	}
 	if q.sender == nil {
-		return q.send(b, nil, false)
+		return q.send(b, nil, nil, false)
 	}
 	return q.addMessage(b)
 }
@@ -157,9 +166,9 @@ func (q *QP) beginStep() bool {
 func (q *QP) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
-		opcode := q.Ring[b.position&q.Mask].Opcode
-		if asks = asksFor(opcode); opcode < ibv.WR_FLUSH {
-			_, length, b.status = q.gather(b.position)
+		r := q.Place(b.position)
+		if asks = asksFor(r.Opcode); r.Opcode < ibv.WR_FLUSH {
+			_, length, b.status = q.gather(r, b.position)
 			q.On.calm()
 			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.Attr.MaxRdAtomic) {
 				return false
@@ -181,17 +190,17 @@ func (q *QP) addMessage(b pending) bool {
 }
 
 // send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
-// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
+// packets, with p. Its request r is nil in a rendezvous. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
 // sent.
-func (q *QP) send(b pending, p *transport.Part, again bool) bool {
-	m, f, r := &q.Out, q.On, &q.Ring[b.position&q.Mask]
+func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
+	m, f := &q.Out, q.On
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
 	if b.step != ownRequest {
 		n, status = q.describe(b.step)
 	} else {
 		if r.Opcode < ibv.WR_FLUSH { // others have no memory of the sender
 			var local []mem.Segment
-			local, length, status = q.gather(b.position)
+			local, length, status = q.gather(r, b.position)
 			n = len(local)
 		}
 		m.Opcode, m.Solicited, m.Imm, m.SRQ = r.Opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.Imm), r.Number
@@ -214,7 +223,7 @@ func (q *QP) send(b pending, p *transport.Part, again bool) bool {
 	if status != ibv.WC_SUCCESS {
 		return q.failed(b, p, again, status)
 	}
-	m.Payload = m.Payload[:n] // of Fabric.from, where gather has put it
+	m.Payload = m.Payload[:n] // of Engine.from, where gather has put it
 	if m.PSN, m.Packets = q.psn, 1; p != nil {
 		q.cut(p)
 	} else if m.Length > 256 {
@@ -234,7 +243,7 @@ func (q *QP) send(b pending, p *transport.Part, again bool) bool {
 		return true
 	}
 	if answer == nil {
-		if q.Reliable {
+		if q.reliable {
 			return q.unanswered(b, again)
 		}
 	} else if answer.Syndrome != message.Ack {
@@ -314,7 +323,7 @@ func (q *QP) direct(r *Request) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// describe makes out a message of the first rendezvous, and returns how many segments of Fabric.from its payload has.
+// describe makes out a message of the first rendezvous, and returns how many segments of Engine.from its payload has.
 func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	m, h := &q.Out, &q.rendezvous.first().headers
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
@@ -362,7 +371,7 @@ func (q *QP) partSent(p *transport.Part) {
 		q.resent += uint64(again)
 		q.Port.Counts[counters.SentAgain] += uint64(again)
 	}
-	if !q.Reliable {
+	if !q.reliable {
 		q.sender.Unreliable()
 	}
 }
@@ -388,7 +397,7 @@ func (q *QP) moreFollows(message int) bool {
 	if q.rendezvous.len() > 0 || begin == q.Posted || q.State != ibv.QPS_RTS {
 		return false
 	}
-	r := &q.Ring[begin&q.Mask]
+	r := q.Place(begin)
 	switch r.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		return r.flags&ibv.SEND_FENCE == 0
@@ -399,9 +408,9 @@ func (q *QP) moreFollows(message int) bool {
 // partPackets is how many packets a part of a message has at most.
 func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
-// Timeout handles the timer.
-func (q *QP) Timeout() {
-	t := &q.Retry
+// timeout handles the timer.
+func (q *QP) timeout() {
+	t := &q.retry
 	t.timer = 0
 	switch now := q.On.Clock.Now(); {
 	case t.paused:
@@ -409,7 +418,7 @@ func (q *QP) Timeout() {
 	case !q.waits() || t.due == 0: // all was answered
 		t.due = 0
 	case t.due > now:
-		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.Fire)
+		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.fire)
 		return
 	default:
 		q.answerIsLate()

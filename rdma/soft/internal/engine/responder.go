@@ -49,13 +49,21 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 		}
 	case q.sender == nil:
 		r.Took(m.Packets, true)
-		if !q.Reliable {
+		if !q.reliable {
 			q.heard, q.peerLife = true, m.Life
 			return nil
 		}
-		if asksFor(m.Opcode) {
-			return q.answerWithData(m)
+		a := q.answer(m, message.Plain, message.Ack, psn)
+		switch m.Opcode {
+		case ibv.WR_RDMA_READ:
+			if a.Kind = message.ReadData; m.Length > 0 {
+				a.Data = q.On.read[:]
+			}
+		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+			a.Kind = message.AtomicData
+			r.Keep(psn, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
 		}
+		return a
 	case asksFor(m.Opcode):
 		return q.answerAsked(m)
 	default:
@@ -70,32 +78,17 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 	return q.sendAnswer(readRange{})
 }
 
-// answerWithData returns the answer for a peer in memory to a request that asks for more than an acknowledgement.
-func (q *QP) answerWithData(m *message.Request) *message.Answer {
-	a := q.answer(m, message.ReadData, message.Ack, m.PSN)
-	switch m.Opcode {
-	case ibv.WR_RDMA_READ:
-		if m.Length > 0 {
-			a.Data = q.On.read[:]
-		}
-	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		a.Kind = message.AtomicData
-		q.Receiver.Keep(m.PSN, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
-	}
-	return a
-}
-
 // arrivesOtherwise handles a request that is not the next one, or that is not answered in packets. It reports whether
 // the request is done.
 func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
 	r := &q.Receiver
 	switch {
-	case q.sender != nil && !q.Reliable:
+	case q.sender != nil && !q.reliable:
 		q.arrivesUnreliably(m)
 		return nil, true
 	case m.PSN == r.Expects:
 		return nil, false
-	case q.Reliable:
+	case q.reliable:
 		return q.arrivesOutOfOrder(m), true
 	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // the wire brought it twice
 		q.count(counters.Repeats)
@@ -105,13 +98,14 @@ func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool)
 	return nil, false
 }
 
-// answerAsked answers a request that asks for more than an acknowledgement.
+// answerAsked answers a request that asks for more than an acknowledgement, in packets.
 func (q *QP) answerAsked(m *message.Request) *message.Answer {
 	r := &q.Receiver
 	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		r.Took(1, true)
 		r.Keep(m.PSN, q.back.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
-		return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+		q.answer(m, message.AtomicData, message.Ack, m.PSN)
+		return q.sendAnswer(readRange{})
 	}
 	r.Count++ // which the answer reports
 	a := q.answerData(m)

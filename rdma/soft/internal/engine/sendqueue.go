@@ -11,7 +11,7 @@ import (
 )
 
 // Publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
-// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
+// takes work in its state. The caller holds QP.Post, and has called SetPanicOnFault. It takes Fabric.mu.
 func (q *QP) Publish(n uint32) bool {
 	f := q.On
 	f.Mu.Lock()
@@ -28,17 +28,20 @@ func (q *QP) Publish(n uint32) bool {
 	return takes
 }
 
-// Claim is the request at a position, if there is a slot for it. The caller holds qp.post.
+// Place is the request at a position.
+func (q *QP) Place(position uint32) *Request { return &q.ring[position&q.mask] }
+
+// Claim is the request at a position, if there is a slot for it. The caller holds QP.Post.
 func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
 	if position-q.retired.Load() >= q.Cap.MaxSendWR {
 		return nil, syscall.ENOMEM
 	}
-	return &q.Ring[position&q.Mask], 0
+	return q.Place(position), 0
 }
 
 // Entries is the room for the scatter/gather entries of a place.
 func (q *QP) Entries(position uint32) []ibv.SGE {
-	return q.SGEs[(position&q.Mask)*q.Cap.MaxSendSGE:][:q.Cap.MaxSendSGE]
+	return q.sges[(position&q.mask)*q.Cap.MaxSendSGE:][:q.Cap.MaxSendSGE]
 }
 
 func (q *QP) AddInline(position uint32, r *Request, address uint64, length uint64) runtime.Errno {
@@ -57,7 +60,7 @@ func (q *QP) inlineAt(position uint32) uint64 {
 	if q.Cap.MaxInlineData == 0 {
 		return 0
 	}
-	return mem.AddressOf(&q.Inline[(position&q.Mask)*q.Cap.MaxInlineData])
+	return mem.AddressOf(&q.inline[(position&q.mask)*q.Cap.MaxInlineData])
 }
 
 // Start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal

@@ -20,8 +20,8 @@ type Memory struct {
 	own   int    // descriptor of a new file, or −1
 }
 
-// NewMemory returns zeroed memory that others can map by its descriptor. The size of its file is sealed, so that nobody
-// can truncate memory in use.
+// NewMemory returns zeroed memory that others can map by its descriptor. The size of its file is sealed, so that no
+// process can truncate memory in use.
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	page := os.Getpagesize()
 	whole := (max(size, 1) + page - 1) &^ (page - 1)

@@ -43,7 +43,7 @@ const addressesSize = 36
 // Encode returns the message's 256 bytes. They do not include From and To, which are in the packet headers.
 func (m *MAD) Encode() ([]byte, error) {
 	if !m.Attribute.known() {
-		return nil, fmt.Errorf("encode MAD: no attribute %#x", uint16(m.Attribute))
+		return nil, fmt.Errorf("encode MAD: unknown attribute %#x", uint16(m.Attribute))
 	}
 	b := make([]byte, MADSize)
 	b[0], b[1], b[2], b[3] = madVersion, cmClass, cmVersion, methodSend
@@ -54,8 +54,7 @@ func (m *MAD) Encode() ([]byte, error) {
 	for _, f := range fields[m.Attribute] {
 		v := f.get(m)
 		if v>>f.width != 0 {
-			return nil, fmt.Errorf("encode MAD: %v: %s: a part of %d bits does not hold %#x", m.Attribute, f.name,
-				f.width, v)
+			return nil, fmt.Errorf("encode MAD: %v: %s: %#x does not fit into %d bits", m.Attribute, f.name, v, f.width)
 		}
 		f.put(body, v)
 	}
@@ -85,14 +84,14 @@ func (m *MAD) Encode() ([]byte, error) {
 // REQ or SIDR_REQ without valid IP addresses, as for services other than IP's, has none.
 func DecodeMAD(b []byte) (*MAD, error) {
 	if len(b) != MADSize {
-		return nil, fmt.Errorf("decode MAD: %d bytes instead of %d", len(b), MADSize)
+		return nil, fmt.Errorf("decode MAD: got %d bytes, want %d", len(b), MADSize)
 	}
 	if b[0] != madVersion || b[1] != cmClass || b[2] != cmVersion || b[3] != methodSend {
-		return nil, fmt.Errorf("decode MAD: header % x is not that of a message of the connection manager", b[:4])
+		return nil, fmt.Errorf("decode MAD: header % x is not a connection manager's", b[:4])
 	}
 	m := &MAD{TID: order.Uint64(b[madTID:]), Attribute: Attribute(order.Uint16(b[madAttribute:]))}
 	if !m.Attribute.known() {
-		return nil, fmt.Errorf("decode MAD: no attribute %#x", uint16(m.Attribute))
+		return nil, fmt.Errorf("decode MAD: unknown attribute %#x", uint16(m.Attribute))
 	}
 	if m.Attribute == REQ || m.Attribute == REP {
 		m.ECE.Options = order.Uint32(b[madModifier:])
@@ -128,7 +127,7 @@ func (m *MAD) readInformation(body []byte) error {
 		ari, n = sidrARI, int(body[sidrLength])
 	}
 	if n > MaxARI {
-		return fmt.Errorf("%d bytes of additional information, of at most %d", n, MaxARI)
+		return fmt.Errorf("%d bytes of additional information exceed the maximum of %d", n, MaxARI)
 	}
 	if n > 0 {
 		m.ARI = slices.Clone(body[ari : ari+n])
@@ -140,17 +139,18 @@ func (m *MAD) readInformation(body []byte) error {
 func (m *MAD) check() error {
 	switch {
 	case len(m.Private) > m.Attribute.PrivateSize():
-		return fmt.Errorf("%d bytes of private data, of at most %d", len(m.Private), m.Attribute.PrivateSize())
+		return fmt.Errorf("%d bytes of private data exceed the maximum of %d", len(m.Private),
+			m.Attribute.PrivateSize())
 	case len(m.ARI) > MaxARI || len(m.ARI) > 0 && m.Attribute != REJ && m.Attribute != SIDRRep:
-		return fmt.Errorf("%d bytes of additional information", len(m.ARI))
+		return fmt.Errorf("invalid %d bytes of additional information", len(m.ARI))
 	case m.ECE.Options != 0 && m.Attribute != REQ && m.Attribute != REP:
-		return errors.New("it has no ECE options")
+		return errors.New("the attribute has no ECE options")
 	case m.Attribute == REQ && m.Transport != RC && m.Transport != UC && m.Transport != XRC:
-		return fmt.Errorf("no transport %#x", uint8(m.Transport))
+		return fmt.Errorf("invalid transport %#x", uint8(m.Transport))
 	case m.Attribute == REQ && (m.Path.MTU < ibv.MTU_256 || m.Path.MTU > ibv.MTU_4096):
-		return fmt.Errorf("no path MTU %d", m.Path.MTU)
+		return fmt.Errorf("invalid path MTU %d", m.Path.MTU)
 	case m.Attribute.hasAddresses() && (m.Source.IsValid() || m.Dest.IsValid()) && !m.addressesAreGood():
-		return fmt.Errorf("addresses %v and %v are not two of one family", m.Source, m.Dest)
+		return fmt.Errorf("addresses %v and %v are of different families", m.Source, m.Dest)
 	}
 	return nil
 }

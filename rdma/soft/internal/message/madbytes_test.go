@@ -157,18 +157,18 @@ func TestMADLayout(t *testing.T) {
 // TestMADsThatDoNotFit: values too large for a field are rejected, not truncated.
 func TestMADsThatDoNotFit(t *testing.T) {
 	for want, m := range map[string]*MAD{
-		"no attribute 0x19":    {Attribute: SIDRRep + 1},
-		"QPN":                  {Attribute: DREQ, QPN: 1 << 24},
-		"ECE vendor":           {Attribute: REP, ECE: ECE{Vendor: 1 << 24}},
-		"retry count":          {Attribute: REQ, RetryCount: 8},
-		"no transport 0x3":     {Attribute: REQ, Transport: 3},
-		"extended transport":   {Attribute: REQ, Transport: 1 << 5},
-		"no path MTU 0":        {Attribute: REQ},
-		"not two of one":       {Attribute: REQ, Path: Path{MTU: 1}, Dest: netip.MustParseAddr("10.0.0.2")},
-		"additional":           {Attribute: REJ, ARI: make([]byte, 73)},
-		"private data, of at":  {Attribute: SIDRRep, Private: make([]byte, 137)},
-		"service timeout":      {Attribute: MRA, ServiceTimeout: 32},
-		"it has no ECE option": {Attribute: RTU, ECE: ECE{Options: 1}},
+		"unknown attribute 0x19": {Attribute: SIDRRep + 1},
+		"QPN":                    {Attribute: DREQ, QPN: 1 << 24},
+		"ECE vendor":             {Attribute: REP, ECE: ECE{Vendor: 1 << 24}},
+		"retry count":            {Attribute: REQ, RetryCount: 8},
+		"invalid transport 0x3":  {Attribute: REQ, Transport: 3},
+		"extended transport":     {Attribute: REQ, Transport: 1 << 5},
+		"invalid path MTU 0":     {Attribute: REQ},
+		"different families":     {Attribute: REQ, Path: Path{MTU: 1}, Dest: netip.MustParseAddr("10.0.0.2")},
+		"additional":             {Attribute: REJ, ARI: make([]byte, 73)},
+		"private data exceed":    {Attribute: SIDRRep, Private: make([]byte, 137)},
+		"service timeout":        {Attribute: MRA, ServiceTimeout: 32},
+		"has no ECE options":     {Attribute: RTU, ECE: ECE{Options: 1}},
 	} {
 		_, err := m.Encode()
 		assert.ErrorContains(t, err, want)
@@ -203,13 +203,13 @@ func TestHostileMADs(t *testing.T) {
 	good := &MAD{Attribute: REQ, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
 		Dest: netip.MustParseAddr("10.0.0.2")}
 	for want, harm := range map[string]func([]byte) []byte{
-		"255 bytes":          func(b []byte) []byte { return b[:255] },
-		"257 bytes":          func(b []byte) []byte { return append(b, 0) },
-		"header":             func(b []byte) []byte { b[1] = 3; return b },
-		"no attribute 0x510": func(b []byte) []byte { b[16] = 5; return b },
-		"no transport":       func(b []byte) []byte { b[24+43] |= 2 << 1; return b },
-		"no path MTU 15":     func(b []byte) []byte { b[24+50] = 0xf0; return b },
-		"73 bytes":           func(b []byte) []byte { b[17] = uint8(REJ); b[24+9] = 73 << 1; return b },
+		"255 bytes":               func(b []byte) []byte { return b[:255] },
+		"257 bytes":               func(b []byte) []byte { return append(b, 0) },
+		"header":                  func(b []byte) []byte { b[1] = 3; return b },
+		"unknown attribute 0x510": func(b []byte) []byte { b[16] = 5; return b },
+		"invalid transport":       func(b []byte) []byte { b[24+43] |= 2 << 1; return b },
+		"invalid path MTU 15":     func(b []byte) []byte { b[24+50] = 0xf0; return b },
+		"73 bytes":                func(b []byte) []byte { b[17] = uint8(REJ); b[24+9] = 73 << 1; return b },
 	} {
 		b, err := good.Encode()
 		require.NoError(t, err)

@@ -203,7 +203,7 @@ func requestCode(t ibv.QPType, op ibv.WROpcode, p part) uint8 {
 			return code
 		}
 	}
-	panic(fmt.Sprintf("packet: transport %v has no packets of %v, part %d", t, op, p))
+	panic(fmt.Sprintf("packet: transport %v does not support %v, part %d", t, op, p))
 }
 
 // answerCode returns the opcode of an answer's packet.

@@ -339,7 +339,8 @@ func TestTshark(t *testing.T) {
 					got[strings.TrimPrefix(names[k], "infiniband.")] = plain(v)
 				}
 			}
-			want := dissection{"frame.time_epoch": "1700000000.123456789", "udp.srcport": "50000", "udp.dstport": "4791"}
+			want := dissection{"frame.time_epoch": "1700000000.123456789", "udp.srcport": "50000",
+				"udp.dstport": "4791"}
 			packet.Seal(s.p, &way.from, &way.to, 0x1234)
 			if want["ip.src"] = way.source; way.name == "IPv4" {
 				want["ip.dst"], want["ip.id"], want["ip.flags.df"] = way.dest, n(0x1234), "1"

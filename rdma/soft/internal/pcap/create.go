@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-var errShared = errors.New("another process writes the file; put %p in the name to insert the process ID")
+var errShared = errors.New("another process writes the file; use %p in the name, which becomes the process ID")
 
 // Create opens a file for a capture and truncates it. Only its owner may read it. %p in the name is replaced with the
 // process ID. On Linux, Create rejects symbolic links, files and FIFOs of other users, and files that another process

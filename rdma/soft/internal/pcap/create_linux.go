@@ -18,7 +18,7 @@ func open(name string) (*os.File, error) {
 	case errors.Is(err, unix.ENXIO):
 		err = &os.PathError{Op: "open", Path: name, Err: errors.New("no process reads the FIFO")}
 	case errors.Is(err, unix.ELOOP):
-		err = &os.PathError{Op: "open", Path: name, Err: errors.New("it is a symbolic link, which is not followed")}
+		err = &os.PathError{Op: "open", Path: name, Err: errors.New("it is a symbolic link")}
 	}
 	return f, err
 }
@@ -36,7 +36,7 @@ func own(f *os.File, info os.FileInfo) error {
 	case !regular:
 		return nil
 	case of.Nlink > 1:
-		return errors.New("the file has more than one name")
+		return errors.New("the file has more than one link")
 	}
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -32,7 +32,7 @@ func TestCreateRejects(t *testing.T) {
 	refused("dangling", "symbolic link")
 	assert.NoFileExists(t, at("new"))
 	require.NoError(t, os.Link(victim, at("hard")))
-	refused("hard", "more than one name")
+	refused("hard", "more than one link")
 	text, err := os.ReadFile(victim)
 	require.NoError(t, err)
 	assert.Equal(t, "untouched", string(text))

@@ -48,11 +48,11 @@ func (d *disk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-var nobody packet.Endpoint
+var noEndpoint packet.Endpoint
 
 func put(c *Capture, n int) {
 	for range n {
-		c.Packet(time.Time{}, make([]byte, packet.MaxSize), &nobody, &nobody, 0)
+		c.Packet(time.Time{}, make([]byte, packet.MaxSize), &noEndpoint, &noEndpoint, 0)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestCaptureDoesNotAllocate(t *testing.T) {
 	p := make([]byte, packet.MaxSize)
 	run := func() {
 		for _, c := range all.All() {
-			c.Packet(time.Time{}, p, &nobody, &nobody, 0)
+			c.Packet(time.Time{}, p, &noEndpoint, &noEndpoint, 0)
 		}
 	}
 	assert.Zero(t, testing.AllocsPerRun(100, run))

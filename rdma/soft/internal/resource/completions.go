@@ -24,56 +24,60 @@ type CQ struct {
 	Broke   func()
 	Notify  func() // queues the event that the queue is armed for; nil without a channel
 
-	Entries    []Completion
-	Stamped    []Stamp // of the entries, if stamps
-	Mask       uint32
+	entries    []Completion
+	stamped    []Stamp // of the entries, if stamps
+	mask       uint32
 	capacity   uint32
-	Tail       uint32
-	TailSeen   atomic.Uint32 // tail, for polls
-	Armed      arming
+	tail       uint32
+	tailSeen   atomic.Uint32 // tail, for polls
+	armed      arming
 	moderation moderation
 	Broken     atomic.Bool // overrun
 	spare      Completion
 
 	Mu   sync.Mutex // polls hold it
-	Head atomic.Uint32
+	head atomic.Uint32
 }
 
 type arming uint8
 
 const (
-	ArmedNot arming = iota
-	ArmedSolicited
-	ArmedNext
+	armedNot arming = iota
+	armedSolicited
+	armedNext
 )
 
-// Resize makes room for entries, and keeps those that are there.
-func (c *CQ) Resize(entries uint32) {
+// Resize makes room for entries, and keeps those that are there. It reports whether there are no more.
+func (c *CQ) Resize(entries uint32) bool {
+	if c.tail-c.head.Load() > entries {
+		return false
+	}
 	size := uint32(1) << bits.Len32(entries-1)
 	grown, stamped := make([]Completion, size), []Stamp(nil)
 	if c.Stamps {
 		stamped = make([]Stamp, size)
 	}
-	for i := c.Head.Load(); i != c.Tail; i++ {
-		grown[i&(size-1)] = c.Entries[i&c.Mask]
+	for i := c.head.Load(); i != c.tail; i++ {
+		grown[i&(size-1)] = c.entries[i&c.mask]
 		if c.Stamps {
-			stamped[i&(size-1)] = c.Stamped[i&c.Mask]
+			stamped[i&(size-1)] = c.stamped[i&c.mask]
 		}
 	}
-	c.Stamped = stamped
-	c.Entries, c.Mask, c.capacity = grown, size-1, entries
+	c.stamped = stamped
+	c.entries, c.mask, c.capacity = grown, size-1, entries
+	return true
 }
 
 // Next is the entry that the next completion goes to; publish shows it to polls.
 func (c *CQ) Next() *Completion {
-	if c.Tail-c.Head.Load() >= c.capacity || c.Broken.Load() {
+	if c.tail-c.head.Load() >= c.capacity || c.Broken.Load() {
 		if !c.Ignores && !c.Broken.Swap(true) {
 			c.Broke()
 			c.Core.overruns = append(c.Core.overruns, c)
 		}
 		return &c.spare
 	}
-	return &c.Entries[c.Tail&c.Mask]
+	return &c.entries[c.tail&c.mask]
 }
 
 // NextOf is next for the completion of a receive, which is the one before a position.
@@ -89,22 +93,22 @@ func (c *CQ) Publish(e *Completion, solicited bool) {
 		return
 	}
 	if c.Stamps {
-		c.Stamped[c.Tail&c.Mask] = Stamp{c.Core.Clock.Now(), c.Core.Clock.Wall()}
+		c.stamped[c.tail&c.mask] = Stamp{c.Core.Clock.Now(), c.Core.Clock.Wall()}
 	}
-	c.Tail++
-	lock.StoreRelease32(&c.TailSeen, c.Tail)
-	if c.Armed != ArmedNot && c.Notify != nil && (c.Armed == ArmedNext || solicited || e.WC.Status != ibv.WC_SUCCESS) {
+	c.tail++
+	lock.StoreRelease32(&c.tailSeen, c.tail)
+	if c.armed != armedNot && c.Notify != nil && (c.armed == armedNext || solicited || e.WC.Status != ibv.WC_SUCCESS) {
 		c.moderate()
 	}
 }
 
 // Poll takes as many completions as there is memory for, or returns −1 if there is none.
 func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
-	if n <= 0 || c.TailSeen.Load() == c.Head.Load() {
+	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
 		return 0
 	}
 	c.Mu.Lock()
-	head, end := c.Head.Load(), c.TailSeen.Load()
+	head, end := c.head.Load(), c.tailSeen.Load()
 	end = head + min(uint32(n), end-head)
 	next := head
 	// mem.Try, but with one deferred function for all that is to do at the end, because most polls take one completion
@@ -112,34 +116,65 @@ func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 	defer func() {
 		debug.SetPanicOnFault(before)
 		if got = int32(next - head); done {
-			c.Free(head, next)
+			c.free(head, next)
 			c.Mu.Unlock()
 			return
 		}
-		c.Free(head, next)
+		c.free(head, next)
 		c.Mu.Unlock()
 		if mem.OnlyFault(recover()); got == 0 {
 			got = -1
 		}
 	}()
 	for ; next != end; next++ {
-		*mem.At[ibv.WC](wcs) = c.Entries[next&c.Mask].WC
+		*mem.At[ibv.WC](wcs) = c.entries[next&c.mask].WC
 		wcs += uint64(unsafe.Sizeof(ibv.WC{}))
 	}
 	done = true
 	return
 }
 
-// Free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
-// cq.mu.
-func (c *CQ) Free(from, to uint32) {
+// Take takes the next completion and, if the queue has them, the time that it was made. It reports whether there was one.
+// The caller holds CQ.Mu.
+func (c *CQ) Take(to *Completion, made *Stamp) bool {
+	i := c.head.Load()
+	if i == c.tailSeen.Load() {
+		return false
+	}
+	*to = c.entries[i&c.mask]
+	if c.Stamps {
+		*made = c.stamped[i&c.mask]
+	}
+	c.free(i, i+1)
+	return true
+}
+
+// Drain frees the slots of completions that will not be polled. Shared receive queues live on.
+func (c *CQ) Drain() {
+	for i := c.head.Load(); i != c.tail; i++ {
+		c.entries[i&c.mask].Retire(1)
+	}
+}
+
+// Arm asks for an event of the next completion, or of the next solicited one.
+func (c *CQ) Arm(solicited bool) {
+	if !solicited {
+		c.armed = armedNext
+	} else if c.armed == armedNot {
+		c.armed = armedSolicited
+	}
+}
+
+// free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
+// CQ.Mu.
+func (c *CQ) free(from, to uint32) {
 	for n := uint32(1); from != to; n++ {
-		e := &c.Entries[from&c.Mask]
-		if from++; from != to && e.IsOf(&c.Entries[from&c.Mask].Slot) {
+		e := &c.entries[from&c.mask]
+		if from++; from != to && e.IsOf(&c.entries[from&c.mask].Slot) {
 			continue
 		}
 		last := e.Slot
-		lock.StoreRelease32(&c.Head, from) // first, or a request in such a slot could find the completion queue full
+		lock.StoreRelease32(&c.head, from) // first, or a request in such a slot could find the completion queue full
 		last.Retire(n)
 		n = 0
 	}
@@ -204,7 +239,7 @@ func (c *CQ) moderate() {
 // notified queues the event that the queue is armed for. The caller holds Fabric.mu.
 func (c *CQ) notified() {
 	c.moderation.held = 0
-	c.Armed = ArmedNot
+	c.armed = armedNot
 	c.Notify()
 }
 

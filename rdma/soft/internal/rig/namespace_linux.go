@@ -32,7 +32,7 @@ func InNamespace(t *testing.T) bool {
 	out, err := c.CombinedOutput()
 	switch said := string(out); {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSPC):
-		t.Skip("user and network namespaces are not allowed:", err)
+		t.Skip("user and network namespaces are not permitted:", err)
 	case strings.Contains(said, "--- SKIP"):
 		t.Skip("in the namespace:", said)
 	case err != nil, !strings.Contains(said, "--- PASS: "+t.Name()):

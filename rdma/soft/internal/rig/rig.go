@@ -38,7 +38,7 @@ func Within(t testing.TB, event any, wait func() error) {
 			t.Fatalf("%v: %v", event, err)
 		}
 	case <-time.After(EventLimit):
-		t.Fatalf("%v did not come within %v", event, EventLimit)
+		t.Fatalf("no %v event within %v", event, EventLimit)
 	}
 }
 

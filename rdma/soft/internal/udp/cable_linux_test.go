@@ -60,7 +60,8 @@ func laid(t *testing.T) *cable {
 	for _, end := range []netlink.Link{c.near, c.far} { // the kernel drops packets until it detects the carrier
 		require.Eventually(t, func() bool {
 			link, err := netlink.LinkByIndex(end.Attrs().Index)
-			return err == nil && (link.Attrs().OperState == netlink.OperUp || link.Attrs().OperState == netlink.OperUnknown)
+			return err == nil && (link.Attrs().OperState == netlink.OperUp ||
+				link.Attrs().OperState == netlink.OperUnknown)
 		}, time.Minute, time.Millisecond)
 	}
 	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {

@@ -84,7 +84,7 @@ func (s *Socket) Claim(service uint64) (*Claim, error) {
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			err = unix.EADDRINUSE
 		}
-		return nil, fmt.Errorf("udp: another process that shares %v has service %#x: %w", s.addr, service, err)
+		return nil, fmt.Errorf("udp: service %#x is in use by another process that shares %v: %w", service, s.addr, err)
 	}
 	return c, nil
 }
@@ -93,7 +93,7 @@ func (s *Socket) Claim(service uint64) (*Claim, error) {
 func reopen(fd int) (int, error) {
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open a file by /proc/self/fd: %w; mount /proc", err)
+		return -1, fmt.Errorf("open a file in /proc/self/fd: %w; mount /proc", err)
 	}
 	return own, nil
 }
@@ -135,13 +135,13 @@ func (s *Socket) Claimant(service uint64) string {
 	}
 	c, err := net.DialUnix("unix", nil, s.group.named(member))
 	if err != nil {
-		return "a process that shares the address has it"
+		return "a process that shares the address uses it"
 	}
 	defer c.Close()
 	cred, err := credentials(c)
 	if err != nil || isOurs(c) != nil { // the claimant has just ended
-		return "a process that shares the address has it"
+		return "a process that shares the address uses it"
 	}
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
-	return fmt.Sprintf("process %d (%q), which shares the address, has it", cred.Pid, strings.TrimSpace(string(name)))
+	return fmt.Sprintf("process %d (%q), which shares the address, uses it", cred.Pid, strings.TrimSpace(string(name)))
 }

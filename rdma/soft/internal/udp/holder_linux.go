@@ -20,17 +20,17 @@ func holderIn(root fs.FS, at netip.AddrPort) string {
 	const elsewhere = "choose another address of this machine (127.0.0.2 …), or another network namespace"
 	inodes := inodesOf(root, at)
 	if pid, name, ok := processWith(root, inodes); ok {
-		return fmt.Sprintf("process %s (%q) has the port: end it, or %s", pid, name, elsewhere)
+		return fmt.Sprintf("process %s (%q) uses the port: end it, or %s", pid, name, elsewhere)
 	}
 	if softRoCE(root) {
-		return "the kernel's Soft-RoCE has the port in this network namespace: " +
+		return "the kernel's Soft-RoCE uses the port in this network namespace: " +
 			"unload rdma_rxe (rmmod rdma_rxe), or use another network namespace"
 	}
 	if len(inodes) > 0 {
-		return "the kernel, or a process that this user may not look at, has the port (ss -ulnp as root tells): " +
+		return "the kernel or a process of another user uses the port (run ss -ulnp as root to find it): " +
 			elsewhere
 	}
-	return "something has the port: " + elsewhere
+	return "an unknown user of the port: " + elsewhere
 }
 
 // softRoCE reports whether the kernel's Soft-RoCE is loaded.

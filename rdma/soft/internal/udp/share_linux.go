@@ -107,7 +107,7 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 	}
 	if g.member == MaxMembers {
 		closeAll(sockets)
-		return fmt.Errorf("%d processes share it, and more cannot: %w", MaxMembers, unix.EADDRINUSE)
+		return fmt.Errorf("%d processes share it, the maximum: %w", MaxMembers, unix.EADDRINUSE)
 	}
 	if g.before = sockets[:g.member]; g.member < len(sockets) {
 		closeAll(sockets[g.member+1:])
@@ -181,7 +181,7 @@ func dial(name *net.UnixAddr) (*net.UnixConn, error) {
 }
 
 func inUse(name *net.UnixAddr) error {
-	return fmt.Errorf("the process with the name %s does not answer: %w", name.Name, unix.EADDRINUSE)
+	return fmt.Errorf("the process that holds the name %s does not answer: %w", name.Name, unix.EADDRINUSE)
 }
 
 // lock waits until no other process is joining. It returns EADDRINUSE if a process of another user holds the lock.

@@ -124,7 +124,7 @@ func TestMembersGetTheirPackets(t *testing.T) {
 			members = append(append([]*Socket(nil), others[:left]...), others[left+1:]...)
 			check()
 			if left < 3 { // the next member does not see packets from before
-				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "for nobody"), 64)
+				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "for a member that has left"), 64)
 				require.NoError(t, err)
 			}
 			members = others

@@ -269,7 +269,7 @@ func (s *Socket) MTU(to netip.Addr) (int, error) {
 		err = unix.Connect(fd, sockaddr(netip.AddrPortFrom(to, Port), s.scope))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("udp: the path from %v to %v: %w", s.addr.Addr(), to, err)
+		return 0, fmt.Errorf("udp: path from %v to %v: %w", s.addr.Addr(), to, err)
 	}
 	mtu, err := unix.GetsockoptInt(fd, level, option)
 	return min(mtu-headers(to), MaxWrite), os.NewSyscallError("getsockopt IP_MTU", err)

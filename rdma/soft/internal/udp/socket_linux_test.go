@@ -78,7 +78,7 @@ func TestNoRoom(t *testing.T) {
 	assert.ErrorIs(t, err, ErrFull)
 	start := time.Now()
 	require.NoError(t, near.WaitWrite(limit))
-	assert.GreaterOrEqual(t, time.Since(start), moment, "nobody tells when a device's queue has room")
+	assert.GreaterOrEqual(t, time.Since(start), moment, "the kernel does not report when a device's queue has room")
 }
 
 // TestOverflowIsCounted: received datagrams and those that the kernel dropped from a full buffer add up to all sent.
@@ -129,7 +129,7 @@ func TestHolderIsNamed(t *testing.T) {
 	const evil = "\x1b[2J" // clears a terminal
 	require.NoError(t, os.WriteFile("/proc/self/comm", []byte(evil), 0))
 	defer func() { assert.NoError(t, os.WriteFile("/proc/self/comm", bytes.TrimSpace(name), 0)) }()
-	process := fmt.Sprintf("process %d (%q) has the port", os.Getpid(), evil)
+	process := fmt.Sprintf("process %d (%q) uses the port", os.Getpid(), evil)
 	for _, addr := range []netip.Addr{v4, v6} {
 		taken := opened(t, addr, Options{})
 		_, err := Open(addr, Options{Port: int(taken.Addr().Port())})
@@ -153,7 +153,7 @@ func TestSoftRoCEHasThePort(t *testing.T) {
 		t.Skip("Soft-RoCE has no device in this network namespace")
 	}
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
-	assert.ErrorContains(t, err, "the kernel's Soft-RoCE has the port in this network namespace")
+	assert.ErrorContains(t, err, "the kernel's Soft-RoCE uses the port in this network namespace")
 }
 
 // TestUnknownHolder: the port is used by the kernel or another user.
@@ -171,20 +171,21 @@ func TestUnknownHolder(t *testing.T) {
 		says  string
 	}{
 		"rxe": {fstest.MapFS{"proc/thread-self/net/udp6": row(every), "sys/module/rdma_rxe/refcnt": {}},
-			"the kernel's Soft-RoCE has the port in this network namespace: unload rdma_rxe"},
-		"rxe, built in": {fstest.MapFS{"sys/class/infiniband/rxe0": link("../x")}, "Soft-RoCE has the port"},
-		"a stranger":    {fstest.MapFS{"proc/thread-self/net/udp6": row(every)}, "may not look at"},
+			"the kernel's Soft-RoCE uses the port in this network namespace: unload rdma_rxe"},
+		"rxe, built in": {fstest.MapFS{"sys/class/infiniband/rxe0": link("../x")}, "Soft-RoCE uses the port"},
+		"a stranger": {fstest.MapFS{"proc/thread-self/net/udp6": row(every)},
+			"process of another user uses the port"},
 		"a process, though rxe is loaded elsewhere": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B7"),
 			"sys/module/rdma_rxe/refcnt": {}, "proc/12/fd/3": link("socket:[77]"),
-			"proc/12/comm": {Data: []byte("x\n")}}, `process 12 ("x") has the port`},
+			"proc/12/comm": {Data: []byte("x\n")}}, `process 12 ("x") uses the port`},
 		"of another port": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B8"),
-			"proc/12/fd/3": link("socket:[77]")}, "something has the port"},
+			"proc/12/fd/3": link("socket:[77]")}, "an unknown user of the port"},
 		"of another address": {fstest.MapFS{"proc/thread-self/net/udp": row("01020304:12B7"),
-			"proc/12/fd/3": link("socket:[77]")}, "something has the port"},
+			"proc/12/fd/3": link("socket:[77]")}, "an unknown user of the port"},
 		"rubbish": {fstest.MapFS{"proc/thread-self/net/udp": row("0:1"),
 			"proc/thread-self/net/udp6": {Data: []byte("a\nb c d e f g h i j k\nxxxxxxxx:12B7\n")}},
-			"something has the port"},
-		"nothing": {fstest.MapFS{}, "something has the port"},
+			"an unknown user of the port"},
+		"nothing": {fstest.MapFS{}, "an unknown user of the port"},
 	} {
 		assert.Contains(t, holderIn(c.files, at), c.says, name)
 	}

@@ -242,7 +242,7 @@ func (s *Socket) Close() error {
 
 // holder returns a hint for finding the process that uses a port, which this system does not report.
 func holder(netip.AddrPort) string {
-	return "another program has the port (netstat tells which): end it, or choose another address of this machine"
+	return "another program uses the port (find it with netstat): end it, or choose another address of this machine"
 }
 
 // Linger only yields on this system.

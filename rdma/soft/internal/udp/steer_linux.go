@@ -197,8 +197,8 @@ func (s *Socket) probe(at netip.AddrPort) error {
 			}
 		}
 	}
-	return fmt.Errorf("packets for member %d go elsewhere: does another program share the port? %w", s.group.member,
-		unix.EADDRINUSE)
+	return fmt.Errorf("packets for member %d go to another socket; does another program share the port? %w",
+		s.group.member, unix.EADDRINUSE)
 }
 
 // loopbackIsDown reports whether local addresses are unreachable, as in a network namespace whose loopback interface is

@@ -43,10 +43,11 @@ const (
 
 var (
 	// ErrFull means that the socket's send buffer or the device's queue is full. WaitWrite waits for room.
-	ErrFull = errors.New("udp: no room to send: try later")
+	ErrFull = errors.New("udp: send buffer is full")
 	// ErrSealAgain means that Identification has changed for this destination, because the device does not support
 	// segmentation offload. Nothing was sent. Seal the datagrams with Identification 0, and write them again.
-	ErrSealAgain = errors.New("udp: the device does not support segmentation offload: seal each datagram with Identification 0")
+	ErrSealAgain = errors.New("udp: the device does not support segmentation offload: seal each datagram with " +
+		"Identification 0")
 )
 
 // Options configure a socket. The zero value is for RoCE.
@@ -142,14 +143,14 @@ func Open(addr netip.Addr, o Options) (*Socket, error) {
 	addr = addr.Unmap()
 	switch {
 	case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast():
-		return nil, fmt.Errorf("udp: %v: a socket is bound to one address of this machine: %w", addr, syscall.EINVAL)
+		return nil, fmt.Errorf("udp: %v: a socket needs one address of this machine: %w", addr, syscall.EINVAL)
 	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
 		return nil, fmt.Errorf("udp: %v: a link-local address needs its interface, as in %v%%eth0: %w", addr, addr,
 			syscall.EINVAL)
 	case o.Share && o.Port == AnyPort:
-		return nil, fmt.Errorf("udp: a shared port needs a number: %w", syscall.EINVAL)
+		return nil, fmt.Errorf("udp: a shared port needs a port number: %w", syscall.EINVAL)
 	case o.Port < AnyPort || o.Port > 65535:
-		return nil, fmt.Errorf("udp: port %d: ports are 1 to 65535: %w", o.Port, syscall.EINVAL)
+		return nil, fmt.Errorf("udp: port %d is not in the range 1 to 65535: %w", o.Port, syscall.EINVAL)
 	}
 	switch o.Port {
 	case 0:
@@ -174,13 +175,13 @@ func explain(at netip.AddrPort, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		why = holder(at)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		why = "it is none of this machine's addresses in this network namespace, which are " + addresses()
+		why = "it is none of this machine's addresses in this network namespace: " + addresses()
 	case errors.Is(err, syscall.EAFNOSUPPORT):
 		why = "this system has no " + family(at.Addr())
 	case (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)) && at.Port() < 1024:
 		why = "ports below 1024 may need CAP_NET_BIND_SERVICE"
 	case errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM):
-		why = "a security policy of this system (seccomp, SELinux, a sandbox) forbids it"
+		why = "a security policy (seccomp, SELinux, a sandbox) forbids it"
 	}
 	if why != "" {
 		why = ": " + why
@@ -199,7 +200,7 @@ func family(a netip.Addr) string {
 func addresses() string {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return "not known (" + err.Error() + ")"
+		return "unknown (" + err.Error() + ")"
 	}
 	list := ""
 	for i, a := range all {
@@ -209,7 +210,7 @@ func addresses() string {
 		list += a.String()
 	}
 	if list == "" {
-		return "none: is an interface up?"
+		return "none (is an interface up?)"
 	}
 	return list
 }

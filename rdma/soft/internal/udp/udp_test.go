@@ -274,13 +274,13 @@ func TestOpenErrors(t *testing.T) {
 		is   error
 		says string
 	}{
-		"taken":      {"127.0.0.1", int(taken.Addr().Port()), syscall.EADDRINUSE, "has the port"},
-		"not ours":   {"192.0.2.1", AnyPort, syscall.EADDRNOTAVAIL, "which are 127.0.0.1/8"},
+		"taken":      {"127.0.0.1", int(taken.Addr().Port()), syscall.EADDRINUSE, "uses the port"},
+		"not ours":   {"192.0.2.1", AnyPort, syscall.EADDRNOTAVAIL, "network namespace: 127.0.0.1/8"},
 		"every":      {"0.0.0.0", 0, syscall.EINVAL, "one address of this machine"},
 		"group":      {"224.0.0.1", 0, syscall.EINVAL, "one address of this machine"},
 		"no zone":    {"fe80::1", 0, syscall.EINVAL, "fe80::1%eth0"},
 		"wrong zone": {"fe80::1%none0", 0, nil, `zone "none0"`},
-		"no port":    {"127.0.0.1", 65536, syscall.EINVAL, "ports are"},
+		"no port":    {"127.0.0.1", 65536, syscall.EINVAL, "not in the range"},
 	} {
 		_, err := Open(netip.MustParseAddr(c.addr), Options{Port: c.port})
 		if c.is != nil {

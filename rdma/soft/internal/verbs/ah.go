@@ -23,15 +23,10 @@ type ah struct {
 	gone   atomic.Bool // destroyed
 }
 
-func createAH(of ibv.Ptr[ibv.PD], attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
+func createAH(p *PD, attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
 	if attr == 0 {
 		return 0, syscall.EINVAL
 	}
-	p := locked[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
 	return p.newAH(attr.Deref())
 }
 
@@ -47,9 +42,7 @@ func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 		AH: engine.AH{GID: *attr.GRH.DGID.Raw(), Route: engine.Resolved(attr).GRH}}
 	record.Context, record.PD, record.Handle = p.Address(), ibv.PtrTo(p.Record), p.Device.handle()
 	p.hold(1)
-	p.Context.uses++
-	Enter(record, h)
-	return mem.AddressOf(record), 0
+	return add(p.Context, record, h)
 }
 
 // checkAH checks an address vector: over Ethernet it has to be global.
@@ -92,13 +85,8 @@ func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet i
 
 const noVLAN = 0xffff
 
-func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
-	h := locked[ah](of)
-	if h == nil {
-		return syscall.EINVAL
-	}
-	defer h.Fabric().Unlock()
-	if errno := mayGo(h.Fabric(), of, h, never); errno != 0 {
+func destroyAH(h *ah) runtime.Errno {
+	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, never); errno != 0 {
 		return errno
 	}
 	h.owner.hold(-1)
@@ -171,16 +159,11 @@ func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr
 	return 0
 }
 
-func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte], port uint8) (uint64,
+func createAHFromWC(p *PD, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte], port uint8) (uint64,
 	runtime.Errno) {
 	if wc == 0 || port != PortNum {
 		return 0, syscall.EINVAL
 	}
-	p := locked[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
 	attr, errno := p.Device.back(wc.Deref(), grh)
 	if errno != 0 {
 		return 0, errno

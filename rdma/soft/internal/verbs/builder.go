@@ -55,7 +55,7 @@ func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 	return 0, syscall.EOPNOTSUPP
 }
 
-// wrStart is the slot wr_start. It takes qp.post for its caller, until ibv_wr_complete or ibv_wr_abort.
+// wrStart is the slot wr_start. It takes QP.Post for its caller, until ibv_wr_complete or ibv_wr_abort.
 func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil {
 		q.Post.Lock()
@@ -64,7 +64,7 @@ func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// wrComplete is the slot wr_complete. It needs no lock: without ibv_wr_start, which has taken qp.post, it does nothing.
+// wrComplete is the slot wr_complete. It needs no lock: without ibv_wr_start, which has taken QP.Post, it does nothing.
 func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
@@ -103,32 +103,32 @@ func (q *QP) started() bool {
 // addressed reports whether all datagrams that were built know where they go.
 func (q *QP) addressed() bool {
 	for i := range q.build.n {
-		if q.Ring[(q.Posted+i)&q.Mask].AH == nil {
+		if q.Place(q.Posted+i).AH == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// fail records the first error of the request list under construction. The caller holds qp.post.
+// fail records the first error of the request list under construction. The caller holds QP.Post.
 func (b *builder) fail(errno runtime.Errno) {
 	if b.errno == 0 {
 		b.errno = errno
 	}
 }
 
-// built is the request that setters are for. The caller holds qp.post.
+// built is the request that setters are for. The caller holds QP.Post.
 func (q *QP) built() *engine.Request {
 	if q.build.n == 0 || q.build.errno != 0 {
 		return &q.build.spare
 	}
-	return &q.Ring[q.position()&q.Mask]
+	return q.Place(q.position())
 }
 
 // position is the place of the last request.
 func (q *QP) position() uint32 { return q.Posted + q.build.n - 1 }
 
-// begin starts a request and sets the fields common to all opcodes. The caller holds qp.post.
+// begin starts a request and sets the fields common to all opcodes. The caller holds QP.Post.
 func (q *QP) begin(op ibv.WROpcode) *engine.Request {
 	b := &q.build
 	r, errno := q.Claim(q.Posted + b.n)
@@ -157,7 +157,7 @@ func slotOf(f func(q *QP, a, b, c, d, e uint64)) runtime.SlotFunc {
 }
 
 // remoteOp makes a builder for an operation whose first arguments are a key and an address. It needs no lock:
-// ibv_wr_start has taken qp.post for the builder.
+// ibv_wr_start has taken QP.Post for the builder.
 func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) runtime.SlotFunc {
 	return func(address, rkey, remote, a, b, c uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {
@@ -171,7 +171,7 @@ func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) run
 	}
 }
 
-// wrAtomicWrite is the slot wr_atomic_write. The caller holds qp.post, since ibv_wr_start.
+// wrAtomicWrite is the slot wr_atomic_write. The caller holds QP.Post, since ibv_wr_start.
 func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
@@ -188,12 +188,12 @@ func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.E
 }
 
 // withImm makes a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
-// qp.post for the builder.
+// QP.Post for the builder.
 func withImm(op ibv.WROpcode) runtime.SlotFunc {
 	return slotOf(func(q *QP, imm, _, _, _, _ uint64) { q.begin(op).Imm = uint32(imm) })
 }
 
-// wrBindMW is the slot wr_bind_mw. The caller holds qp.post, since ibv_wr_start.
+// wrBindMW is the slot wr_bind_mw. The caller holds QP.Post, since ibv_wr_start.
 func wrBindMW(q *QP, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
@@ -207,22 +207,22 @@ func wrBindMW(q *QP, window, rkey, info, _, _ uint64) {
 	})
 }
 
-// wrSetUDAddr is the slot wr_set_ud_addr. The caller holds qp.post, since ibv_wr_start.
+// wrSetUDAddr is the slot wr_set_ud_addr. The caller holds QP.Post, since ibv_wr_start.
 func wrSetUDAddr(q *QP, handle, number, qkey, _, _ uint64) {
 	if errno := q.address(q.built(), handle, uint32(number), uint32(qkey)); errno != 0 {
 		q.build.fail(errno)
 	}
 }
 
-// wrSetXRCSRQN is the slot wr_set_xrc_srqn. The caller holds qp.post, since ibv_wr_start.
+// wrSetXRCSRQN is the slot wr_set_xrc_srqn. The caller holds QP.Post, since ibv_wr_start.
 func wrSetXRCSRQN(q *QP, number, _, _, _, _ uint64) { q.built().Number = uint32(number) }
 
-// wrSetInlineData is the slot wr_set_inline_data. The caller holds qp.post, since ibv_wr_start.
+// wrSetInlineData is the slot wr_set_inline_data. The caller holds QP.Post, since ibv_wr_start.
 func wrSetInlineData(q *QP, address, length, _, _, _ uint64) {
 	q.build.reads(func() { q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}}) })
 }
 
-// wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds qp.post, since ibv_wr_start.
+// wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds QP.Post, since ibv_wr_start.
 func wrSetInlineDataList(q *QP, n, pieces, _, _, _ uint64) {
 	if n > uint64(engine.MaxSGE) || n > 0 && pieces == 0 {
 		q.build.fail(syscall.EINVAL)
@@ -260,12 +260,12 @@ func (q *QP) setInline(pieces []ibv.DataBuf) {
 	}
 }
 
-// wrSetSGE is the slot wr_set_sge. The caller holds qp.post, since ibv_wr_start.
+// wrSetSGE is the slot wr_set_sge. The caller holds QP.Post, since ibv_wr_start.
 func wrSetSGE(q *QP, lkey, address, length, _, _ uint64) {
 	q.setSGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
 }
 
-// wrSetSGEList is the slot wr_set_sge_list. The caller holds qp.post, since ibv_wr_start.
+// wrSetSGEList is the slot wr_set_sge_list. The caller holds QP.Post, since ibv_wr_start.
 func wrSetSGEList(q *QP, n, sges, _, _, _ uint64) {
 	if n > uint64(q.Cap.MaxSendSGE) || n > 0 && sges == 0 {
 		q.build.fail(syscall.EINVAL)

@@ -93,13 +93,7 @@ func (d *Device) openBy(file *fd.Commands, shared *opened) (*Context, runtime.Er
 
 // closeDevice is ibv_close_device. As in libibverbs, it also closes a device that still has objects. They stay, can
 // still be destroyed, and count as held by the program; the context's memory goes with the last one.
-func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
-	c := locked[Context](of)
-	if c == nil {
-		return syscall.EINVAL
-	}
-	f := c.Fabric()
-	defer f.Unlock()
+func closeDevice(c *Context) runtime.Errno {
 	errno := c.Close()
 	if errno == syscall.EBUSY {
 		c.abandon()

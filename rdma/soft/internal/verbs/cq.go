@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -74,7 +75,6 @@ func (c *Context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 	record.CQE = int32(attr.CQE)
 	q.index = all.cqs.add(q)
 	record.index, record.Handle = q.index, q.index
-	c.uses++
 	if parent != nil {
 		parent.hold(1)
 	}
@@ -83,8 +83,7 @@ func (c *Context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 		ch.record.Refcnt++
 		q.Notify = func() { ch.Events.Push(q) }
 	}
-	Enter(record, q)
-	return mem.AddressOf(record), 0
+	return add(c, record, q)
 }
 
 func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
@@ -96,10 +95,9 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 	defer c.Mu.Unlock()
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Unlock()
-	if Find[cq](of) != c || c.Tail-c.Head.Load() > uint32(entries) {
+	if Find[cq](of) != c || !c.Resize(uint32(entries)) {
 		return syscall.EINVAL
 	}
-	c.Resize(uint32(entries))
 	c.record.CQE = entries
 	return 0
 }
@@ -121,9 +119,7 @@ func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
-	for i := c.Head.Load(); i != c.Tail; i++ { // they will not be polled, and shared receive queues live on
-		c.Entries[i&c.Mask].Retire(1)
-	}
+	c.Drain()
 	if c.parent != nil {
 		c.parent.hold(-1)
 	}
@@ -159,11 +155,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	}
 	f := c.Fabric()
 	f.Mu.Lock()
-	if int32(solicitedOnly) == 0 {
-		c.Armed = resource.ArmedNext
-	} else if c.Armed == resource.ArmedNot {
-		c.Armed = resource.ArmedSolicited
-	}
+	c.Arm(int32(solicitedOnly) != 0)
 	// the caller will wait for the file, without another call
 	if ch := c.channel; ch != nil && f.Clock.IsVirtual() && !ch.Events.Blocks() {
 		f.Clock.Await(&ch.Events)
@@ -204,4 +196,123 @@ func cqOf(address uint64) *cq {
 		return nil
 	}
 	return c
+}
+
+// extend makes the queue one that is polled by ibv_start_poll and its like.
+func (c *cq) extend(attr *ibv.CQInitAttrEx) {
+	c.flags = attr.WCFlags
+	c.Stamps = c.flags&(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP|ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0
+	c.Ignores = attr.Flags&ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN != 0
+	all.slots.poller(&c.record.CQEx, c.flags)
+}
+
+// startPoll is the slot start_poll. If there is a completion, it takes CQ.Mu for its caller, until ibv_end_poll.
+func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || attr == 0 {
+		return uint64(syscall.EINVAL), 0
+	}
+	mask := uint32(0)
+	if !mem.Try(func() { mask = mem.At[ibv.PollCQAttr](attr).CompMask }) {
+		return uint64(syscall.EFAULT), 0
+	}
+	if mask != 0 {
+		return uint64(syscall.EINVAL), 0
+	}
+	c.Mu.Lock()
+	if c.step() {
+		return 0, 0
+	}
+	c.Mu.Unlock()
+	if c.Fabric().Idle() {
+		c.Mu.Lock()
+		if c.step() {
+			return 0, 0
+		}
+		c.Mu.Unlock()
+	}
+	if c.Broken.Load() {
+		return uint64(syscall.EIO), 0
+	}
+	return uint64(syscall.ENOENT), 0
+}
+
+// step shows the next completion, as a copy: its place and its request's slot are free from now on, because programs
+// post between ibv_start_poll and ibv_end_poll. The caller holds CQ.Mu.
+func (c *cq) step() bool {
+	if !c.Take(&c.shown, &c.shownStamp) {
+		return false
+	}
+	c.current = &c.shown
+	c.record.WRID, c.record.Status = c.shown.WC.WRID, c.shown.WC.Status
+	return true
+}
+
+// nextPoll is the slot next_poll. The caller holds CQ.Mu, since ibv_start_poll.
+func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || c.current == nil { // nothing was started
+		return uint64(syscall.EINVAL), 0
+	}
+	if !c.step() {
+		return uint64(syscall.ENOENT), 0
+	}
+	return 0, 0
+}
+
+// endPoll is the slot end_poll, which releases the lock. The caller holds CQ.Mu, since ibv_start_poll.
+func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || c.current == nil {
+		return 0, syscall.EINVAL
+	}
+	c.current, c.shown.Slot = nil, resource.Slot{}
+	c.Mu.Unlock()
+	return 0, 0
+}
+
+// reader makes a function of the completion that is shown a slot. It needs no lock: ibv_start_poll has taken CQ.Mu for
+// the slot.
+func reader(f func(e *resource.Completion) uint64) runtime.SlotFunc {
+	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		if c := cqOf(address); c != nil && c.current != nil {
+			return f(c.current), 0
+		}
+		return 0, 0
+	}
+}
+
+// stampReader is a reader of the creation time of a completion; 0 if the queue does not report it.
+func stampReader(f func(s *resource.Stamp) int64) runtime.SlotFunc {
+	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		if c := cqOf(address); c != nil && c.current != nil && c.Stamps {
+			return uint64(f(&c.shownStamp)), 0
+		}
+		return 0, 0
+	}
+}
+
+// readTMInfo is the slot read_tm_info. The caller holds CQ.Mu, since ibv_start_poll.
+func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
+		mem.Try(func() { *mem.At[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.Tag, Priv: c.current.Priv} })
+	}
+	return 0, 0
+}
+
+// modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, hold nothing back, as on devices
+// of mlx5: no event could be left out for good.
+func modifyCQ(c *cq, record uint64) runtime.Errno {
+	if record == 0 {
+		return syscall.EINVAL
+	}
+	attr := *mem.At[ibv.ModifyCQAttr](record)
+	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
+		return syscall.EINVAL
+	}
+	if attr.AttrMask&ibv.CQ_ATTR_MODERATE == 0 {
+		return 0
+	}
+	c.Modify(attr.Moderate.CQCount, time.Duration(attr.Moderate.CQPeriod)*time.Microsecond)
+	return 0
 }

@@ -54,12 +54,7 @@ func ImportContext(devices []*Device, file int32) (ibv.Ptr[ibv.Context], runtime
 }
 
 // importPD is ibv_import_pd.
-func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
-	c := locked[Context](of)
-	if c == nil {
-		return 0, syscall.EINVAL
-	}
-	defer c.Fabric().Unlock()
+func importPD(c *Context, number uint32) (uint64, runtime.Errno) {
 	from := original(func(p *PD) bool {
 		return p.opened == c.opened && p.of == nil && p.parent == nil && p.Record.Handle == number
 	})
@@ -97,12 +92,7 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 }
 
 // importMR is ibv_import_mr. As on other devices, the returned region has no address.
-func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
-	p := locked[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
+func importMR(p *PD, number uint32) (uint64, runtime.Errno) {
 	from := original(func(r *Region) bool { return r.opened == p.opened && r.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
@@ -111,13 +101,11 @@ func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	*record = ibv.MR{Context: p.Address(), PD: of, Length: from.Length, Handle: number, LKey: from.Key,
+	*record = ibv.MR{Context: p.Address(), PD: ibv.PtrTo(p.Record), Length: from.Length, Handle: number, LKey: from.Key,
 		RKey: from.record.RKey}
 	i := &importedMR{Context: p.Context, record: record, of: from}
 	from.handles = append(from.handles, i)
-	p.Context.uses++
-	Enter(record, i)
-	return mem.AddressOf(record), 0
+	return add(p.Context, record, i)
 }
 
 // unimportMR is ibv_unimport_mr.
@@ -142,12 +130,7 @@ func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 }
 
 // importDM is ibv_import_dm.
-func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
-	c := locked[Context](of)
-	if c == nil {
-		return 0, syscall.EINVAL
-	}
-	defer c.Fabric().Unlock()
+func importDM(c *Context, number uint32) (uint64, runtime.Errno) {
 	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
@@ -161,9 +144,7 @@ func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	m := &dm{Context: c, record: record, memory: from.memory, length: from.length}
 	m.of = from
 	from.handles = append(from.handles, m)
-	c.uses++
-	Enter(record, m)
-	return mem.AddressOf(record), 0
+	return add(c, record, m)
 }
 
 // unimportDM is ibv_unimport_dm.

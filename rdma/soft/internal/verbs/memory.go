@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"runtime/debug"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -36,16 +35,11 @@ func (b *Buf) holds(address, length uint64) bool {
 }
 
 // allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
-func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
+func allocBuf(p *PD, length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
 	size := int(length)
 	if handle == 0 {
 		return 0, syscall.EINVAL
 	}
-	p := locked[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
 	if size < 0 || uint64(size) != length {
 		return 0, syscall.ENOMEM
 	}
@@ -89,11 +83,7 @@ func (b *Buf) release() {
 }
 
 // regBufMR is ibv_reg_buf_mr.
-func regBufMR(of ibv.Ptr[ibv.PD], handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
-	p := Find[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
+func regBufMR(p *PD, handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	return p.registerBuf(handle, address, length, address, access)
 }
 
@@ -157,12 +147,8 @@ func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runt
 }
 
 // regDMABufMR is ibv_reg_dmabuf_mr.
-func regDMABufMR(of ibv.Ptr[ibv.PD], offset, length, iova uint64, file int32, access ibv.AccessFlags) (uint64,
+func regDMABufMR(p *PD, offset, length, iova uint64, file int32, access ibv.AccessFlags) (uint64,
 	runtime.Errno) {
-	p := Find[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
 	return p.registerFile(file, offset, length, iova, access)
 }
 
@@ -243,20 +229,13 @@ func allocDM(c *Context, address uint64) (uint64, runtime.Errno) {
 	*record = all.slots.dm
 	record.Context, record.Handle = c.Address(), c.Device.handle()
 	c.Device.dmUsed += attr.Length
-	c.uses++
-	Enter(record, &dm{Context: c, record: record, memory: memory, length: attr.Length})
-	return mem.AddressOf(record), 0
+	return add(c, record, &dm{Context: c, record: record, memory: memory, length: attr.Length})
 }
 
 // freeDM is the operation free_dm.
-func freeDM(address uint64) runtime.Errno {
-	m := locked[dm](address)
-	if m == nil {
-		return syscall.EINVAL
-	}
-	defer m.Fabric().Unlock()
+func freeDM(m *dm) runtime.Errno {
 	of := m.made()
-	if errno := mayGo(m.Fabric(), address, m, func() bool { return of.uses > 0 }); errno != 0 {
+	if errno := mayGo(m.Fabric(), mem.AddressOf(m.record), m, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	m.Device.dmUsed -= m.length
@@ -278,12 +257,7 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 }
 
 // regDMMR is the operation reg_dm_mr. Addresses of the region count from 0.
-func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.Errno) {
-	p, access := locked[PD](domain), ibv.AccessFlags(flags)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
+func regDMMR(p *PD, address, offset, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	m := Find[dm](address)
 	if m == nil || m.Device != p.Device || !m.holds(offset, length) ||
 		access&ibv.ACCESS_ZERO_BASED == 0 {
@@ -302,61 +276,49 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 }
 
 // memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
-func memcpyToDM(address, offset, host, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(device, host, length) })), 0
+func memcpyToDM(m *dm, offset, host, length uint64) runtime.Errno {
+	return m.copy(offset, length, host, func(device uint64) { mem.Move(device, host, length) })
 }
 
-func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.Errno) {
-	return uint64(copyDM(address, offset, length, host, func(device uint64) { mem.Move(host, device, length) })), 0
+func memcpyFromDM(m *dm, host, offset, length uint64) runtime.Errno {
+	return m.copy(offset, length, host, func(device uint64) { mem.Move(host, device, length) })
 }
 
 // Offsets and lengths of a copy to or from device memory must be multiples of copyWords bytes: libmlx5 requires it, and
 // only its devices have such memory.
 const copyWords = 4
 
-func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
-	m := locked[dm](address)
-	if m == nil {
-		return syscall.EINVAL
-	}
-	defer m.Fabric().Unlock()
+func (m *dm) copy(offset, length, host uint64, do func(device uint64)) runtime.Errno {
 	if !m.holds(offset, length) || host == 0 && length > 0 {
 		return syscall.EFAULT
 	}
 	if (offset|length)%copyWords != 0 {
 		return syscall.EINVAL
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the host's memory may be gone
 	do(m.base() + offset)
 	return 0
 }
 
 // adviseMR is the operation advise_mr: it pages in the parts of on-demand regions that a program is about to use.
-func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) {
+func adviseMR(p *PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag, sges uint64,
+	n uint32) runtime.Errno {
 	writes := false
-	switch ibv.IBUverbsAdviseMRAdvice(advice) {
+	switch advice {
 	case ibv.ADVISE_MR_ADVICE_PREFETCH, ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
 	case ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE:
 		writes = true
 	default:
-		return uint64(syscall.EOPNOTSUPP), 0
+		return syscall.EOPNOTSUPP
 	}
-	if ibv.IBUverbsAdviseMRFlag(flags)&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || uint32(n) == 0 || sges == 0 {
-		return uint64(syscall.EINVAL), 0
+	if flags&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || n == 0 || sges == 0 {
+		return syscall.EINVAL
 	}
-	p := locked[PD](domain)
-	if p == nil {
-		return uint64(syscall.EINVAL), 0
-	}
-	defer p.Fabric().Unlock()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
-	for _, s := range mem.List[ibv.SGE](sges, int(uint32(n))) {
-		if errno := p.prefetch(s, writes,
-			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
-			return uint64(errno), 0
+	for _, s := range mem.List[ibv.SGE](sges, int(n)) {
+		if errno := p.prefetch(s, writes, advice == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
+			return errno
 		}
 	}
-	return 0, 0
+	return 0
 }
 
 // prefetch checks and pages in a part of a region. If there is set, only pages that are present count, and it only

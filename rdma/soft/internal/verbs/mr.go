@@ -107,7 +107,7 @@ func (p *PD) register(address, length uint64, iova uint64, access ibv.AccessFlag
 		return 0, syscall.EINVAL
 	}
 	defer p.Fabric().Unlock()
-	if of.buf != nil && of.buf.freed || of.hints != nil && !Still(mem.AddressOf(of.hints.Record), of.hints) {
+	if of.buf != nil && of.buf.freed || of.hints != nil && !Still(mem.AddressOf(of.hints.record), of.hints) {
 		return 0, syscall.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
@@ -160,12 +160,7 @@ func (p *PD) newRegion(of resource.Memory, address uint64) (*Region, runtime.Err
 
 // allocNullMR is the operation alloc_null_mr: reads by its key return zeros, and writes are dropped. Peers have no use
 // for it.
-func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
-	p := locked[PD](domain)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
+func allocNullMR(p *PD) (uint64, runtime.Errno) {
 	r, errno := p.newRegion(resource.Memory{Length: ^uint64(0), Access: ibv.ACCESS_LOCAL_WRITE}, 0)
 	if errno != 0 {
 		return 0, errno
@@ -174,19 +169,11 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(r.record), 0
 }
 
-func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
-	p := Find[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
+func regMR(p *PD, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	return p.register(address, length, address, access, backing{})
 }
 
-func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
-	p := Find[PD](of)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
+func regMRIOVA(p *PD, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	return p.register(address, length, iova, access, backing{})
 }
 

@@ -23,15 +23,10 @@ type mw struct {
 }
 
 // allocMW is the slot alloc_mw.
-func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
+func allocMW(p *PD, kind uint64) (uint64, runtime.Errno) {
 	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
 		return 0, syscall.EINVAL
 	}
-	p := locked[PD](domain)
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
 	record, errno := allocate[ibv.MW](p.Device)
 	if errno != 0 {
 		return 0, errno
@@ -41,20 +36,13 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	*record = ibv.MW{Context: p.Address(), PD: ibv.PtrTo(p.Record), RKey: w.Key, Handle: p.Device.handle(),
 		Type: w.Kind}
 	p.hold(1)
-	p.Context.uses++
-	Enter(record, w)
-	return mem.AddressOf(record), 0
+	return add(p.Context, record, w)
 }
 
 // deallocMW is the slot dealloc_mw. A window that is bound is unbound.
-func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
-	w := locked[mw](address)
-	if w == nil {
-		return uint64(syscall.EINVAL), 0
-	}
-	defer w.Fabric().Unlock()
-	if errno := mayGo(w.Fabric(), address, w, never); errno != 0 {
-		return uint64(errno), 0
+func deallocMW(w *mw) runtime.Errno {
+	if errno := mayGo(w.Fabric(), mem.AddressOf(w.record), w, never); errno != 0 {
+		return errno
 	}
 	w.Unbind()
 	w.Device.Keys.Remove(&w.Memory)
@@ -62,7 +50,7 @@ func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	w.Context.leave()
 	w.gone.Store(true)
 	Forget(w.record)
-	return 0, 0
+	return 0
 }
 
 // lastBound are a window and a region that were looked up. Mostly the next request names them again, and then they are
@@ -85,7 +73,7 @@ func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 	return l.window, l.region
 }
 
-// fillBind checks a request to bind a window, as far as that is done when it is posted. The caller holds qp.post.
+// fillBind checks a request to bind a window, as far as that is done when it is posted. The caller holds QP.Post.
 func (q *QP) fillBind(r *engine.Request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	w, m := q.binds.find(window, uint64(info.MR))
 	if w == nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWPostSend, q.Kind)) {

@@ -102,6 +102,13 @@ func Enter[C any](record *C, object any) {
 	count(record, object, 1)
 }
 
+// add makes an object of a context known, and returns the address of its record.
+func add[C any](c *Context, record *C, object any) (uint64, runtime.Errno) {
+	c.uses++
+	Enter(record, object)
+	return mem.AddressOf(record), 0
+}
+
 // Forget frees a record. It takes host.mu.
 func Forget[C any](record *C) {
 	all.mu.Lock()
@@ -134,22 +141,63 @@ func Find[T any, A abi.Address](address A) *T {
 // Still reports whether an object is there, asked with the lock that destroying it takes.
 func Still[T any, A abi.Address](address A, object *T) bool { return Find[T](address) == object }
 
-// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless it returns nil: while it
-// waits, another goroutine may destroy the object.
-func locked[T any, P interface {
+// object is the constraint of objects of a fabric.
+type object[T any] interface {
 	*T
 	Fabric() *engine.Engine
-}, A abi.Address](address A) P {
-	object := P(Find[T](address))
-	if object == nil {
+}
+
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless it returns nil: while it
+// waits, another goroutine may destroy the object.
+func locked[T any, P object[T], A abi.Address](address A) P {
+	o := P(Find[T](address))
+	if o == nil {
 		return nil
 	}
-	object.Fabric().Mu.Lock()
-	if !Still[T](address, object) {
-		object.Fabric().Unlock()
+	o.Fabric().Mu.Lock()
+	if !Still[T](address, o) {
+		o.Fabric().Unlock()
 		return nil
 	}
-	return object
+	return o
+}
+
+// The adapters for functions of an object return EINVAL if there is no object at the address in the first register.
+// held and creates call the function with Fabric.mu.
+
+func held[T any, P object[T]](f func(P, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
+	return func(a abi.Args) runtime.Errno {
+		o := locked[T, P](a[0])
+		if o == nil {
+			return syscall.EINVAL
+		}
+		defer o.Fabric().Unlock()
+		return f(o, a)
+	}
+}
+
+func creates[T any, P object[T]](f func(P, abi.Args) (uint64, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (result uint64, errno runtime.Errno) {
+		errno = held(func(o P, a abi.Args) (errno runtime.Errno) {
+			result, errno = f(o, a)
+			return errno
+		})(a)
+		return result, errno
+	}
+}
+
+func found[T any](f func(*T, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
+	return abi.Of(Find[T, uint64], f)
+}
+
+func makes[T any](f func(*T, abi.Args) (uint64, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		o := Find[T](a[0])
+		if o == nil {
+			return 0, syscall.EINVAL
+		}
+		return f(o, a)
+	}
 }
 
 // mayGo reports whether an object can be destroyed. It returns EBUSY while something uses the object. It waits until

@@ -35,12 +35,7 @@ func (p *PD) made() *PD {
 // hold counts so many more objects in the domain. The caller holds Fabric.mu.
 func (p *PD) hold(n int) { p.made().uses += n }
 
-func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
-	c := locked[Context](of)
-	if c == nil {
-		return 0, syscall.EINVAL
-	}
-	defer c.Fabric().Unlock()
+func allocPD(c *Context) (uint64, runtime.Errno) {
 	p, errno := c.newPD()
 	if errno != 0 {
 		return 0, errno
@@ -60,16 +55,7 @@ func (c *Context) newPD() (*PD, runtime.Errno) {
 	return p, 0
 }
 
-func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
-	p := locked[PD](of)
-	if p == nil {
-		return syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
-	return p.Dealloc()
-}
-
-// Dealloc is deallocPD with the fabric's lock.
+// Dealloc is ibv_dealloc_pd. The caller holds Fabric.mu.
 func (p *PD) Dealloc() runtime.Errno {
 	of := p.made()
 	if errno := mayGo(p.Fabric(), mem.AddressOf(p.Record), p, func() bool { return of.uses > 0 }); errno != 0 {
@@ -98,7 +84,7 @@ func (p *PD) protects() *resource.Domain {
 // td is a thread domain: a promise of the program's that this device has no use for.
 type td struct {
 	*Context
-	Record *ibv.TD
+	record *ibv.TD
 	uses   int
 }
 
@@ -112,23 +98,16 @@ func allocTD(c *Context, init uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	c.uses++
 	record.Context = c.Address()
-	Enter(record, &td{Context: c, Record: record})
-	return mem.AddressOf(record), 0
+	return add(c, record, &td{Context: c, record: record})
 }
 
-func deallocTD(address uint64) runtime.Errno {
-	t := locked[td](address)
-	if t == nil {
-		return syscall.EINVAL
-	}
-	defer t.Fabric().Unlock()
-	if errno := mayGo(t.Fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
+func deallocTD(t *td) runtime.Errno {
+	if errno := mayGo(t.Fabric(), mem.AddressOf(t.record), t, func() bool { return t.uses > 0 }); errno != 0 {
 		return errno
 	}
 	t.Context.leave()
-	Forget(t.Record)
+	Forget(t.record)
 	return 0
 }
 
@@ -136,7 +115,7 @@ func deallocTD(address uint64) runtime.Errno {
 // them, and heeds none.
 type dmah struct {
 	*Context
-	Record *ibv.DMAH
+	record *ibv.DMAH
 	uses   int // regions
 }
 
@@ -147,12 +126,7 @@ const (
 )
 
 // allocDMAH is ibv_alloc_dmah.
-func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
-	c := locked[Context](of)
-	if c == nil {
-		return 0, syscall.EINVAL
-	}
-	defer c.Fabric().Unlock()
+func allocDMAH(c *Context, init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
@@ -170,24 +144,17 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	if errno != 0 {
 		return 0, errno
 	}
-	c.uses++
 	record.Context = c.Address()
-	Enter(record, &dmah{Context: c, Record: record})
-	return mem.AddressOf(record), 0
+	return add(c, record, &dmah{Context: c, record: record})
 }
 
 // deallocDMAH is ibv_dealloc_dmah.
-func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
-	h := locked[dmah](of)
-	if h == nil {
-		return syscall.EINVAL
-	}
-	defer h.Fabric().Unlock()
-	if errno := mayGo(h.Fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
+func deallocDMAH(h *dmah) runtime.Errno {
+	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, func() bool { return h.uses > 0 }); errno != 0 {
 		return errno
 	}
 	h.Context.leave()
-	Forget(h.Record)
+	Forget(h.record)
 	return 0
 }
 

@@ -33,7 +33,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 }
 
 // fillList copies a list of work requests to the ring. It returns the number copied, the request that stopped it, and
-// why. It is mem.Try, written out, because most lists are short. The caller holds qp.post, and has called
+// why. It is mem.Try, written out, because most lists are short. The caller holds QP.Post, and has called
 // SetPanicOnFault.
 func (q *QP) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	wr, errno = first, syscall.EFAULT // until the list is read
@@ -55,7 +55,7 @@ func (q *QP) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	return n, wr, 0
 }
 
-// fill checks a work request and copies it to its place in the ring. The caller holds qp.post.
+// fill checks a work request and copies it to its place in the ring. The caller holds QP.Post.
 func (q *QP) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r, errno := q.Claim(position)
 	if errno != 0 {

@@ -16,11 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-func deviceName(of ibv.Ptr[ibv.Device]) (uint64, runtime.Errno) {
-	d := Find[Device](of)
-	if d == nil {
-		return 0, syscall.EINVAL
-	}
+func deviceName(d *Device) (uint64, runtime.Errno) {
 	return mem.AddressOf(&d.Record.Name[0]), 0
 }
 
@@ -66,9 +62,8 @@ func (d *Device) attributes() (a ibv.DeviceAttr) {
 	return a
 }
 
-func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || attr == 0 {
+func queryDevice(c *Context, attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
+	if attr == 0 {
 		return syscall.EINVAL
 	}
 	if c.isGone() {
@@ -79,8 +74,8 @@ func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.
 }
 
 // queryDeviceEx fills in as much as the caller's record holds.
-func queryDeviceEx(c *Context, record uint64, size uint64) runtime.Errno {
-	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
+func queryDeviceEx(c *Context, input ibv.Ptr[ibv.QueryDeviceExInput], record, size uint64) runtime.Errno {
+	if input != 0 && input.Deref().CompMask != 0 || record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
 		return syscall.EINVAL
 	}
 	v := ibv.DeviceAttrEx{OrigAttr: c.Device.attributes()}
@@ -167,11 +162,7 @@ func queryPort(c *Context, port uint8, record, size uint64) runtime.Errno {
 
 const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
 
-func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil {
-		return syscall.EINVAL
-	}
+func queryPortSymbol(c *Context, port uint8, attr uint64) runtime.Errno {
 	return queryPort(c, port, attr, uint64(oldPortSize))
 }
 
@@ -179,9 +170,8 @@ func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.E
 const portSpeed = 1000
 
 // queryPortSpeed is ibv_query_port_speed.
-func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || port != PortNum || to == 0 {
+func queryPortSpeed(c *Context, port uint32, to ibv.Ptr[uint64]) runtime.Errno {
+	if port != PortNum || to == 0 {
 		return syscall.EINVAL
 	}
 	if c.isGone() {
@@ -191,14 +181,10 @@ func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) ru
 	return 0
 }
 
-func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || port != PortNum || index < 0 || index >= GIDEntries || to == 0 {
+func queryGID(c *Context, port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
+	if port != PortNum || index < 0 || index >= GIDEntries || to == 0 {
 		return syscall.EINVAL
 	}
-	f := c.Fabric()
-	f.Mu.Lock()
-	defer f.Unlock()
 	gid, _ := c.Device.GIDAt(uint8(index))
 	*to.Deref() = gid
 	return 0
@@ -213,14 +199,10 @@ func (d *Device) gidEntry(i int) ibv.GIDEntry {
 	return e
 }
 
-func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || port != PortNum || index >= GIDEntries || entry == 0 || flags != 0 {
+func queryGIDEx(c *Context, port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
+	if port != PortNum || index >= GIDEntries || entry == 0 || flags != 0 {
 		return syscall.EINVAL
 	}
-	f := c.Fabric()
-	f.Mu.Lock()
-	defer f.Unlock()
 	if _, ok := c.Device.GIDAt(uint8(index)); !ok {
 		return errnos.ENODATA
 	}
@@ -252,9 +234,8 @@ func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, 
 	return int64(n)
 }
 
-func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || to == 0 {
+func queryPKey(c *Context, port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
+	if to == 0 {
 		return syscall.EINVAL
 	}
 	if port != PortNum || index < 0 || int(index) >= len(c.Device.PKeys) {

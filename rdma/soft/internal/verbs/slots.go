@@ -3,12 +3,9 @@
 package verbs
 
 import (
-	"runtime/debug"
-	"syscall"
-
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -37,66 +34,43 @@ func (h *host) fillSlots() (err error) {
 	set(&o.PostSRQRecv, postSRQRecv)
 	set(&o.PollCQ, pollCQ)
 	set(&o.ReqNotifyCQ, reqNotifyCQ)
-	set(&o.AllocMW, allocMW)
 	set(&o.BindMW, bindMW)
-	set(&o.DeallocMW, deallocMW)
 
 	x := &h.slots.extended
-	// ofContext wraps functions that take a context and, as second argument, a record.
-	ofContext := func(f func(*Context, uint64) (uint64, runtime.Errno)) runtime.SlotFunc {
-		return func(address, record, _, _, _, _ uint64) (uint64, runtime.Errno) {
-			if c := Find[Context](address); c != nil {
-				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as abi.Guarded
-				return f(c, record)
-			}
-			return 0, syscall.EINVAL
+	// call makes a function with registers a slot.
+	call := func(f runtime.Func) runtime.SlotFunc {
+		f = abi.Guarded(f)
+		return func(r0, r1, r2, r3, r4, r5 uint64) (uint64, runtime.Errno) {
+			return f([]uint64{r0, r1, r2, r3, r4, r5})
 		}
 	}
-	number := func(f func(a, b uint64) runtime.Errno) runtime.SlotFunc {
-		return func(a, b, _, _, _, _ uint64) (uint64, runtime.Errno) {
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-			return uint64(f(a, b)), 0
-		}
-	}
-	set(&x.QueryPort, func(a, port, record, size, _, _ uint64) (uint64, runtime.Errno) {
-		c := Find[Context](a)
-		if c == nil {
-			return uint64(syscall.EINVAL), 0
-		}
-		return uint64(queryPort(c, uint8(port), record, size)), 0
-	})
-	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
-		c := Find[Context](a)
-		if c == nil || input != 0 && mem.At[ibv.QueryDeviceExInput](input).CompMask != 0 {
-			return uint64(syscall.EINVAL), 0
-		}
-		return uint64(queryDeviceEx(c, record, size)), 0
-	})
-	set(&x.QueryRTValues, number(func(a, record uint64) runtime.Errno {
-		if c := Find[Context](a); c != nil {
-			return queryRTValues(c, record)
-		}
-		return syscall.EINVAL
-	}))
-	set(&x.AdviseMR, adviseMR)
-	set(&x.AllocDM, ofContext(allocDM))
-	set(&x.FreeDM, number(func(address, _ uint64) runtime.Errno { return freeDM(address) }))
-	set(&x.RegDMMR, regDMMR)
-	set(&x.AllocNullMR, allocNullMR)
-	set(&h.slots.dm.MemcpyToDM, memcpyToDM)
-	set(&h.slots.dm.MemcpyFromDM, memcpyFromDM)
-	set(&x.AllocTD, ofContext(allocTD))
-	set(&x.AllocParentDomain, ofContext(allocParentDomain))
-	set(&x.CreateCQEx, ofContext(createCQEx))
-	set(&x.CreateQPEx, ofContext(CreateQPEx))
-	set(&x.OpenQP, ofContext(openQP))
-	set(&x.CreateSRQEx, ofContext(CreateSRQEx))
-	set(&x.OpenXRCD, ofContext(OpenXRCD))
-	set(&x.DeallocTD, number(func(a, _ uint64) runtime.Errno { return deallocTD(a) }))
-	set(&x.CloseXRCD, number(func(a, _ uint64) runtime.Errno { return closeXRCD(a) }))
-	set(&x.GetSRQNum, number(srqNumber))
+	set(&o.AllocMW, call(creates(abi.New1(allocMW))))
+	set(&o.DeallocMW, call(abi.Number(held(abi.After0(deallocMW)))))
+	set(&x.QueryPort, call(abi.Number(found(abi.After3(queryPort)))))
+	set(&x.QueryDeviceEx, call(abi.Number(found(abi.After3(queryDeviceEx)))))
+	set(&x.QueryRTValues, call(abi.Number(found(abi.After1(queryRTValues)))))
+	set(&x.AdviseMR, call(abi.Number(held(abi.After4(adviseMR)))))
+	set(&x.AllocDM, call(makes(abi.New1(allocDM))))
+	set(&x.FreeDM, call(abi.Number(held(abi.After0(freeDM)))))
+	set(&x.RegDMMR, call(creates(abi.New4(regDMMR))))
+	set(&x.AllocNullMR, call(creates(abi.New0(allocNullMR))))
+	set(&h.slots.dm.MemcpyToDM, call(abi.Number(held(abi.After3(memcpyToDM)))))
+	set(&h.slots.dm.MemcpyFromDM, call(abi.Number(func(a abi.Args) runtime.Errno { // the object is the second argument
+		a[0], a[1] = a[1], a[0]
+		return held(abi.After3(memcpyFromDM))(a)
+	})))
+	set(&x.AllocTD, call(makes(abi.New1(allocTD))))
+	set(&x.AllocParentDomain, call(makes(abi.New1(allocParentDomain))))
+	set(&x.CreateCQEx, call(makes(abi.New1(createCQEx))))
+	set(&x.CreateQPEx, call(makes(abi.New1(CreateQPEx))))
+	set(&x.OpenQP, call(makes(abi.New1(openQP))))
+	set(&x.CreateSRQEx, call(makes(abi.New1(CreateSRQEx))))
+	set(&x.OpenXRCD, call(makes(abi.New1(OpenXRCD))))
+	set(&x.DeallocTD, call(abi.Number(held(abi.After0(deallocTD)))))
+	set(&x.CloseXRCD, call(abi.Number(held(abi.After0((*XRCD).Close)))))
+	set(&x.GetSRQNum, call(abi.Number(found(abi.After1(srqNumber)))))
 	set(&x.PostSRQOps, postSRQOps)
-	set(&x.ModifyCQ, number(modifyCQ))
+	set(&x.ModifyCQ, call(abi.Number(held(abi.After1(modifyCQ)))))
 
 	h.fillBuilders(set)
 	h.fillReaders(set)

@@ -3,6 +3,8 @@
 package verbs
 
 import (
+	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -171,16 +173,11 @@ func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	return 0
 }
 
-func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
+func modifySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
 	attr := to.Deref()
 	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
 		return syscall.EINVAL
 	}
-	s := locked[SRQ](of)
-	if s == nil {
-		return syscall.EINVAL
-	}
-	defer s.Fabric().Unlock()
 	capacity := s.Recvs.Capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
@@ -200,24 +197,18 @@ func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMas
 	return 0
 }
 
-func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
+func querySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 	if to == 0 {
 		return syscall.EINVAL
 	}
-	s := locked[SRQ](of)
-	if s == nil {
-		return syscall.EINVAL
-	}
-	defer s.Fabric().Unlock()
 	*to.Deref() = ibv.SRQAttr{MaxWR: s.Recvs.Capacity, MaxSGE: s.Recvs.MaxSGE, SRQLimit: s.Limit}
 	return 0
 }
 
 // srqNumber is ibv_get_srq_num: XRC senders name a queue by it, and others have none that is of use.
-func srqNumber(address, number uint64) runtime.Errno {
-	s := Find[SRQ](address)
+func srqNumber(s *SRQ, number uint64) runtime.Errno {
 	switch {
-	case s == nil || number == 0:
+	case number == 0:
 		return syscall.EINVAL
 	case engine.Refused(ibv.SRQOpValidity(s.Kind, ibv.SRQGetNum)):
 		return syscall.EOPNOTSUPP
@@ -238,4 +229,108 @@ func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	f.Mu.Lock()
 	defer f.Unlock()
 	return s.Recvs.Post(wr, bad), 0
+}
+
+// checkTags checks the requested attributes of a tag-matching queue.
+func checkTags(c *ibv.TMCap) runtime.Errno {
+	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+// postSRQOps is the operation post_srq_ops.
+func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	s := locked[SRQ](address)
+	if s == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	defer s.Fabric().Unlock()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
+	n := uint32(0)
+	for op := first; op != 0; n++ {
+		w, errno := mem.At[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
+		if s.Tags == nil || n < s.Tags.Ops.Capacity {
+			errno = s.operate(w)
+		}
+		if errno != 0 {
+			if bad != 0 {
+				*mem.At[uintptr](bad) = uintptr(op)
+			}
+			return uint64(errno), 0
+		}
+		op = uint64(w.Next)
+	}
+	return 0, 0
+}
+
+// operate carries out one operation on the tag list.
+func (s *SRQ) operate(w *ibv.OpsWR) runtime.Errno {
+	t := s.Tags
+	switch {
+	case t == nil:
+		return syscall.EOPNOTSUPP
+	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
+		return syscall.EINVAL
+	case t.Ops.Posted-t.Ops.Freed.Load() >= t.Ops.Capacity:
+		return syscall.ENOMEM
+	}
+	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
+	switch w.Opcode {
+	case ibv.WR_TAG_ADD:
+		if errno := s.checkTag(&w.TM.Add); errno != 0 {
+			return errno
+		}
+	case ibv.WR_TAG_DEL:
+		opcode = ibv.WC_TM_DEL
+	case ibv.WR_TAG_SYNC:
+		opcode = ibv.WC_TM_SYNC
+	default:
+		return syscall.EINVAL
+	}
+	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
+		t.Tell(w.TM.UnexpectedCnt)
+	}
+	switch w.Opcode {
+	case ibv.WR_TAG_ADD:
+		add := &w.TM.Add
+		var sges []ibv.SGE
+		if add.NumSGE > 0 {
+			sges = mem.List[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
+		}
+		e := t.Add(sges)
+		e.ID, e.Tag, e.Mask, e.Held = add.RecvWRID, add.Tag, add.Mask, !t.InStep()
+		w.TM.Handle = e.Handle
+	case ibv.WR_TAG_DEL:
+		i := slices.IndexFunc(t.Entries, func(e *resource.Tag) bool { return e.Handle == w.TM.Handle })
+		if i < 0 { // a message took it
+			status = ibv.WC_TM_ERR
+		} else {
+			e := t.Entries[i]
+			t.Take(i)
+			t.Recycle(e)
+		}
+	}
+	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
+		return 0
+	}
+	e := s.CQ.Next()
+	*e = resource.Completion{WC: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
+		Slot: resource.Slot{Receives: &t.Ops}}
+	if !t.InStep() {
+		e.WC.WCFlags = ibv.WC_TM_SYNC_REQ
+	}
+	t.Ops.Posted++
+	s.CQ.Publish(e, false)
+	return 0
+}
+
+func (s *SRQ) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
+	switch {
+	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.Recvs.MaxSGE || add.NumSGE > 0 && add.SGList == 0:
+		return syscall.EINVAL
+	case s.Tags.IsFull():
+		return syscall.ENOMEM
+	}
+	return 0
 }

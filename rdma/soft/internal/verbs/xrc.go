@@ -55,10 +55,8 @@ func OpenXRCD(c *Context, address uint64) (uint64, runtime.Errno) {
 		}
 	}
 	d.Handles++
-	c.uses++
 	record.Context = c.Address()
-	Enter(record, &XRCD{Context: c, record: record, domain: d})
-	return mem.AddressOf(record), 0
+	return add(c, record, &XRCD{Context: c, record: record, domain: d})
 }
 
 // Flags of open(2) with their Linux values, as in the attribute.
@@ -67,16 +65,7 @@ const (
 	OExclusive = 0o200
 )
 
-func closeXRCD(address uint64) runtime.Errno {
-	x := locked[XRCD](address)
-	if x == nil {
-		return syscall.EINVAL
-	}
-	defer x.Fabric().Unlock()
-	return x.Close()
-}
-
-// Close is closeXRCD with the fabric's lock.
+// Close is ibv_close_xrcd. The caller holds Fabric.mu.
 func (x *XRCD) Close() runtime.Errno {
 	f := x.Fabric()
 	last := func() bool { return x.domain.Handles == 1 }
@@ -123,11 +112,9 @@ func openQP(c *Context, address uint64) (uint64, runtime.Errno) {
 		record.QPBase.QPContext = attr.QPContext
 	}
 	record.index = ^uint32(0)
-	c.uses++
 	o := &openedQP{Context: c, record: record, of: of}
 	of.handles = append(of.handles, o)
-	Enter(record, o)
-	return mem.AddressOf(record), 0
+	return add(c, record, o)
 }
 
 // openedQP is a handle that ibv_open_qp gave.

@@ -4,9 +4,10 @@ package protocol
 
 import "fmt"
 
-// Every other piece of a large Write is offered instead of written: the peer reads it from staging into the place of the
-// ring where it would have been written, while the next piece is written. So each side's device (with software devices,
-// each processor) moves half of the data. A piece is offered only if the peer's hello has announced that it fetches.
+// Every other piece of a large Write is offered instead of written: the peer reads it from staging into the place of
+// the ring where it would have been written, while the next piece is written. So each side's device (with software
+// devices, each processor) moves half of the data. A piece is offered only if the peer's hello has announced that it
+// fetches.
 const (
 	leastOffered = 32 << 10 // minimum bytes of a piece; smaller ones arrive sooner than the peer could read them
 	mostOffers   = 8        // that have not been fetched
@@ -98,7 +99,8 @@ func (s *Stream) recordOffer(o span) error {
 	size, n := uint64(len(s.ring)), uint64(o.n)
 	switch room := min(size-(s.landed-s.read), size-s.landed%size); {
 	case s.Reads.Ours == 0:
-		return fmt.Errorf("%w: it offers %d bytes for reading, which this side has not announced", errProtocol, n)
+		return fmt.Errorf("%w: it offers %d bytes for reading, although this side has not announced reads", errProtocol,
+			n)
 	case n == 0 || n > room:
 		return fmt.Errorf("%w: it offers %d bytes for reading, but there is room for %d", errProtocol, n, room)
 	case s.promised.n == mostOffers:

@@ -26,8 +26,8 @@ func (s *Stream) controlOf(c control) *ibv.WC {
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
-// TestReceivedFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
-func TestReceivedFromAHostilePeer(t *testing.T) {
+// TestReceiveFromHostilePeer: an invalid message of the peer is an error, and changes nothing.
+func TestReceiveFromHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
 	flags, err := s.Received(imm(60), 0)
@@ -35,7 +35,7 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.Zero(t, flags)
 	s.read = 10
 	_, err = s.Received(s.controlOf(control{read: 10, handled: 3}), 0)
-	require.NoError(t, err, "all of it")
+	require.NoError(t, err, "everything was read")
 	before := *s
 	short, other := s.controlOf(control{}), s.controlOf(control{})
 	short.ByteLen, other.Opcode = controlSize-1, ibv.WC_DRIVER1
@@ -45,19 +45,16 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 		"more than there is room for": func() (Flags, error) { return s.Received(imm(51), 0) },
 		"far more":                    func() (Flags, error) { return s.Received(imm(1<<32-1), 0) },
 		"data after the end":          func() (Flags, error) { return s.Received(imm(1), Fin) },
-		"more than it has written":    func() (Flags, error) { return s.Received(unwritten, 0) },
+		"more than was written":       func() (Flags, error) { return s.Received(unwritten, 0) },
 		"a short control message":     func() (Flags, error) { return s.Received(short, 0) },
 		"another kind of message":     func() (Flags, error) { return s.Received(other, 0) },
-		"more read than was sent": func() (Flags,
-			error) {
+		"more read than was sent": func() (Flags, error) {
 			return s.Received(s.controlOf(control{read: 11, handled: 3}), 0)
 		},
-		"more messages than sent": func() (Flags,
-			error) {
+		"more messages than sent": func() (Flags, error) {
 			return s.Received(s.controlOf(control{read: 10, handled: 4}), 0)
 		},
-		"flags of another version": func() (Flags,
-			error) {
+		"flags of another version": func() (Flags, error) {
 			return s.Received(s.controlOf(control{flags: 4, read: 10}), 0)
 		},
 		"an offer without bytes": func() (Flags, error) { return s.Received(s.controlOf(control{offer: &span{}}), 0) },
@@ -85,7 +82,7 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	}
 	assert.Zero(t, s.promised.n)
 	_, err = s.Received(imm(50), 0)
-	assert.NoError(t, err, "as much as there is room for")
+	assert.NoError(t, err, "exactly the available room")
 	flags, err = s.Received(s.controlOf(control{flags: Fin, read: 1, handled: 1}), 0)
 	assert.NoError(t, err)
 	assert.Equal(t, Fin, flags)
@@ -131,11 +128,12 @@ func TestOffersArriveInOrder(t *testing.T) {
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
 	_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
-	assert.ErrorContains(t, err, "which this side has not announced")
+	assert.ErrorContains(t, err, "although this side has not announced reads")
 }
 
-// TestOnlyThoseThatReadAreOffered: pieces are offered only if both ends allow reads and the peer announces that it reads.
-func TestOnlyThoseThatReadAreOffered(t *testing.T) {
+// TestOffersOnlyToReaders: pieces are offered only if both ends allow reads and the peer announces that it
+// reads.
+func TestOffersOnlyToReaders(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
 			for _, fetches := range []bool{false, true} {
@@ -147,9 +145,9 @@ func TestOnlyThoseThatReadAreOffered(t *testing.T) {
 	}
 }
 
-// TestAPeerThatFetchesNothing: staging that the peer may still read is not reused, however much else it has received and
-// acknowledged.
-func TestAPeerThatFetchesNothing(t *testing.T) {
+// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else it has received
+// and acknowledged.
+func TestPeerWithoutFetches(t *testing.T) {
 	const part = 64 << 10
 	s := &Stream{Link: Link{staging: make([]byte, offeringParts*part), parts: offeringParts}}
 	s.peer = hello{size: 1 << 20, depth: StreamDepth, fetches: true}
@@ -168,7 +166,7 @@ func TestAPeerThatFetchesNothing(t *testing.T) {
 	assert.Zero(t, s.Room(8*part, false))
 	assert.Zero(t, s.Room(1, false))
 	require.NoError(t, s.peerFetched(1))
-	assert.Equal(t, part, s.Room(8*part, false), "what it has fetched, and the piece after that")
+	assert.Equal(t, part, s.Room(8*part, false), "the fetched piece and the copied piece after it")
 	assert.True(t, s.Offered())
 	require.NoError(t, s.peerFetched(2))
 	assert.False(t, s.Offered())

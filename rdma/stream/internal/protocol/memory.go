@@ -11,13 +11,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// shape describes the memory of a connection: connections with the same shape may use it one after the other.
+// shape describes the memory of a connection. Connections with the same shape may use it in succession.
 type shape struct {
 	there  int // bytes that the peer writes into
 	staged int // bytes of staging for sends
 	recvs  int
-	sges   int             // of a receive
-	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or nothing
+	sges   int             // entries of a receive
+	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or none
 }
 
 func (s shape) bytes() int { return s.there + s.staged }
@@ -27,15 +27,15 @@ type memory struct {
 	shape   shape
 	there   *rdma.Buffer // the peer writes into it
 	staged  *rdma.Buffer
-	thereMR *rdma.MR // its key is the peer's, too, so it is never the next connection's
-	mr      *rdma.MR // of staged, after the first send that is not inline
-	exposed *rdma.MR // of staged, for the peer, or nil
+	thereMR *rdma.MR // not reused by the next connection, because the peer knows its key
+	mr      *rdma.MR // of staged; created for the first send that is not inline
+	exposed *rdma.MR // of staged, for the peer to read, or nil
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 
 	mu    sync.Mutex // guards the fields below
-	held  int        // by programs that look into there
-	alone bool       // everything else is closed
+	held  int        // number of Holds on there
+	alone bool       // everything but there is closed
 }
 
 // Hold is memory that a program reads in place.
@@ -56,12 +56,12 @@ func (h Hold) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.held--; m.held == 0 && m.alone {
-		_ = m.there.Close() // nothing is registered over it
+		_ = m.there.Close() // its region is already closed
 	}
 }
 
-// leave leaves the memory that the peer has written into to those that hold it, and closes the rest. It reports whether
-// that memory is held.
+// leave closes everything but the memory that the peer writes into, which the last Release closes. It reports whether
+// that memory is held; otherwise it does nothing.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

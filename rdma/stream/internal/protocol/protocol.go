@@ -20,8 +20,8 @@ type Protocol interface {
 	// Meet parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
 	Meet(hello []byte) error
 
-	// Unread is the number of bytes that wait for Read. CopyOut copies them, or Front returns some of them in place, and
-	// Took reports how many were consumed.
+	// Unread is the number of bytes that wait for Read. CopyOut copies them, or Front returns some of them in place,
+	// and Took reports how many were consumed.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
 	Front(n uint64) []byte

@@ -190,7 +190,8 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 
 func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
 
-// SendPending sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may be gone.
+// SendPending sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may
+// be gone.
 func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 	for err == nil && !r.over && r.mayControl() {
 		half := uint64(len(r.ring) / 2)

@@ -73,8 +73,8 @@ func TestRSocketMeetsLate(t *testing.T) {
 	assert.EqualValues(t, 9, r.credit)
 }
 
-// TestRSocketFromAHostilePeer: an invalid message of the peer is an error, and changes nothing.
-func TestRSocketFromAHostilePeer(t *testing.T) {
+// TestRSocketHostilePeer: an invalid message of the peer is an error, and changes nothing.
+func TestRSocketHostilePeer(t *testing.T) {
 	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
 	flags, err := r.Received(rsocketReceived(opData, 60, 60), 0)
 	require.NoError(t, err)

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+)
+
+// Package native posts and polls by the paths of its queues, and lends them to programs that post and poll without its
+// slots: a second path of a queue would be a second writer. Native ends its queues, and counts their events.
+
+var owned sync.Map // *ibv.Context to *Queues
+
+// Own makes d the path of a device that package native has opened, until Disown.
+func (d *Queues) Own(c *ibv.Context) { owned.Store(c, d) }
+
+// Disown undoes Own.
+func (d *Queues) Disown(c *ibv.Context) { owned.CompareAndDelete(c, d) }
+
+// Of returns the path of a device that package native has opened, or nil.
+func Of(c *ibv.Context) *Queues {
+	d, _ := owned.Load(c)
+	q, _ := d.(*Queues)
+	return q
+}
+
+// lent returns the path of a queue of package native.
+func lent[C comparable, Q any](d *Queues, all map[C]*Q, c C, lend func(*Q) datapath.Queue) (datapath.Queue, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q := all[c]; q != nil {
+		return lend(q), nil
+	}
+	return nil, unable("mlx5dv_init_obj", "the queue has no data path in Go")
+}
+
+type (
+	lentCQ  struct{ *completionQueue }
+	lentSRQ struct{ *sharedQueue }
+	lentQP  struct{ *queuePair }
+)
+
+func (lentCQ) Event()                          {}
+func (lentCQ) End(destroy func() error) error  { return destroy() }
+func (lentSRQ) End(destroy func() error) error { return destroy() }
+func (q lentSRQ) Inspect() string              { return q.Misused(false) }
+func (q lentQP) Reset()                        { q.reset() }
+func (lentQP) End(destroy func() error) error  { return destroy() }

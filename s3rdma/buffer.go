@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package s3rdma
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Buffer is memory into which objects move without a copy:
+//
+//	out, err := client.GetObject(s3rdma.Into(ctx, buffer), …)
+//	n, err := buffer.ReadFrom(out.Body)
+//	use(buffer.Bytes()[:n])
+//
+// One request at a time may use it.
+type Buffer struct {
+	memory *rdma.Buffer
+	filled atomic.Int64 // bytes that a response placed here
+}
+
+// NewBuffer returns a buffer of size bytes. Close it after use.
+func NewBuffer(size int) (*Buffer, error) {
+	memory, err := rdma.NewBuffer(size, rdma.MapOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &Buffer{memory: memory}, nil
+}
+
+// Bytes returns the memory.
+func (b *Buffer) Bytes() []byte { return b.memory.Bytes() }
+
+// Close releases the memory. Close the bodies of responses first.
+func (b *Buffer) Close() error { return b.memory.Close() }
+
+// ReadFrom reads a response's body to its end, so that the SDK can verify checksums. It copies the body to the buffer
+// unless RDMA has placed it there, and fails with [io.ErrShortBuffer] if there is no room.
+func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
+	if b.filled.Swap(0) > 0 {
+		return io.Copy(io.Discard, body)
+	}
+	all := b.memory.Bytes()
+	n, err := io.ReadFull(body, all)
+	switch err {
+	case io.EOF, io.ErrUnexpectedEOF:
+		return int64(n), nil
+	case nil:
+		var more [1]byte
+		if m, _ := io.ReadFull(body, more[:]); m > 0 {
+			err = io.ErrShortBuffer
+		}
+	}
+	return int64(n), err
+}
+
+type intoKey struct{}
+
+// Into returns a context whose GetObject moves the object to the buffer, if it goes by RDMA and fits.
+func Into(ctx context.Context, b *Buffer) context.Context {
+	return context.WithValue(ctx, intoKey{}, b)
+}
+
+// bufferOf returns the context's buffer if size bytes fit.
+func bufferOf(ctx context.Context, size int) *Buffer {
+	if b, ok := ctx.Value(intoKey{}).(*Buffer); ok && b != nil && len(b.Bytes()) >= size {
+		return b
+	}
+	return nil
+}
+
+// destination returns memory for a response, and the function that releases it.
+func (t *Transport) destination(ctx context.Context, size int) (*rdma.Buffer, func(), error) {
+	if b := bufferOf(ctx, size); b != nil {
+		return b.memory, func() {}, nil
+	}
+	memory, err := t.engine.pool.get(size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return memory, func() { t.engine.pool.put(memory) }, nil
+}

@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package s3rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Options configure a [Transport]. Device and Signer are required.
+type Options struct {
+	Device *rdma.Device // stays open until the transport is closed
+	Signer Signer
+
+	Threshold int   // smallest payload that moves by RDMA, in bytes; 1 MiB by default
+	Transfers int   // transfers by RDMA at once; 64 by default. Further ones use HTTP
+	Idle      int64 // bytes of idle memory to keep for later transfers; 64 MiB by default
+
+	// Foreign permits servers other than this package's. They store no headers of a PUT, so that only requests whose
+	// headers do not matter use RDMA. URLs must be of path style, as https://host/bucket/key.
+	Foreign bool
+
+	// RetryAfter is the time for which a host is not asked again after it has declined the protocol; 1 min by default.
+	RetryAfter time.Duration
+	// TransferTimeout is the time of one transfer; 30 s by default.
+	TransferTimeout time.Duration
+}
+
+// Signer signs requests with SigV4, for the service s3. The payload hash is in the header X-Amz-Content-Sha256.
+type Signer interface {
+	Sign(ctx context.Context, r *http.Request) error
+}
+
+// SignerFunc is a function that is a [Signer].
+type SignerFunc func(ctx context.Context, r *http.Request) error
+
+// Sign calls f.
+func (f SignerFunc) Sign(ctx context.Context, r *http.Request) error { return f(ctx, r) }
+
+// Stats count requests.
+type Stats struct {
+	Puts, Gets uint64 // by RDMA
+	Declined   uint64 // eligible for RDMA, but by HTTP
+}
+
+// Transport is an [http.RoundTripper] for S3 clients. Any number of goroutines may use it.
+type Transport struct {
+	base    http.RoundTripper
+	options Options
+	engine  *engine
+	places  chan struct{} // of transfers
+
+	mu       sync.Mutex
+	declined map[string]time.Time // host: when to ask again
+	over     bool
+	running  sync.WaitGroup // transfers, responses with memory, and cancel requests
+
+	puts, gets, byHTTP atomic.Uint64
+}
+
+// NewTransport wraps the HTTP transport of an S3 client. Close releases its memory.
+func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
+	if o.Signer == nil {
+		return nil, errors.New("s3rdma: Options.Signer is nil")
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	setDefault(&o.Threshold, 1<<20)
+	setDefault(&o.Transfers, 64)
+	setDefault(&o.Idle, 64<<20)
+	setDefault(&o.RetryAfter, time.Minute)
+	setDefault(&o.TransferTimeout, transferTimeout)
+	e, err := newEngine(o.Device, o.Transfers, o.Idle)
+	if err != nil {
+		return nil, err
+	}
+	return &Transport{base: base, options: o, engine: e, places: make(chan struct{}, o.Transfers),
+		declined: map[string]time.Time{}}, nil
+}
+
+// Close waits for transfers, and until the bodies of all responses are closed. Further requests use HTTP.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	over := t.over
+	t.over = true
+	t.mu.Unlock()
+	if over {
+		return nil
+	}
+	t.running.Wait()
+	return t.engine.close()
+}
+
+// Stats returns the numbers of requests since the transport was created.
+func (t *Transport) Stats() Stats { return Stats{t.puts.Load(), t.gets.Load(), t.byHTTP.Load()} }
+
+// RoundTrip sends the request, and moves its payload by RDMA if possible.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !t.eligible(r) || !t.enter() {
+		return t.base.RoundTrip(r)
+	}
+	defer t.running.Done()
+	select {
+	case t.places <- struct{}{}:
+	default:
+		t.byHTTP.Add(1)
+		return t.base.RoundTrip(r)
+	}
+	defer func() { <-t.places }()
+	if r.Method == http.MethodPut {
+		return t.put(r)
+	}
+	return t.get(r)
+}
+
+func (t *Transport) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return false
+	}
+	t.running.Add(1)
+	return true
+}
+
+// eligible reports whether the payload of a request may move by RDMA.
+func (t *Transport) eligible(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodPut:
+		if r.Body == nil || r.ContentLength < int64(t.options.Threshold) || r.ContentLength < 1 ||
+			r.ContentLength > maxSize || len(r.TransferEncoding) > 0 || r.Header.Get("X-Amz-Copy-Source") != "" {
+			return false
+		}
+	case http.MethodGet:
+		if r.Body != nil && r.Body != http.NoBody {
+			return false
+		}
+	default:
+		return false
+	}
+	if len(r.URL.Path) < 2 || r.Header.Get("Authorization") == "" {
+		return false // a list of buckets; a presigned or anonymous request
+	}
+	for name := range r.URL.Query() {
+		switch name {
+		case "x-id", "versionId":
+		case "partNumber", "uploadId":
+			if r.Method != http.MethodPut {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	again, ok := t.declined[r.URL.Host]
+	if ok && time.Now().After(again) {
+		delete(t.declined, r.URL.Host)
+		ok = false
+	}
+	return !ok
+}
+
+// errDeclined is a reason to use HTTP.
+var errDeclined = errors.New("s3rdma: declined")
+
+// put sends a PUT. Until the server has accepted it, the body is not read.
+func (t *Transport) put(r *http.Request) (*http.Response, error) {
+	size := int(r.ContentLength)
+	memory, err := t.engine.pool.get(size)
+	if err != nil {
+		t.byHTTP.Add(1)
+		return t.base.RoundTrip(r)
+	}
+	x, err := t.prepare(r, http.MethodPut, memory, size, 0)
+	if err != nil {
+		t.engine.pool.put(memory)
+		t.byHTTP.Add(1)
+		return t.base.RoundTrip(r)
+	}
+	payload := memory.Bytes()[:size]
+	_, err = io.ReadFull(r.Body, payload)
+	if err == nil {
+		// The SDK's readers check the size, and compute trailers, when they reach the end.
+		var more [1]byte
+		if n, end := r.Body.Read(more[:]); n > 0 {
+			err = fmt.Errorf("s3rdma: the body has more than %d bytes", size)
+		} else if end != nil && end != io.EOF {
+			err = end
+		}
+	}
+	r.Body.Close()
+	if err != nil {
+		x.abandon()
+		t.engine.pool.put(memory)
+		return nil, err
+	}
+	response, err := x.put()
+	if err == nil {
+		t.engine.pool.put(memory)
+		t.puts.Add(1)
+		return response, nil
+	}
+	x.abandon()
+	if r.Context().Err() != nil {
+		t.engine.pool.put(memory)
+		return nil, r.Context().Err()
+	}
+	again := r.Clone(r.Context())
+	again.Body = t.newBody(payload, func() { t.engine.pool.put(memory) })
+	again.GetBody = nil
+	t.byHTTP.Add(1)
+	return t.base.RoundTrip(again)
+}
+
+// get sends a GET. Its response has the headers of a HEAD request, which also returns the size.
+func (t *Transport) get(r *http.Request) (*http.Response, error) {
+	if b := bufferOf(r.Context(), 0); b != nil {
+		b.filled.Store(0)
+	}
+	response, err := t.tryGet(r)
+	if err == nil {
+		t.gets.Add(1)
+		return response, nil
+	}
+	if r.Context().Err() != nil {
+		return nil, r.Context().Err()
+	}
+	if !errors.Is(err, errSmall) {
+		t.byHTTP.Add(1)
+	}
+	return t.base.RoundTrip(r)
+}
+
+var errSmall = errors.New("s3rdma: the object is smaller than the threshold")
+
+func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
+	head := r.Clone(r.Context())
+	head.Method = http.MethodHead
+	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
+		head.Header.Del(name)
+	}
+	head.Header.Set("X-Amz-Content-Sha256", unsigned)
+	if err := t.options.Signer.Sign(r.Context(), head); err != nil {
+		return nil, err
+	}
+	response, err := t.base.RoundTrip(head)
+	if err != nil {
+		return nil, err
+	}
+	response.Body.Close()
+	size, offset, err := extent(r, response)
+	if err != nil {
+		return nil, err
+	}
+	if size < int64(t.options.Threshold) || size < 1 {
+		return nil, errSmall
+	}
+	if size > maxSize {
+		return nil, errDeclined
+	}
+	memory, release, err := t.destination(r.Context(), int(size))
+	if err != nil {
+		return nil, err
+	}
+	etag := response.Header.Get("ETag")
+	x, err := t.prepare(r, http.MethodGet, memory, int(size), offset)
+	if err == nil {
+		if err = x.get(etag); err != nil {
+			x.abandon()
+		}
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	response.Request = r
+	response.ContentLength = size
+	if b := bufferOf(r.Context(), int(size)); b != nil {
+		b.filled.Store(size)
+	}
+	response.Body = t.newBody(memory.Bytes()[:size], release)
+	return response, nil
+}
+
+// extent returns what a GET returns, from the response of the same HEAD.
+func extent(r *http.Request, head *http.Response) (size int64, offset uint64, err error) {
+	size = head.ContentLength
+	if r.Header.Get("Range") == "" {
+		if head.StatusCode != http.StatusOK || head.Header.Get("Content-Range") != "" {
+			return 0, 0, errDeclined
+		}
+		return size, 0, nil
+	}
+	var first, last int64
+	if _, err := fmt.Sscanf(head.Header.Get("Content-Range"), "bytes %d-%d/", &first, &last); err != nil ||
+		head.StatusCode != http.StatusPartialContent || first < 0 || last-first+1 != size {
+		return 0, 0, errDeclined
+	}
+	return size, uint64(first), nil
+}
+
+// body is a payload in the transport's memory. Close waits for reads and releases the memory.
+type body struct {
+	t       *Transport
+	mu      sync.Mutex
+	rest    []byte
+	release func() // nil after Close
+}
+
+func (t *Transport) newBody(payload []byte, release func()) *body {
+	t.running.Add(1)
+	return &body{t: t, rest: payload, release: release}
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.release == nil {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.release != nil {
+		b.release()
+		b.release = nil
+		b.t.running.Done()
+	}
+	return nil
+}
+
+const unsigned = "UNSIGNED-PAYLOAD"
+
+// transfer is one transfer, from the server's acceptance on.
+type transfer struct {
+	t       *Transport
+	request // as it was sent
+	origin  *http.Request
+	link    *link
+	session string
+	remote  memoryKey
+}
+
+// prepare asks the server for a transfer and connects to it. Every error is a reason to use HTTP.
+func (t *Transport) prepare(r *http.Request, op string, memory *rdma.Buffer, size int, offset uint64) (*transfer, error) {
+	link, err := t.engine.newLink(memory, size, op == http.MethodGet)
+	if err != nil {
+		return nil, err
+	}
+	x := &transfer{t: t, origin: r, link: link}
+	own, err := link.token()
+	if err != nil {
+		link.close()
+		return nil, err
+	}
+	x.request = request{op: op, target: r.URL.RequestURI(), size: size, offset: offset, client: own, psn: link.psn,
+		cookie: random(32)}
+	if err := x.begin(); err != nil {
+		x.abandon()
+		return nil, err
+	}
+	return x, nil
+}
+
+func (x *transfer) begin() error {
+	header := http.Header{}
+	x.request.set(header)
+	for name, values := range x.origin.Header {
+		if name != "Expect" { // concerns the connection
+			header[http.CanonicalHeaderKey(headerOriginal+name)] = values
+		}
+	}
+	response, err := x.control(x.origin.Context(), pathPrepare, header)
+	if err != nil {
+		return err
+	}
+	h := response.Header
+	if response.StatusCode == http.StatusNotImplemented || h.Get(headerProtocol) != protocolV2 {
+		x.t.decline(x.origin.URL.Host)
+		return errDeclined
+	}
+	reply, ok := strings.CutPrefix(h.Get(headerReply), "200:")
+	if response.StatusCode != http.StatusOK || !ok {
+		return errDeclined
+	}
+	x.session = h.Get(headerSession)
+	if h.Get(headerReplays) == "" && !x.foreign() {
+		return errDeclined
+	}
+	peer, err := parseToken(reply)
+	if err != nil {
+		return err
+	}
+	psn, err := hexHeader(h, headerPSN, 6)
+	if err != nil {
+		return err
+	}
+	if x.remote, err = memoryKeyOf(h); err != nil {
+		return err
+	}
+	if err := x.link.connect(peer, x.remote.qpn, uint32(psn)); err != nil {
+		return err
+	}
+	if x.op == http.MethodGet {
+		return x.link.expect()
+	}
+	return nil
+}
+
+// foreign reports whether a server that does not replay the original request does the same as HTTP would.
+func (x *transfer) foreign() bool {
+	if !x.t.options.Foreign {
+		return false
+	}
+	for name := range x.origin.URL.Query() {
+		if name != "x-id" {
+			return false
+		}
+	}
+	x.target = x.origin.URL.EscapedPath()
+	for name := range x.origin.Header {
+		switch lower := strings.ToLower(name); {
+		case strings.HasPrefix(lower, "x-amz-meta-"), strings.HasPrefix(lower, "x-amz-server-side"),
+			strings.HasPrefix(lower, "x-amz-object-lock"), strings.HasPrefix(lower, "x-amz-grant"),
+			strings.HasPrefix(lower, "if-"):
+			return false
+		}
+		switch name {
+		case "Content-Encoding", "Cache-Control", "Content-Disposition", "Content-Language", "Expires", "X-Amz-Acl",
+			"X-Amz-Tagging", "X-Amz-Storage-Class", "X-Amz-Website-Redirect-Location":
+			return false
+		}
+	}
+	return !strings.HasPrefix(x.origin.Header.Get("X-Amz-Content-Sha256"), "STREAMING-")
+}
+
+// decline remembers that a host does not speak the protocol.
+func (t *Transport) decline(host string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.declined[host] = time.Now().Add(t.options.RetryAfter)
+}
+
+// control sends a signed control request. The response's body is closed.
+func (x *transfer) control(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	u := *x.origin.URL
+	u.Path, u.RawPath, u.RawQuery = path, "", ""
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = x.origin.Host
+	r.Header = header
+	header.Set("X-Amz-Content-Sha256", unsigned)
+	if err := x.t.options.Signer.Sign(ctx, r); err != nil {
+		return nil, err
+	}
+	response, err := x.t.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
+	response.Body.Close()
+	return response, nil
+}
+
+// ready starts the transfer at the server, and returns when the server has finished.
+func (x *transfer) ready(ctx context.Context) (*http.Response, error) {
+	header := http.Header{}
+	header.Set(headerProtocol, protocolV2)
+	header.Set(headerSession, x.session)
+	header.Set(headerCookie, fmt.Sprintf("%08x", x.cookie))
+	x.link.key().set(header)
+	response, err := x.control(ctx, pathReady, header)
+	if err != nil {
+		return nil, err
+	}
+	h := response.Header
+	switch cookie, err := hexHeader(h, headerCookie, 8); {
+	case response.StatusCode != http.StatusOK || h.Get(headerProtocol) != protocolV2:
+		return nil, errDeclined
+	case err != nil || uint32(cookie) != x.cookie || h.Get(headerTransferred) != strconv.Itoa(x.size):
+		return nil, errDeclined
+	}
+	return response, nil
+}
+
+// put writes to the server's memory. The response is that of the S3 server.
+func (x *transfer) put() (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
+	defer cancel()
+	if err := x.link.write(x.remote, x.cookie); err != nil {
+		return nil, err
+	}
+	// The server may connect its queue pair only when it gets the ready request, so do not wait for the write first.
+	wrote := make(chan error, 1)
+	go func() {
+		err := x.link.written(ctx)
+		if err != nil {
+			cancel()
+		}
+		wrote <- err
+	}()
+	response, err := x.ready(ctx)
+	if err != nil {
+		cancel()
+	}
+	if failed := <-wrote; failed != nil || err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	x.link.close()
+	h := response.Header
+	etag, version := h.Get(headerETag), h.Get(headerVersion)
+	for name := range h {
+		if strings.HasPrefix(name, headerPrefix) || name == headerReplays {
+			delete(h, name)
+		}
+	}
+	if etag != "" {
+		h.Set("ETag", etag)
+	}
+	if version != "" {
+		h.Set("X-Amz-Version-Id", version)
+	}
+	h.Set("Content-Length", "0")
+	response.Request, response.Body, response.ContentLength = x.origin, http.NoBody, 0
+	return response, nil
+}
+
+// get waits for the server's write of the object with this ETag.
+func (x *transfer) get(etag string) error {
+	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
+	defer cancel()
+	response, err := x.ready(ctx)
+	if err != nil {
+		return err
+	}
+	if err := x.link.arrived(ctx, x.cookie, x.size); err != nil {
+		return err
+	}
+	if sent := response.Header.Get(headerETag); sent != "" && etag != "" && sent != etag {
+		return errDeclined // the object changed after the HEAD request
+	}
+	return x.link.close()
+}
+
+// abandon ends the transfer at this end, and then, without waiting, at the server.
+func (x *transfer) abandon() {
+	x.link.close()
+	if x.session == "" {
+		return
+	}
+	x.t.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.origin.Context()), 5*time.Second)
+		defer cancel()
+		header := http.Header{}
+		header.Set(headerProtocol, protocolV2)
+		header.Set(headerSession, x.session)
+		x.control(ctx, pathCancel, header)
+	})
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package s3rdma_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	miniocredentials "github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/s3rdma"
+)
+
+const (
+	accessKey = "AKID"
+	secretKey = "SECRET"
+	region    = "us-east-1"
+	bucket    = "bucket"
+	threshold = 64 << 10
+)
+
+var awsCredentials = aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secretKey}
+
+// signer is aws-sdk-go-v2's signer as the transport needs it.
+var signer = s3rdma.SignerFunc(func(ctx context.Context, r *http.Request) error {
+	return v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(ctx, awsCredentials, r,
+		r.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now())
+})
+
+// rig is a server and a client on two software devices. It fails the test if anything is left at its end.
+type rig struct {
+	t         *testing.T
+	fabric    *soft.Fabric
+	device    *rdma.Device // of the client
+	inner     http.Handler // the S3 server, which verifies signatures
+	handler   *s3rdma.Handler
+	server    *httptest.Server
+	base      *http.Transport
+	transport *s3rdma.Transport
+}
+
+type settings struct {
+	handler s3rdma.HandlerOptions
+	client  s3rdma.Options
+	plain   bool                                      // no middleware
+	wire    bool                                      // devices that speak RoCE v2 over UDP
+	around  func(http.Handler) http.Handler           // around the handler
+	between func(http.RoundTripper) http.RoundTripper // between the transport and HTTP
+	inner   func(http.Handler) http.Handler           // around the S3 server
+}
+
+func newRig(t *testing.T, s settings) *rig {
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	r := &rig{t: t}
+	r.fabric = newFabric(t, soft.Options{})
+	open := func(name string) *rdma.Device {
+		fabric := r.fabric
+		if s.wire { // devices of one fabric exchange no packets
+			address := map[string]string{"soft0": "127.0.0.61", "soft1": "127.0.0.62"}[name]
+			fabric = newFabric(t, soft.Options{Devices: []soft.DeviceOptions{
+				{Name: name, Address: netip.MustParseAddr(address), Wire: true}}})
+		}
+		d, err := rdma.OpenOn(fabric, name)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, d.Close()) })
+		return d
+	}
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket(bucket))
+	r.inner = verify(t, decode(gofakes3.New(backend).Server()))
+	if s.inner != nil {
+		r.inner = s.inner(r.inner)
+	}
+	served := r.inner
+	if !s.plain {
+		s.handler.Device = open("soft1")
+		handler, err := s3rdma.NewHandler(r.inner, s.handler)
+		r.handler = handler
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, r.handler.Close()) })
+		served = r.handler
+	}
+	if s.around != nil {
+		served = s.around(served)
+	}
+	r.server = httptest.NewServer(served)
+	t.Cleanup(r.server.Close)
+	r.device = open("soft0")
+	s.client.Device, s.client.Signer = r.device, signer
+	if s.client.Threshold == 0 {
+		s.client.Threshold = threshold
+	}
+	r.base = &http.Transport{}
+	t.Cleanup(r.base.CloseIdleConnections)
+	base := http.RoundTripper(r.base)
+	if s.between != nil {
+		base = s.between(base)
+	}
+	var err error
+	r.transport, err = s3rdma.NewTransport(base, s.client)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.transport.Close()) })
+	return r
+}
+
+// newFabric creates software devices, and expects that nothing of them is left at the end of the test.
+func newFabric(t testing.TB, o soft.Options) *soft.Fabric {
+	f, err := soft.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.Empty(t, f.Resources())
+		assert.NoError(t, f.Close())
+	})
+	return f
+}
+
+// aws returns a client of aws-sdk-go-v2. Only the transport differs from the usual.
+func (r *rig) aws(over http.RoundTripper) *s3.Client {
+	return s3.New(s3.Options{BaseEndpoint: &r.server.URL, Region: region, UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
+		HTTPClient:  &http.Client{Transport: over}, RetryMaxAttempts: 1})
+}
+
+// minio returns a client of minio-go. Only the transport differs from the usual.
+func (r *rig) minio(over http.RoundTripper) *minio.Client {
+	c, err := minio.New(strings.TrimPrefix(r.server.URL, "http://"), &minio.Options{
+		Creds: miniocredentials.NewStaticV4(accessKey, secretKey, ""), Transport: over, Region: region})
+	require.NoError(r.t, err)
+	return c
+}
+
+// store is what tests do with either client.
+type store interface {
+	put(ctx context.Context, key string, data []byte) error
+	get(ctx context.Context, key, rng string) ([]byte, error)
+	multipart(ctx context.Context, key string, data []byte) error
+}
+
+func (r *rig) stores(over http.RoundTripper) map[string]store {
+	return map[string]store{"aws": awsStore{r.aws(over)}, "minio": minioStore{r.minio(over)}}
+}
+
+type awsStore struct{ *s3.Client }
+
+func (c awsStore) put(ctx context.Context, key string, data []byte) error {
+	out, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: &key, Body: bytes.NewReader(data),
+		Metadata: map[string]string{"length": strconv.Itoa(len(data))}})
+	if err == nil && aws.ToString(out.ETag) == "" {
+		err = fmt.Errorf("no ETag")
+	}
+	return err
+}
+
+func (c awsStore) get(ctx context.Context, key, rng string) ([]byte, error) {
+	in := &s3.GetObjectInput{Bucket: aws.String(bucket), Key: &key}
+	if rng != "" {
+		in.Range = &rng
+	}
+	out, err := c.GetObject(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Body.Close()
+	data, err := io.ReadAll(out.Body)
+	if err == nil && aws.ToInt64(out.ContentLength) != int64(len(data)) {
+		err = fmt.Errorf("length %d of %d", aws.ToInt64(out.ContentLength), len(data))
+	}
+	if length, ok := out.Metadata["length"]; err == nil && ok && rng == "" && length != strconv.Itoa(len(data)) {
+		err = fmt.Errorf("metadata: length %s of %d", length, len(data))
+	}
+	return data, err
+}
+
+func (c awsStore) multipart(ctx context.Context, key string, data []byte) error {
+	begun, err := c.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: aws.String(bucket), Key: &key})
+	if err != nil {
+		return err
+	}
+	var parts []completedPart
+	for n := int32(1); len(data) > 0; n++ {
+		part := data[:min(len(data), 5<<20)]
+		data = data[len(part):]
+		out, err := c.UploadPart(ctx, &s3.UploadPartInput{Bucket: aws.String(bucket), Key: &key, PartNumber: &n,
+			UploadId: begun.UploadId, Body: bytes.NewReader(part)})
+		if err != nil {
+			return err
+		}
+		parts = append(parts, completedPart{PartNumber: aws.Int32(n), ETag: out.ETag})
+	}
+	return c.complete(ctx, key, begun.UploadId, parts)
+}
+
+type minioStore struct{ *minio.Client }
+
+func (c minioStore) put(ctx context.Context, key string, data []byte) error {
+	_, err := c.PutObject(ctx, bucket, key, bytes.NewReader(data), int64(len(data)),
+		minio.PutObjectOptions{DisableMultipart: true})
+	return err
+}
+
+func (c minioStore) get(ctx context.Context, key, rng string) ([]byte, error) {
+	var o minio.GetObjectOptions
+	if rng != "" {
+		o.Set("Range", rng)
+	}
+	body, _, _, err := minio.Core{Client: c.Client}.GetObject(ctx, bucket, key, o)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
+func (c minioStore) multipart(ctx context.Context, key string, data []byte) error {
+	_, err := c.PutObject(ctx, bucket, key, bytes.NewReader(data), int64(len(data)),
+		minio.PutObjectOptions{PartSize: 5 << 20})
+	return err
+}
+
+// pattern returns size bytes that depend on the seed.
+func pattern(size int, seed uint64) []byte {
+	data := make([]byte, size)
+	var key [32]byte
+	key[0], key[1] = byte(seed), byte(size)
+	rand.NewChaCha8(key).Read(data)
+	return data
+}
+
+func sameBytes(t testing.TB, want, got []byte) {
+	t.Helper()
+	if sha256.Sum256(want) != sha256.Sum256(got) {
+		t.Errorf("%d bytes instead of %d, or other ones", len(got), len(want))
+	}
+}
+
+// verify is the part of an S3 server that checks signatures of aws-sdk-go-v2 and payload hashes of both clients.
+func verify(t *testing.T, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		sum := r.Header.Get("X-Amz-Content-Sha256")
+		if digest := sha256.Sum256(body); len(sum) == 64 && sum != hex.EncodeToString(digest[:]) {
+			http.Error(w, "payload hash", http.StatusBadRequest)
+			return
+		}
+		if strings.HasPrefix(r.UserAgent(), "aws-sdk-go-v2") || r.UserAgent() == "" {
+			if got, want := r.Header.Get("Authorization"), signature(r); got != want {
+				http.Error(w, "SignatureDoesNotMatch", http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// signature returns the Authorization header that a request with these headers must have.
+func signature(r *http.Request) string {
+	again := r.Clone(context.Background())
+	again.URL.Host, again.URL.Scheme = r.Host, "http"
+	_, signed, _ := strings.Cut(r.Header.Get("Authorization"), "SignedHeaders=")
+	signed, _, _ = strings.Cut(signed, ",")
+	names := strings.Split(signed, ";")
+	again.Header = http.Header{}
+	again.ContentLength = 0
+	for _, name := range names {
+		if name == "content-length" {
+			again.ContentLength = r.ContentLength
+		} else if name != "host" {
+			again.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
+		}
+	}
+	date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if err != nil {
+		return "no date"
+	}
+	err = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(context.Background(),
+		awsCredentials, again, r.Header.Get("X-Amz-Content-Sha256"), "s3", region, date)
+	if err != nil {
+		return err.Error()
+	}
+	return again.Header.Get("Authorization")
+}
+
+// decode removes the framing of aws-chunked bodies, which gofakes3 does not for parts and trailers.
+func decode(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
+			from, to := bufio.NewReader(r.Body), new(bytes.Buffer)
+			for {
+				line, err := from.ReadString('\n')
+				digits, _, _ := strings.Cut(strings.TrimSpace(line), ";")
+				n, bad := strconv.ParseInt(digits, 16, 64)
+				if err != nil || bad != nil {
+					http.Error(w, "framing", http.StatusBadRequest)
+					return
+				}
+				if n == 0 {
+					break
+				}
+				io.CopyN(to, from, n)
+				from.Discard(2)
+			}
+			if r.Header.Get("X-Amz-Decoded-Content-Length") != strconv.Itoa(to.Len()) {
+				http.Error(w, "decoded length", http.StatusBadRequest)
+				return
+			}
+			r = r.Clone(r.Context())
+			r.Body, r.ContentLength = io.NopCloser(to), int64(to.Len())
+			r.Header.Set("Content-Length", strconv.Itoa(to.Len()))
+			r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
+			r.Header.Del("Content-Encoding")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
