@@ -37,7 +37,7 @@ func TestDockerfile(t *testing.T) {
 	_, command, ok := strings.Cut(dockerfile, "RUN cd /src && ")
 	require.True(t, ok, dockerfile)
 	command, _, _ = strings.Cut(command, "\n")
-	dir := workshop(t)
+	dir := userModule(t)
 	write(t, filepath.Join(dir, "main.go"), source)
 	file := filepath.Join(t.TempDir(), "program")
 	require.Contains(t, command, "-o /program ")
