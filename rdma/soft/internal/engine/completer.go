@@ -184,7 +184,11 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	} else {
 		fits = a.Kind != message.AtomicData && sum(data) == length && len(data) <= message.MaxSegments
 	}
-	if fits && len(data) > 0 {
+	switch {
+	case !fits || len(data) == 0:
+	case b.step == ownRequest && q.sender == nil && q.moving && !q.On.Careful: // it was sent just now
+		mem.Scatter(q.On.from[:], data)
+	default:
 		status = q.placeData(b, skip, data)
 	}
 	return status, fits
@@ -234,16 +238,11 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	if b.step == readStep {
 		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
 	}
-	f := q.On
-	local := f.from[:] // of a request that was sent just now
-	if q.sender != nil || !q.moving || f.Careful {
-		var status ibv.WCStatus
-		if local, _, status = q.gather(q.Place(b.position), b.position); status != ibv.WC_SUCCESS {
-			return status
-		}
-		local = mem.Skip(local, skip)
+	local, _, status := q.gather(q.Place(b.position), b.position)
+	if status != ibv.WC_SUCCESS {
+		return status
 	}
-	mem.Scatter(local, data)
+	mem.Scatter(mem.Skip(local, skip), data)
 	return ibv.WC_SUCCESS
 }
 
