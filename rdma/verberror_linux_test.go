@@ -39,7 +39,7 @@ func TestErrnoReasonIsFallback(t *testing.T) {
 	_, err := pd.RegAddress(0x1000, 64, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.ENOMEM)
 	assert.EqualError(t, err,
-		"ibv_reg_mr_iova: PD 0 on fake: the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, "+
+		"ibv_reg_mr_iova: PD 0 on fake: the process may have reached its limit of locked memory (RLIMIT_MEMLOCK, "+
 			"ulimit -l), or the device has no room for more regions: cannot allocate memory")
 	f.Fails["create_counters"] = syscall.EMFILE
 	_, err = d.CreateCounters(nil)

@@ -111,8 +111,8 @@ func answered(was, is *rules.Cell) (Verdict, string) {
 	return Breaking, "the answer differs"
 }
 
-// together names cells, each a combination of items, with as few lists of items as possible: "A, B × C" for A × C and B
-// × C.
+// together names cells, each a combination of items, with as few lists of items as possible: "A, B × C" for A × C and
+// B × C.
 func together(cells [][]string) []string {
 	all := make([][]string, len(cells)) // the items of each dimension, joined
 	for i := range cells {

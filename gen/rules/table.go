@@ -11,9 +11,9 @@ import (
 //
 // A grid is a table of validity, or of causes and effects: a question, one or more dimensions, and a cell for every
 // combination of their items. Each file of gen/rules/tables is one grid. gen/emit prints it as a Go file
-// table_<name>.go, whose lookup does not allocate, and as text, JSON and HTML. To add a table, add a file. If a man page
-// has the table, also add a function to gridBases that fills in the page's cells. packages.go lists the packages that
-// have grids.
+// table_<name>.go, whose lookup does not allocate, and as text, JSON and HTML. To add a table, add a file. If a man
+// page has the table, also add a function to gridBases that fills in the page's cells. packages.go lists the packages
+// that have grids.
 //
 // A file has directives, labels and rows, one per line, with columns separated by |. A line that starts with # is a
 // comment.
@@ -37,15 +37,15 @@ import (
 //	@ value    Required | mask ibv_qp_attr_mask | …  Go name | kind and type | comment. Kinds: mask TAG, one TAG,
 //	                                                 list TAG, number, text. TAG is a C enum, or a @ list or @ set
 //	@ all      ModifyQPMask | returns …              another lookup, of all values and whether the answer is yes
-//	@ items    SRQTypes | path | are …               another lookup, by the other dimensions: items with the answer yes
+//	@ items    SRQTypes | path | are …               another lookup, by the other dimensions: items with a yes
 //	@ check    CheckAccess | Needs | Always | checks …  another lookup, of several flags at once: see FlagCheck
 //	@ reads    SRC SEND | XRC_SEND | label           corrects a word of the page; "nothing" drops it
 //	= label | reason | source | condition            a reason for rows; the condition, if given, must hold for a yes
 //	A, B | C | D | statement | value … | label       a row: items of each dimension, then all values or none
 //
-// Enumerators have their C names, items of a @ list or @ set their Go names or texts. A row applies to every combination
-// of its items. There is no wildcard, so that no row applies to an enumerator of a later release by accident. A cell
-// without an answer from a row or page is unspecified. Statements:
+// Enumerators have their C names, items of a @ list or @ set their Go names or texts. A row applies to every
+// combination of its items. There is no wildcard, so that no row applies to an enumerator of a later release by
+// accident. A cell without an answer from a row or page is unspecified. Statements:
 //
 //	yes, no, capability, elsewhere, unspecified   the answer ("capability": requires the one that the condition names;
 //	                                              "elsewhere": not with the function that the table describes)

@@ -14,8 +14,8 @@ import (
 //
 //   - A function belongs to the page of its name (links count), else to a page that lists it in NAME or declares it in
 //     SYNOPSIS, else to one that declares it in its text, else to one that mentions it.
-//   - A type belongs to a page that shows its members, else to the page of a function whose prototype uses it, else to a
-//     page that mentions it.
+//   - A type belongs to a page that shows its members, else to the page of a function whose prototype uses it, else to
+//     a page that mentions it.
 //   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least
 //     half of them; else like any type, and finally to one that mentions any enumerator.
 //

@@ -210,7 +210,7 @@ func halves(high, low string, g *[16]byte) bool {
 	return ok && also
 }
 
-// parseIPv4 parses four decimal numbers. It rejects leading zeros, which some programs take for octal.
+// parseIPv4 parses four decimal numbers. It rejects leading zeros, which some programs interpret as octal.
 func parseIPv4(s string, b []byte) bool {
 	for i := range 4 {
 		n := 0

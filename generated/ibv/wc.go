@@ -167,7 +167,7 @@ func members(json string, each func(name, value string) error) error {
 	return nil
 }
 
-// jsonEnd returns the index behind the first value of a text: where a comma or a colon follows, or the text ends.
+// jsonEnd returns the index after the first value of a text: where a comma or a colon follows, or the text ends.
 func jsonEnd(s string) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(s); i++ {

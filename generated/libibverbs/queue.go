@@ -184,7 +184,7 @@ func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 }
 
 // NextPoll calls ibv_next_poll, a slot of cq. The members and the reading functions then describe the next completion.
-// ENOENT means that there is none. [EndPoll] must be called whatever NextPoll returns. An error has no errno if the
+// ENOENT means that there is none. [EndPoll] must be called even if NextPoll fails. An error has no errno if the
 // provider returns none.
 //
 // C: int ibv_next_poll(struct ibv_cq_ex *cq) (verbs.h)

@@ -109,7 +109,7 @@ func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr
 	seg.Addr = ibv.ToBE64(uint64(address))
 }
 
-// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes behind it. The queue must have
+// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes after it. The queue must have
 // room for them.
 //
 // C: void mlx5dv_set_eth_seg(struct mlx5_wqe_eth_seg *seg, uint8_t cs_flags, uint16_t mss, uint16_t inline_hdr_sz, uint8_t *inline_hdr_start) (mlx5dv.h)

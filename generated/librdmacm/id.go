@@ -18,7 +18,7 @@ import (
 //go:uintptrescapes
 func address(p uintptr) uintptr { return p }
 
-// missing returns the error for a nil pointer that a function has to follow.
+// missing returns the error for a nil pointer that a function must follow.
 func missing(function, argument string) error {
 	return &runtime.NilError{Function: function, Argument: argument}
 }

@@ -67,7 +67,7 @@ var errnoReasons = []errnoRow{
 		"the device has no file in /dev/infiniband: it may be missing in a container", "util/open_cdev.c"},
 
 	{registers, syscall.ENOMEM,
-		"the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
+		"the process may have reached its limit of locked memory (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
 			"room for more regions",
 		umem + ", ib_umem_get"},
 	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable although the access requires it",

@@ -157,7 +157,7 @@ func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 }
 
 // NextPoll calls ibv_next_poll, a slot of cq. The members and the reading functions then describe the next completion.
-// ENOENT means that there is none. [EndPoll] must be called after every result of NextPoll. An error has no errno if the
+// ENOENT means that there is none. [EndPoll] must be called even if NextPoll fails. An error has no errno if the
 // provider returns none.
 //
 //verbs:c int ibv_next_poll(struct ibv_cq_ex *cq)
