@@ -182,7 +182,7 @@ func TestDialHostileListener(t *testing.T) {
 	}
 	serve(func(id *cm.ID) error { return id.Accept(soon(t), nil, []byte("nonsense")) })
 	_, err := dialer(on(stream.Config{})).Dial(soon(t), address(t, 7991).String())
-	assert.ErrorContains(t, err, "another protocol")
+	assert.ErrorContains(t, err, "does not use the stream protocol")
 	require.NoError(t, <-served)
 	over := make(chan struct{})
 	serve(func(*cm.ID) error { <-over; return nil })

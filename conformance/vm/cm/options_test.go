@@ -54,7 +54,8 @@ func TestOptions(t *testing.T) {
 	keep(t, v4, err)
 	assert.NoError(t, v4.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7488)), "IPv6 alone leaves IPv4 free")
 	assert.ErrorContains(t, v4.Connect(soon(t), nil, make([]byte, 8)), "not resolved")
-	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)), "56 at most")
+	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)),
+		"exceed the maximum of this service (connected), 56")
 }
 
 // TestLateAckTimeout checks that C accepts an ACK timeout for a connected ID without applying it, which is why
