@@ -374,7 +374,7 @@ func (t *Transport) prepare(r *http.Request, op string, memory *rdma.Buffer, siz
 		link.close()
 		return nil, err
 	}
-	x.request = request{op: op, target: r.URL.RequestURI(), size: size, offset: offset, client: own, psn: link.psn,
+	x.request = request{op: op, target: r.URL.EscapedPath(), size: size, offset: offset, client: own, psn: link.psn,
 		cookie: random(32)}
 	if err := x.begin(); err != nil {
 		x.abandon()
@@ -386,6 +386,9 @@ func (t *Transport) prepare(r *http.Request, op string, memory *rdma.Buffer, siz
 func (x *transfer) begin() error {
 	header := http.Header{}
 	x.request.set(header)
+	if query := x.origin.URL.RawQuery; query != "" {
+		header.Set(headerQuery, query)
+	}
 	for name, values := range x.origin.Header {
 		if name != "Expect" { // concerns the connection
 			header[http.CanonicalHeaderKey(headerOriginal+name)] = values
@@ -438,7 +441,6 @@ func (x *transfer) foreign() bool {
 			return false
 		}
 	}
-	x.target = x.origin.URL.EscapedPath()
 	for name := range x.origin.Header {
 		switch lower := strings.ToLower(name); {
 		case strings.HasPrefix(lower, "x-amz-meta-"), strings.HasPrefix(lower, "x-amz-server-side"),

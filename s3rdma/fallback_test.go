@@ -3,6 +3,7 @@
 package s3rdma_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/minio/minio-go/v7"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -316,6 +318,38 @@ func TestControl(t *testing.T) {
 	assert.Equal(t, 409, ready(second.Header.Get("x-amz-rdma-session")))
 	assert.Equal(t, 404, control(t, r, "prepare", good("op", "GET")).StatusCode)
 	assert.Zero(t, r.handler.Sessions())
+}
+
+// TestForeign has ends that do not know the extension, as other implementations: requests without headers that matter
+// move by RDMA, to the right key.
+func TestForeign(t *testing.T) {
+	r := newRig(t, settings{client: s3rdma.Options{Foreign: true}, between: func(base http.RoundTripper) http.RoundTripper {
+		return onReply("prepare", set("X-Goverbs-Replay", ""))(roundTripper(func(r *http.Request) (*http.Response, error) {
+			for name := range r.Header {
+				if strings.HasPrefix(name, "X-Goverbs-") {
+					delete(r.Header, name)
+				}
+			}
+			return base.RoundTrip(r)
+		}))
+	}})
+	c, data := awsStore{r.aws(r.transport)}, pattern(1<<20, 1)
+	_, err := c.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("a key"),
+		Body: bytes.NewReader(data)})
+	require.NoError(t, err)
+	got, err := c.get(t.Context(), "a key", "")
+	require.NoError(t, err)
+	sameBytes(t, data, got)
+	got, err = c.get(t.Context(), "a key", "bytes=1000-900000")
+	require.NoError(t, err)
+	sameBytes(t, data[1000:900001], got)
+	assert.Equal(t, s3rdma.Stats{Puts: 1, Gets: 2}, r.transport.Stats())
+	require.NoError(t, c.put(t.Context(), "metadata", data)) // which get compares
+	_, err = c.get(t.Context(), "metadata", "")
+	require.NoError(t, err)
+	require.NoError(t, r.minio(r.transport).RemoveObject(t.Context(), bucket, "metadata", minio.RemoveObjectOptions{}))
+	require.NoError(t, c.multipart(t.Context(), "parts", pattern(6<<20, 1)))
+	assert.Equal(t, s3rdma.Stats{Puts: 1, Gets: 3, Declined: 3}, r.transport.Stats())
 }
 
 // TestPerClient limits the transfers of an access key.

@@ -43,6 +43,7 @@ const (
 // replays them says so in its reply.
 const (
 	headerOriginal = "X-Goverbs-Original-"
+	headerQuery    = "X-Goverbs-Query" // of the original request; the protocol's target is a path
 	headerReplays  = "X-Goverbs-Replay"
 )
 
@@ -98,7 +99,7 @@ func memoryKeyOf(h http.Header) (k memoryKey, err error) {
 // request is the content of a prepare request.
 type request struct {
 	op     string // GET or PUT
-	target string // path and query, as in the request line
+	target string // path, as in the request line
 	size   int
 	offset uint64
 	client token

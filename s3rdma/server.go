@@ -491,12 +491,16 @@ func (h *Handler) abandon(w http.ResponseWriter, r *http.Request) error {
 // replayOf returns the request that the S3 server gets: the client's original one if the client sent it, and otherwise
 // one with the headers of the control request that are not about RDMA.
 func replayOf(control *http.Request, asked request) (*http.Request, error) {
-	target, err := url.ParseRequestURI(asked.target)
+	uri := asked.target
+	if query := control.Header.Get(headerQuery); query != "" {
+		uri += "?" + query
+	}
+	target, err := url.ParseRequestURI(uri)
 	if err != nil || target.Host != "" {
 		return nil, fmt.Errorf("s3rdma: %s: %q is not a path", headerTarget, asked.target)
 	}
 	replay := control.Clone(control.Context())
-	replay.Method, replay.URL, replay.RequestURI = asked.op, target, asked.target
+	replay.Method, replay.URL, replay.RequestURI = asked.op, target, uri
 	replay.Header, replay.Body, replay.ContentLength, replay.TransferEncoding = http.Header{}, http.NoBody, 0, nil
 	for name, values := range control.Header {
 		if original, ok := strings.CutPrefix(name, headerOriginal); ok && original != "" {
