@@ -143,10 +143,3 @@ func TestGuestSIW(t *testing.T) {
 		require.NoError(t, verbs.AckCQEvents(cq, 1))
 	}
 }
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
