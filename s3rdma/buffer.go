@@ -38,7 +38,7 @@ func (b *Buffer) Bytes() []byte { return b.memory.Bytes() }
 func (b *Buffer) Close() error { return b.memory.Close() }
 
 // ReadFrom reads a response's body to its end, so that the SDK can verify checksums. It copies the body to the buffer
-// unless RDMA has placed it there, and fails with [io.ErrShortBuffer] if there is no room.
+// unless RDMA has placed it there, and fails with [io.ErrShortBuffer] if the buffer is too small.
 func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
 	if b.filled.Swap(0) > 0 {
 		return io.Copy(io.Discard, body)

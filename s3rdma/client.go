@@ -295,7 +295,7 @@ func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// extent returns what a GET returns, from the response of the same HEAD.
+// extent returns the range of the object that a GET returns, from the response of a HEAD with the same headers.
 func extent(r *http.Request, head *http.Response) (size int64, offset uint64, err error) {
 	size = head.ContentLength
 	if r.Header.Get("Range") == "" {

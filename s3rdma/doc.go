@@ -25,7 +25,7 @@
 // that the SDK signed, and checks its payload hash. For a PUT this happens after the transfer.
 //
 // Other clients of the protocol do not repeat the original request. Options.Authorize verifies their signatures;
-// without it, an S3 server that requires signatures rejects what is replayed for them.
+// without it, an S3 server that requires signatures rejects their replayed requests.
 //
 // It is tested on the software device only.
 package s3rdma

@@ -151,7 +151,7 @@ func TestServerRejects(t *testing.T) {
 	}
 }
 
-// TestWrongSignature has a client with another key: the S3 server rejects what the handler replays.
+// TestWrongSignature has a client with another key: the S3 server rejects the replayed request.
 func TestWrongSignature(t *testing.T) {
 	r := newRig(t, settings{between: func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// engine holds what the transfers of one end share: a protection domain, a completion queue and a pool of memory.
+// engine has the objects that the transfers of one end share: a protection domain, a completion queue and a pool of memory.
 type engine struct {
 	device *rdma.Device
 	pd     *rdma.PD

@@ -40,7 +40,7 @@ const (
 )
 
 // Our extension. A prepare request repeats the headers of the original request under a prefix, and a server that
-// replays them says so in its reply.
+// replays them confirms it in its reply.
 const (
 	headerOriginal = "X-Goverbs-Original-"
 	headerQuery    = "X-Goverbs-Query" // of the original request; the protocol's target is a path
