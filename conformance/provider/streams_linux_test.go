@@ -16,7 +16,7 @@ import (
 // device: streams and reliable connections.
 var streamTests = []string{
 	"TestStream.*", "TestHTTP", "TestMessageBothWays", "TestConnectionsWithoutReads",
-	"TestEventsOfA.*", "TestEventsWithoutQueuePair", "TestEventOfBrokenQueuePair",
+	"Test(Connection|Rejection)Events", "TestEventsWithoutQueuePair", "TestEventOfBrokenQueuePair",
 	"TestHostileHandshake", "TestDialHostileListener", "TestContextsEndEachStep",
 	"TestListenerClosesWhileOthersConnect", "TestClose.*", "TestDisconnect.*", "TestClosedID", "TestManyConnections",
 	"TestSharedReceiveQueue", "TestLastIDKeepsDevice", "TestDevices", "TestMigrate", "TestOptions",
@@ -24,7 +24,8 @@ var streamTests = []string{
 }
 
 // briefTests are those for make test.
-var briefTests = []string{"TestStream(IsANetConn|Handshake.*|Delivers|HalfClose|CloseDelivers)", "TestEventsOfA.*"}
+var briefTests = []string{"TestStream(NetConn|Handshake.*|Delivers|HalfClose|CloseDelivers)",
+	"Test(Connection|Rejection)Events"}
 
 // TestStreamSuite runs tests of streams and connections, written for Soft-RoCE in guests, over librdmacm and libmlx5,
 // and over the data path in Go.

@@ -278,7 +278,7 @@ bool run_rendezvous(struct qp *qp)
 		enum status status = v->read ? OK : read_announced(qp, v);
 		if (status == OK)
 			status = send_fin(qp, v);
-		if ((status == AGAIN || status == RETRIES) && patient(qp, status))
+		if ((status == AGAIN || status == RETRIES) && may_retry(qp, status))
 			return false;
 		qp->deadline = 0;
 		if (status == OK)

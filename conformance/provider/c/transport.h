@@ -25,7 +25,7 @@ enum status land(struct qp *, struct qp *from, const struct request *, const str
 	const struct tagged *);
 enum status refused(struct qp *, enum status); // fails the queue pair and raises an event
 enum status carry_out(struct qp *, const struct request *, uint32_t *length);
-bool patient(struct qp *, enum status); // retry the request at the head?
+bool may_retry(struct qp *, enum status); // retry the request at the head?
 
 // tags.c
 enum status change_tags(struct qp *, const struct request *);

@@ -214,7 +214,7 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-dump", "-target", other}, "build it with GOARCH=" + other},
 		{[]string{"-cache", empty}, "nothing could be checked"},
 		{[]string{"-pkg", "ibv,mlx6dv"}, `unknown package "mlx6dv"; use one of ibv, rdmacm`},
-		{[]string{"-only", "pages"}, "-only takes headers or libraries"},
+		{[]string{"-only", "pages"}, "-only must be headers or libraries"},
 		{[]string{"-no-such-flag"}, "flag provided but not defined"},
 		{[]string{"-minimum-releases", "3"}, "needs -cache and -require"},
 		{[]string{"-cache", cacheDir, "-minimum-releases", "3"}, "needs -cache and -require"},
