@@ -22,11 +22,12 @@ type PostError struct {
 	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
 	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check refused it,
-	// and nothing was posted. Without one, the device did, and the requests before it were posted. -1 with a Reason:
-	// nothing was posted. -1 without one: C failed and did not report where, so all may have been posted, or none.
+	// and nothing was posted; with Errno EBUSY, C has used the queue, and requests may have been posted. Without a
+	// Reason, the device refused it, and the requests before it were posted. -1 with a Reason: nothing was posted. -1
+	// without one: C failed and did not report where, so all may have been posted, or none.
 	Index  int
 	WRID   uint64        // of that work request
-	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, or ENOMEM if slots are missing
+	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, ENOMEM if slots are missing, EBUSY if C has used the queue
 	Reason string        // the broken rule and what would be valid; "" if C failed
 	Err    error         // that of the batch or the program, if that is to blame, or nil
 }

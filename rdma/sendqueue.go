@@ -20,7 +20,7 @@ import (
 //     queue. Everything else goes to queue.post (queue.go). A queue without checks and without an owner calls C at once.
 //  2. If the batch was changed since its last post, post ends the chain after the last request, and rejects copies,
 //     closed batches and requests with a datagram's address for a connected queue pair.
-//  3. slots.mu is taken. Whoever closes, drains or resizes the queue takes it as well, and sets refusal.
+//  3. slots.mu is taken. Closing, draining and resizing take it as well; the first two set refusal.
 //  4. takeAlike or takeSend compare each request with the rule of its opcode (checks.go), write its wr_id into the
 //     ring of slots, note whether it is signalled, and count the list as posted (slots.go). Nothing is counted if
 //     one request breaks a rule or finds no slot: explain then finds out which, and why.

@@ -18,8 +18,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// sleeps calls wait repeatedly in a new goroutine, and post each time it sleeps.
-func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func()) {
+// newSleeper returns two functions: round calls wait in another goroutine and post once it sleeps; end stops the
+// goroutine.
+func newSleeper(ch *CompChannel, wait func() error, post func()) (round, end func()) {
 	begin, ended := make(chan struct{}), make(chan error)
 	go func() {
 		defer close(ended)
@@ -46,7 +47,7 @@ func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func())
 	}
 }
 
-// Waits that sleep do not allocate, by any method, if the context is the same as in the last wait.
+// A wait of any kind that sleeps does not allocate if its context is that of the previous wait.
 func TestSleepDoesNotAllocate(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("calls of this build go through purego, which allocates")
@@ -77,14 +78,14 @@ func TestSleepDoesNotAllocate(t *testing.T) {
 	long, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type key struct{}
-	for name, ctx := range map[string]context.Context{"no end": context.Background(), "an end": long,
-		"an end, and a value": context.WithValue(long, key{}, 1)} {
-		quiet := func(kind string, round, end func()) {
+	for name, ctx := range map[string]context.Context{"no cancellation": context.Background(), "cancellation": long,
+		"cancellation and a value": context.WithValue(long, key{}, 1)} {
+		assertNoAllocs := func(kind string, round, end func()) {
 			assert.Zero(t, testing.AllocsPerRun(200, round), "%s, a context with %s", kind, name)
 			end()
 		}
-		round, end := sleeps(polled.channel, func() error { _, err := p.Wait(ctx, dst); return err }, writes(polled))
-		quiet("Poller.Wait", round, end)
+		round, end := newSleeper(polled.channel, func() error { _, err := p.Wait(ctx, dst); return err }, writes(polled))
+		assertNoAllocs("Poller.Wait", round, end)
 		for kind, wait := range map[string]func() (int, error){
 			"CQ.Wait": func() (int, error) { return e.cq.Wait(ctx, e.wcs) },
 			"CompChannel.Wait": func() (int, error) {
@@ -97,12 +98,12 @@ func TestSleepDoesNotAllocate(t *testing.T) {
 				return e.cq.Poll(e.wcs)
 			},
 		} {
-			round, end := sleeps(e.channel, func() error { _, err := wait(); return err }, writes(e))
-			quiet(kind, round, end)
+			round, end := newSleeper(e.channel, func() error { _, err := wait(); return err }, writes(e))
+			assertNoAllocs(kind, round, end)
 		}
-		round, end = sleeps(e.channel, func() error {
+		round, end = newSleeper(e.channel, func() error {
 			n, err := e.cq.WaitSolicited(ctx, e.wcs)
-			for n < 2 && err == nil { // the other queue pair's
+			for n < 2 && err == nil { // the other completion, of the send or the receive
 				var more int
 				more, err = e.cq.Poll(e.wcs)
 				n += more
@@ -117,20 +118,20 @@ func TestSleepDoesNotAllocate(t *testing.T) {
 				panic(err)
 			}
 		})
-		quiet("CQ.WaitSolicited", round, end)
+		assertNoAllocs("CQ.WaitSolicited", round, end)
 		round, end = calls(ctx)
-		quiet("Call.Wait", round, end)
+		assertNoAllocs("Call.Wait", round, end)
 	}
 }
 
-// newSoftCalls returns a function that starts rounds of a Call that sleeps.
+// newSoftCalls returns a function that calls newSleeper for a Call.Wait with the given context.
 func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
 	e := self(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 4, nil)
 	closeAtEnd(t, calls, err)
 	return func(ctx context.Context) (round, end func()) {
 		ids := make(chan uint64, 1)
-		return sleeps(e.channel, func() error {
+		return newSleeper(e.channel, func() error {
 			call, err := calls.Begin()
 			if err != nil {
 				return err
@@ -154,7 +155,7 @@ func TestSleepReadsChannelOnce(t *testing.T) {
 		reads++
 		return get()
 	}
-	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err },
+	round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err },
 		func() { e.write(1, 1) })
 	defer end()
 	const n = 100
@@ -186,10 +187,10 @@ func TestSleepReadsPendingEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, cq)
 	}
-	require.NoError(t, e.channel.ready.SetNonblock()) // done by waits
+	require.NoError(t, e.channel.ready.SetNonblock()) // CQ.Wait does this
 	leave()
 	assert.False(t, look())
-	assert.False(t, e.channel.get(), "the event was read")
+	assert.False(t, e.channel.get(), "look left the event unread")
 	assert.True(t, e.cq.queue.armed.Load())
 	e.write(2, 1)
 	require.True(t, e.cq.look(), "after a sleep")
@@ -211,16 +212,16 @@ func TestSleepReadsPendingEvent(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// A wait leaves the event that woke it unread. It is read before the program requests an event.
+// A wait leaves the event that woke it unread. ReqNotify reads that event before it arms the queue.
 func TestSleepLeavesEvent(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
-	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(t.Context(), e.wcs); return err },
+	round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(t.Context(), e.wcs); return err },
 		func() { e.write(1, 1) })
 	defer end()
 	for range 20 {
 		round()
 		require.NoError(t, e.cq.ReqNotify(false))
-		assert.False(t, e.channel.get(), "event of the wait")
+		assert.False(t, e.channel.get(), "ReqNotify left the event of the wait unread")
 		e.write(2, 1)
 		cq, err := e.channel.Wait(t.Context())
 		require.NoError(t, err)
@@ -231,7 +232,7 @@ func TestSleepLeavesEvent(t *testing.T) {
 	}
 }
 
-// A wait's context becomes collectable when it ends, when another wait begins, and when the queue is closed.
+// A wait's context becomes collectable once the context ends, another wait begins, or the queue is closed.
 func TestSleepReleasesContext(t *testing.T) {
 	type big struct{ memory [1 << 10]byte }
 	type key struct{}
@@ -296,14 +297,14 @@ func (c oddContext) Err() error {
 	}
 }
 
-// Canceling a context of any kind ends the wait, also if the previous wait used it.
+// Canceling a context of any kind ends the wait, even if the previous wait used the same context.
 func TestAnyContextEndsSleep(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	for range 100 {
 		ctx := oddContext{context.Background(), nil, make(chan struct{})}
 		var ends sync.WaitGroup
 		for i := range 3 {
-			round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(ctx, e.wcs); return err },
+			round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(ctx, e.wcs); return err },
 				func() { e.write(uint64(i), 1) })
 			round()
 			end()

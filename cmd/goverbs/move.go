@@ -137,10 +137,10 @@ func (c echoCommand) Run(o output) error {
 				defer clean.Close()
 				w = clean
 			}
-			_, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, w)
+			_, err := echo.RunClient(ctx, echo.Address(c.Peer), o.in, w)
 			return err
 		}
-		result, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, io.Discard)
+		result, err := echo.RunClient(ctx, echo.Address(c.Peer), o.in, io.Discard)
 		if err != nil {
 			return err
 		}

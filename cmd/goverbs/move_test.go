@@ -87,7 +87,7 @@ func TestEcho(t *testing.T) {
 	go func() { served <- echo.Serve(ctx, "127.0.0.1:0", 8, func(address string) { at <- address }) }()
 	var back bytes.Buffer
 	text := strings.Repeat("a line\n", 1000)
-	result, err := echo.Talk(t.Context(), <-at, strings.NewReader(text), &back)
+	result, err := echo.RunClient(t.Context(), <-at, strings.NewReader(text), &back)
 	require.NoError(t, err)
 	assert.Equal(t, text, back.String())
 	assert.EqualValues(t, len(text), result.Sent)

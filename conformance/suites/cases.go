@@ -26,12 +26,12 @@ type Suite struct {
 	Build    string         // script in build for parts that Debian has only as source; optional
 	Builds   time.Duration  // timeout of Build
 	Python   string         // directory with tests of pyverbs, which replace Cases
-	Rxe      bool           // it also runs on Soft-RoCE in guests,
-	Without  *regexp.Regexp // except these cases, which take too long there; optional
+	Rxe      bool           // it also runs on Soft-RoCE in guests
+	Without  *regexp.Regexp // cases that take too long on Soft-RoCE; optional
 	Network  bool           // its programs run in a network namespace, because they ignore loopback
 	Limit    time.Duration  // timeout of each case or Python test
 	Skips    []int          // exit statuses that mean skipped
-	Again    string         // output of a known race in the suite: the failed case runs again; optional
+	Again    string         // output of a known race in the suite, after which a failed case is retried; optional
 	Cases    []Case
 }
 
@@ -49,7 +49,7 @@ type Case struct {
 	Prints string // text in the client's output
 }
 
-// On reports whether a case, or a module of pyverbs, runs on a kernel, or for "" on the software device.
+// On reports whether a case or pyverbs module runs on a kernel. The kernel "" stands for the software device.
 func (s *Suite) On(kernel, name string) bool {
 	return kernel == "" || s.Rxe && (s.Without == nil || !s.Without.MatchString(name))
 }

@@ -69,7 +69,7 @@ var functions = map[string]any{
 	"runtime.Word": runtime.Word,
 }
 
-// call calls a function with zero values and a cancelled context, and returns its panic, or nil.
+// call calls f with zero values and a cancelled context. It returns an error if f dereferences nil.
 func call(f reflect.Value, receiver ...reflect.Value) (panicked error) {
 	defer func() {
 		v := recover()
@@ -128,7 +128,7 @@ func where() string {
 	}
 }
 
-// panics are functions that panic, like their C counterparts with the same pointers: their argument is part of a
+// panics maps each function that panics, like its C counterpart, to the argument that must not be nil: part of a
 // structure that the caller owns.
 var panics = map[string]string{
 	"rdma.CompletionErr": "a polled completion", "rdma.Datagram": "a polled completion",
@@ -147,7 +147,7 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// TestZeroFabric checks that every method of a zero fabric returns an error.
+// TestZeroFabric checks that no method of a zero fabric or capture dereferences nil.
 func TestZeroFabric(t *testing.T) {
 	for _, zero := range []any{new(soft.Fabric), new(soft.Capture)} {
 		sweep(t, zero, ", zero")
@@ -156,7 +156,7 @@ func TestZeroFabric(t *testing.T) {
 	assert.ErrorIs(t, new(soft.Fabric).SetFaults(soft.Faults{}), syscall.EINVAL)
 }
 
-// TestNilErrors checks that accidentally nil arguments cause an error.
+// TestNilErrors checks that functions return an error for a nil argument.
 func TestNilErrors(t *testing.T) {
 	qp := (*rdma.QP)(nil)
 	assert.ErrorContains(t, rdma.CloseAll(nil, qp), "object 0 is nil")

@@ -59,7 +59,7 @@ func TestSoftSeparateFamilies(t *testing.T) {
 	}
 }
 
-// TestSoftReplyAfterDisconnect: a reply that is processed after the peer has disconnected connects nothing.
+// TestSoftReplyAfterDisconnect: a reply processed after the peer has disconnected does not establish a connection.
 func TestSoftReplyAfterDisconnect(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

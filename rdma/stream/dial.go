@@ -214,7 +214,7 @@ func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) er
 	c.mu.Lock() // the peer's first messages may already have arrived
 	defer c.mu.Unlock()
 	c.link.Reads = c.link.Reads.AtMost(readsOf(answer))
-	return c.protocol.Meet(answer.PrivateData)
+	return c.protocol.ParseHello(answer.PrivateData)
 }
 
 // oneRead limits streams to one outstanding read: they read one piece at a time.

@@ -362,7 +362,7 @@ func (l *Listener) leftover() error {
 func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
 	defer cancel()
-	if err = c.protocol.Meet(e.PrivateData); err != nil {
+	if err = c.protocol.ParseHello(e.PrivateData); err != nil {
 		c.id.Reject([]byte(err.Error()))
 		return err
 	}

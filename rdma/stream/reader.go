@@ -91,7 +91,7 @@ func (c *Conn) unread() (uint64, error) {
 func (c *Conn) took(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.protocol.Took(n)
+	c.protocol.Consumed(n)
 	c.sendControl()
 }
 

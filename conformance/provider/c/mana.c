@@ -38,7 +38,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	uint32_t numbers[QUEUES];
 	take_driver(c, &q, sizeof q);
 	for (int i = 0; i < QUEUES; i++) {
-		enum { TYPES = 3 }; // the low bits of a queue's number
+		enum { TYPES = 3 }; // low bits of a queue number
 		static const uint32_t types[QUEUES] = {[SEND_RESPONSES] = 1, [RECEIVE_REQUESTS] = 1};
 		if (!q.buffer[i] || !q.size[i])
 			return EINVAL;

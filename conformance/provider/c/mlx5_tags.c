@@ -11,7 +11,7 @@
 
 enum { KIND_AT = 4, ADD = 1, REMOVE = 2, COUNTED = 1 << 6, SIGNALED = 1 << 7 };
 
-// mlx5_read_tags reads an operation on the tag list. An addition also has the index of the next one.
+// mlx5_read_tags reads an operation on the tag list. An addition carries the index of the next addition.
 bool mlx5_read_tags(struct request *r, const uint8_t *at, const uint8_t *end)
 {
 	static const uint8_t kinds[] = {TAG_SEEN, [ADD] = TAG_ADDED, [REMOVE] = TAG_REMOVED};

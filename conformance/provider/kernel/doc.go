@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package kernel is the emulated kernel of conformance/provider for package native: it calls the functions of the
-// preloaded library in the process.
+// Package kernel implements native.Kernel with the emulated kernel of conformance/provider: it calls the functions of
+// the library that is preloaded into the process.
 package kernel

@@ -18,12 +18,12 @@ import (
 
 const (
 	envCMTime = "GOVERBS_CMTIME"        // root directory of cmtime, if it is not the guest's own
-	ownQueues = "/usr/lib/ownqueues.so" // of peer/ownqueues.c
+	ownQueues = "/usr/lib/ownqueues.so" // built from peer/ownqueues.c
 )
 
-// cmtime is that of rdma-core before 52. Newer versions connect a second time without queue pairs, with QP numbers that
-// client and server both count from the same start. On a single device, the kernel takes such a second connection for a
-// stale one and rejects it.
+// cmtime runs the cmtime of rdma-core before 52. Newer versions then connect a second time, without queue pairs. Client
+// and server count the QP numbers of these connections from the same start, so on a single device the kernel takes such
+// a connection for a stale one and rejects it.
 //
 // A client opens all connections before it closes any. The server passes the same attributes to rdma_create_qp for each
 // request, and rdma_create_qp stores the completion queues of the first connection in them. When the first connection
@@ -67,7 +67,7 @@ func (c cmtime) command(name, way string, at netip.AddrPort, n int, role string)
 	return cmd
 }
 
-// connecting runs both ends, and returns the time from the start of the client to its end.
+// connecting runs the server and the client, and returns the run time of the client.
 func (c cmtime) connecting(t *testing.T, way string, at netip.AddrPort, n int) time.Duration {
 	server := c.command(c.server, way, at, n, "-b")
 	require.NoError(t, server.Start())

@@ -113,7 +113,7 @@ func multicast(r *rig.Rig) *ibv.GID {
 	return group
 }
 
-// attach attaches a queue pair to a group, calls then, and detaches it.
+// attach attaches a queue pair to a group, calls then, and detaches the queue pair.
 func attach(kind ibv.QPType, then func(*rig.Rig, *ibv.QP, *ibv.GID) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		cq, group := r.CQ(4), multicast(r)

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envExamine is an environment variable that makes the test binary run the doctor, so that another user with other
-// limits can.
+// envExamine makes the test binary run the doctor, so that a test can run it as another user or in another network
+// namespace.
 const envExamine = "GOVERBS_TEST_DOCTOR"
 
 func TestMain(m *testing.M) {
@@ -61,7 +61,7 @@ func TestGuestDefects(t *testing.T) {
 	}
 	const dir = "/usr/lib/x86_64-linux-gnu/"
 	for library, name := range map[string]string{"libibverbs.so.1": "libibverbs.so.1.14.44.0",
-		"librdmacm.so.1": "librdmacm.so.1.3.44.0"} { // the guest has them without these names
+		"librdmacm.so.1": "librdmacm.so.1.3.44.0"} { // in the guest, their file names lack the release
 		require.NoError(t, os.Rename(dir+library, dir+name))
 		require.NoError(t, os.Symlink(name, dir+library))
 		defer func() { require.NoError(t, os.Rename(dir+name, dir+library)) }()

@@ -96,8 +96,8 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// Talk sends the input to a server and writes what the server returns, until both end.
-func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
+// RunClient sends the input to a server and writes what the server returns, until both end.
+func RunClient(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
 	r, begin := &Result{Peer: address}, time.Now()
 	c, err := (&stream.Dialer{Config: stream.Config{Heartbeat: heartbeat}}).Dial(ctx, address)
 	if err != nil {

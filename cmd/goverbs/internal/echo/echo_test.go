@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestInterrupted checks that a client interrupted while it waits for input reports that.
+// TestInterrupted checks that a client canceled while it waits for input returns context.Canceled.
 func TestInterrupted(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	served, at := make(chan error, 1), make(chan string, 1)
@@ -32,7 +32,7 @@ func TestInterrupted(t *testing.T) {
 	talked := make(chan error, 1)
 	address := <-at
 	go func() {
-		_, err := Talk(ctx, address, words, back)
+		_, err := RunClient(ctx, address, words, back)
 		talked <- err
 	}()
 	_, err := io.WriteString(say, "hello\n")
@@ -60,13 +60,13 @@ func TestIncompleteEcho(t *testing.T) {
 		}
 		served <- errors.Join(err, c.Close())
 	}()
-	_, err = Talk(t.Context(), l.Addr().String(), strings.NewReader("hello\n"), io.Discard)
+	_, err = RunClient(t.Context(), l.Addr().String(), strings.NewReader("hello\n"), io.Discard)
 	assert.ErrorContains(t, err, "after 0 of 6 bytes")
 	require.NoError(t, <-served)
 	require.NoError(t, l.Close())
 }
 
-// TestClientsWait checks that a server with one place serves clients in turn.
+// TestClientsWait checks that a server limited to one client serves clients in turn.
 func TestClientsWait(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	served, at := make(chan error, 1), make(chan string, 1)
@@ -95,7 +95,7 @@ func TestClientsWait(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestHostShare checks that one host cannot occupy all places.
+// TestHostShare checks that one host cannot use all connections of a server.
 func TestHostShare(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft@127.44.1.1")
 	served, at := make(chan error, 1), make(chan string, 1)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * rc-latency is equivalent to examples/rc-pingpong, with the calls of ibv_rc_pingpong. Each end prints its latencies as mean,p50,p99 in
- * nanoseconds, like rc-pingpong -csv; rdma-core's program prints only the mean.
+ * rc-latency is the C counterpart of examples/rc-pingpong and makes the same calls as ibv_rc_pingpong. Each side prints
+ * its latencies as mean,p50,p99 in nanoseconds, like rc-pingpong -csv; ibv_rc_pingpong prints only the mean.
  *
  *	rc-latency DEVICE GID-INDEX SIZE ITERS EVENTS PORT [HOST]
  */

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor has all watches, because the kernel permits one descriptor per mapping.
+// monitor holds all watches of the process, because a mapping can be registered with only one userfaultfd.
 type monitor struct {
 	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
@@ -23,14 +23,14 @@ type monitor struct {
 	fd uintptr
 	// +checklocks:mu
 	watches map[*Watch]struct{}
-	// Memory that madvise(2) released. The report comes before the pages go, so a registration of such memory now may
-	// still get the old pages; it is not watched again before it has been unmapped.
+	// Memory released with madvise(2). The kernel reports the release before it frees the pages, so a registration may
+	// still pin the old ones. Such memory is not watched again until it has been unmapped.
 	// +checklocks:mu
 	discarded []span
 	// +checklocks:mu
 	tried bool
 	// +checklocks:mu
-	broken error // why this system cannot watch
+	broken error // set if this system cannot watch memory
 }
 
 var process = monitor{watches: map[*Watch]struct{}{}}
@@ -43,7 +43,7 @@ func Memory(address, length uintptr, notify func()) (*Watch, error) {
 	if err := process.add(w); err != nil {
 		return nil, fmt.Errorf("the memory cannot be watched: %w", err)
 	}
-	if err := private(w.start, w.end); err != nil { // not before: from here on, changes are reported
+	if err := private(w.start, w.end); err != nil { // after add: from then on, changes are reported
 		w.Close()
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (m *monitor) add(w *Watch) error {
 		return err
 	}
 	// A report about earlier memory at these addresses would be taken for one about this memory.
-	for turns := 0; turns < manyTurns && !steady(m.fd); turns++ {
+	for turns := 0; turns < maxYields && !steady(m.fd); turns++ {
 		m.mu.Unlock()
 		runtime.Gosched()
 		m.mu.Lock()
@@ -67,7 +67,7 @@ func (m *monitor) add(w *Watch) error {
 	}
 	for _, d := range m.discarded {
 		if overlap(w.start, w.end, d.start, d.end) {
-			return errors.New("its pages were given back with madvise")
+			return errors.New("its pages were released with madvise")
 		}
 	}
 	if err := register(m.fd, w.start, w.end); err != nil {
@@ -77,7 +77,7 @@ func (m *monitor) add(w *Watch) error {
 	return nil
 }
 
-const manyTurns = 100
+const maxYields = 100
 
 // Same reports whether the memory has been unchanged since Memory. It is also false while any other watched memory
 // changes. It makes a system call that does not block.
@@ -117,7 +117,7 @@ func (m *monitor) remove(w *Watch) *os.File {
 	return m.idleLocked()
 }
 
-// idleLocked returns the file, for Close, if nothing needs it any more. The caller holds mu.
+// idleLocked detaches and returns the file if it is no longer needed. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) idleLocked() *os.File {
@@ -147,7 +147,7 @@ func (m *monitor) unregisterLocked(w *Watch) {
 	unix.Syscall(unix.SYS_IOCTL, m.fd, ioctlUnregister, uintptr(unsafe.Pointer(&args)))
 }
 
-// openLocked sees to it that reports are read. The caller holds mu.
+// openLocked opens the userfaultfd, unless it is open, and starts to read its reports. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) openLocked() error {
@@ -190,8 +190,8 @@ func (m *monitor) read(file *os.File, raw syscall.RawConn) {
 	file.Close()
 }
 
-// take reads all available reports. The waiting threads continue as soon as a report is read, so watches are marked
-// under the lock of Same. open is false if the file is no longer the monitor's.
+// take reads all available reports. Reading a report resumes the thread that changed the memory, so take marks watches
+// under the lock that Same takes. open is false if the file is no longer the monitor's, or cannot be read.
 func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 		case errors.Is(err, unix.EAGAIN):
 			return gone, true
 		case errors.Is(err, unix.EINTR):
-		case err != nil: // nothing is known any more
+		case err != nil: // reports are lost: any memory may have changed
 			gone = append(gone, m.changedLocked(0, ^uintptr(0))...)
 			m.broken = err
 			return gone, false
@@ -226,7 +226,7 @@ func (m *monitor) reportLocked(e event) []*Watch {
 		m.discarded = without(m.discarded, start, end)
 	case eventRemove:
 		m.discarded = append(without(m.discarded, start, end), span{start, end})
-		if all := m.discarded; len(all) > manySpans {
+		if all := m.discarded; len(all) > maxSpans {
 			for _, d := range all {
 				start, end = min(start, d.start), max(end, d.end)
 			}
@@ -236,8 +236,8 @@ func (m *monitor) reportLocked(e event) []*Watch {
 	return m.changedLocked(start, end)
 }
 
-// manySpans is the maximum number of separate discarded spans.
-const manySpans = 1024
+// maxSpans is the maximum number of separate discarded spans.
+const maxSpans = 1024
 
 // changedLocked marks the watches of a range. The caller holds mu.
 //

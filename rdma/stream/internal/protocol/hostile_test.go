@@ -138,7 +138,7 @@ func TestOffersOnlyToReaders(t *testing.T) {
 		for theirs := range uint8(2) {
 			for _, fetches := range []bool{false, true} {
 				s := &Stream{Link: Link{Reads: Reads{ours, theirs}, staging: make([]byte, 1<<20), parts: stagingParts}}
-				require.NoError(t, s.Meet(hello{size: MinBuffer, depth: 8, fetches: fetches}.marshal()))
+				require.NoError(t, s.ParseHello(hello{size: MinBuffer, depth: 8, fetches: fetches}.marshal()))
 				assert.Equal(t, theirs > 0 && fetches, s.offersPieces(), "%v, %v", s.Reads, fetches)
 			}
 		}

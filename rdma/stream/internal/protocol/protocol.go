@@ -17,15 +17,15 @@ type Protocol interface {
 	Open(over Device, options Options) error
 	// Hello returns the private data for the peer.
 	Hello() []byte
-	// Meet parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
-	Meet(hello []byte) error
+	// ParseHello parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
+	ParseHello(hello []byte) error
 
 	// Unread is the number of bytes that wait for Read. CopyOut copies them, or Front returns some of them in place,
-	// and Took reports how many were consumed.
+	// and Consumed reports how many were consumed.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
 	Front(n uint64) []byte
-	Took(n int)
+	Consumed(n int)
 	// Room returns how many of n bytes to send in one piece now. Lent ones need no staging.
 	Room(n int, lent bool) int
 	// PostData sends a piece. It returns false if there is no room.

@@ -20,23 +20,23 @@ const maxControls = 4
 // list.
 type RSocket struct {
 	Link
-	ring    []byte // the peer writes here, and
-	targets []byte // its announcements, here
+	ring    []byte // the peer writes data here
+	targets []byte // the peer writes announcements here
 
-	arrived, read     uint64 // bytes: written to the ring, and read from it
-	announced         uint64 // bytes that the peer may write
-	handled, toldHand uint64 // messages of data
-	theirs            uint32 // the entry of the peer's list that is written next
-	controls          [maxControls]uint64
-	unfinished        int // number of control messages in flight, which are in controls
-	over              bool
+	arrived, read            uint64 // bytes: written to the ring, and read from it
+	announced                uint64 // bytes that the peer may write
+	handled, reportedHandled uint64 // messages that use credit: handled, and already reported to the peer
+	nextTarget               uint32 // index of the next entry to write in the peer's list
+	controls                 [maxControls]uint64
+	unfinished               int // number of control messages in flight, which are in controls
+	over                     bool
 
 	peer         rsocketHello
 	mapped       []mapped              // memory that the peer has mapped
 	windows      [targetEntries]target // announced by the peer, and still writable
-	current      int                   // the one that is written
-	announces    int                   // the one that the peer announces next
-	sent, credit uint16                // messages of data that were sent, and may be
+	current      int                   // index of the window in use
+	nextWindow   int                   // index of the window that the peer announces next
+	sent, credit uint16                // messages that use credit: sent so far, and the limit
 	credited     bool                  // a message of the peer has carried credit
 }
 
@@ -57,8 +57,8 @@ func (r *RSocket) Open(over Device, options Options) error {
 	}
 	r.ring, r.targets = r.memory.there.Bytes()[:size], r.memory.there.Bytes()[size:]
 	r.announced = uint64(size / 2)
-	r.theirs = 1
-	r.announces = 1
+	r.nextTarget = 1
+	r.nextWindow = 1
 	for range rsocketDepth {
 		r.Recvs.Recv(r.recvID(0))
 	}
@@ -75,7 +75,7 @@ func (r *RSocket) Hello() []byte {
 	}.marshal()
 }
 
-func (r *RSocket) Meet(b []byte) (err error) {
+func (r *RSocket) ParseHello(b []byte) (err error) {
 	if r.peer, err = parseRSocketHello(b); err != nil {
 		return err
 	}
@@ -88,13 +88,13 @@ func (r *RSocket) Meet(b []byte) (err error) {
 
 func (r *RSocket) Unread() uint64 { return r.arrived - r.read }
 
-func (r *RSocket) Took(n int) { r.read += uint64(n) }
+func (r *RSocket) Consumed(n int) { r.read += uint64(n) }
 
 func (r *RSocket) CopyOut(p []byte, n uint64) int { return copyRing(p, r.ring, r.read, n) }
 
 func (r *RSocket) Front(n uint64) []byte { return frontOf(r.ring, r.read, n) }
 
-// Room never waits for more: the peer announces half of its ring at a time.
+// Room returns any room there is, however little: the peer announces half of its ring at a time.
 func (r *RSocket) Room(n int, lent bool) int {
 	if r.sent == r.credit {
 		return 0
@@ -135,7 +135,7 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	return true, nil
 }
 
-// Received handles a message; flags are the peer's.
+// Received handles a message. peer has the flags of earlier messages; the result has those of this one.
 func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	if wc.Opcode != ibv.WC_RECV_RDMA_WITH_IMM {
 		return 0, fmt.Errorf("%w: %v of %d bytes", errRSocket, wc.Opcode, wc.ByteLen)
@@ -159,8 +159,8 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 		switch wc.ByteLen {
 		case 0:
 		case targetSize:
-			r.windows[r.announces] = parseTarget(r.targets[r.announces*targetSize:])
-			r.announces = (r.announces + 1) % targetEntries
+			r.windows[r.nextWindow] = parseTarget(r.targets[r.nextWindow*targetSize:])
+			r.nextWindow = (r.nextWindow + 1) % targetEntries
 		default:
 			return 0, fmt.Errorf("%w: an announcement of %d bytes", errRSocket, wc.ByteLen)
 		}
@@ -168,7 +168,7 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 		return 0, nil
 	case opMap:
 		if value >= uint32(len(r.mapped)) || wc.ByteLen != mappedSize {
-			return 0, fmt.Errorf("%w: mapped memory %d of %d, in %d bytes", errRSocket, value, len(r.mapped),
+			return 0, fmt.Errorf("%w: mapping %d of %d in a message of %d bytes", errRSocket, value, len(r.mapped),
 				wc.ByteLen)
 		}
 		r.mapped[value] = parseMapped(r.targets[targetEntries*targetSize+value*mappedSize:])
@@ -209,14 +209,14 @@ func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 		case r.announced+half-r.read <= uint64(len(r.ring)):
 			m := r.memory.thereMR.Region()
 			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.thereMR.RKey(), uint32(half)}
-			at := r.peer.list.address + uint64(r.theirs)*targetSize
+			at := r.peer.list.address + uint64(r.nextTarget)*targetSize
 			err = r.postControl(credit, at, next.marshal(r.peer.order()))
 			r.announced += half
-			r.theirs = (r.theirs + 1) % r.peer.list.length
-			r.toldHand = r.handled
-		case r.handled-r.toldHand >= rsocketDepth/2:
+			r.nextTarget = (r.nextTarget + 1) % r.peer.list.length
+			r.reportedHandled = r.handled
+		case r.handled-r.reportedHandled >= rsocketDepth/2:
 			err = r.postControl(credit, 0, nil)
-			r.toldHand = r.handled
+			r.reportedHandled = r.handled
 		default:
 			return sent, nil
 		}
@@ -233,7 +233,7 @@ func (r *RSocket) mayControl() bool {
 	return r.unfinished < maxControls && r.mayPost()
 }
 
-// postControl sends a control message, with data that is written to an address of the peer's list, or none.
+// postControl sends a control message. It writes b, if any, to an address in the peer's list.
 func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	r.sends.Reset()
 	var key uint32
@@ -253,7 +253,7 @@ func (r *RSocket) ProbeAt() (address uint64, rkey uint32) {
 	return r.peer.list.address, r.peer.list.key
 }
 
-// answersEnd: a peer that received the end sends its own when its program closes.
+// AnswersEnd returns false: a peer that received the end sends its own when its program closes.
 func (r *RSocket) AnswersEnd() bool { return false }
 
 // Undelivered is 0 once the peer's program has closed: the peer does not report how much it has read, and no further

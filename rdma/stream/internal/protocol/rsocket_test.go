@@ -61,21 +61,21 @@ func rsocketReceived(op, value, n uint32) *ibv.WC {
 func TestRSocketMeetsLate(t *testing.T) {
 	hello := rsocketHello{bigEndian: hostIsBigEndian, credits: 9, list: target{1, 2, targetEntries},
 		data: target{1 << 30, 4, 64}}.marshal()
-	r := &RSocket{targets: make([]byte, targetEntries*targetSize), announces: 1}
+	r := &RSocket{targets: make([]byte, targetEntries*targetSize), nextWindow: 1}
 	target{1 << 40, 5, 32}.put(r.targets[targetSize:])
 	_, err := r.Received(rsocketReceived(opSGL, 11, targetSize), 0)
 	require.NoError(t, err)
-	require.NoError(t, r.Meet(hello))
+	require.NoError(t, r.ParseHello(hello))
 	assert.EqualValues(t, 11, r.credit)
 	assert.Equal(t, [2]target{{1 << 30, 4, 64}, {1 << 40, 5, 32}}, r.windows)
 	r = &RSocket{}
-	require.NoError(t, r.Meet(hello))
+	require.NoError(t, r.ParseHello(hello))
 	assert.EqualValues(t, 9, r.credit)
 }
 
 // TestRSocketHostilePeer: an invalid message of the peer is an error, and changes nothing.
 func TestRSocketHostilePeer(t *testing.T) {
-	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
+	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, nextWindow: 1}
 	flags, err := r.Received(rsocketReceived(opData, 60, 60), 0)
 	require.NoError(t, err)
 	assert.Zero(t, flags)

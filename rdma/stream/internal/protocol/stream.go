@@ -22,13 +22,13 @@ type Stream struct {
 	ring  []byte // the peer writes here, and
 	slots []byte // control messages arrive here
 
-	arrived, read     uint64 // bytes: of the peer in the ring without a gap, and read from it
-	landed            uint64 // bytes of the peer, including offered ones
-	toldRead          uint64 // the value of read last sent to the peer
-	handled, toldHand uint64 // the same for messages
-	promised          offers // of the peer
-	held              Flags  // flags that it has sent after them
-	Fetched, toldHave uint32 // offers, counted
+	arrived, read            uint64 // bytes: of the peer in the ring without a gap, and read from it
+	landed                   uint64 // bytes of the peer, including offered ones
+	reportedRead             uint64 // the value of read last sent to the peer
+	handled, reportedHandled uint64 // the same for messages
+	promised                 offers // of the peer
+	held                     Flags  // flags that it has sent after them
+	Fetched, reportedFetched uint32 // offers, counted
 
 	peer        hello
 	sent        uint64 // bytes
@@ -61,7 +61,7 @@ func (s *Stream) Hello() []byte {
 	return h.marshal()
 }
 
-func (s *Stream) Meet(b []byte) error {
+func (s *Stream) ParseHello(b []byte) error {
 	h, err := parseHello(b)
 	s.peer = h
 	s.agree()
@@ -80,7 +80,7 @@ func (s *Stream) AddRecv(wc *ibv.WC) {
 
 func (s *Stream) Unread() uint64 { return s.arrived - s.read }
 
-func (s *Stream) Took(n int) { s.read += uint64(n) }
+func (s *Stream) Consumed(n int) { s.read += uint64(n) }
 
 // CopyOut copies bytes out of the ring, n of which belong to the reader.
 func (s *Stream) CopyOut(p []byte, n uint64) int { return copyRing(p, s.ring, s.read, n) }
@@ -121,8 +121,8 @@ func (s *Stream) slotFree(kept uint64) bool {
 // must reports whether there is something to report to the peer, and a receive for it: flags, a number of received
 // messages, a quarter of the ring that was read, or an offer that was fetched.
 func (s *Stream) must(flags Flags, many uint64) bool {
-	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) ||
-		(s.read-s.toldRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.toldHave) && s.slotFree(keptByBytes)
+	return flags != 0 || s.handled-s.reportedHandled >= many && s.slotFree(0) ||
+		(s.read-s.reportedRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.reportedFetched) && s.slotFree(keptByBytes)
 }
 
 // A piece is at most a quarter of the ring, so that the peer can read while the next pieces are sent, and at most half
@@ -193,7 +193,7 @@ func (s *Stream) postMessage(c control, signaled bool, n int) error {
 	if err := s.post(w, signaled, n); err != nil {
 		return err
 	}
-	s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
+	s.reportedRead, s.reportedHandled, s.reportedFetched = s.read, s.handled, s.Fetched
 	return nil
 }
 

@@ -79,7 +79,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			begin := rapid.SampledFrom([]uint64{0, fetchBit - 1, 1<<32 - 1}).Draw(t, "begin")
 			from, to := &sides[i], &sides[1-i]
 			from.Messages, from.Completed, from.peerHandled, from.peerHas = begin, begin, begin, uint32(begin)
-			to.handled, to.toldHand, to.Fetched, to.toldHave = begin, begin, uint32(begin), uint32(begin)
+			to.handled, to.reportedHandled, to.Fetched, to.reportedFetched = begin, begin, uint32(begin), uint32(begin)
 		}
 		var signals [2][]uint64
 		for step := 0; ; step++ {
@@ -126,7 +126,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 	tell := func() {
 		if s.must(0, uint64(depth/2)) {
 			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched}}, false)
-			s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
+			s.reportedRead, s.reportedHandled, s.reportedFetched = s.read, s.handled, s.Fetched
 		}
 	}
 	switch what {
@@ -149,7 +149,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 			s.staged += uint64(n)
 			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched,
 				offer: &span{n: uint32(n)}}}, true)
-			s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
+			s.reportedRead, s.reportedHandled, s.reportedFetched = s.read, s.handled, s.Fetched
 		default:
 			s.staged += uint64(n)
 			s.unsignaled += uint64(n)
