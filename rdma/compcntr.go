@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// CompCntr is a completion counter. It counts the operations of queue pairs, or their bytes, that have completed and
-// that have failed, without telling operations apart.
+// CompCntr is a completion counter. It counts the completed and the failed operations of queue pairs,
+// or their bytes. It does not distinguish opcodes.
 //
 // Man: ibv_create_comp_cntr(3)
 type CompCntr struct {
@@ -45,8 +45,8 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 	return made(n, err)
 }
 
-// AttachCompCntr counts the operations of the queue pair that ops selects. Call it before the queue pair is in RTR. The
-// counting ends when the queue pair is closed, which has to happen before the counter is closed.
+// AttachCompCntr counts the operations of the queue pair that ops selects. Call it before the queue pair enters
+// RTR. Counting ends when the queue pair is closed. Close the queue pair before the counter.
 //
 // C: ibv_qp_attach_comp_cntr
 //
@@ -63,7 +63,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
-		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT",
+		return invalid(verb, q.name, "queue pair is in %s; attach counters in RESET or INIT",
 			refusal.ShortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {

@@ -6,24 +6,24 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// QueueOptions describe a queue where C's structures do not.
+// QueueOptions holds the properties of a queue that C's structures lack.
 type QueueOptions struct {
-	// The constructors of objects know Cap, SQSigAll and MaxMessage and ignore what you set.
+	// The constructors of objects set Cap, SQSigAll and MaxMessage themselves; they ignore the caller's values.
 
 	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
 	// MaxRecvSGE. A checked queue needs it.
 	Cap ibv.QPCap
-	// SQSigAll makes every send request complete: sq_sig_all of ibv_qp_init_attr.
+	// SQSigAll signals every send request: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
 	narrow   bool   // the library of the device is libefa: see knowing
-	unasked  uint16 // ibv.QPCreateSendOpsFlags of the operations that send_ops_flags did not have
+	unasked  uint16 // ibv.QPCreateSendOpsFlags that were not set in send_ops_flags
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
 	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
 	// NoIPChecksum is set if the device lacks IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
-	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
-	// has to prevent an overrun. It has an effect only on objects.
+	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The caller
+	// must then prevent an overrun. Only the constructors of objects use it.
 	Overcommit bool
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
 	// failed sends gives back a slot of that queue, because a failed completion does not identify its queue.
@@ -31,8 +31,8 @@ type QueueOptions struct {
 	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
 	// set, the provider.
 	Way string
-	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
-	// device's, which are the provider's functions unless Device.UsePath was called.
+	// Path replaces the provider's functions, for example with a data path in Go. If it is nil, the queue uses the path
+	// set with Device.UsePath, or else the provider's functions.
 	Path Path
 	// Providers are looked up before the built-in ones.
 	Providers []Provider
@@ -53,8 +53,8 @@ func (o *QueueOptions) leastRecvSGE() uint32 {
 // defaultDepth is the capacity of each queue of a queue pair by default.
 const defaultDepth = 64
 
-// DefaultCap returns the capacities of a queue pair whose creator does not set them. One with a shared receive queue
-// has no other.
+// DefaultCap returns the capacities of a queue pair whose creator does not set them. A queue pair with a shared
+// receive queue has no private receive queue.
 func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 	c := ibv.QPCap{MaxSendWR: defaultDepth, MaxSendSGE: 1, MaxRecvWR: defaultDepth, MaxRecvSGE: 1}
 	if kind == ibv.QPT_XRC_RECV {
@@ -66,8 +66,8 @@ func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 	return c
 }
 
-// onlyOperations makes the queue's checks refuse all operations but those that a queue pair was created for with
-// send_ops_flags, since libraries size their rings for those (ibv_wr_post(3)).
+// onlyOperations makes the queue's checks reject operations that are not in the send_ops_flags of the queue pair,
+// because libraries size their rings for those flags (ibv_wr_post(3)).
 func (o *QueueOptions) onlyOperations(operations ibv.QPCreateSendOpsFlags) {
 	o.unasked = ^uint16(operations)
 }

@@ -9,7 +9,7 @@
 // PCIe, or missing memory barriers.
 //
 // mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion queues
-// with events, extended and resized, and small messages inside completions. Unsupported commands fail with a message on
+// (events, extended, resizing), and small messages inside completions. Unsupported commands fail with a message on
 // standard error: "emulated mlx5: command 37: not emulated".
 //
 // rdma_cm: the connection manager's device file, on which librdmacm runs unmodified. It connects reliable queue pairs
@@ -27,12 +27,12 @@
 // pair survives failed requests, the timeout for a receiver that is not ready, and the result of a receive that is too
 // short.
 //
-// mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, and completion queues with
-// events, resized. XRC and RSS are missing.
+// mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, and completion queues,
+// including events and resizing. XRC and RSS are missing.
 //
 // erdma: RC queue pairs with every operation, and events. The error statuses are guesses. The provider does not reset
-// its counters, so a queue pair cannot return to RESET, and it rejects requests in ERR, so that a drain posts its
-// markers elsewhere.
+// its counters, so a queue pair cannot return to RESET, and it rejects requests in ERR, so Drain posts its send
+// marker before the queue pair enters ERR.
 //
 // The emulation is validated by pyverbs' own tests and by the programs of ibverbs-utils and perftest. A server and its
 // client run as two processes in one address space (testdata/twins.c), because the adapter moves data within one.
@@ -41,7 +41,7 @@
 // mana, irdma, bnxt_re and hns are idle: their providers open them, create objects of a reliable connection and fill
 // its queues, but nothing processes them, and no completion is ever written.
 //
-// Package native runs over the same kernel, called in its process (package kernel), and is compared with libmlx5.
+// The tests run package native on the same emulated kernel, in process (package kernel), and compare it with libmlx5.
 //
 // testdata/posting.csv has the stack usage and the number of system calls of each call. Package table generates the
 // table of rdma/internal/provider from it.

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestForeignEvent checks that a wait ends although the channel contains an event for an arm request of C: an mlx5
-// adapter sends no further events until libmlx5 has read it.
+// TestForeignEvent checks that a wait returns even if C code has armed the completion queue and left the event in the
+// channel. An mlx5 adapter sends no further event until libmlx5 has read that one.
 func TestForeignEvent(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathC)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the suites for kernels on the software device. Usage: soft.sh [WIRE]
-#   none      in memory; tables of answers go to OUT (default .soft)
+# Runs the kernel test suites on the software device. Usage: soft.sh [WIRE]
+#   none      passes messages in memory; writes result tables to $OUT (default .soft)
 #   encoded   encodes and decodes every message; also runs the device's own tests
 #   packets   turns messages into RoCE packets
 #   lossy     loses, duplicates, reorders, corrupts and delays packets, with a virtual clock
@@ -38,7 +38,7 @@ lossy)
 	.ci/lossy "${losses%% *}" ./conformance/vm/{cm,rpma} ./rpma ./rdma/cm ./rdma/stream
 	;;
 *)
-	echo "goverbs: no wire $1; WIRE is encoded, packets or lossy" >&2
+	echo "goverbs: unknown wire: $1; use encoded, packets or lossy" >&2
 	exit 2
 	;;
 esac

@@ -35,7 +35,7 @@ func TestGoldenReports(t *testing.T) {
 	for _, c := range []struct {
 		old, new string
 		verdict  Verdict
-		want     []Entry // the reason where it matters
+		want     []Entry // compared without the reason if that is ""
 	}{
 		{"44.0", "56.1", Additive, []Entry{
 			{"infiniband/verbs.h", Record, "struct ibv_qp_ex", Resized, "352 (arm64: 360)", "360 (arm64: 368)",
@@ -140,7 +140,8 @@ func TestNoStaleJudgement(t *testing.T) {
 	assert.Empty(t, j.Unused())
 }
 
-// TestRoles compares the allocating side derived from the headers with the man pages.
+// TestRoles checks which side allocates each structure, the library or the program, as derived from the headers. The
+// expected values are from the man pages.
 func TestRoles(t *testing.T) {
 	all, _ := recorded(t)
 	j, err := DefaultJudgements()

@@ -23,7 +23,7 @@ func (c *comparison) grids(old, new Generation) {
 			c.note("table %s cannot be built for %s and is not compared: %v", name, g.Name, why)
 			return
 		}
-		c.note("%s lacks the subject of table %s under the current rows; the table is not compared", g.Name, name)
+		c.note("%s: the current rows produce no table %s; the table is not compared", g.Name, name)
 	}
 	for _, n := range new.Grids {
 		if o := called(old.Grids, n.Name); o != nil {
@@ -77,7 +77,7 @@ func (c *comparison) grid(o, n *rules.Grid) {
 
 func inTable(name string) string { return "table " + name }
 
-// answer holds the facts of a cell that programs use.
+// answer formats the parts of a cell that programs depend on.
 func answer(g *rules.Grid, c *rules.Cell) string {
 	parts := []string{string(c.Answer)}
 	if c.Condition != "" {
@@ -91,7 +91,8 @@ func answer(g *rules.Grid, c *rules.Cell) string {
 	return strings.Join(parts, "; ")
 }
 
-// answered judges a cell whose answer changed. A combination that was invalid cannot break a program.
+// answered returns the verdict on a cell whose answer changed. Changing a combination that was invalid cannot break a
+// program.
 func answered(was, is *rules.Cell) (Verdict, string) {
 	valid := func(c *rules.Cell) bool { return c.Answer == rules.Yes || c.Answer == rules.Capability }
 	switch {
@@ -111,8 +112,8 @@ func answered(was, is *rules.Cell) (Verdict, string) {
 	return Breaking, "the answer differs"
 }
 
-// together names cells, each a combination of items, with as few lists of items as possible: "A, B × C" for A × C and
-// B × C.
+// together merges cells, each a combination of items, into as few descriptions as possible: A × C and B × C become
+// "A, B × C".
 func together(cells [][]string) []string {
 	all := make([][]string, len(cells)) // the items of each dimension, joined
 	for i := range cells {

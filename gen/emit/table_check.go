@@ -19,8 +19,8 @@ func (t *gridTable) check() {
 	validity := rule.Clone().Dot("Validity")
 
 	comment(t.f, wrap(g.Check.Func+" "+g.Check.Doc+
-		" If a flag breaks a rule, it is returned as flag; otherwise the result is the least certain one of all "+
-		"flags, with its flag. It does not allocate.")+"\n\n"+t.man())
+		" If a flag breaks a rule, flag is that flag. Otherwise v is the least certain validity among the flags, "+
+		"and flag is the flag that it belongs to. It does not allocate.")+"\n\n"+t.man())
 	params := append(t.params(last), jen.Id("flags").Id(typ))
 	t.f.Func().Id(g.Check.Func).Params(params...).Params(jen.Id("v").Id("Validity"), jen.Id("flag").Id(typ)).Block(
 		jen.Id("always").Op(":=").Id(g.Check.Always).Call(t.arguments(last)...),

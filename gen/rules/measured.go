@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// measuredType is the Go name of the list of providers and kernels.
+// measuredType is the name of the generated Go type whose values are pairs of provider and kernel.
 const measuredType = "Measurement"
 
 // measuredTables lists the documented tables that providers are measured against, with their tables of answers.
@@ -73,7 +73,7 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 		tables[t.table] = true
 		what := "signaled, and without flags"
 		if t.table != t.answers {
-			what = "with a send flag, and signaled as well"
+			what = "with a send flag and IBV_SEND_SIGNALED"
 		}
 		x := &measuredResolver{all: all, answers: t.answers, of: grids[at], rows: map[string]*Disagreement{}, g: &Grid{
 			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns,
@@ -163,7 +163,7 @@ type measuredResolver struct {
 	errs    []error
 }
 
-// flags reports whether the table is one of send flags.
+// flags reports whether the table covers send flags.
 func (x *measuredResolver) flags() bool { return len(x.of.Dims) == 3 }
 
 func (x *measuredResolver) errorf(format string, args ...any) {
@@ -253,7 +253,7 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 	}
 }
 
-// text is a value that may be empty.
+// text returns s as a value, or an empty value for "".
 func text(s string) Value {
 	if s == "" {
 		return Value{}
@@ -317,7 +317,7 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 	return all
 }
 
-// outcomeOf parses a row. It returns nil for a created queue pair, which does not show the operations that it accepts.
+// outcomeOf parses a row. It returns nil for a created queue pair: creation does not prove that operations work.
 func outcomeOf(m *model.Measured, row []string) *outcome {
 	create, post, status, flags := m.At(row, "create"), m.At(row, "post"), m.At(row, "wc_status"), m.At(row, "flags")
 	data, state := m.At(row, "data"), m.At(row, "qp_state")

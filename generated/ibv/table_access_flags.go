@@ -103,8 +103,8 @@ func AccessFlag(use AccessUse, flag AccessFlags) AccessFlagRule {
 }
 
 // CheckAccess reports whether a set of access flags is valid, by the rules of AccessFlag and AccessRequired. If a flag
-// breaks a rule, it is returned as flag; otherwise the result is the least certain one of all flags, with its flag. It does
-// not allocate.
+// breaks a rule, flag is that flag. Otherwise v is the least certain validity among the flags, and flag is the flag that it
+// belongs to. It does not allocate.
 //
 // Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
 func CheckAccess(use AccessUse, flags AccessFlags) (v Validity, flag AccessFlags) {

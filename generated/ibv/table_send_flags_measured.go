@@ -13,7 +13,7 @@ type SendFlagResult struct {
 }
 
 // SendFlagMeasured returns the measured outcome of an operation, posted with ibv_post_send on a queue pair of a type: with
-// a send flag, and signaled as well. Note holds the documented answer if it differs; SendFlagValidity has all documented
+// a send flag and IBV_SEND_SIGNALED. Note holds the documented answer if it differs; SendFlagValidity has all documented
 // answers. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_post_send(3)

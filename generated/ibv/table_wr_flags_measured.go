@@ -13,7 +13,7 @@ type WRFlagResult struct {
 }
 
 // WRFlagMeasured returns the measured outcome of an operation, posted with its ibv_wr builder on a queue pair of a type:
-// with a send flag, and signaled as well. Note holds the documented answer if it differs; WRFlagValidity has all documented
+// with a send flag and IBV_SEND_SIGNALED. Note holds the documented answer if it differs; WRFlagValidity has all documented
 // answers. The result for unknown values is AnswerUnspecified. It does not allocate.
 //
 // Man: ibv_wr_post(3), ibv_post_send(3)

@@ -71,7 +71,7 @@ func dissect(t *testing.T, file []byte) (frames []frame) {
 			f.attribute, err = strconv.ParseUint(v[5], 0, 16)
 			require.NoError(t, err, line)
 		}
-		require.Empty(t, v[6]+v[7], "packet %d is not right: %s", len(frames)+1, line)
+		require.Empty(t, v[6]+v[7], "packet %d is malformed: %s", len(frames)+1, line)
 		right := []string{"", "1", "1"} // IPv6: no header checksum, good UDP checksum
 		if v[0] != "" {
 			right = []string{"", "1", "3"} // IPv4: good header checksum, no UDP checksum
@@ -163,8 +163,8 @@ func wiredTwo(t *testing.T, v6 bool) (f [2]*soft.Fabric, addresses []string) {
 	return f, addresses
 }
 
-// TestCaptureOfEveryOpcode captures every operation on reliable and unreliable connections, at both ends, and compares
-// tshark's list of opcodes.
+// TestCaptureOfEveryOpcode captures every operation on reliable and unreliable connections, at both ends, and checks
+// the opcodes that tshark lists.
 func TestCaptureOfEveryOpcode(t *testing.T) {
 	for _, c := range []struct {
 		kind ibv.QPType
@@ -202,7 +202,7 @@ func TestCaptureOfEveryOpcode(t *testing.T) {
 func waitFor(t *testing.T, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !is(); {
-		require.True(t, time.Now().Before(end), "it has not come")
+		require.True(t, time.Now().Before(end), "timed out")
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -273,7 +273,7 @@ func TestCaptureOfGroups(t *testing.T) {
 }
 
 // TestCaptureDuringChanges: captures begin and end during traffic, the device is removed, and writers fail or block.
-// None of it disturbs the wire.
+// Traffic must continue undisturbed.
 func TestCaptureDuringChanges(t *testing.T) {
 	p := newPair(t, "127.0.2.3", "127.0.2.4", 1<<16)
 	p.sends.Reset()
@@ -307,7 +307,7 @@ func TestCaptureDuringChanges(t *testing.T) {
 	many.Wait()
 	written, lost := slow.Counts()
 	assert.Zero(t, written)
-	assert.NotZero(t, lost, "20 MB find no room")
+	assert.NotZero(t, lost, "20 MB do not fit into the capture buffer")
 	require.NoError(t, blocked.Close())
 	require.ErrorIs(t, slow.Close(), io.ErrClosedPipe)
 }

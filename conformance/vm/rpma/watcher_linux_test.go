@@ -32,8 +32,8 @@ func init() {
 	programs[memory] = roleOf(withoutMemory)
 }
 
-// roleOf returns the main function for a role of rpmapeer.c in a separate process: a device cannot be removed while a
-// process has it open.
+// roleOf returns the main function of a process that plays a role of rpmapeer.c. The role needs its own process because
+// a device cannot be removed while the test has it open.
 func roleOf(role func(at, host string) error) func(args []string) {
 	return func(args []string) {
 		if err := role(net.JoinHostPort(args[0], args[1]), args[0]); err != nil {
@@ -99,8 +99,8 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// printEvents prints the events of a connection until it ends, waits for the end of its input, because the other side
-// would notice its exit, and closes everything, even on a removed device.
+// printEvents prints the events of a connection until it ends. It then waits for EOF on standard input, because the
+// other side would notice an earlier exit, and closes everything, even on a removed device.
 func printEvents(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())

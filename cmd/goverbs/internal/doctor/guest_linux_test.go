@@ -54,7 +54,8 @@ func hidden(t *testing.T, pattern string) func() {
 	return func() { require.NoError(t, os.Rename(away, names[0])) }
 }
 
-// TestGuestDefects checks the known defects of Debian 12's libraries. Their file names contain the release.
+// TestGuestDefects checks that the doctor reports the known defects of Debian 12's libraries. It finds the release in
+// their file names.
 func TestGuestDefects(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") != "6.1" {
 		t.Skip("runs in a guest with the libraries of Debian 12")

@@ -142,7 +142,8 @@ func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
 	return f
 }
 
-// completion processes a completion: the first failure on a connection has a cause, the others follow from it.
+// completion processes a completion. It reports only the first failure on a connection, because the others follow from
+// it.
 func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 	q := j.find(t, wc.QP)
 	if q == nil {
@@ -176,7 +177,8 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 	q.State = "ERR"
 }
 
-// ended forgets that a queue pair was moved to ERR, which is how connections are drained before they are closed.
+// ended handles the destruction of a queue pair. If the program moved it to ERR before, ended drops that finding:
+// programs drain connections this way.
 func (j *judge) ended(q *queuePair) {
 	if q != nil && q.failed != nil && q.failed.Cause == "moved-to-error" {
 		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == q.failed })

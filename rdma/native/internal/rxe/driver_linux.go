@@ -29,7 +29,7 @@ func (*device) AllocPD(send driver.Command) (uint32, syscall.Errno) { return 0, 
 
 func (*device) RegMR(_ *uapi.IBUverbsRegMR, send driver.Command) syscall.Errno { return send(nil, nil) }
 
-// AHSize is that of the handle's number.
+// AHSize returns the size of the driver's part of an address handle: the handle's number.
 func (*device) AHSize() uintptr { return unsafe.Sizeof(uapi.RXECreateAHResp{}) }
 
 func (*device) CreateAH(_ *ibv.AHAttr, part unsafe.Pointer, send driver.Command) syscall.Errno {
@@ -38,7 +38,7 @@ func (*device) CreateAH(_ *ibv.AHAttr, part unsafe.Pointer, send driver.Command)
 
 func (*device) Close() {}
 
-// mapped is a queue that the kernel has created, with its mapping. Its users hold the lock.
+// mapped is a queue that the kernel has created, with its mapping. mu guards the queue and its mapping.
 type mapped struct {
 	mu      sync.Mutex
 	queue   Queue
@@ -64,7 +64,7 @@ func (r *mapped) remap(f *driver.File, m uapi.Mminfo, size uintptr) syscall.Errn
 	return 0
 }
 
-// unmap ends the queue, after operations in progress.
+// unmap waits for operations in progress and unmaps the queue.
 func (r *mapped) unmap(f *driver.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +74,7 @@ func (r *mapped) unmap(f *driver.File) {
 	r.queue, r.mapping = Queue{}, nil
 }
 
-// ending implements the end of queues without state.
+// ending implements [driver.Queue] for queues that need no work before they are destroyed.
 type ending struct{}
 
 func (ending) End(destroy func() syscall.Errno) syscall.Errno { return destroy() }

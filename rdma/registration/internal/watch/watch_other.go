@@ -6,7 +6,7 @@ package watch
 
 import "github.com/goverbs/goverbs/runtime"
 
-// Memory fails: only Linux reports changes of memory.
+// Memory returns an error: only Linux reports changes to memory mappings.
 func Memory(address, length uintptr, notify func()) (*Watch, error) {
 	return nil, &runtime.NotSupportedError{Missing: "this system does not report that memory is unmapped"}
 }
