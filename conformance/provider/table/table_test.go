@@ -37,7 +37,7 @@ func TestTableFollowsResults(t *testing.T) {
 		head    = Head + "\n"
 		sends   = "65.0,x,ibv_post_send,456,0\n"
 		polls   = "44.0,x,ibv_poll_cq of an empty queue,88,0\n"
-		posting = "44.0,x,ibv_post_recv in errors: 0,,1\n"
+		posting = "44.0,x,ibv_post_recv in ERR: 0,,1\n"
 		asking  = "44.0,x,ibv_poll_cq of a failed completion: 0,,1\n"
 	)
 	for _, c := range []struct{ posting, row, want string }{
@@ -46,7 +46,7 @@ func TestTableFollowsResults(t *testing.T) {
 		{sends + polls, "x | found, but Poll | none | a.c: b", `{"x", PostSend, 0,`},
 		{sends + polls + asking, "x | found | none | a.c: b", `{"x", PostSend, 0,`},
 		{sends + polls + posting, "x | found | none | a.c: b", `{"x", 0, 0, "rdma-core 65.0, a.c: b; run ` +
-			`(65.0, 44.0): no system call but by ibv_post_recv in errors, at most 456 bytes of stack"},`},
+			`(65.0, 44.0): no system call but by ibv_post_recv in ERR, at most 456 bytes of stack"},`},
 		{"", "y | PostSend, Poll | none | a.c: b", `{"y", PostSend | Poll, 0, "rdma-core 65.0, a.c: b"},`},
 		{"", "y | none | PostSend | a.c: b", `{"y", 0, PostSend, "rdma-core 65.0, a.c: b"},`},
 

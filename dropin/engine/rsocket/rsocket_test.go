@@ -52,10 +52,12 @@ func (p program) call(name string, args ...uint64) (int, error) {
 		taken := ibv.Ptr[nap.Nap](n).Deref()
 		var b [8]byte
 		var err error
-		if taken.FDs != nil {
-			_, err = unix.Poll(unsafe.Slice((*unix.PollFd)(taken.FDs), taken.Number), int(taken.Timeout))
-		} else {
-			_, err = unix.Read(int(taken.File), b[:])
+		for again := true; again; again = err == unix.EINTR { // by a signal of Go's runtime
+			if taken.FDs != nil {
+				_, err = unix.Poll(unsafe.Slice((*unix.PollFd)(taken.FDs), taken.Number), int(taken.Timeout))
+			} else {
+				_, err = unix.Read(int(taken.File), b[:])
+			}
 		}
 		slept, _ := err.(syscall.Errno)
 		n, errno = nap.Awake([]uint64{taken.ID, uint64(slept)})

@@ -42,12 +42,12 @@ var providers = []Provider{
 	{"hns", 0, 0,
 		"rdma-core 65.0, hns_roce_u_hw_v2.c: posting to a queue pair in the state of errors, and polling a " +
 			"failed completion, modify the queue pair in the kernel; run (65.0, 56.1, 44.0): no system call but " +
-			"by ibv_post_send in errors and ibv_post_recv in errors, at most 392 bytes of stack"},
+			"by ibv_post_send in ERR and ibv_post_recv in ERR, at most 392 bytes of stack"},
 	{"irdma", 0, 0,
 		"rdma-core 65.0, uverbs.c, irdma_issue_flush: posting to a queue pair in the state of errors " +
 			"modifies it in the kernel; polling after a resize deregisters the old queue; run (65.0, 56.1, " +
-			"44.0): no system call but by ibv_post_send in errors and ibv_post_recv in errors, at most 696 bytes " +
-			"of stack"},
+			"44.0): no system call but by ibv_post_send in ERR and ibv_post_recv in ERR, at most 696 bytes of " +
+			"stack"},
 	{"rxe", PostRecv | Poll, PostSend,
 		"rdma-core 65.0, rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
 			"post_send_db: posting a send writes to the device's file, and requests for events are commands as " +
