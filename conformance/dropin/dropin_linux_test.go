@@ -10,11 +10,13 @@ import (
 	"context"
 	"debug/elf"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -340,14 +342,25 @@ func killed(t *testing.T, dir string) (printed string, ended bool) {
 	}
 }
 
-// freePort returns an unused TCP port.
+// ports are below those that the kernel gives to other programs.
+var ports = struct {
+	sync.Mutex
+	last int
+}{last: 20_000 + rand.IntN(10_000)}
+
+// freePort returns a TCP port that nothing listens on.
 func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
+	ports.Lock()
+	defer ports.Unlock()
+	for ports.last++; ports.last < 32_768; ports.last++ {
+		port := strconv.Itoa(ports.last)
+		if l, err := net.Listen("tcp", ":"+port); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 var addresses = struct {
