@@ -75,7 +75,7 @@ type cpCommand struct {
 	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT of goverbs cp --listen."`
 	Listen string `placeholder:"HOST" help:"Receive a file at HOST or HOST:PORT, an address of an RDMA device."`
 	Most   uint64 `default:"1099511627776" help:"Refuse files larger than this many bytes."`
-	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the one that routes to the peer."`
+	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or by route to the peer."`
 }
 
 func (c cpCommand) Run(o output) error {
@@ -110,7 +110,7 @@ type echoCommand struct {
 	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT of goverbs echo --listen."`
 	Listen  string `placeholder:"HOST" help:"Run the server at HOST or HOST:PORT, an address of an RDMA device."`
 	Clients int    `default:"64" help:"Maximum number of clients with --listen; three quarters of it per host."`
-	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the one that routes to the peer."`
+	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or by route to the peer."`
 }
 
 func (c echoCommand) Run(o output) error {
@@ -178,7 +178,7 @@ func (l listening) WriteText(w io.Writer) error {
 
 // runCommand runs a program with the drop-in libraries.
 type runCommand struct {
-	Device  string   `short:"d" predictor:"device" name:"ib-dev" help:"soft@ADDRESS; default: GOVERBS_DEVICE or soft@127.0.0.1."`
+	Device  string   `short:"d" predictor:"device" name:"ib-dev" help:"Default: GOVERBS_DEVICE or soft@127.0.0.1."`
 	Capture string   `placeholder:"FILE" help:"Capture the program's packets to a pcap file; %p is its PID."`
 	Program []string `arg:"" passthrough:"" help:"Program and its arguments."`
 }

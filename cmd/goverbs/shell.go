@@ -34,7 +34,8 @@ var completionScripts = map[string]string{
 # ~/.local/share/bash-completion/completions/goverbs
 complete -o default -C 'goverbs complete' goverbs
 `,
-	"zsh": `# zsh completion for goverbs. Load it: source <(goverbs completion zsh); install it: add that line to ~/.zshrc, after compinit
+	"zsh": `# zsh completion for goverbs. Load it with source <(goverbs completion zsh). To install it, add that
+# line to ~/.zshrc after compinit.
 autoload -U +X bashcompinit && bashcompinit
 complete -o default -C 'goverbs complete' goverbs
 `,
@@ -110,8 +111,8 @@ func (manCommand) Run(o output) error {
 * 1: Failure, or doctor found a problem.
 * 2: Unknown command, flag or argument.
 * 3: abi or diff found a difference.
-* 128 + N: Interrupted by signal N (130 for Ctrl-C). run and trace record exit with the code of their program, or with `+
-			`128 + N if signal N ended it.`).
+* 128 + N: Interrupted by signal N (130 for Ctrl-C). run and trace record exit with the code of their program, or `+
+			`with 128 + N if signal N ended it.`).
 		WithSection("Environment", `* GOVERBS_DEVICE: Default device: mlx5_0; soft0, an in-process software device; `+
 			`soft@ADDRESS, a software device that other hosts reach at an address of this host.
 * GOVERBS_NATIVE: 1 opens kernel devices without rdma-core.

@@ -45,7 +45,11 @@ func TestPage(t *testing.T) {
 
 // TestReadme compares the output of doctor in README.md, for a user without permission to open a device node.
 func TestReadme(t *testing.T) {
-	const file, begin, end = "../../../../README.md", "RDMA problems on this host or between two hosts:\n\n```\n", "```\n"
+	const (
+		file  = "../../../../README.md"
+		begin = "RDMA problems on this host or between two hosts:\n\n```\n"
+		end   = "```\n"
+	)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)

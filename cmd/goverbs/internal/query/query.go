@@ -85,8 +85,8 @@ func Of(name string) (r *Report, err error) {
 
 // fromKernel queries a kernel device that cannot be opened.
 func fromKernel(d *sysfs.Device, why error) *Report {
-	r := &Report{Device: d.Name, Library: inventory.Library(), Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
-		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
+	r := &Report{Device: d.Name, Library: inventory.Library(), Index: -1, Transport: ibv.TRANSPORT_UNKNOWN,
+		NodeType: ibv.NODE_UNKNOWN, Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
 		Resources: resources(d.Name), Error: why.Error()}
 	gids := inventory.GIDsFromKernel(d)
 	for _, p := range d.Ports {
