@@ -37,20 +37,23 @@ func found(id, where, detail string, facts ...any) Finding {
 
 // check looks for one group of causes.
 type check struct {
-	name string
-	run  func(h *Host) []Finding
+	name   string
+	run    func(h *Host) []Finding
+	always bool // also on a host without kernel devices
 }
 
 // checks lists all checks of a host.
 var checks = []check{
-	{"devices", (*Host).checkDevices}, {"modules", (*Host).checkModules}, {"nodes", (*Host).checkNodes},
-	{"libraries", (*Host).checkLibraries}, {"limits", (*Host).checkLimits}, {"cgroup", (*Host).checkCgroup},
-	{"env", (*Host).checkEnvironment}, {"namespace", (*Host).checkNamespace}, {"link", (*Host).checkLink},
-	{"gids", (*Host).checkGIDs}, {"roce", (*Host).checkRoCE}, {"mtu", (*Host).checkMTU},
-	{"pkeys", (*Host).checkPKeys}, {"ipoib", (*Host).checkIPoIB}, {"network", (*Host).checkNetwork},
-	{"counters", (*Host).checkCounters}, {"pcie", (*Host).checkPCIe}, {"numa", (*Host).checkNUMA},
-	{"power", (*Host).checkPower}, {"clock", (*Host).checkClock}, {"hugepages", (*Host).checkHugePages},
-	{"gpu", (*Host).checkGPU}, {"kernel", (*Host).checkKernel},
+	{"devices", (*Host).checkDevices, true}, {"modules", (*Host).checkModules, false},
+	{"nodes", (*Host).checkNodes, false}, {"libraries", (*Host).checkLibraries, true},
+	{"limits", (*Host).checkLimits, false}, {"cgroup", (*Host).checkCgroup, true},
+	{"env", (*Host).checkEnvironment, true}, {"namespace", (*Host).checkNamespace, false},
+	{"link", (*Host).checkLink, false}, {"gids", (*Host).checkGIDs, false}, {"roce", (*Host).checkRoCE, false},
+	{"mtu", (*Host).checkMTU, false}, {"pkeys", (*Host).checkPKeys, false}, {"ipoib", (*Host).checkIPoIB, false},
+	{"network", (*Host).checkNetwork, false}, {"counters", (*Host).checkCounters, false},
+	{"pcie", (*Host).checkPCIe, false}, {"numa", (*Host).checkNUMA, false}, {"power", (*Host).checkPower, false},
+	{"clock", (*Host).checkClock, false}, {"hugepages", (*Host).checkHugePages, false},
+	{"gpu", (*Host).checkGPU, false}, {"kernel", (*Host).checkKernel, false},
 }
 
 // Report lists the findings of an examination.
@@ -58,17 +61,22 @@ type Report struct {
 	Devices  []string  `json:"devices"`
 	Library  string    `json:"library"` // that opens kernel devices: "rdma-core 44.0" or "native"
 	Checks   []string  `json:"checks"`
+	Skipped  []string  `json:"skipped,omitempty"` // checks that need a kernel device, if there is none
 	Findings []Finding `json:"findings"`
 	Pair     *Pair     `json:"pair,omitempty"`
 }
 
-// Examine runs all checks.
+// Examine runs all checks that apply to the host.
 func Examine(h *Host) *Report {
 	r := &Report{Devices: []string{}, Library: h.Library, Findings: []Finding{}}
 	for _, d := range h.all() {
 		r.Devices = append(r.Devices, d.Name)
 	}
 	for _, c := range checks {
+		if !c.always && len(r.Devices) == 0 {
+			r.Skipped = append(r.Skipped, c.name)
+			continue
+		}
 		r.Checks = append(r.Checks, c.name)
 		r.Findings = append(r.Findings, c.run(h)...)
 	}
@@ -103,6 +111,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	})
 	if err := page.Paragraph(w, "ok", strings.Join(passed, ", "), 9); err != nil {
 		return err
+	}
+	if len(r.Skipped) > 0 {
+		if err := page.Paragraph(w, "skipped", "no device: "+strings.Join(r.Skipped, ", "), 9); err != nil {
+			return err
+		}
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "\n%s  %s, %s\n", f.Level, f.Cause, f.Where)

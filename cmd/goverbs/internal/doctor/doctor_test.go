@@ -139,10 +139,13 @@ func TestEmptyHost(t *testing.T) {
 	p.edit(t, "rm sys/class/infiniband")
 	p.edit(t, "rm usr/lib/x86_64-linux-gnu")
 	var causes []string
-	for _, f := range Examine(p.host()).Findings {
+	r := Examine(p.host())
+	for _, f := range r.Findings {
 		causes = append(causes, f.Cause)
 	}
 	assert.Equal(t, []string{"devices.none", "libraries.verbs"}, causes)
+	assert.Equal(t, []string{"devices", "libraries", "cgroup", "env"}, r.Checks)
+	assert.Contains(t, r.Skipped, "nodes")
 }
 
 // TestNative checks that package native needs no libraries for a driver that it has.

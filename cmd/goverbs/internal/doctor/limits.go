@@ -42,9 +42,6 @@ func (h *Host) mayLock() bool {
 }
 
 func (h *Host) checkLimits() (all []Finding) {
-	if len(h.all()) == 0 {
-		return nil
-	}
 	if n, limited := h.limit("Max locked memory"); limited && n < leastMemory && !h.mayLock() {
 		all = append(all, found("limits.memlock", "this process", fmt.Sprintf("%d bytes", n)))
 	}

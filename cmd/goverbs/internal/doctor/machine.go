@@ -123,7 +123,7 @@ func cpus(text string) (all []int) {
 }
 
 func (h *Host) checkPower() []Finding {
-	if len(h.all()) > 0 && h.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") == "powersave" {
+	if h.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") == "powersave" {
 		return []Finding{found("power.governor", "CPU 0", "governor powersave")}
 	}
 	return nil
@@ -131,7 +131,7 @@ func (h *Host) checkPower() []Finding {
 
 func (h *Host) checkClock() []Finding {
 	source := h.text("sys/devices/system/clocksource/clocksource0/current_clocksource")
-	if len(h.all()) > 0 && slices.Contains([]string{"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"}, source) {
+	if slices.Contains([]string{"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"}, source) {
 		return []Finding{found("clock.source", "the kernel", source)}
 	}
 	return nil
@@ -158,7 +158,7 @@ func (h *Host) checkHugePages() []Finding {
 
 // checkGPU checks whether GPU memory can be registered, with the vendor's module or with dma-buf.
 func (h *Host) checkGPU() []Finding {
-	if len(h.all()) == 0 || !h.module("nvidia") || h.module("nvidia_peermem") || h.release().atLeast(5, 12) {
+	if !h.module("nvidia") || h.module("nvidia_peermem") || h.release().atLeast(5, 12) {
 		return nil
 	}
 	return []Finding{found("gpu.peer", "the kernel", "nvidia_peermem is not loaded, and Linux "+

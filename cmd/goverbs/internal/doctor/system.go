@@ -53,9 +53,6 @@ func (h *Host) checkDevices() (all []Finding) {
 }
 
 func (h *Host) checkModules() (all []Finding) {
-	if len(h.all()) == 0 {
-		return nil
-	}
 	if !h.module("ib_uverbs") {
 		all = append(all, found("modules.uverbs", "the kernel", "ib_uverbs is not loaded"))
 	}
@@ -71,9 +68,6 @@ func managed(d *sysfs.Device) bool { return d.Provider != "efa" }
 const nodesDir = "dev/infiniband"
 
 func (h *Host) checkNodes() (all []Finding) {
-	if len(h.all()) == 0 {
-		return nil
-	}
 	const verbs = "sys/class/infiniband_verbs"
 	if h.module("ib_uverbs") {
 		for _, name := range h.list(verbs) {
