@@ -134,8 +134,11 @@ func listReason(backend runtime.Backend, err error) string {
 	if !errors.As(err, &call) || call.Errno != syscall.ENOSYS && call.Errno != syscall.ENOENT {
 		return ""
 	}
-	reason := "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
-	if missing := chosen.WithoutLibrary(); chosen.IsNative(backend) && missing != "" {
+	if !chosen.IsNative(backend) {
+		return "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
+	}
+	reason := "the kernel has no RDMA here: are the modules ib_core and ib_uverbs loaded?"
+	if missing := chosen.WithoutLibrary(); missing != "" {
 		reason += " (not rdma-core: " + missing + ")"
 	}
 	return reason
@@ -217,7 +220,7 @@ func needsLibrary(backend runtime.Backend, err error) string {
 	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		return ""
 	}
-	const reason = "its driver needs rdma-core, or for mlx5, the import of rdma/native/mlx5"
+	const reason = "its driver needs rdma-core; mlx5's is in rdma/native/mlx5, for recent kernels and firmware"
 	if missing := chosen.WithoutLibrary(); missing != "" {
 		return reason + ": " + missing
 	}

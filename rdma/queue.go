@@ -81,8 +81,8 @@ func (q *queue) idle() bool { return q.outstanding() == 0 }
 // Way returns how the queue is called.
 func (q *queue) Way() runtime.Way { return q.way }
 
-// Provider returns the name of the provider that the queue's code belongs to, "software" for a software backend, or ""
-// if it was not recognised.
+// Provider returns the name of the provider that the queue's code belongs to, "software" if the code is in Go (a
+// software device, package native, or a Path), or "" if it was not recognised.
 func (q *queue) Provider() string { return q.provider }
 
 // Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.

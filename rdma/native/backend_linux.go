@@ -14,7 +14,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -133,11 +132,6 @@ func (c *context) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](c.backend, ui
 func (c *context) Port(number uint8) (p ibv.PortAttr, errno syscall.Errno) {
 	errno = c.readPort(number, &p)
 	return p, errno
-}
-
-// GID implements [driver.Core].
-func (c *context) GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno) {
-	return c.gidEntry(port, index)
 }
 
 // table finds the objects of the data path by the number in their records, without a lock.

@@ -243,6 +243,9 @@ func textAt(address uint64) string {
 
 // zoneIndex returns the index of a zone's network interface, or 0.
 func zoneIndex(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
 	if i, err := net.InterfaceByName(zone); err == nil {
 		return uint32(i.Index)
 	}

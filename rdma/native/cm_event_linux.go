@@ -468,6 +468,9 @@ func (id *identifier) leaveMulticast(a []uint64) syscall.Errno {
 	out, errno := manage[uapi.RDMAUCMDestroyIDResp](b, id.channelNow(), uapi.RDMA_USER_CM_CMD_LEAVE_MCAST, &in,
 		&in.Response)
 	if errno != 0 {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		id.groups = append(id.groups, g)
 		return errno
 	}
 	b.settle(addressOf(g.record), &g.acked, 0, out.EventsReported)

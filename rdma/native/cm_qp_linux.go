@@ -10,7 +10,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func fromAHAttr(a *uapi.IBUverbsAHAttr) ibv.AHAttr {
@@ -164,33 +163,16 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// newQP calls ibv_create_qp, or the function of the context's slot if attr has more than that takes.
+// newQP creates a queue pair, and stores its capacities in attr.
 func (b *Backend) newQP(of ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx) (uint64, syscall.Errno) {
-	own, errno := allocate[ibv.QPInitAttrEx](b)
+	own, errno := allocate[ibv.QPInitAttrEx](b) // Go's stack may move
 	if errno != 0 {
 		return 0, errno
 	}
 	defer free(b, own)
-	if attr.CompMask != ibv.QP_INIT_ATTR_PD {
-		c := find[context](b, uint64(of))
-		if c == nil || c.record.CreateQPEx == 0 {
-			return 0, syscall.EOPNOTSUPP
-		}
-		*own = *attr
-		qp, errno := runtime.CallSlot(uintptr(c.record.CreateQPEx), &[6]uint64{uint64(of), addressOf(own)})
-		if qp == 0 && errno == 0 {
-			errno = syscall.EINVAL
-		}
-		*attr = *own
-		return qp, errno
-	}
-	plain := at[ibv.QPInitAttr](addressOf(own))
-	*plain = ibv.QPInitAttr{QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ,
-		Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll}
-	qp, errno := b.verbs("ibv_create_qp", uint64(attr.PD), addressOf(plain))
-	if errno == 0 {
-		attr.Cap = plain.Cap
-	}
+	*own = *attr
+	qp, errno := b.createQPEx(uint64(of), addressOf(own), 0, 0, 0, 0)
+	*attr = *own
 	return qp, errno
 }
 

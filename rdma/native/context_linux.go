@@ -6,6 +6,7 @@ package native
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -26,20 +27,31 @@ type device struct {
 	uses   atomic.Int32 // lists and contexts
 }
 
-// deviceLists are the lists that programs have, by address.
-type deviceLists struct{ devices []*device }
+// deviceList is a list that a program has.
+type deviceList struct{ devices []*device }
+
+// listErrno returns the errno of ibv_get_device_list: ENOSYS where the kernel has no RDMA.
+func listErrno(err error) syscall.Errno {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EPERM,
+		syscall.EACCES} {
+		if errors.Is(err, errno) {
+			return errno
+		}
+	}
+	return syscall.ENOSYS
+}
 
 func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 	infos, err := b.kernel.Devices()
 	if err != nil {
-		return 0, syscall.ENOSYS
+		return 0, listErrno(err)
 	}
 	memory, err := b.space.Alloc((len(infos) + 1) * int(unsafe.Sizeof(ibv.Ptr[ibv.Device](0))))
 	if err != nil {
 		return 0, syscall.ENOMEM
 	}
 	list := unsafe.Slice((*ibv.Ptr[ibv.Device])(memory), len(infos)+1)
-	all := &deviceLists{}
+	all := &deviceList{}
 	for i, info := range infos {
 		record, errno := allocate[ibv.Device](b)
 		if errno != 0 {
@@ -70,7 +82,7 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 }
 
 func (b *Backend) freeDeviceList(address uint64) {
-	all := find[deviceLists](b, address)
+	all := find[deviceList](b, address)
 	if all == nil {
 		return
 	}
@@ -380,8 +392,8 @@ func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
 	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:entries]), 0
 }
 
-// gidEntry reads one entry of the GID table. An empty one is ENODATA.
-func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
+// GID implements [driver.Core]. It reads one entry of the GID table. An empty one is ENODATA.
+func (c *context) GID(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
 	var attr ibv.PortAttr
 	if port > math.MaxUint8 {
 		return e, syscall.EINVAL
@@ -407,7 +419,7 @@ func (c *context) queryGID(port, index uint32, to *ibv.GID) syscall.Errno {
 	if to == nil {
 		return syscall.EINVAL
 	}
-	e, errno := c.gidEntry(port, index)
+	e, errno := c.GID(port, index)
 	if errno == syscall.ENODATA { // an empty entry
 		*to = ibv.GID{}
 		return 0
@@ -418,8 +430,8 @@ func (c *context) queryGID(port, index uint32, to *ibv.GID) syscall.Errno {
 	return errno
 }
 
-// gidEntry translates an entry of the kernel, which has the same GID types.
-func gidEntry(e *uapi.IBUverbsGIDEntry) ibv.GIDEntry {
+// fromGIDEntry translates an entry of the kernel, which has the same GID types.
+func fromGIDEntry(e *uapi.IBUverbsGIDEntry) ibv.GIDEntry {
 	g := ibv.GIDEntry{GIDIndex: e.GIDIndex, PortNum: e.PortNum, GIDType: ibv.GIDType(e.GIDType),
 		NDevIfindex: e.NetdevIfindex}
 	*g.GID.Raw() = *(*[16]uint8)(unsafe.Pointer(&e.GID))
@@ -431,9 +443,9 @@ func (b *Backend) queryGIDEx(a []uint64) syscall.Errno {
 		if a[3] == 0 || a[4] != 0 || a[5] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
 			return syscall.EINVAL
 		}
-		e, errno := c.gidEntry(uint32(a[1]), uint32(a[2]))
+		e, errno := c.GID(uint32(a[1]), uint32(a[2]))
 		if errno == 0 {
-			*at[ibv.GIDEntry](a[3]) = gidEntry(&e)
+			*at[ibv.GIDEntry](a[3]) = fromGIDEntry(&e)
 		}
 		return errno
 	})
@@ -450,7 +462,7 @@ func (b *Backend) queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 		return negative(errno), 0
 	}
 	for i := range all {
-		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = gidEntry(&all[i])
+		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = fromGIDEntry(&all[i])
 	}
 	return uint64(len(all)), 0
 }

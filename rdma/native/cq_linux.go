@@ -294,7 +294,11 @@ func (b *Backend) reqNotifyCQ(address, solicited, _, _, _, _ uint64) (uint64, ru
 // as on mlx5. Such a device sends no event until the previous one was read.
 func (b *Backend) CountsEvents(cq *ibv.CQ) bool {
 	q := find[completionQueue](b, addressOf(cq))
-	return q != nil && uapi.RDMADriverID(q.context.Driver) != uapi.RDMA_DRIVER_RXE
+	if q == nil {
+		return false
+	}
+	_, counts := q.path.(driver.EventCounter)
+	return counts
 }
 
 func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
@@ -312,7 +316,9 @@ func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
 	if n != len(event) || q == nil {
 		return syscall.EIO
 	}
-	q.path.Event()
+	if counter, ok := q.path.(driver.EventCounter); ok {
+		counter.Event()
+	}
 	*at[uint64](a[1]), *at[uintptr](a[2]) = address, q.record.CQContext
 	return 0
 }

@@ -6,7 +6,6 @@ package native
 
 import (
 	"math"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -20,7 +19,6 @@ type domain struct {
 	context *context
 	record  *ibv.PD
 	number  uint32 // of the driver
-	uses    atomic.Int32
 }
 
 func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {

@@ -69,6 +69,11 @@ type CQ interface {
 type CQPath interface {
 	Poll(cq *ibv.CQ, wcs []ibv.WC) int32
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32
+}
+
+// EventCounter is a CQPath whose requests for an event carry the number of events that were read. Such a device sends
+// no event until the previous one was read.
+type EventCounter interface {
 	// Event is called for each event that the program has read.
 	Event()
 }

@@ -66,8 +66,15 @@ func end(path datapath.Queue, destroy func() syscall.Errno) syscall.Errno {
 		}
 		return nil
 	})
+	return errnoOf(err)
+}
+
+// errnoOf returns the errno of an error, EIO if it has none, or 0 for nil.
+func errnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
-	errors.As(err, &errno)
+	if err != nil && !errors.As(err, &errno) {
+		return syscall.EIO
+	}
 	return errno
 }
 
@@ -152,10 +159,9 @@ func (q *completionQueue) Resize(in *uapi.IBUverbsResizeCQ, out *uapi.IBUverbsRe
 		}
 		return nil
 	})
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if err != nil {
 		buffer.Close()
-		return errno
+		return errnoOf(err)
 	}
 	q.buffer.Close()
 	q.buffer, q.out = buffer, resized

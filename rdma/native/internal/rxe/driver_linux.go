@@ -131,9 +131,6 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	return int32(q.file.Write(uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, driver.Bytes(&in), nil, nil, nil))
 }
 
-// Event implements [driver.CQPath].
-func (*completionQueue) Event() {}
-
 // sharedQueue is a shared receive queue.
 type sharedQueue struct {
 	ending

@@ -201,9 +201,6 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	return 0
 }
 
-// Event implements [driver.CQPath].
-func (*completionQueue) Event() {}
-
 // receives is a receive queue.
 type receives struct {
 	ring
@@ -365,16 +362,27 @@ func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendW
 	return errno
 }
 
-// operations maps opcodes to those of iWARP, which has neither immediate data nor atomic operations.
-var operations = map[ibv.WROpcode]uapi.SIWOpcode{
-	ibv.WR_RDMA_WRITE: uapi.SIW_OP_WRITE, ibv.WR_RDMA_READ: uapi.SIW_OP_READ, ibv.WR_SEND: uapi.SIW_OP_SEND,
-	ibv.WR_SEND_WITH_INV: uapi.SIW_OP_SEND_REMOTE_INV,
-}
-
-// fill hands a work request to the kernel. It reports false if the request is not supported or does not fit.
+// fill hands a work request to the kernel. It reports false if the request is not supported or does not fit. iWARP has
+// neither immediate data nor atomic operations.
 func (q *queuePair) fill(e *uapi.SIWSQE, wr *ibv.SendWR) bool {
-	op, ok := operations[wr.Opcode]
-	if !ok || wr.NumSGE < 0 || uint32(wr.NumSGE) > q.sges {
+	if wr.NumSGE < 0 || uint32(wr.NumSGE) > q.sges {
+		return false
+	}
+	e.ID, e.RKey, *e.RAddr() = wr.WRID, 0, 0
+	var op uapi.SIWOpcode
+	switch wr.Opcode {
+	case ibv.WR_RDMA_WRITE:
+		op = uapi.SIW_OP_WRITE
+		*e.RAddr(), e.RKey = wr.WR.RDMA().RemoteAddr, wr.WR.RDMA().RKey
+	case ibv.WR_RDMA_READ:
+		op = uapi.SIW_OP_READ
+		*e.RAddr(), e.RKey = wr.WR.RDMA().RemoteAddr, wr.WR.RDMA().RKey
+	case ibv.WR_SEND:
+		op = uapi.SIW_OP_SEND
+	case ibv.WR_SEND_WITH_INV:
+		op = uapi.SIW_OP_SEND_REMOTE_INV
+		e.RKey = *wr.InvalidateRKey()
+	default:
 		return false
 	}
 	s := state{flags: uapi.SIW_WQE_VALID | q.signals, numSGE: uint8(wr.NumSGE), opcode: op}
@@ -386,13 +394,6 @@ func (q *queuePair) fill(e *uapi.SIWSQE, wr *ibv.SendWR) bool {
 		if wr.SendFlags&f.from != 0 {
 			s.flags |= f.to
 		}
-	}
-	e.ID, e.RKey, *e.RAddr() = wr.WRID, 0, 0
-	switch wr.Opcode {
-	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ:
-		*e.RAddr(), e.RKey = wr.WR.RDMA().RemoteAddr, wr.WR.RDMA().RKey
-	case ibv.WR_SEND_WITH_INV:
-		e.RKey = *wr.InvalidateRKey()
 	}
 	sges := unsafe.Slice(wr.SGList.Deref(), wr.NumSGE)
 	if wr.SendFlags&ibv.SEND_INLINE == 0 {
