@@ -107,6 +107,9 @@ func (t *Transport) Stats() Stats { return Stats{t.puts.Load(), t.gets.Load(), t
 
 // RoundTrip sends the request, and moves its payload by RDMA if possible.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b := bufferOf(r.Context(), 0); b != nil { // an earlier response may not have been read
+		b.filled.Store(0)
+	}
 	if !t.eligible(r) || !t.enter() {
 		return t.base.RoundTrip(r)
 	}
@@ -227,9 +230,6 @@ func (t *Transport) put(r *http.Request) (*http.Response, error) {
 
 // get sends a GET. Its response has the headers of a HEAD request, which also returns the size.
 func (t *Transport) get(r *http.Request) (*http.Response, error) {
-	if b := bufferOf(r.Context(), 0); b != nil {
-		b.filled.Store(0)
-	}
 	response, err := t.tryGet(r)
 	if err == nil {
 		t.gets.Add(1)

@@ -148,6 +148,31 @@ func TestInto(t *testing.T) {
 	require.NoError(t, out.Body.Close())
 }
 
+// TestIntoUnread: an object that RDMA has placed in a buffer, and that nobody read, does not take the place of the next
+// one, which HTTP moves.
+func TestIntoUnread(t *testing.T) {
+	r := newRig(t, settings{})
+	c := awsStore{r.aws(r.transport)}
+	b, err := s3rdma.NewBuffer(threshold)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, b.Close()) }()
+	get := func(key string) *s3.GetObjectOutput {
+		require.NoError(t, c.put(t.Context(), key, pattern(threshold, uint64(len(key)))))
+		out, err := c.GetObject(s3rdma.Into(t.Context(), b), &s3.GetObjectInput{Bucket: aws.String(bucket),
+			Key: aws.String(key)})
+		require.NoError(t, err)
+		return out
+	}
+	require.NoError(t, get("unread").Body.Close())
+	assert.EqualValues(t, 1, r.transport.Stats().Gets)
+	require.NoError(t, r.transport.Close())
+	out := get("next")
+	n, err := b.ReadFrom(out.Body)
+	require.NoError(t, err)
+	require.NoError(t, out.Body.Close())
+	sameBytes(t, pattern(threshold, 4), b.Bytes()[:n])
+}
+
 // TestOneSide has RDMA at one side only: everything moves by HTTP.
 func TestOneSide(t *testing.T) {
 	data := pattern(1<<20, 3)

@@ -227,6 +227,28 @@ func TestLostLink(t *testing.T) {
 	assert.Eventually(t, func() bool { return r.handler.Sessions() == 0 }, 5*time.Second, 5*time.Millisecond)
 }
 
+// TestServerPanics has an S3 server that aborts its answer, as a reverse proxy does if it cannot copy a body.
+func TestServerPanics(t *testing.T) {
+	var abort atomic.Bool
+	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && abort.Swap(false) {
+				panic(http.ErrAbortHandler)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	c := awsStore{r.aws(r.transport)}
+	data := pattern(threshold, 1)
+	require.NoError(t, c.put(t.Context(), "abort", data))
+	abort.Store(true)
+	got, err := c.get(t.Context(), "abort", "")
+	require.NoError(t, err)
+	sameBytes(t, data, got)
+	assert.False(t, abort.Load())
+	assert.Zero(t, r.handler.Sessions())
+}
+
 // TestBodyEndsEarly has a body that ends early or fails.
 func TestBodyEndsEarly(t *testing.T) {
 	r := newRig(t, settings{})

@@ -94,9 +94,9 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{}}, nil
 }
 
-func setDefault[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
+// setDefault replaces an option that is not positive.
+func setDefault[T ~int | ~int64](v *T, to T) {
+	if *v <= 0 {
 		*v = to
 	}
 }
@@ -189,7 +189,7 @@ func failed(status int, format string, args ...any) error {
 }
 
 // prepare creates a session.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) (err error) {
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	asked, err := requestOf(r.Header)
 	if err != nil {
 		return &statusError{http.StatusBadRequest, err}
@@ -208,8 +208,9 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) (err error) {
 	if err := h.admit(s); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
+	kept := false
+	defer func() { // also if the S3 server panics
+		if !kept {
 			h.finish(s)
 		}
 	}()
@@ -257,6 +258,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) (err error) {
 			h.finish(s)
 		}
 	})
+	kept = true
 	return nil
 }
 
@@ -321,12 +323,17 @@ func (h *Handler) take(s *session) bool {
 	return true
 }
 
-// revoke ends the client's access to the session's memory.
-func (s *session) revoke() {
-	if s.link != nil {
-		s.link.close()
-		s.link = nil
+// revoke ends the client's access to the session's memory. If that fails, the memory is never used again.
+func (s *session) revoke() error {
+	if s.link == nil {
+		return nil
 	}
+	err := s.link.close()
+	s.link = nil
+	if err != nil {
+		s.memory = nil
+	}
+	return err
 }
 
 // finish releases everything that the session holds. The caller owns the session.
@@ -400,7 +407,9 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	s.revoke()
+	if err := s.revoke(); err != nil {
+		return failed(http.StatusInternalServerError, "revoke the key: %w", err)
+	}
 
 	header, status, body := s.header, http.StatusOK, []byte(nil)
 	if s.op == http.MethodPut {
