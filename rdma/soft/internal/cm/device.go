@@ -68,7 +68,7 @@ func (s *openDevice) close() {
 	}
 }
 
-// Rest closes the contexts without references. The caller holds Fabric.mu.
+// Rest closes the contexts without references. The caller holds Core.Mu.
 func (c *Manager) Rest() {
 	for _, s := range c.opened {
 		s.close()

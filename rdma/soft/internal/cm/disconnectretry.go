@@ -24,7 +24,7 @@ func (id *identifier) startDisconnectRetry(x *exchange) {
 	f.resend()
 }
 
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (f *disconnectRetry) resend() {
 	wait, ok := f.next(f.cm.response)
 	if !ok {
@@ -35,9 +35,9 @@ func (f *disconnectRetry) resend() {
 	f.device.SendMAD(f.message)
 }
 
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (f *disconnectRetry) end() {
-	f.cm.Cancel(f.timer)
+	f.cm.Clock.Cancel(f.timer)
 	delete(f.cm.disconnectRetries, f.message.TID)
 }
 

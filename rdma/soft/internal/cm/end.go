@@ -14,7 +14,7 @@ func (id *identifier) part() {
 	c := id.cm
 	asked := id.asked
 	id.conclude()
-	c.Cancel(id.timer)
+	c.Clock.Cancel(id.timer)
 	id.informPeer(asked)
 	for len(id.groups) > 0 {
 		id.leaveGroup(id.groups[0])

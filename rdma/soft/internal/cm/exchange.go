@@ -25,7 +25,7 @@ func (id *identifier) exchange(m *message.MAD, fail func()) {
 	id.ask()
 }
 
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (id *identifier) ask() {
 	x := id.asked
 	wait, ok := x.next(id.cm.response)
@@ -62,7 +62,7 @@ func (x *exchange) next(response time.Duration) (wait time.Duration, ok bool) {
 // conclude ends the exchange.
 func (id *identifier) conclude() {
 	if id.asked != nil {
-		id.cm.Cancel(id.asked.timer)
+		id.cm.Clock.Cancel(id.asked.timer)
 		id.asked = nil
 	}
 }
@@ -97,8 +97,8 @@ func (id *identifier) hinted(m *message.MAD) {
 		id.resume()
 		return
 	}
-	c.Cancel(x.timer)
-	if x.timer = 0; !c.IsVirtual() {
+	c.Clock.Cancel(x.timer)
+	if x.timer = 0; !c.Clock.IsVirtual() {
 		x.timer = c.After(codedTime(m.ServiceTimeout), func() {
 			id.asked = nil
 			x.fail()
@@ -109,7 +109,7 @@ func (id *identifier) hinted(m *message.MAD) {
 // resume restarts the usual timeout.
 func (id *identifier) resume() {
 	x, c := id.asked, id.cm
-	c.Cancel(x.timer)
+	c.Clock.Cancel(x.timer)
 	x.sent, x.timer = 0, c.After(c.response, id.ask)
 }
 

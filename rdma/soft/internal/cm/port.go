@@ -118,7 +118,7 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return c.Claimant(address.Addr().Unmap(), serviceID(id.space, address.Port()))
 }
 
-// Ends returns the ends of connections by queue pair number. The caller holds Fabric.mu.
+// Ends returns the ends of connections by queue pair number. The caller holds Core.Mu.
 func (c *Manager) Ends() map[uint32]engine.ManagedEnd {
 	all := map[uint32]engine.ManagedEnd{}
 	for _, id := range c.numbered {

@@ -14,7 +14,7 @@ import (
 
 // Receive handles a message that arrived at a device. The identifier is found by the numbers in the message, and
 // accepts messages only from its peer's port and identifier. Other messages are dropped and counted. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (c *Manager) Receive(at *verbs.Device, m *message.MAD) { at.Count(c.receive(at, m)) }
 
 // receive returns the reason why a message was dropped, or counters.Nothing.
@@ -338,14 +338,14 @@ func (id *identifier) left(m *message.MAD) counters.Counter {
 	return counters.Nothing
 }
 
-// Removed notifies all identifiers on a removed device. Undelivered requests are dropped. The caller holds Fabric.mu.
+// Removed notifies all identifiers on a removed device. Undelivered requests are dropped. The caller holds Core.Mu.
 func (c *Manager) Removed(d *verbs.Device) {
 	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {
 			continue
 		}
 		id.conclude()
-		c.Cancel(id.timer)
+		c.Clock.Cancel(id.timer)
 		id.state = over
 		if id.record == nil {
 			id.withdraw()
@@ -356,7 +356,7 @@ func (c *Manager) Removed(d *verbs.Device) {
 }
 
 // Cut resumes retransmission of messages over a link that went down, because the peer can no longer send hints. The
-// caller holds Fabric.mu.
+// caller holds Core.Mu.
 func (c *Manager) Cut(d *verbs.Device) {
 	for _, id := range c.ids {
 		if id.asked != nil && (id.device == d || id.peer.Link == d.Address().Link) {
@@ -365,7 +365,7 @@ func (c *Manager) Cut(d *verbs.Device) {
 	}
 }
 
-// Moved notifies all identifiers bound to an address that moved to another device. The caller holds Fabric.mu.
+// Moved notifies all identifiers bound to an address that moved to another device. The caller holds Core.Mu.
 func (c *Manager) Moved(gid [16]byte, from *verbs.Device) {
 	for _, id := range c.ids {
 		if id.device == from && id.local.Addr().As16() == gid {

@@ -55,7 +55,7 @@ func (id *identifier) over(status int32) {
 	})
 }
 
-// unreachable handles the timeout of a request. The caller holds Fabric.mu.
+// unreachable handles the timeout of a request. The caller holds Core.Mu.
 func (id *identifier) unreachable() {
 	id.state = over
 	id.forgetRemote()
@@ -63,7 +63,7 @@ func (id *identifier) unreachable() {
 }
 
 // unconfirmed ends an accepted request that the peer never confirmed. If the request is retransmitted, it is rejected.
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (id *identifier) unconfirmed() {
 	id.refusal = id.rejection(message.OfREQ, message.RejectConsumer, nil)
 	id.unreachable()

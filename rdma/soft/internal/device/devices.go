@@ -38,7 +38,7 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 		binary.BigEndian.PutUint32(a[:], 127<<24+uint32(f.made)+1)
 		o.Address = netip.AddrFrom4(a)
 	}
-	if len(o.Name) >= ibv.SYSFS_NAME_MAX || f.device(o.Name) != nil {
+	if len(o.Name) >= ibv.SYSFS_NAME_MAX || f.Named(o.Name) != nil {
 		return fmt.Errorf("soft: device name %q: a name must be short and unique", o.Name)
 	}
 	if o.MTU > ibv.MTU_4096 {
@@ -81,11 +81,11 @@ func (f *Fabric) finder(name string) runtime.Func {
 func (f *Fabric) HasDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
-	return f.device(name) != nil
+	return f.Named(name) != nil
 }
 
-// device is one by its name, or nil.
-func (f *Fabric) device(name string) *verbs.Device {
+// Named is one by its name, or nil.
+func (f *Fabric) Named(name string) *verbs.Device {
 	i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return d.Name() == name })
 	if i < 0 {
 		return nil
@@ -108,7 +108,7 @@ func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
-	d := f.device(name)
+	d := f.Named(name)
 	if d == nil {
 		return false
 	}
@@ -139,7 +139,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
-	d := f.device(name)
+	d := f.Named(name)
 	if d == nil {
 		return false
 	}
@@ -162,7 +162,7 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	f.Mu.Lock()
 	defer f.Unlock()
-	d, gid := f.device(name), address.As16()
+	d, gid := f.Named(name), address.As16()
 	switch {
 	case d == nil:
 		return fmt.Errorf("soft: no device %q", name)
@@ -219,7 +219,7 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 // mtuOf is the code of an MTU of so many bytes.
 func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 
-// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or the fabric is
+// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Core.Mu, or the fabric is
 // not shared yet.
 func (f *Fabric) reachOut() {
 	if f.Outer != nil {
@@ -242,7 +242,7 @@ func (f *Fabric) reachOut() {
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.Mu.Lock()
 	defer f.Unlock()
-	gid, d := address.As16(), f.device(to)
+	gid, d := address.As16(), f.Named(to)
 	from := f.owner(gid)
 	switch {
 	case d == nil:
@@ -317,7 +317,7 @@ func (f *Fabric) Close() error {
 func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
-	d := f.device(name)
+	d := f.Named(name)
 	if d == nil {
 		return nil
 	}

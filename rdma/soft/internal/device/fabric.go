@@ -137,7 +137,7 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 	return f.captures.Start(to)
 }
 
-// later calls a function after a time. The caller holds Fabric.mu.
+// later calls a function after a time. The caller holds Core.Mu.
 func (f *Fabric) later(d time.Duration, fire func()) { f.Clock.After(d, fire) }
 
 // Function returns a function of a library, whether or not it takes an object of the fabric.

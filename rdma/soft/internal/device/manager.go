@@ -21,24 +21,24 @@ import (
 type Manager interface {
 	// Function returns a function of librdmacm that takes no object, or nil.
 	Function(name string) runtime.Func
-	// Receive handles a message that came to a device. The caller holds Fabric.mu.
+	// Receive handles a message that came to a device. The caller holds Core.Mu.
 	Receive(at *verbs.Device, m *message.MAD)
-	// Removed notifies all identifiers on a device that it is gone. The caller holds Fabric.mu.
+	// Removed notifies all identifiers on a device that it is gone. The caller holds Core.Mu.
 	Removed(d *verbs.Device)
 	// Cut reports that the link of a device is down: waiters get no messages from programs behind it. The caller holds
-	// Fabric.mu.
+	// Core.Mu.
 	Cut(d *verbs.Device)
 	// Moved notifies all identifiers bound to an address of a device that another device has it now. The caller holds
-	// Fabric.mu.
+	// Core.Mu.
 	Moved(gid [16]byte, from *verbs.Device)
-	// Rest closes the objects that only the connection manager has open. The caller holds Fabric.mu.
+	// Rest closes the objects that only the connection manager has open. The caller holds Core.Mu.
 	Rest()
-	// OpenChannels counts the event channels that programs have. The caller holds Fabric.mu.
+	// OpenChannels counts the event channels that programs have. The caller holds Core.Mu.
 	OpenChannels() int
-	// AddressOwner is Fabric.AddressOwner. The caller holds Fabric.mu.
+	// AddressOwner is Fabric.AddressOwner. The caller holds Core.Mu.
 	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
 	// Ends are those of connections that the connection manager has, by the numbers of their queue pairs. The caller
-	// holds Fabric.mu.
+	// holds Core.Mu.
 	Ends() map[uint32]engine.ManagedEnd
 }
 
@@ -74,10 +74,10 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 
 // Fabric methods for the connection manager, other than its clock and its objects.
 
-// Present are the devices, without those that were taken away. The caller holds Fabric.mu.
+// Present are the devices, without those that were taken away. The caller holds Core.Mu.
 func (f *Fabric) Present() []*verbs.Device { return f.devices }
 
-// First is the first device, or nil. The caller holds Fabric.mu.
+// First is the first device, or nil. The caller holds Core.Mu.
 func (f *Fabric) First() *verbs.Device {
 	if len(f.devices) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (f *Fabric) First() *verbs.Device {
 }
 
 // Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them,
-// unless it has a wire: then they are other places. The caller holds Fabric.mu.
+// unless it has a wire: then they are other places. The caller holds Core.Mu.
 func (f *Fabric) Owner(ip netip.Addr) *verbs.Device {
 	if d := f.owner(ip.As16()); d != nil {
 		return d
@@ -99,7 +99,7 @@ func (f *Fabric) Owner(ip netip.Addr) *verbs.Device {
 }
 
 // Reach is where an address is reached: at a device of the fabric, or through the wire to others. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 	if d := f.Owner(ip); d != nil {
 		return d.Address(), true
@@ -111,7 +111,7 @@ func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 }
 
 // Elsewhere is where an address of a device's is reached in other processes that have it, too, if there may be some.
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
 	if f.Outer == nil || !f.Outer.IsShared(ip.As16()) {
 		return to, false
@@ -120,7 +120,7 @@ func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
 }
 
 // Claimant describes the process that has claimed a service at a shared address, or at any address, or returns "". The
-// caller holds Fabric.mu.
+// caller holds Core.Mu.
 func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 	for _, d := range f.devices {
 		for _, l := range d.Links {
@@ -134,7 +134,7 @@ func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 
 // Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
 // have one, it is the one with the address that the kernel would send from, or else the first. A scope other than 0 is
-// the interface that the device must be on. The caller holds Fabric.mu.
+// the interface that the device must be on. The caller holds Core.Mu.
 func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *verbs.Device, own netip.Addr) {
 	wired := 0
 	for _, other := range f.devices {
@@ -158,7 +158,7 @@ func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *verbs.Device, own netip
 	return d, own
 }
 
-// Routes reports whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
+// Routes reports whether there is a path from an address of a device to another address. The caller holds Core.Mu.
 func (f *Fabric) Routes(from *verbs.Device, own, to netip.Addr) bool {
 	if d := f.GIDs[to.As16()]; d != nil {
 		return f.Wire.Routes(from.AddressOf(own), d.AddressOf(to))
@@ -166,7 +166,7 @@ func (f *Fabric) Routes(from *verbs.Device, own, to netip.Addr) bool {
 	return f.Wire.Routes(from.AddressOf(own), f.AddressOf(to.As16(), 0))
 }
 
-// PathMTU returns the MTU of the path from an address of a device to one of another fabric. The caller holds Fabric.mu.
+// PathMTU returns the MTU of the path from an address of a device to one of another fabric. The caller holds Core.Mu.
 func (f *Fabric) PathMTU(from *verbs.Device, own, to netip.Addr) ibv.MTU {
 	if f.Outer == nil {
 		return from.MTU
@@ -176,10 +176,6 @@ func (f *Fabric) PathMTU(from *verbs.Device, own, to netip.Addr) ibv.MTU {
 	}
 	return from.MTU
 }
-
-// Device methods for the connection manager, other than opening it and sending messages.
-
-// Queue pair methods for the connection manager, other than creation, destruction and group membership.
 
 // Resources counts what programs hold of the fabric; see soft.Fabric.
 func (f *Fabric) Resources() map[string]int { return verbs.Resources(&f.Engine) }
@@ -208,6 +204,3 @@ func (f *Fabric) Connections() (all []engine.Connection) {
 	})
 	return all
 }
-
-// Named is a device by its name, or nil. The caller holds Fabric.mu.
-func (f *Fabric) Named(name string) *verbs.Device { return f.device(name) }

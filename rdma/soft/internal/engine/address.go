@@ -86,7 +86,7 @@ func (e *Engine) AddressOf(gid [16]byte, qpn uint32) message.Address {
 }
 
 // Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
-// at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Fabric.mu.
+// at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Core.Mu.
 func (p *Port) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err error) {
 	for _, l := range p.Links {
 		if ip.IsValid() && !l.Has(ip.As16()) {
@@ -105,12 +105,12 @@ func (p *Port) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err er
 }
 
 // Pass passes a message for a service to another process that has claimed it at the message's destination address, and
-// reports whether there is one. The caller holds Fabric.mu.
+// reports whether there is one. The caller holds Core.Mu.
 func (p *Port) Pass(service uint64, m *message.MAD) bool {
 	return slices.ContainsFunc(p.Links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
 }
 
-// IDOf makes a number the communication ID of an identifier on the device. The caller holds Fabric.mu.
+// IDOf makes a number the communication ID of an identifier on the device. The caller holds Core.Mu.
 func (p *Port) IDOf(number uint32) uint32 {
 	if len(p.Links) == 0 || !p.Links[0].IsShared() {
 		return number
@@ -169,7 +169,7 @@ func (p *Port) AddressOf(own netip.Addr) message.Address {
 // MulticastQPN is the number of all queue pairs of a group.
 const MulticastQPN = 0xffffff
 
-// Attach makes it a member of a multicast group. The caller holds Fabric.mu.
+// Attach makes it a member of a multicast group. The caller holds Core.Mu.
 func (q *QP) Attach(group [16]byte) runtime.Errno {
 	e, p := q.On, q.Port
 	if slices.Contains(e.groups[group], q) {
@@ -224,7 +224,7 @@ func (d *Port) leave(group [16]byte) {
 	}
 }
 
-// Detach ends the membership. The caller holds Fabric.mu.
+// Detach ends the membership. The caller holds Core.Mu.
 func (q *QP) Detach(group [16]byte) runtime.Errno {
 	e, p := q.On, q.Port
 	i := slices.Index(e.groups[group], q)

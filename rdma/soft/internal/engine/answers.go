@@ -95,7 +95,7 @@ func (q *QP) sendReading(r readRange) {
 func (q *QP) answerSoon() { q.On.Clock.After(0, q.answerWaiting) }
 
 // answerWaiting sends the first answer that waits, or a part of it. If the memory is gone by then, the sender repeats
-// the request and gets an error. The caller holds Fabric.mu.
+// the request and gets an error. The caller holds Core.Mu.
 func (q *QP) answerWaiting() {
 	if q.arriving == nil || q.answers.len() == 0 {
 		return

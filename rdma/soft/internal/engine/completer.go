@@ -17,7 +17,7 @@ import (
 const atomicSize = 8
 
 // answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (q *QP) answered(a *message.Answer) {
 	if q.sender != nil {
 		q.acknowledged(a)

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 )
 
-// Count counts an event. The caller holds Fabric.mu.
+// Count counts an event. The caller holds Core.Mu.
 func (p *Port) Count(c counters.Counter) { p.Counts[c]++ }
 
 // bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the
@@ -38,7 +38,7 @@ func (p *Port) Tops() (low, n uint32) {
 }
 
 // Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
-// caller holds Fabric.mu.
+// caller holds Core.Mu.
 func (p *Port) Request(m *message.Request) *message.Answer {
 	e := p.On
 	switch {
@@ -82,7 +82,7 @@ func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
 
 // carrier is the receiver of a request: a device for connections, a queue pair for datagrams.
 type carrier interface {
-	// carry carries the request out, and returns the answer. The caller holds Fabric.mu.
+	// carry carries the request out, and returns the answer. The caller holds Core.Mu.
 	carry(m *message.Request) *message.Answer
 }
 
@@ -104,7 +104,7 @@ func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any)
 	return a, nil
 }
 
-// carry takes a request of a connection. The caller holds Fabric.mu.
+// carry takes a request of a connection. The caller holds Core.Mu.
 func (p *Port) carry(m *message.Request) *message.Answer {
 	q := p.On.QPOf(m.DestQP)
 	if q == nil || q.Port != p {
@@ -141,7 +141,7 @@ func (p *Port) drop(m *message.Request, why counters.Counter) {
 }
 
 // Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
-// not fit is dropped. The caller holds Fabric.mu.
+// not fit is dropped. The caller holds Core.Mu.
 func (p *Port) Answer(a *message.Answer) {
 	q := p.On.QPOf(a.DestQP)
 	switch {
@@ -203,7 +203,7 @@ func (p *Port) datagrams(m *message.Request) {
 	}
 }
 
-// SendMAD puts a message on the wire, unless the link is down. The caller holds Fabric.mu.
+// SendMAD puts a message on the wire, unless the link is down. The caller holds Core.Mu.
 func (p *Port) SendMAD(m *message.MAD) {
 	if !p.Down {
 		p.On.Wire.SendMAD(m)
@@ -211,7 +211,7 @@ func (p *Port) SendMAD(m *message.MAD) {
 }
 
 // MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (p *Port) MAD(m *message.MAD) {
 	if p.Down {
 		p.Count(counters.WhileDown)

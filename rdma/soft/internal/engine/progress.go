@@ -8,7 +8,7 @@ import "github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 const turns = 16
 
 // sendAndUnlock unlocks, then sends the packets of the outer wire. Patient callers wait while many packets are left to
-// others. The caller holds Fabric.mu.
+// others. The caller holds Core.Mu.
 func (e *Engine) sendAndUnlock(patient bool) {
 	for turn := 0; e.Outgoing; turn++ {
 		e.Outgoing = false
@@ -44,7 +44,7 @@ func (e *Engine) sendOn(l *roce.Link) {
 }
 
 // Sent waits until everything written before is sent, including packets left to another sending goroutine. It takes
-// Fabric.mu.
+// Core.Mu.
 func (e *Engine) Sent() {
 	if e.Polled.Load() == nil {
 		return
@@ -61,7 +61,7 @@ func (e *Engine) Sent() {
 	}
 }
 
-// Filled records that the outer wire has packets to send. The caller holds Fabric.mu.
+// Filled records that the outer wire has packets to send. The caller holds Core.Mu.
 func (e *Engine) Filled() { e.Outgoing = true }
 
 // Start makes the engine ready, without a wire. It needs no lock: the engine is not shared yet.

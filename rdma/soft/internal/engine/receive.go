@@ -163,7 +163,7 @@ func (q *QP) takesKeysOf(d *resource.Domain) bool {
 // carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
 // break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
 // In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (q *QP) carry(m *message.Request) *message.Answer {
 	f := q.On
 	if !q.receives() {

@@ -10,7 +10,7 @@ import (
 
 // Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
 // each for its own side: of a request that is sent (QP.run), of one that arrives (Port.guarded) and of an answer
-// (QP.keepData). They retry with recovery.careful set, so that memory is touched before it is used, and missing memory ends
+// (QP.keepData). They retry with recovery.Careful set, so that memory is touched before it is used, and missing memory ends
 // in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
 // the panic on to the sender's guard.
 
@@ -70,7 +70,7 @@ func (r *recovery) fault(panicked any) any {
 }
 
 // again makes a guard retry carefully after a panic. Other panics, and too many of them, propagate. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (r *recovery) again(panicked any) {
 	gone := r.fault(panicked)
 	if r.tries == attempts {

@@ -32,7 +32,7 @@ func (q *QP) Progress() {
 }
 
 // run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
-// request ends in a status. The caller holds Fabric.mu.
+// request ends in a status. The caller holds Core.Mu.
 func (q *QP) run() (done bool) {
 	f := q.On
 	before := f.guard()

@@ -11,7 +11,7 @@ import (
 )
 
 // Publish hands the filled requests to the device, which executes those that are ready. It reports whether the queue
-// takes work in its state. The caller holds QP.Post, and has called SetPanicOnFault. It takes Fabric.mu.
+// takes work in its state. The caller holds QP.Post, and has called SetPanicOnFault. It takes Core.Mu.
 func (q *QP) Publish(n uint32) bool {
 	f := q.On
 	f.Mu.Lock()

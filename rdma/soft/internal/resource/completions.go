@@ -204,7 +204,7 @@ type moderation struct {
 	fire   func() // notified
 }
 
-// Modify changes the moderation. The caller holds Fabric.mu.
+// Modify changes the moderation. The caller holds Core.Mu.
 func (c *CQ) Modify(count uint16, period time.Duration) {
 	m := &c.moderation
 	m.count, m.period, m.fire = count, period, c.notified
@@ -222,7 +222,7 @@ func (c *CQ) Modify(count uint16, period time.Duration) {
 	}
 }
 
-// moderate counts a completion that an event is to come for. The caller holds Fabric.mu.
+// moderate counts a completion that an event is to come for. The caller holds Core.Mu.
 func (c *CQ) moderate() {
 	m := &c.moderation
 	switch m.held++; {
@@ -236,14 +236,14 @@ func (c *CQ) moderate() {
 	}
 }
 
-// notified queues the event that the queue is armed for. The caller holds Fabric.mu.
+// notified queues the event that the queue is armed for. The caller holds Core.Mu.
 func (c *CQ) notified() {
 	c.moderation.held = 0
 	c.armed = armedNot
 	c.Notify()
 }
 
-// Quiet takes back an event that is held back. The caller holds Fabric.mu.
+// Quiet takes back an event that is held back. The caller holds Core.Mu.
 func (c *CQ) Quiet() {
 	if c.moderation.held > 0 {
 		c.Core.Clock.Cancel(c.moderation.timer)

@@ -27,10 +27,10 @@ type Core struct {
 // Task is work for the holder of the lock.
 type Task interface{ Progress() }
 
-// Lock locks the fabric. It takes Fabric.mu for its caller.
+// Lock takes Mu for its caller.
 func (c *Core) Lock() { c.Mu.Lock() }
 
-// Unlock executes all ready work, and unlocks. The caller holds Fabric.mu.
+// Unlock executes all ready work, and unlocks. The caller holds Core.Mu.
 func (c *Core) Unlock() {
 	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
 		c.workAndUnlock(false)
@@ -48,13 +48,13 @@ func (c *Core) UnlockPosted() {
 	c.Mu.Unlock()
 }
 
-// workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
+// workAndUnlock unlocks also where work panics. The caller holds Core.Mu.
 func (c *Core) workAndUnlock(patient bool) {
 	defer c.Send(patient)
 	c.Work()
 }
 
-// Work executes everything that became ready. The caller holds Fabric.mu.
+// Work executes everything that became ready. The caller holds Core.Mu.
 func (c *Core) Work() {
 	for len(c.Ready)+len(c.overruns) > 0 {
 		if n := len(c.overruns); n > 0 {
@@ -69,14 +69,8 @@ func (c *Core) Work() {
 	}
 }
 
-// After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
+// After fires a function after a time, under the fabric's lock, unless Clock.Cancel comes first. The caller holds Core.Mu.
 func (c *Core) After(d time.Duration, fire func()) (number uint64) { return c.Clock.After(d, fire) }
-
-// Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
-func (c *Core) Cancel(number uint64) { c.Clock.Cancel(number) }
-
-// IsVirtual reports whether the clock stands still while programs are at work.
-func (c *Core) IsVirtual() bool { return c.Clock.IsVirtual() }
 
 // Deliver calls arrive with the lock held, then executes everything that became ready. Wires call it to deliver delayed
 // messages.
@@ -94,7 +88,7 @@ func (c *Core) Due() {
 	})
 }
 
-// Step advances a virtual clock to the next timer, and reports whether there was one. It takes Fabric.mu.
+// Step advances a virtual clock to the next timer, and reports whether there was one. It takes Core.Mu.
 func (c *Core) Step() bool {
 	if !c.Clock.IsVirtual() {
 		return false

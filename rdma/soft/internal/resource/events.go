@@ -21,7 +21,7 @@ type Events[T any] struct {
 	nudged  bool // the file can be read without an event, so that who waits for it looks
 }
 
-// Push adds an event. The caller holds Fabric.mu.
+// Push adds an event. The caller holds Core.Mu.
 func (e *Events[T]) Push(v T) {
 	e.Queue = append(e.Queue, v)
 	e.Raise()
@@ -36,7 +36,7 @@ func (e *Events[T]) wake() {
 	clear(e.waiters)
 }
 
-// PushBefore adds an event before the first one that is later, or at the end. The caller holds Fabric.mu.
+// PushBefore adds an event before the first one that is later, or at the end. The caller holds Core.Mu.
 func (e *Events[T]) PushBefore(v T, later func(T) bool) {
 	i := slices.IndexFunc(e.Queue, later)
 	if i < 0 {
@@ -146,7 +146,7 @@ func (e *Events[T]) leave(c *Core, w *nap.Waiter) {
 // Reports counts the events of an object that a program got, and those that it acknowledged.
 type Reports struct{ Got, Acked uint32 }
 
-// Acknowledged counts acknowledgements, and wakes their waiters. The caller holds Fabric.mu.
+// Acknowledged counts acknowledgements, and wakes their waiters. The caller holds Core.Mu.
 func (c *Core) Acknowledged(r *Reports, n uint32) {
 	r.Acked += n
 	c.Acked.Broadcast()
@@ -155,7 +155,7 @@ func (c *Core) Acknowledged(r *Reports, n uint32) {
 // Settled reports whether all events that the program got are acknowledged.
 func (r *Reports) Settled() bool { return int32(r.Got-r.Acked) <= 0 }
 
-// Settle waits until they are. The fabric's lock is given up while it waits. The caller holds Fabric.mu.
+// Settle waits until they are. The fabric's lock is given up while it waits. The caller holds Core.Mu.
 func (c *Core) Settle(r *Reports) {
 	c.Work()
 	for !r.Settled() {

@@ -102,7 +102,7 @@ func closeDevice(c *Context) runtime.Errno {
 	return errno
 }
 
-// Close closes a context that has no objects. The caller holds Fabric.mu.
+// Close closes a context that has no objects. The caller holds Core.Mu.
 func (c *Context) Close() runtime.Errno {
 	if errno := mayGo(c.Fabric(), uint64(c.Address()), c, func() bool { return c.uses > 0 }); errno != 0 {
 		return errno
@@ -116,7 +116,7 @@ func (c *Context) Close() runtime.Errno {
 // Keep sets whether only the connection manager holds the context.
 func (c *Context) Keep(kept bool) { c.kept.Store(kept) }
 
-// abandon closes a context that has objects. The caller holds Fabric.mu.
+// abandon closes a context that has objects. The caller holds Core.Mu.
 func (c *Context) abandon() {
 	c.closed = true
 	c.Async.Drop(func(AsyncEvent) bool { return true })
@@ -171,7 +171,7 @@ type stale struct {
 	forget func()
 }
 
-// drop frees a handle of an object that is destroyed, or leaves it to be unimported. The caller holds Fabric.mu.
+// drop frees a handle of an object that is destroyed, or leaves it to be unimported. The caller holds Core.Mu.
 func drop[C any](c *Context, record *C, kind string, free bool) {
 	if free {
 		c.leave()
@@ -222,7 +222,7 @@ func (d *Device) Release() {
 	Forget(d.Record)
 }
 
-// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
+// Open opens the device once more, for all identifiers. The caller holds Core.Mu.
 func (d *Device) Open() (c *Context, errno runtime.Errno) {
 	made.Shared(func() { c, errno = d.open() })
 	return c, errno

@@ -67,7 +67,7 @@ type deviceList struct {
 	devices []*Device
 }
 
-// NewDeviceList is ibv_get_device_list of a fabric. The caller holds Fabric.mu.
+// NewDeviceList is ibv_get_device_list of a fabric. The caller holds Core.Mu.
 func NewDeviceList(on *engine.Engine, devices []*Device, count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	list, errno := AllocateList[ibv.Ptr[ibv.Device]](len(devices) + 1)
 	if errno != 0 {

@@ -25,7 +25,7 @@ func original[T any](is func(*T) bool) *T {
 }
 
 // ImportContext is ibv_import_device for the devices of a fabric. The context takes the descriptor, and closes it;
-// after an error it stays the caller's. The caller holds Fabric.mu.
+// after an error it stays the caller's. The caller holds Core.Mu.
 func ImportContext(devices []*Device, file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	name, errno := fd.Name(file)
 	if errno != 0 || name == "" {

@@ -199,7 +199,7 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 }
 
 // end is the end of a region that has no windows, by an import of it or, with nil, by the handle that it was made with.
-// The caller holds Fabric.mu.
+// The caller holds Core.Mu.
 func (r *Region) end(by *importedMR) {
 	r.Device.Keys.Remove(&r.Memory)
 	if r.dm != nil {

@@ -2,7 +2,7 @@
 
 // Package verbs implements libibverbs for software devices: its functions and slots, by the addresses of the objects that
 // programs hold. An object embeds what the engine sees of it. Methods without a comment about it are called with the
-// fabric's lock, Fabric.mu.
+// fabric's lock, Core.Mu.
 package verbs
 
 import (
@@ -147,7 +147,7 @@ type object[T any] interface {
 	Fabric() *engine.Engine
 }
 
-// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless it returns nil: while it
+// locked finds the object at an address, or nil. It takes Core.Mu for its caller, unless it returns nil: while it
 // waits, another goroutine may destroy the object.
 func locked[T any, P object[T], A abi.Address](address A) P {
 	o := P(Find[T](address))
@@ -163,7 +163,7 @@ func locked[T any, P object[T], A abi.Address](address A) P {
 }
 
 // The adapters for functions of an object return EINVAL if there is no object at the address in the first register.
-// held and creates call the function with Fabric.mu.
+// held and creates call the function with Core.Mu.
 
 func held[T any, P object[T]](f func(P, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
 	return func(a abi.Args) runtime.Errno {

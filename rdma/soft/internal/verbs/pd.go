@@ -32,7 +32,7 @@ func (p *PD) made() *PD {
 	return p
 }
 
-// hold counts so many more objects in the domain. The caller holds Fabric.mu.
+// hold counts so many more objects in the domain. The caller holds Core.Mu.
 func (p *PD) hold(n int) { p.made().uses += n }
 
 func allocPD(c *Context) (uint64, runtime.Errno) {
@@ -55,7 +55,7 @@ func (c *Context) newPD() (*PD, runtime.Errno) {
 	return p, 0
 }
 
-// Dealloc is ibv_dealloc_pd. The caller holds Fabric.mu.
+// Dealloc is ibv_dealloc_pd. The caller holds Core.Mu.
 func (p *PD) Dealloc() runtime.Errno {
 	of := p.made()
 	if errno := mayGo(p.Fabric(), mem.AddressOf(p.Record), p, func() bool { return of.uses > 0 }); errno != 0 {
@@ -187,7 +187,7 @@ func allocParentDomain(c *Context, init uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(p.Record), 0
 }
 
-// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
+// NewPD makes a protection domain for all identifiers of the device. The caller holds Core.Mu.
 func (c *Context) NewPD() (p *PD, errno runtime.Errno) {
 	made.Shared(func() { p, errno = c.newPD() })
 	return p, errno

@@ -52,7 +52,7 @@ func (q *QP) Transit(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	return q.modify(q.record, attr, mask)
 }
 
-// BreakNow brings it to the error state. The caller holds Fabric.mu.
+// BreakNow brings it to the error state. The caller holds Core.Mu.
 func (q *QP) BreakNow() {
 	if q.State != ibv.QPS_ERR {
 		q.SetState(ibv.QPS_ERR)
@@ -77,7 +77,7 @@ func FindQP[A abi.Address](address A) *QP {
 	return nil
 }
 
-// lockedQP returns the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless it returns nil.
+// lockedQP returns the queue pair of a handle, or nil. It takes Core.Mu for its caller, unless it returns nil.
 func lockedQP[A abi.Address](address A) *QP {
 	if o := locked[openedQP](address); o != nil {
 		return o.of

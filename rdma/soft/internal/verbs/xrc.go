@@ -65,7 +65,7 @@ const (
 	OExclusive = 0o200
 )
 
-// Close is ibv_close_xrcd. The caller holds Fabric.mu.
+// Close is ibv_close_xrcd. The caller holds Core.Mu.
 func (x *XRCD) Close() runtime.Errno {
 	f := x.Fabric()
 	last := func() bool { return x.domain.Handles == 1 }

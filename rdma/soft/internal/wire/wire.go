@@ -19,26 +19,26 @@ import (
 type Wire interface {
 	// Send sends a request. The answer is nil unless it is available at once, and valid until the next call of the
 	// wire. If the wire cannot accept the request yet, it does nothing and returns the time after which to try again;
-	// otherwise the time is 0. The caller holds Fabric.mu.
+	// otherwise the time is 0. The caller holds Core.Mu.
 	Send(*message.Request) (answer *message.Answer, wait time.Duration)
-	// Answer sends an answer that Send did not return. The caller holds Fabric.mu.
+	// Answer sends an answer that Send did not return. The caller holds Core.Mu.
 	Answer(*message.Answer)
-	// SendMAD sends a management datagram. The caller holds Fabric.mu.
+	// SendMAD sends a management datagram. The caller holds Core.Mu.
 	SendMAD(*message.MAD)
 	// Packets reports whether messages to an address are sent as packets: a request arrives in parts, several are in
 	// flight at once, and one answer may acknowledge several. The port then answers through Answer. The caller holds
-	// Fabric.mu.
+	// Core.Mu.
 	Packets(to *message.Address) bool
-	// Routes reports whether there is a path from one address to another. The caller holds Fabric.mu.
+	// Routes reports whether there is a path from one address to another. The caller holds Core.Mu.
 	Routes(from, to message.Address) bool
 }
 
 // Host is the fabric of a wire that delivers messages later.
 type Host interface {
 	// Deliver calls a function with the fabric's lock, and then runs the queue pairs that became ready. It takes
-	// Fabric.mu.
+	// Core.Mu.
 	Deliver(func())
-	// After calls a function with that lock after a time. The caller holds Fabric.mu.
+	// After calls a function with that lock after a time. The caller holds Core.Mu.
 	After(time.Duration, func()) (number uint64)
 }
 
@@ -48,10 +48,10 @@ type Host interface {
 type Port interface {
 	// Request handles a request, and returns the answer, or nil if there is none. The answer is valid until the port's
 	// next request. Its data is registered memory if the request arrives during its sender's Send, which recovers from
-	// faults; otherwise it is a copy. The caller holds Fabric.mu.
+	// faults; otherwise it is a copy. The caller holds Core.Mu.
 	Request(*message.Request) *message.Answer
-	// Answer handles an answer that Send did not return. The caller holds Fabric.mu.
+	// Answer handles an answer that Send did not return. The caller holds Core.Mu.
 	Answer(*message.Answer)
-	// MAD handles a management datagram. The caller holds Fabric.mu.
+	// MAD handles a management datagram. The caller holds Core.Mu.
 	MAD(*message.MAD)
 }

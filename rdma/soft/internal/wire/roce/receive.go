@@ -98,7 +98,7 @@ func (w *Wire) Armed() {
 }
 
 // Poll reads available packets, unless another goroutine does, and reports whether there were any. It needs no lock,
-// and its caller does not hold Fabric.mu.
+// and its caller does not hold Core.Mu.
 func (w *Wire) Poll() (came bool) {
 	all := w.polled.Load()
 	if all == nil {
@@ -198,7 +198,7 @@ func (in *incoming) check() bool {
 	return any
 }
 
-// deliverNow delivers the messages of the packets. The caller holds Fabric.mu.
+// deliverNow delivers the messages of the packets. The caller holds Core.Mu.
 func (in *incoming) deliverNow() {
 	a, l, d := &in.arrival, in.link, &in.decoder
 	for i := 0; i*a.Segment < a.N && i < len(in.right); i++ {

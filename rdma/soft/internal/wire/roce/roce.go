@@ -24,11 +24,11 @@ import (
 type Host interface {
 	wire.Host
 	// Filled announces that the wire has packets to send. Before the fabric releases its lock, it calls Take. The
-	// caller holds Fabric.mu.
+	// caller holds Core.Mu.
 	Filled()
 }
 
-// Wire sends and receives packets. Fabric.mu guards its fields unless noted.
+// Wire sends and receives packets. Core.Mu guards its fields unless noted.
 type Wire struct {
 	wire.Wire // the wire below
 	host      Host
@@ -61,15 +61,15 @@ type Link struct {
 	scope  uint32     // index of its interface, for IPv6
 	// headers is the size of the IP and UDP headers.
 	headers uint64
-	out     batch // being filled, under Fabric.mu
+	out     batch // being filled, under Core.Mu
 
 	to      sender      // the socket
 	full    atomic.Bool // packets are waiting for room in the socket
-	sending sync.Mutex  // guards the fields up to stuck; holders of Fabric.mu only TryLock it
+	sending sync.Mutex  // guards the fields up to stuck; holders of Core.Mu only TryLock it
 	sent    batch       // being sent, or sent last
 	stuck   bool        // a wait for room timed out: do not wait again until a packet was sent
 
-	receiving sync.Mutex // guards the fields up to in; taken before Fabric.mu
+	receiving sync.Mutex // guards the fields up to in; taken before Core.Mu
 	in        incoming
 
 	wake   chan struct{} // a program has armed a completion queue
@@ -77,7 +77,7 @@ type Link struct {
 	stats  stats
 }
 
-// Attach opens the socket of an address for a port with a link address. The caller holds Fabric.mu.
+// Attach opens the socket of an address for a port with a link address. The caller holds Core.Mu.
 func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) (*Link, error) {
 	here := message.Address{Link: link, GID: addr.As16()}
 	s, err := udp.Open(addr, o)
@@ -116,7 +116,7 @@ func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
 
 // Join delivers datagrams from others to a multicast group to the port of a link, on its address's interface, until
 // Detach of the returned link. Datagrams from devices of the fabric are delivered by the wire below. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (w *Wire) Join(at *Link, group [16]byte) (*Link, error) {
 	s, err := at.socket.Join(netip.AddrFrom16(group).Unmap())
 	if err != nil {
@@ -134,7 +134,7 @@ func (l *Link) Reaches(group [16]byte) bool {
 	return netip.AddrFrom16(group).Is4In6() == netip.AddrFrom16(l.here.GID).Is4In6()
 }
 
-// Detach closes a socket. Its reader ends later. The caller holds Fabric.mu.
+// Detach closes a socket. Its reader ends later. The caller holds Core.Mu.
 func (w *Wire) Detach(l *Link) {
 	delete(w.links, l.here.GID)
 	delete(w.groups, l)
@@ -161,7 +161,7 @@ func (l *Link) MTU() (int, error) {
 }
 
 // PathMTU returns the greatest RoCE MTU from an address to one of another fabric, in bytes, or 0 if it is unknown. The
-// caller holds Fabric.mu.
+// caller holds Core.Mu.
 func (w *Wire) PathMTU(from, to [16]byte) int {
 	l := w.links[from]
 	if l == nil {

@@ -24,7 +24,7 @@ const (
 // Take takes the packets of a link from which no goroutine is sending, if there is one. The caller must then call Flush
 // to send them, and Take again if the wire IsFilled. Packets written during the sending are left to the sending
 // goroutine, so that a full socket blocks only that one. If it can take nothing, Take may return a crowded link
-// instead. The caller holds Fabric.mu. Take acquires Link.sending for its caller.
+// instead. The caller holds Core.Mu. Take acquires Link.sending for its caller.
 func (w *Wire) Take() (taken, crowded *Link) {
 	if len(w.filled) == 0 {
 		return nil, nil
@@ -45,10 +45,10 @@ func (w *Wire) Take() (taken, crowded *Link) {
 // IsFilled reports whether packets are queued. It needs no lock.
 func (w *Wire) IsFilled() bool { return w.left.Load() }
 
-// Links returns the links of addresses. The caller holds Fabric.mu.
+// Links returns the links of addresses. The caller holds Core.Mu.
 func (w *Wire) Links() []*Link { return slices.Collect(maps.Values(w.links)) }
 
-// Rest waits until no goroutine sends from a link. Its caller does not hold Fabric.mu.
+// Rest waits until no goroutine sends from a link. Its caller does not hold Core.Mu.
 func (l *Link) Rest() {
 	l.sending.Lock()
 	l.sending.Unlock()
@@ -57,7 +57,7 @@ func (l *Link) Rest() {
 // Await is Rest, but acquires Link.sending for its caller, which must call Turn and then Flush.
 func (l *Link) Await() { l.sending.Lock() }
 
-// Turn swaps the filled batch with the one to send. The caller holds Fabric.mu and Link.sending.
+// Turn swaps the filled batch with the one to send. The caller holds Core.Mu and Link.sending.
 func (l *Link) Turn() {
 	w := l.wire
 	if l.out.open { // its memory was unmapped

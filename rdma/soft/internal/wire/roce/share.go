@@ -31,14 +31,14 @@ func (l *Link) IsShared() bool { return l.socket.IsShared() }
 // Has reports whether an address is the link's.
 func (l *Link) Has(gid [16]byte) bool { return l.here.GID == gid }
 
-// IsShared reports whether other processes may use an address of the fabric too. The caller holds Fabric.mu.
+// IsShared reports whether other processes may use an address of the fabric too. The caller holds Core.Mu.
 func (w *Wire) IsShared(gid [16]byte) bool {
 	l := w.links[gid]
 	return l != nil && l.IsShared()
 }
 
 // HasQP reports whether a queue pair number at an address of the fabric belongs to this process. The caller holds
-// Fabric.mu.
+// Core.Mu.
 func (w *Wire) HasQP(gid [16]byte, number uint32) bool {
 	l := w.links[gid]
 	return l == nil || l.HasQP(number)
@@ -76,7 +76,7 @@ func (l *Link) Claim(service uint64) (*udp.Claim, error) { return l.socket.Claim
 func (l *Link) Claimant(service uint64) string { return l.socket.Claimant(service) }
 
 // Pass sends a message for a service to the process that has claimed it, and reports whether there is one. Like other
-// messages, it can be lost: its sender retransmits it. The caller holds Fabric.mu.
+// messages, it can be lost: its sender retransmits it. The caller holds Core.Mu.
 func (l *Link) Pass(service uint64, m *message.MAD) bool {
 	if m.Passed {
 		return false
@@ -105,7 +105,7 @@ func (l *Link) Pass(service uint64, m *message.MAD) bool {
 }
 
 // passed delivers the message of a packet that another process with the link's address has passed to this one, and
-// reports whether it is one. The caller holds Fabric.mu.
+// reports whether it is one. The caller holds Core.Mu.
 func (l *Link) passed(p []byte) bool {
 	if !l.IsShared() || len(p) != passedSize || p[0] != passedOpcode || p[1] != passedVersion {
 		return false
