@@ -149,7 +149,7 @@ valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 		-env GOVERBS_VALKEY=/valkey -env GOVERBS_VALKEY_TOOLS=/valkey -- "$dir/valkey.test" -test.v
 	;;
 *)
-	echo "goverbs: no tests $what; WHAT is all, race, unreachable, dax, grpc, doctor, perftest or rsockets" >&2
+	echo "goverbs: no tests $what; WHAT is all, native, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
 	exit 2
 	;;
 esac
