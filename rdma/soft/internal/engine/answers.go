@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// mostAnswers is how many answers of a queue pair wait at most.
+// mostAnswers is the maximum number of waiting answers of a queue pair.
 const mostAnswers = 256
 
-// answerPackets is how many sequence numbers a request takes that is answered with data.
+// answerPackets returns the number of sequence numbers of a request with a response.
 func (q *QP) answerPackets(m *message.Request) uint32 {
 	switch {
 	case q.sender == nil:
@@ -24,7 +24,7 @@ func (q *QP) answerPackets(m *message.Request) uint32 {
 	return max(q.packets(m), 1)
 }
 
-// answer makes an answer without data.
+// answer fills in an answer without data.
 func (q *QP) answer(m *message.Request, kind message.Kind, s message.Syndrome, psn uint32) *message.Answer {
 	a := &q.back
 	a.Kind, a.Syndrome, a.PSN, a.Life = kind, s, psn, m.Life
@@ -34,7 +34,7 @@ func (q *QP) answer(m *message.Request, kind message.Kind, s message.Syndrome, p
 	return a
 }
 
-// reply returns an answer for a peer in memory, and sends others.
+// reply returns an answer for a peer in memory, and sends an answer in packets.
 func (q *QP) reply(a *message.Answer) *message.Answer {
 	if q.sender == nil {
 		return a
@@ -42,7 +42,7 @@ func (q *QP) reply(a *message.Answer) *message.Answer {
 	return q.sendAnswer(readRange{})
 }
 
-// answerData returns the answer with the requested data: for a read, the memory that reads found.
+// answerData returns or sends the response to a request: for a read, the memory that locateRead found.
 func (q *QP) answerData(m *message.Request) *message.Answer {
 	a, r := q.answer(m, message.ReadData, message.Ack, m.PSN), readRange{}
 	if m.Opcode == ibv.WR_RDMA_READ && m.Length > 0 {
@@ -54,9 +54,9 @@ func (q *QP) answerData(m *message.Request) *message.Answer {
 	return q.sendAnswer(r)
 }
 
-// sendAnswer sends the answer that back has, of a read with the memory that Engine.read has. One of many packets goes
-// in parts, so that it holds up no others and a peer cannot have any amount of memory filled with it. Until all of them
-// are sent, later answers wait. It returns no answer.
+// sendAnswer sends the answer in back, for a read with the memory in Engine.read. A long response is sent in parts, so
+// that it does not delay others and a peer cannot fill any amount of memory with it. Later answers wait for its last
+// part. It always returns nil.
 func (q *QP) sendAnswer(r readRange) *message.Answer {
 	a := &q.back
 	a.Transport, a.PKey, a.MTU, a.Continues, a.More = q.ExpectsOf, q.Out.PKey, 128<<q.Attr.PathMTU, false, false
@@ -76,7 +76,7 @@ func (q *QP) sendAnswer(r readRange) *message.Answer {
 	return nil
 }
 
-// sendReading sends the answer in back, or its next part. The rest is sent when the clock has advanced.
+// sendReading sends the answer in back, or its next part. A timer sends the rest.
 func (q *QP) sendReading(r readRange) {
 	a, f := &q.back, q.On
 	n := mostPackets * uint64(a.MTU)
@@ -94,7 +94,7 @@ func (q *QP) sendReading(r readRange) {
 
 func (q *QP) answerSoon() { q.On.Clock.After(0, q.answerWaiting) }
 
-// answerWaiting sends the first answer that waits, or a part of it. If the memory is gone by then, the sender repeats
+// answerWaiting sends the first waiting answer, or a part of it. If its memory is unmapped by then, the sender repeats
 // the request and gets an error. The caller holds Core.Mu.
 func (q *QP) answerWaiting() {
 	if q.arriving == nil || q.answers.len() == 0 {
@@ -108,7 +108,7 @@ func (q *QP) answerWaiting() {
 	}
 	others := slices.Clone(q.answers.all[q.answers.done:])
 	q.answers.reset()
-	q.tryKeep(func() ibv.WCStatus {
+	q.recoverFault(func() ibv.WCStatus {
 		q.back = next.answer
 		if r := next.reading; r.length > 0 {
 			m := message.Request{Remote: r.remote, RKey: r.rkey}
@@ -125,7 +125,7 @@ func (q *QP) answerWaiting() {
 	for _, w := range others {
 		q.answers.add(w)
 	}
-	if len(others) > 0 && q.answers.len() == len(others) { // otherwise sendReading has seen to it
+	if len(others) > 0 && q.answers.len() == len(others) { // otherwise sendReading has set the timer
 		q.answerSoon()
 	}
 }

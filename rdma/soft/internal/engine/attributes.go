@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// Set keeps the values of attributes.
+// Set stores the attributes in mask.
 func (q *QP) Set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	to := &q.Attr
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
@@ -35,7 +35,7 @@ func (q *QP) Set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		q.Out.PKey = q.Port.PKeys[attr.PKeyIndex]
 	}
 	if has(ibv.QP_AV) || has(ibv.QP_DEST_QPN) {
-		q.face()
+		q.setPeer()
 	}
 	if has(ibv.QP_RQ_PSN) {
 		q.Receiver.Reset(attr.RQPSN & PSNMask)
@@ -49,8 +49,8 @@ func keep[T any](is bool, to *T, value T) {
 	}
 }
 
-// face directs the queue pair's messages to the peer named in its attributes.
-func (q *QP) face() {
+// setPeer addresses the queue pair's messages to the peer in its attributes.
+func (q *QP) setPeer() {
 	q.Out.To = message.Address{}
 	if gid := *q.Attr.AHAttr.GRH.DGID.Raw(); !IsMulticast(gid) {
 		q.Out.To = q.On.AddressOf(gid, q.Attr.DestQPNum)
@@ -62,10 +62,10 @@ func (q *QP) face() {
 	}
 }
 
-// PSNs are the sequence numbers of the packets that the queue pair sends and expects next.
+// PSNs returns the sequence numbers of the next packets that the queue pair sends and expects.
 func (q *QP) PSNs() (next, expects uint32) {
 	next = q.psn
-	if q.sender != nil && q.pending.len() > 0 { // of which not all are sent, or are sent again
+	if q.sender != nil && q.pending.len() > 0 { // not all of them are sent, or some are retransmitted
 		next, _ = q.sender.UnderWay()
 	}
 	return next, q.Receiver.Expects

@@ -16,11 +16,11 @@ import (
 // atomicSize is the size of the operand of an atomic, in bytes.
 const atomicSize = 8
 
-// answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
-// Core.Mu.
+// answered handles an answer that Send did not return. An answer that matches no pending message is dropped. The caller
+// holds Core.Mu.
 func (q *QP) answered(a *message.Answer) {
 	if q.sender != nil {
-		q.acknowledged(a)
+		q.takePacketAnswer(a)
 		return
 	}
 	if q.pending.len() == 0 || !q.sent || a.PSN != q.Out.PSN {
@@ -35,15 +35,15 @@ func (q *QP) answered(a *message.Answer) {
 	case !q.returns:
 		b.done = true
 	default:
-		b.status, b.done = q.keepData(*b, a, 0)
+		b.status, b.done = q.takeLateData(*b, a, 0)
 	}
 	if b.done {
 		q.psn = transport.Next(q.psn, q.Out.Packets)
 	}
 }
 
-// acknowledged takes an answer to messages that travelled as packets.
-func (q *QP) acknowledged(a *message.Answer) {
+// takePacketAnswer handles an answer to messages that travelled as packets.
+func (q *QP) takePacketAnswer(a *message.Answer) {
 	s := q.sender
 	if q.pending.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
 		q.count(counters.LateAnswers)
@@ -57,14 +57,14 @@ func (q *QP) acknowledged(a *message.Answer) {
 		}
 	case a.Syndrome == message.Ack:
 		news = s.Acknowledge(transport.Next(a.PSN, 1))
-		if !news && backs == s.Backs() { // it is for packets that were never sent, or a gap is known
+		if !news && backs == s.Backs() { // it acknowledges packets that were never sent, or repeats a known gap
 			q.count(counters.LateAnswers)
 		}
 	default:
 		news = s.Acknowledge(a.PSN) // earlier messages
 		if s.Oldest() == a.PSN && s.Waits() {
 			q.refused(a)
-			backs = s.Backs() // which it has counted
+			backs = s.Backs() // already counted
 		} else if !news {
 			q.count(counters.LateAnswers)
 		}
@@ -78,13 +78,13 @@ func (q *QP) acknowledged(a *message.Answer) {
 	}
 }
 
-// refused takes a NAK, which is for the oldest message that was not acknowledged.
+// refused handles a NAK, which refers to the oldest unacknowledged message.
 func (q *QP) refused(a *message.Answer) {
 	b, t := q.pending.first(), &q.retry
 	if q.sender != nil {
 		b = q.pending.at(q.sender.First())
 	}
-	told, _ := counters.OfRefusal(a.Syndrome)
+	counter, _ := counters.OfRefusal(a.Syndrome)
 	switch a.Syndrome {
 	case message.OutOfOrder:
 		q.count(counters.ToldGaps)
@@ -92,12 +92,12 @@ func (q *QP) refused(a *message.Answer) {
 			q.count(counters.WentBack)
 		}
 	case message.NotReady:
-		if t.paused { // it came twice
+		if t.paused { // a duplicate
 			q.count(counters.LateAnswers)
 			return
 		}
 		t.lost = 0
-		if q.Attr.RNRRetry != forEver {
+		if q.Attr.RNRRetry != forever {
 			if t.notReady >= int(q.Attr.RNRRetry) {
 				b.status = ibv.WC_RNR_RETRY_EXC_ERR
 				break
@@ -113,11 +113,11 @@ func (q *QP) refused(a *message.Answer) {
 	default:
 		b.status = ibv.WC_REM_OP_ERR
 	}
-	q.count(told)
+	q.count(counter)
 }
 
-// answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
-func (q *QP) answerIsLate() {
+// answerTimedOut retransmits the messages that were not answered in time, unless the retries are used up.
+func (q *QP) answerTimedOut() {
 	t := &q.retry
 	t.due = 0
 	q.count(counters.Timeouts)
@@ -129,14 +129,14 @@ func (q *QP) answerIsLate() {
 	q.goBack(true)
 }
 
-// goBack makes all unacknowledged messages be sent again.
+// goBack schedules all unacknowledged messages for retransmission.
 func (q *QP) goBack(lost bool) {
 	if q.sent = false; q.sender != nil {
 		q.sender.Back(lost)
 	}
 }
 
-// dataArrived takes the next part of the data that a message asked for, and reports whether an answer brings it.
+// dataArrived stores the next part of a response's data, and reports whether an answer contains it.
 func (q *QP) dataArrived(a *message.Answer) bool {
 	i, packet, ok := q.sender.Answer(a.PSN)
 	if !ok {
@@ -146,7 +146,7 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 	if b.status != ibv.WC_SUCCESS {
 		return false
 	}
-	status, fits := q.keepData(*b, a, uint64(packet)<<(7+q.Attr.PathMTU))
+	status, fits := q.takeLateData(*b, a, uint64(packet)<<(7+q.Attr.PathMTU))
 	if fits {
 		b.status = status
 		q.sender.Answered(i)
@@ -154,7 +154,7 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 	return fits
 }
 
-// readLength is how many bytes the request at a position reads.
+// readLength returns the number of bytes that the request at a position reads, or 0 if it is not a read.
 func (q *QP) readLength(position uint32) uint64 {
 	r := &q.ring[position&q.mask]
 	if r.Opcode != ibv.WR_RDMA_READ {
@@ -163,11 +163,11 @@ func (q *QP) readLength(position uint32) uint64 {
 	return resource.Room(q.Entries(position)[:r.SGEs])
 }
 
-// takeData copies the data of an answer to the memory of a message after its first skip bytes, and reports whether the
-// answer fits the request. It panics if memory is gone.
+// takeData copies the data of a response to the memory of a message, after its first skip bytes, and reports whether
+// the response fits the request. It panics if memory is unmapped.
 func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	opcode, length := q.Out.Opcode, q.Out.Length
-	if q.sender != nil { // out may be another message
+	if q.sender != nil { // Out may be another message
 		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
 			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
 		} else {
@@ -186,7 +186,7 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	}
 	switch {
 	case !fits || len(data) == 0:
-	case b.step == ownRequest && q.sender == nil && q.moving && !q.On.Careful: // it was sent just now
+	case b.step == ownRequest && q.sender == nil && q.moving && !q.On.Careful: // this is its Send
 		mem.Scatter(q.On.from[:], data)
 	default:
 		status = q.placeData(b, skip, data)
@@ -194,15 +194,15 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	return status, fits
 }
 
-// keepData is takeData outside Send. It copies again if memory of this side turns out to be gone. An answer whose own
-// memory is gone cannot be read.
-func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+// takeLateData is takeData for answers that Send did not return. It repeats the copy if memory of this side turns out
+// to be unmapped. A response whose own memory is unmapped cannot be read.
+func (q *QP) takeLateData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	f := q.On
 	copies := func() ibv.WCStatus {
 		status, fits = q.takeData(b, a, skip)
 		return status
 	}
-	if _, gone := q.tryKeep(copies); gone == nil {
+	if _, gone := q.recoverFault(copies); gone == nil {
 		return status, fits
 	}
 	defer func(before bool) { f.Careful = before }(f.Careful)
@@ -211,15 +211,15 @@ func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 			return status, false
 		}
 		f.Careful = true
-		if _, gone := q.tryKeep(copies); gone == nil {
+		if _, gone := q.recoverFault(copies); gone == nil {
 			return status, fits
 		}
 	}
 	return ibv.WC_LOC_PROT_ERR, true
 }
 
-// tryKeep copies, and returns a panic of memory that is gone.
-func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
+// recoverFault calls copies, and returns its panic if memory is unmapped.
+func (q *QP) recoverFault(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
 	f := q.On
 	done, before := false, f.guard()
 	defer func() {
@@ -233,7 +233,7 @@ func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 	return status, nil
 }
 
-// placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
+// placeData copies data to a message's memory, after its first skip bytes. It panics if memory is unmapped.
 func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
 	if b.step == readStep {
 		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
@@ -246,7 +246,7 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	return ibv.WC_SUCCESS
 }
 
-// gather looks up the memory of a request, which is at a position, on the sender's side.
+// gather looks up the sender's memory of the request at a position, and stores it in Engine.from.
 func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
 	f := q.On
 	if r.Inline >= 0 {
@@ -280,8 +280,8 @@ func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length ui
 	return f.from[:n], length, ibv.WC_SUCCESS
 }
 
-// endFirst ends the first pending message if it is done or has failed, and reports whether it is.
-func (q *QP) endFirst() bool {
+// endIfDone ends the first pending message if it is done or has failed, and reports whether it did.
+func (q *QP) endIfDone() bool {
 	b := q.pending.first()
 	if b.status == ibv.WC_SUCCESS && !b.done && (q.sender == nil || !q.sender.Done()) {
 		return false
@@ -302,7 +302,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 	q.endMessage(b, status)
 }
 
-// endMessage ends a message that is not pending any more.
+// endMessage ends a message that is no longer pending.
 func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	if b.step == ownRequest {
 		q.finish(q.Place(b.position), status)
@@ -310,7 +310,7 @@ func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	}
 	r := q.rendezvous.first()
 	if b.step == readStep {
-		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
+		q.completeTag(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
 		q.SRQ.Tags.Recycle(r.tag)
 		r.isRead = true
 	}
@@ -322,18 +322,18 @@ func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	}
 }
 
-// endRendezvous releases the tags whose data was not read.
+// endRendezvous ends all transfers: tags whose data was not read complete with an error.
 func (q *QP) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {
-			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
+			q.completeTag(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
 			q.SRQ.Tags.Recycle(r.tag)
 		}
 		q.rendezvous.drop()
 	}
 }
 
-// finish ends the first request of the send queue.
+// finish completes the first request of the send queue.
 func (q *QP) finish(r *Request, status ibv.WCStatus) {
 	position := q.next
 	q.next++
@@ -371,15 +371,15 @@ func (q *QP) waits() bool {
 	return q.sent
 }
 
-// setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
-// looks at the time that counts by then.
+// setTimer sets the timer for the answers to messages in flight. A timer that is already set stays: when it fires, the
+// queue pair compares the time with the current deadline.
 func (q *QP) setTimer() {
 	t := &q.retry
 	if t.paused {
 		return
 	}
 	if !q.waits() {
-		if t.timer != 0 && q.On.Clock.IsVirtual() { // it would let the time go on
+		if t.timer != 0 && q.On.Clock.IsVirtual() { // it would advance the time
 			q.stopTimer()
 		}
 		return
@@ -396,18 +396,17 @@ func (q *QP) setTimer() {
 	}
 }
 
-// pause stops sending for a time.
+// pause stops sending for d.
 func (q *QP) pause(d time.Duration) {
 	q.stopTimer()
 	q.retry.paused = true
 	q.retry.timer = q.On.Clock.After(d, q.retry.fire)
 }
 
-// forEver is the rnr_retry that has no end.
-const forEver = 7
+// forever is the rnr_retry without a limit.
+const forever = 7
 
-// notReadyTimes are the RNR timers of codes 1 and higher, in hundredths of a millisecond; that of code 0 is the
-// longest.
+// notReadyTimes are the RNR timers by code, in units of 10 µs. Code 0 is the longest.
 var notReadyTimes = [32]int32{
 	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
 	6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -417,14 +416,14 @@ func notReadyTime(code uint8) time.Duration {
 	return time.Duration(notReadyTimes[code&31]) * 10 * time.Microsecond
 }
 
-// asking are the operations that are answered with more than an acknowledgement.
-const asking = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD | 1<<ibv.WR_FLUSH |
-	1<<ibv.WR_ATOMIC_WRITE
+// withResponse are the operations whose answer is a response, not only an acknowledgement.
+const withResponse = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD |
+	1<<ibv.WR_FLUSH | 1<<ibv.WR_ATOMIC_WRITE
 
-// asksFor reports whether a request is answered with more than an acknowledgement.
-func asksFor(opcode ibv.WROpcode) bool { return asking>>(opcode&31)&1 != 0 }
+// expectsResponse reports whether the answer to a request is a response, not only an acknowledgement.
+func expectsResponse(opcode ibv.WROpcode) bool { return withResponse>>(opcode&31)&1 != 0 }
 
-// packets is how many packets of the path's MTU a message takes, or the answer to a read.
+// packets returns the number of packets of the path's MTU in a message, or in the response to a read.
 func (q *QP) packets(m *message.Request) uint32 {
 	if m.Opcode == ibv.WR_FLUSH || q.Kind == ibv.QPT_UD {
 		return 1
@@ -432,12 +431,12 @@ func (q *QP) packets(m *message.Request) uint32 {
 	return packetsOf(m.Length, q.Attr.PathMTU)
 }
 
-// packetsOf is how many packets a number of bytes takes.
+// packetsOf returns the number of packets for length bytes.
 func packetsOf(length uint64, mtu ibv.MTU) uint32 {
 	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
 }
 
-// sum is how many bytes segments have.
+// sum returns the number of bytes in segments.
 func sum(of []mem.Segment) (n uint64) {
 	for i := range of {
 		n += of[i].Length
@@ -445,10 +444,10 @@ func sum(of []mem.Segment) (n uint64) {
 	return n
 }
 
-// KnownOpcodes is more than the highest opcode of the tables.
+// KnownOpcodes exceeds the highest opcode of the tables.
 const KnownOpcodes = 16
 
-// sendOpcodes and recvOpcodes are those of completions, by opcode.
+// sendOpcodes and recvOpcodes are the opcodes of completions, by opcode of the request.
 var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
 	for op := range ibv.WROpcode(KnownOpcodes) {
 		send[op], recv[op] = ibv.SendCompletion(op).Opcode, ibv.RecvCompletion(op).Opcode
@@ -456,8 +455,8 @@ var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
 	return send, recv
 }()
 
-// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and
-// unreliable connections, there is a way back.
+// stateAfter returns the state of a queue pair after a send has ended with a status, and whether it changes. Datagrams
+// and unreliable connections can return from SQE.
 func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
 	if status == ibv.WC_SUCCESS {
 		return 0, false

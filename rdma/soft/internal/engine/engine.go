@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package engine implements the queue pairs of software devices: the requester sends the posted requests, the responder
-// executes those of peers, the completer takes the answers. A Port is a device on the wire; an Engine is what the queue
-// pairs of a fabric share. The package knows neither the objects that programs hold nor their addresses.
+// executes those of peers, the completer takes the answers. A Port is a device on the wire; an Engine is the state that
+// the queue pairs of a fabric share. The package knows neither the objects of programs nor their addresses.
 package engine
 
 import (
@@ -29,37 +29,37 @@ const (
 	MaxGroupQPs = 240
 )
 
-// Engine is what the queue pairs of a fabric share. The fabric's lock guards it, unless noted otherwise: the poster
-// executes all ready work under it, including the receiving side. So posts cannot deadlock, whichever queue pairs are
-// involved, and events have one order.
+// Engine is the state that the queue pairs of a fabric share. The fabric's lock guards it, unless noted otherwise: the
+// poster executes all ready work under it, including the receiving side. Posts therefore cannot deadlock, whichever
+// queue pairs are involved, and events have one order.
 type Engine struct {
 	resource.Core
 	recovery
-	Traced  bool                      // where objects are made is noted; it does not change
+	Traced  bool                      // records where objects are created; constant
 	Exact   bool                      // Options.ExactCaps
-	Failed  atomic.Bool               // an allocation was made to fail, and that was not queried yet
+	Failed  atomic.Bool               // an injected allocation failure was not queried yet
 	Polled  atomic.Pointer[roce.Wire] // outer
 	Numbers numbers.Table[Numbered]
 	GIDs    map[[16]byte]*Port
-	Moves   uint64             // changes of addressOf results, from 1 on
-	groups  map[[16]byte][]*QP // of multicast
+	Moves   uint64             // number of changes to the results of AddressOf, from 1
+	groups  map[[16]byte][]*QP // multicast
 	Wire    wire.Wire
-	Plain   bool // wire is the one in memory, and nothing over it
+	Plain   bool // Wire is the one in memory, without faults
 	Faulty  *faulty.Wire
-	Outer   *roce.Wire // leads to other fabrics; nil if no device speaks to them
-	Lost    uint64     // messages, but for those that faulty loses
-	lives   uint64     // of queue pairs, until now
+	Outer   *roce.Wire // to other fabrics; nil if no device has sockets
+	Lost    uint64     // lost messages, except those that Faulty drops
+	lives   uint64     // lives of queue pairs so far
 
-	// Of the request that is sent, and of the one that is carried out.
+	// Scratch memory of the request being sent and of the one being executed.
 	to, from, framed [MaxSGE + 1]mem.Segment
 	header           [GRHSize]byte
-	read             [1]mem.Segment // data of a read's answer
+	read             [1]mem.Segment // data of the response to a read
 	data             [1]mem.Segment
-	original         uint64     // that an atomic found
-	headers          tagHeaders // of the message that matches tags
+	original         uint64     // value that an atomic found
+	headers          tagHeaders // of the message being matched
 }
 
-// Numbered is an object with a number: one of the two.
+// Numbered is an object with a number: a queue pair or a shared receive queue.
 type Numbered struct {
 	QP  *QP
 	SRQ *resource.SRQ
@@ -71,22 +71,22 @@ func (e *Engine) newLife() uint64 {
 	return e.lives
 }
 
-// QPOf is the queue pair that has a number, or nil.
+// QPOf returns the queue pair with a number, or nil.
 func (e *Engine) QPOf(number uint32) *QP { return e.Numbers.Get(number).QP }
 
-// srqOf is the shared receive queue that has a number, or nil.
+// srqOf returns the shared receive queue with a number, or nil.
 func (e *Engine) srqOf(number uint32) *resource.SRQ { return e.Numbers.Get(number).SRQ }
 
-// lose counts a message that does not arrive, if it is one of a connection.
+// lose counts a message of a connection that does not arrive.
 func (e *Engine) lose(m *message.Request) {
 	if m.Transport != ibv.QPT_UD {
 		e.Lost++
 	}
 }
 
-// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a
-// message, the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it
-// describes the completion.
+// rendezvous is a transfer that a matched message announced: the receiver reads the data, then sends a FIN message.
+// Both precede the requests of the receiving queue pair that have not started. For an eager message it only describes
+// the completion.
 type rendezvous struct {
 	tag       *resource.Tag
 	headers   tagHeaders
@@ -101,77 +101,77 @@ const (
 	rndvBytes = 64 // max_rndv_hdr_size
 )
 
-// tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
+// tagHeaders are the headers of a message that announces a rendezvous. Other messages have only the first one.
 type tagHeaders struct {
 	tmh ibv.TMH
 	rvh ibv.RVH
 }
 
-// Port is a device on the wire: its addresses, its keys, and what arrives. The fabric's lock guards it.
+// Port is a device on the wire: its addresses, its keys, and its arriving messages. The fabric's lock guards it.
 type Port struct {
 	On         *Engine
-	Link       uint64     // address on the wire: the Ethernet address that the GUID is made of
+	Link       uint64     // address on the wire: the Ethernet address from which the GUID is derived
 	GUID       uint64     // of the device
-	GIDs       [][16]byte // zeros where an address was taken away
+	GIDs       [][16]byte // zero where an address was removed
 	PKeys      []uint16
 	MTU        ibv.MTU
-	Down       bool                    // its link
-	Gone       bool                    // the device was taken away
-	Links      []*roce.Link            // to other fabrics: one for each address, if it speaks to them
-	Wired      bool                    // it does
-	Joined     map[[16]byte]*roce.Link // groups of multicast that its queue pairs are in, then
-	Groups     int                     // of multicast that its queue pairs are in
+	Down       bool                    // the link is down
+	Gone       bool                    // the device was removed
+	Links      []*roce.Link            // to other fabrics: one for each address, if Wired
+	Wired      bool                    // it has sockets to other fabrics
+	Joined     map[[16]byte]*roce.Link // if Wired, the multicast groups of its queue pairs
+	Groups     int                     // number of multicast groups of its queue pairs
 	MostGroups int
 	Keys       resource.Keys
 	Counts     counters.Counts
-	MADs       func(*message.MAD) // takes messages of the connection manager
+	MADs       func(*message.MAD) // handles messages of the connection manager
 }
 
-// QP is a queue pair, as peers know it. The fabric's lock guards its fields, unless noted otherwise.
+// QP is a queue pair, as its peers see it. The fabric's lock guards its fields, unless noted otherwise.
 type QP struct {
 	On        *Engine
 	Port      *Port
 	Number    uint32
 	Kind      ibv.QPType
-	reliable  bool             // it answers, or is answered
-	ExpectsOf ibv.QPType       // kind of the senders that it expects
-	Protects  *resource.Domain // the domain of its local keys; nil for XRC_RECV
+	reliable  bool             // requests are acknowledged
+	ExpectsOf ibv.QPType       // kind of its peers
+	Protects  *resource.Domain // protection domain of its local keys; nil for XRC_RECV
 	SendCQ    *resource.CQ
 	RecvCQ    *resource.CQ
 	SRQ       *resource.SRQ
 	Domain    *resource.XRCDomain // of XRC_RECV
 	Cap       ibv.QPCap
-	Signals   bool                // sends complete, whatever their flags: sq_sig_all
+	Signals   bool                // every send completes: sq_sig_all
 	Report    func(ibv.EventType) // queues an event for the program
 	User      resource.User       // of windows of type 2
 
 	State       ibv.QPState
-	Attr        ibv.QPAttr          // attributes that ibv_modify_qp set
+	Attr        ibv.QPAttr          // set by ibv_modify_qp
 	Recvs       *resource.RecvQueue // nil with a shared one, and for XRC
-	established bool                // the first message came
-	Groups      int                 // of multicast that it is in
-	Unheard     bool                // it does not receive its own multicast
+	established bool                // the first message arrived
+	Groups      int                 // number of its multicast groups
+	Unheard     bool                // its own multicast is not delivered to it
 
 	// The requester and the completer.
-	Out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
+	Out     message.Request // the message being sent, or the last one; constant fields stay filled in
 	psn     uint32          // packet sequence number of the next message
-	returns bool            // the answer to out brings data
-	pending fifo[pending]   // messages that were begun and are not done, in order
-	// The window. In memory it is one complete message, which is answered within Send, or else waits here.
+	returns bool            // the response to Out has data
+	pending fifo[pending]   // messages in progress, in order
+	// The window. In memory it is one complete message: Send returns its answer, or it waits here.
 	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
-	sent   bool              // for a peer in memory: the pending message is under way
+	sent   bool              // for a peer in memory: the pending message is in flight
 	retry  retry
-	resent uint64 // packets
+	resent uint64 // number of retransmitted packets
 
-	// The responder, which uses only what is in the messages, never sender state.
+	// The responder, which uses only the contents of messages, never the sender's state.
 	Receiver  transport.Receiver
-	heard     bool           // a message came since the first sequence number was set
+	heard     bool           // a message arrived since the first sequence number was set
 	peerLife  uint64         // of the last message
-	back      message.Answer // the answer that is sent, or was last
+	back      message.Answer // the answer being sent, or the last one
 	*arriving                // of messages that travel as packets; nil for a peer in memory
 
-	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
-	// count requests that were ever posted, modulo 2³².
+	// Posting fills the ring under Post alone, then takes the fabric's lock, which guards Posted and next. Positions
+	// count all posted requests, modulo 2³².
 	Post    sync.Mutex
 	ring    []Request
 	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
@@ -179,13 +179,13 @@ type QP struct {
 	mask    uint32
 	Posted  uint32
 	next    uint32
-	retired atomic.Uint32 // slots before it are free, by polling
+	retired atomic.Uint32 // slots before it were freed by polls
 
-	rendezvous fifo[rendezvous] // of messages that matched tags of the shared receive queue
-	moving     bool             // in progress
+	rendezvous fifo[rendezvous] // transfers that messages with matching tags announced
+	moving     bool             // Progress is running
 }
 
-// fifo is a queue. Its memory is used again once all that was added is dropped.
+// fifo is a queue. Its memory is reused once it is empty.
 type fifo[T any] struct {
 	all  []T
 	done int
@@ -193,20 +193,20 @@ type fifo[T any] struct {
 
 // retry is the retransmission state of unanswered messages.
 type retry struct {
-	timer    uint64 // 0 for none
-	due      int64  // when an answer is late; the timer may be set for an earlier time, when another one was
-	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire takes nothing
-	lost     int    // timeouts in a row
-	notReady int    // RNR NAKs in a row
-	fire     func() // of the timer
+	timer    uint64 // 0: not set
+	due      int64  // deadline of the answer; the timer may fire earlier, set for a previous deadline
+	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire is full
+	lost     int    // consecutive timeouts
+	notReady int    // consecutive RNR NAKs
+	fire     func() // called by the timer
 }
 
-// pending is a message that was begun and is not done.
+// pending is a message in progress.
 type pending struct {
 	position uint32 // of its request
 	step     step
-	status   ibv.WCStatus // how it ends; until then WC_SUCCESS
-	done     bool         // it was answered, by a peer in memory
+	status   ibv.WCStatus // final status; until then WC_SUCCESS
+	done     bool         // a peer in memory has answered it
 }
 
 // step is the state of a pending message.
@@ -218,38 +218,38 @@ const (
 	finStep                // the message that ends a rendezvous
 )
 
-// arriving is the rest of a responder's state where messages travel as packets.
+// arriving is the additional state of a responder whose messages travel as packets.
 type arriving struct {
-	Part    part // the message that is arriving
+	Part    part // the incomplete message
 	answers fifo[waiting]
 	broke   message.Syndrome // of the request that broke the connection
 	brokeAt uint32           // its sequence number
 }
 
-// waiting is an answer that waits for those before it to be sent.
+// waiting is an answer that is sent after the answers before it.
 type waiting struct {
 	answer  message.Answer // without its data
 	reading readRange
 }
 
-// readRange is the memory that an answer carries; a length of 0 means no memory.
+// readRange is the memory whose data an answer carries; the length is 0 if it carries none.
 type readRange struct {
 	remote uint64
 	rkey   uint32
 	length uint64
 }
 
-// part is a message that arrives in parts, of which some have come.
+// part is a message of which some parts have arrived.
 type part struct {
-	on     bool // the first part has come, and the last has not
+	on     bool // the first part has arrived, and the last has not
 	writes bool
-	done   uint64 // bytes that came
-	remote uint64 // where a write goes, its key, and its whole length
+	done   uint64 // bytes that have arrived
+	remote uint64 // target of a write, its key, and its total length
 	rkey   uint32
 	length uint64
-	Whole  []byte // of a send that is matched by its tag, which needs all of it
+	Whole  []byte // data of a send to be matched by its tag once it is complete
 
-	Held     bool // a receive is taken for the message; it stays for the next one of an unreliable connection
+	Held     bool // a receive is taken; on an unreliable connection, the next message uses it if this one is dropped
 	recvs    *resource.RecvQueue
 	srq      *resource.SRQ
 	position uint32
@@ -257,31 +257,30 @@ type part struct {
 	sges     []ibv.SGE
 }
 
-// Request is a send work request that was posted. Fields that its opcode does not use may be left over from an earlier
-// request.
+// Request is a posted send work request. Fields that its opcode does not use may have values of an earlier request.
 type Request struct {
 	id      uint64
 	Opcode  ibv.WROpcode
 	flags   ibv.SendFlags
-	Imm     uint32 // immediate data in network byte order, or the key that is to be invalidated
+	Imm     uint32 // immediate data in network byte order, or the key to invalidate
 	RKey    uint32
 	Remote  uint64
-	Operand uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
-	Swap    uint64 // of a flush, placement and level
+	Operand uint64 // addend, compare value or value of an atomic; length of a flush
+	Swap    uint64 // swap value of an atomic; placement and level of a flush
 	SGEs    int32
-	Inline  int32 // bytes; -1 for none
+	Inline  int32 // bytes of inline data; -1: none
 	AH      *AH
-	Number  uint32 // of the datagram's queue pair, or of the shared receive queue
+	Number  uint32 // of the datagram's destination queue pair, or of the shared receive queue
 	QKey    uint32
 	Window  *resource.Window
 	Bind    resource.Binding
 }
 
-// AH is the path that an address handle stands for.
+// AH is the path of an address handle.
 type AH struct {
-	GID    [16]byte // where to
+	GID    [16]byte // destination
 	Route  ibv.GlobalRoute
 	to     message.Address
-	moves  uint64 // Engine.moves when to was looked up
-	member int    // of the queue pair that it was looked up for
+	moves  uint64 // Engine.Moves at the lookup of to
+	member int    // process of the queue pair for which to was looked up
 }

@@ -9,24 +9,25 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// tagged stores a message in the buffer of its tag, or in a plain receive if no tag matches, and then invalidates the
+// tagged delivers a message to the buffer of its tag, or to a plain receive if no tag matches, then invalidates the
 // window that the message names.
 func (q *QP) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
-		return q.matched(m)
+		return q.match(m)
 	}
 	w := q.Port.Keys.Bound(uint32(m.Imm), &q.User)
 	if w == nil {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	s := q.matched(m)
+	s := q.match(m)
 	if s == message.Ack {
 		w.Unbind()
 	}
 	return s
 }
 
-func (q *QP) matched(m *message.Request) message.Syndrome {
+// match finds the tag of a message and delivers the message.
+func (q *QP) match(m *message.Request) message.Syndrome {
 	s, h := q.SRQ, &q.On.headers
 	*h = tagHeaders{}
 	peek(mem.AddressOf(h), tmhSize+rvhSize, m.Payload)
@@ -45,37 +46,37 @@ func (q *QP) matched(m *message.Request) message.Syndrome {
 	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
-		payload := q.On.framed[:copy(q.On.framed[:], m.Payload)] // which the message keeps as it is
+		payload := q.On.framed[:copy(q.On.framed[:], m.Payload)] // a copy: the message may be handled again
 		status := q.place(s.Recvs.Domain, e.SGEs, mem.Skip(payload, tmhSize), n)
 		s.Tags.Take(i)
-		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		q.completeTag(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
 		s.Tags.Recycle(e)
-		return q.answerOf(status)
+		return q.responseTo(status)
 	}
 	n := h.rvh.Len.Host()
-	if uint64(n) > resource.Room(e.SGEs) { // the program has to go on: it finds both headers in the buffer
+	if uint64(n) > resource.Room(e.SGEs) { // the program continues the transfer: it finds both headers in the buffer
 		headers := mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
 		status := q.place(s.Recvs.Domain, e.SGEs, []mem.Segment{headers}, headers.Length)
 		s.Tags.Take(i)
 		if status != ibv.WC_SUCCESS {
-			q.told(&r, status, ibv.WC_TM_MATCH, 0)
+			q.completeTag(&r, status, ibv.WC_TM_MATCH, 0)
 			s.Tags.Recycle(e)
-			return q.answerOf(status)
+			return q.responseTo(status)
 		}
-		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		q.completeTag(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
 		s.Tags.Recycle(e)
 		return message.Ack
 	}
 	s.Tags.Take(i)
-	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
-	q.rendezvous.add(r) // its data is read behind the answer to this message
+	q.completeTag(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.rendezvous.add(r) // its data is read after the answer to this message
 	q.On.Ready = append(q.On.Ready, q)
 	return message.Ack
 }
 
-// told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
-// and not once more in that of the data that is read later.
-func (q *QP) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+// completeTag publishes a completion of a matched receive. Only the completion of the match contains the tag, not that
+// of data that is read later.
+func (q *QP) completeTag(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.SRQ.CQ.Next()
 	*c = resource.Completion{
 		WC: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.Number, SrcQP: r.source,
@@ -87,7 +88,7 @@ func (q *QP) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint3
 	q.SRQ.CQ.Publish(c, r.solicited)
 }
 
-// untagged takes a message into a plain receive.
+// untagged delivers a message to a plain receive.
 func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
 	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
@@ -108,10 +109,10 @@ func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 		}
 	}
 	c.Publish(e, m.Solicited)
-	return q.answerOf(status)
+	return q.responseTo(status)
 }
 
-// peek copies the first bytes of a message, as many as it has.
+// peek copies up to n bytes from the start of a message.
 func peek(to uint64, n uint64, from []mem.Segment) {
 	for _, s := range from {
 		k := min(n, s.Length)

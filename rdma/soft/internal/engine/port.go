@@ -18,12 +18,12 @@ import (
 // Count counts an event. The caller holds Core.Mu.
 func (p *Port) Count(c counters.Counter) { p.Counts[c]++ }
 
-// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the
-// request goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
-func (e *Engine) bySender() bool { return e.guarded && e.Plain }
+// isGuardedBySender reports whether the guard of a request's sender also serves its receiver, which costs nothing: the
+// request has one receiver and is received once, during Send, so repeating Send only repeats the receiving.
+func (e *Engine) isGuardedBySender() bool { return e.guarded && e.Plain }
 
-// Tops are the bits that numbers of a device's objects may have above the place: the least ones, and how many there
-// are. The greatest of all would make a number that is multicast's.
+// Tops returns the values of the bits above the table index in numbers of the device's objects: the lowest one and how
+// many there are. The highest value is excluded, because it would include the number of multicast.
 func (p *Port) Tops() (low, n uint32) {
 	low = p.On.Numbers.Low()
 	if len(p.Links) == 0 || !p.Links[0].IsShared() {
@@ -37,12 +37,12 @@ func (p *Port) Tops() (low, n uint32) {
 	return first >> numbers.Bits, n
 }
 
-// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
+// Request handles a request to one of the device's queue pairs, or to a group of them, and returns the answer. The
 // caller holds Core.Mu.
 func (p *Port) Request(m *message.Request) *message.Answer {
 	e := p.On
 	switch {
-	case e.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
+	case e.isGuardedBySender() && m.Transport != ibv.QPT_UD: // built by the requester of this process
 		return p.carry(m)
 	case !m.IsWhole():
 		p.Count(counters.BadLength)
@@ -55,8 +55,8 @@ func (p *Port) Request(m *message.Request) *message.Answer {
 	return nil
 }
 
-// guarded executes a request, and repeats it if memory of this side turns out to be gone. If the memory of the message
-// is gone, the panic passes to its sender, if that is in the middle of sending; other messages are lost.
+// guarded executes a request, and repeats it if memory of this side turns out to be unmapped. If the memory of the
+// message itself is unmapped, the panic propagates to the sender during its Send; other messages are lost.
 func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
 	e := p.On
 	a, gone := p.try(m, by)
@@ -82,12 +82,12 @@ func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
 
 // carrier is the receiver of a request: a device for connections, a queue pair for datagrams.
 type carrier interface {
-	// carry carries the request out, and returns the answer. The caller holds Core.Mu.
+	// carry executes the request and returns the answer. The caller holds Core.Mu.
 	carry(m *message.Request) *message.Answer
 }
 
-// try executes a request. It returns a panic caused by missing memory. If no caller further up recovers, it reads the
-// data of the answer itself.
+// try executes a request. It returns a panic caused by unmapped memory. If no caller recovers, it copies the data of
+// the answer.
 func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any) {
 	e := p.On
 	done, before := false, e.guard()
@@ -104,7 +104,7 @@ func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any)
 	return a, nil
 }
 
-// carry takes a request of a connection. The caller holds Core.Mu.
+// carry executes a request of a connection. The caller holds Core.Mu.
 func (p *Port) carry(m *message.Request) *message.Answer {
 	q := p.On.QPOf(m.DestQP)
 	if q == nil || q.Port != p {
@@ -121,12 +121,12 @@ func (p *Port) carry(m *message.Request) *message.Answer {
 		p.drop(m, counters.StrangePeer)
 	case !q.receives():
 		p.drop(m, counters.WrongState)
-		return q.refuseAgain(m)
+		return q.rejectAgain(m)
 	case m.Transport != q.ExpectsOf:
 		p.drop(m, counters.WrongKind)
-	case !q.inPartition(m.PKey): // which counts it
+	case !q.inPartition(m.PKey): // inPartition counts it
 		p.On.lose(m)
-	case q.reliable && !q.inStep(m):
+	case q.reliable && !q.isFromPeer(m):
 		p.drop(m, counters.BehindGaps)
 	default:
 		return q.arrives(m)
@@ -140,8 +140,8 @@ func (p *Port) drop(m *message.Request, why counters.Counter) {
 	p.On.lose(m)
 }
 
-// Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
-// not fit is dropped. The caller holds Core.Mu.
+// Answer handles an answer, to a request of one of the device's queue pairs, that Send did not return. An answer that
+// does not match is dropped. The caller holds Core.Mu.
 func (p *Port) Answer(a *message.Answer) {
 	q := p.On.QPOf(a.DestQP)
 	switch {
@@ -160,7 +160,7 @@ func (p *Port) Answer(a *message.Answer) {
 	case q.sender != nil && a.Transport != q.Kind: // UC gets no answers
 		p.Count(counters.WrongKind)
 		return
-	case q.sender != nil && !q.inPartition(a.PKey): // which counts it
+	case q.sender != nil && !q.inPartition(a.PKey): // inPartition counts it
 		return
 	}
 	if q.answered(a); !q.moving {
@@ -168,7 +168,7 @@ func (p *Port) Answer(a *message.Answer) {
 	}
 }
 
-// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
+// datagrams handles a datagram to one of the device's queue pairs, or to a group.
 func (p *Port) datagrams(m *message.Request) {
 	e := p.On
 	if p.Down {
@@ -181,7 +181,7 @@ func (p *Port) datagrams(m *message.Request) {
 			p.Count(counters.UnknownQP)
 		case q.Kind != ibv.QPT_UD:
 			p.Count(counters.WrongKind)
-		case e.bySender():
+		case e.isGuardedBySender():
 			q.carry(m)
 		default:
 			p.guarded(m, q)
@@ -195,7 +195,7 @@ func (p *Port) datagrams(m *message.Request) {
 	if len(e.groups[m.To.GID]) == 0 { // the last one has left
 		p.Count(counters.UnknownQP)
 	}
-	for _, q := range e.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
+	for _, q := range e.groups[m.To.GID] { // guarded one by one: others may have the message when memory of one is unmapped
 		own := q.Unheard && m.SourceQP == q.Number && slices.Contains(p.GIDs, m.From.GID)
 		if q.Port == p && !own {
 			p.guarded(m, q)
@@ -210,8 +210,7 @@ func (p *Port) SendMAD(m *message.MAD) {
 	}
 }
 
-// MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
-// Core.Mu.
+// MAD handles an arriving message of the connection manager, unless the link is down. The caller holds Core.Mu.
 func (p *Port) MAD(m *message.MAD) {
 	if p.Down {
 		p.Count(counters.WhileDown)
@@ -220,7 +219,7 @@ func (p *Port) MAD(m *message.MAD) {
 	p.MADs(m)
 }
 
-// Disconnect closes the device's sockets. Readers of them end later.
+// Disconnect detaches the device's sockets. Their readers end later.
 func (p *Port) Disconnect() (links []*roce.Link) {
 	links, p.Links = p.Links, nil
 	for group, l := range p.Joined {

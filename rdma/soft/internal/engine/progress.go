@@ -4,7 +4,7 @@ package engine
 
 import "github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 
-// turns is the number of times a goroutine sends packets that others left to it before another goroutine takes over.
+// turns is the number of times that a goroutine sends packets of others before a new goroutine takes over.
 const turns = 16
 
 // sendAndUnlock unlocks, then sends the packets of the outer wire. Patient callers wait while many packets are left to
@@ -34,8 +34,8 @@ func (e *Engine) sendAndUnlock(patient bool) {
 	e.Mu.Unlock()
 }
 
-// sendOn sends the packets that Take or Turn returned, and those that others leave. It needs no lock: it holds the
-// link's.
+// sendOn sends the packets that Take or Turn returned, and those that other goroutines add. The caller holds the link,
+// not Core.Mu.
 func (e *Engine) sendOn(l *roce.Link) {
 	l.Flush()
 	e.Mu.Lock()
@@ -64,15 +64,15 @@ func (e *Engine) Sent() {
 // Filled records that the outer wire has packets to send. The caller holds Core.Mu.
 func (e *Engine) Filled() { e.Outgoing = true }
 
-// Start makes the engine ready, without a wire. It needs no lock: the engine is not shared yet.
+// Start initializes the engine, without a wire. It needs no lock, because the engine is not shared yet.
 func (e *Engine) Start(virtual bool) {
 	e.GIDs, e.Moves, e.groups = map[[16]byte]*Port{}, 1, map[[16]byte][]*QP{}
 	e.Acked.L, e.Overran, e.Send = &e.Mu, e.overrun, e.sendAndUnlock
 	e.Clock.Init(virtual, e.Due)
 }
 
-// Idle is called by a goroutine without work: it reads the sockets, or advances a virtual clock to the next timer, and
-// reports whether there was anything. It needs no lock: it takes it for the rest.
+// Idle does the work of a goroutine that has none of its own: it reads the sockets, or advances a virtual clock to the
+// next timer, and reports whether there was anything to do. It takes Core.Mu.
 func (e *Engine) Idle() bool {
 	if w := e.Polled.Load(); w != nil && w.Poll() {
 		return true

@@ -17,6 +17,7 @@ func (l *fifo[T]) at(i int) *T { return &l.all[l.done+i] }
 func (l *fifo[T]) add(v T)     { l.all = append(l.all, v) }
 func (l *fifo[T]) reset()      { l.all, l.done = nil, 0 }
 
+// drop removes the first element.
 func (l *fifo[T]) drop() {
 	if l.done++; l.done == len(l.all) {
 		l.all, l.done = l.all[:0], 0
@@ -28,7 +29,7 @@ func (q *QP) count(c counters.Counter) { q.Port.Counts[c]++ }
 // Refused reports whether a table entry forbids the operation.
 func Refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
-// completes is the completion queue that a receive completes in.
+// completes returns the completion queue of a receive.
 func (q *QP) completes(s *resource.SRQ) *resource.CQ {
 	if s != nil && s.CQ != nil {
 		return s.CQ
@@ -36,10 +37,10 @@ func (q *QP) completes(s *resource.SRQ) *resource.CQ {
 	return q.RecvCQ
 }
 
-// orphaned reports whether the receive that was taken is of a destroyed shared receive queue, as can happen with XRC.
+// orphaned reports whether the taken receive belongs to a destroyed shared receive queue, as can happen with XRC.
 func (p *part) orphaned() bool { return p.srq != nil && p.srq.Gone }
 
-// giveBack frees the slot of the receive that was taken, without a completion.
+// giveBack frees the slot of the taken receive, without a completion.
 func (p *part) giveBack() {
 	if p.Held && p.srq != nil && !p.orphaned() {
 		p.recvs.Retire(p.position, 1)
@@ -50,7 +51,7 @@ func (p *part) giveBack() {
 // PSNMask are the bits of a packet sequence number.
 const PSNMask = 1<<24 - 1
 
-// Start makes a new queue pair with its attributes one with a number, in RESET.
+// Start initializes a queue pair, whose attributes are set, with a number and in RESET.
 func (q *QP) Start(number uint32) {
 	q.Number = number
 	q.reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind

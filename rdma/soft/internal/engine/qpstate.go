@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// renew clears the state of the peer and of the messages.
+// renew clears the state of the peer and of messages.
 func (q *QP) renew() {
 	q.Out = message.Request{From: message.Address{Link: q.Port.Link}, Transport: q.Kind, PKey: q.Port.PKeys[0],
 		SourceQP: q.Number, Life: q.On.newLife(), Payload: q.On.from[:0]}
@@ -21,7 +21,7 @@ func (q *QP) renew() {
 	q.heard, q.arriving = false, nil
 }
 
-// SetState moves the queue pair to a state, with the actions of that transition.
+// SetState moves the queue pair to a state and performs the actions of the transition.
 func (q *QP) SetState(to ibv.QPState) {
 	f := q.On
 	q.State, q.Attr.SQDraining = to, 0
@@ -55,7 +55,7 @@ func (q *QP) SetState(to ibv.QPState) {
 	}
 }
 
-// stopSending forgets the pending messages.
+// stopSending discards the pending messages.
 func (q *QP) stopSending() {
 	q.stopTimer()
 	q.pending.reset()
@@ -66,15 +66,15 @@ func (q *QP) stopSending() {
 }
 
 const (
-	mostPackets   = 128       // in flight on a connection, as with Soft-RoCE
-	bytesInFlight = 128 << 10 // that any socket's buffer holds, and that stay in a processor's caches
+	mostPackets   = 128       // in flight on a connection, as on Soft-RoCE
+	bytesInFlight = 128 << 10 // fits in every socket buffer and in the processor's caches
 )
 
-// windowOf is how many packets may be in flight. More of them, as large buffers hold, made large writes on loopback
-// half as fast: the kernel's pages that they go through are then in no cache any more when they are used again.
+// windowOf returns the maximum number of packets in flight. More packets, as large socket buffers would hold, halved
+// the rate of large writes on loopback: the kernel's pages were no longer in any cache when they were reused.
 func windowOf(mtu ibv.MTU) uint32 { return min(mostPackets, uint32(bytesInFlight)>>(7+mtu)) }
 
-// stopTimer ends a pause as well.
+// stopTimer cancels the timer, which also ends a pause.
 func (q *QP) stopTimer() {
 	if t := &q.retry; t.timer != 0 {
 		q.On.Clock.Cancel(t.timer)
@@ -103,8 +103,8 @@ func (q *QP) flushRecv(c *resource.CQ, recvs *resource.RecvQueue, position uint3
 	c.Publish(e, false)
 }
 
-// refuse returns the answer to a forbidden request: a reliable connection breaks on both sides, and the responder gets
-// an event if it gets no completion.
+// refuse rejects a forbidden request and returns the answer: a reliable connection breaks on both sides, and the
+// responder's program gets an event.
 func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	_, tells := counters.OfRefusal(s)
 	q.count(tells)
@@ -120,10 +120,11 @@ func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	return s
 }
 
-// receives reports whether messages come in, in this state.
+// receives reports whether the queue pair accepts messages in its state.
 func (q *QP) receives() bool { return q.State >= ibv.QPS_RTR && q.State <= ibv.QPS_SQE }
 
-// inPartition reports whether a message has a key of the queue pair's partition, and one of the two is a full member's.
+// inPartition reports whether a message's key belongs to the queue pair's partition and one of the two is a full
+// member. It counts messages of other partitions.
 func (q *QP) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.Out.PKey
@@ -134,8 +135,8 @@ func (q *QP) inPartition(key uint16) bool {
 	return false
 }
 
-// completesIn reports whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
-// its XRC domain.
+// completesIn reports whether a completion queue receives completions of the queue pair, also through its shared
+// receive queue or any of its XRC domain.
 func (q *QP) completesIn(c *resource.CQ) bool {
 	if q.SendCQ == c || q.RecvCQ == c || q.SRQ != nil && q.SRQ.CQ == c {
 		return true
@@ -146,7 +147,7 @@ func (q *QP) completesIn(c *resource.CQ) bool {
 	})
 }
 
-// overrun breaks the queue pairs whose completions have no place any more.
+// overrun breaks the queue pairs of a full completion queue.
 func (e *Engine) overrun(c *resource.CQ) {
 	for _, object := range e.Numbers.All() {
 		if q := object.QP; q != nil && q.completesIn(c) && q.State != ibv.QPS_RESET && q.State != ibv.QPS_ERR {

@@ -42,7 +42,7 @@ func take(recvs *resource.RecvQueue, s *resource.SRQ) {
 	}
 }
 
-// received publishes the completion of a send, and returns the answer to the sender.
+// received publishes the receive completion of a send, and returns the answer to the sender.
 func (q *QP) received(m *message.Request, status ibv.WCStatus, c *resource.CQ,
 	e *resource.Completion) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
@@ -52,7 +52,7 @@ func (q *QP) received(m *message.Request, status ibv.WCStatus, c *resource.CQ,
 		}
 	}
 	c.Publish(e, m.Solicited)
-	return q.answerOf(status)
+	return q.responseTo(status)
 }
 
 // describeSend fills in the fields of a receive completion that describe the send, other than its data.
@@ -67,17 +67,17 @@ func describeSend(m *message.Request, e *resource.Completion) {
 	}
 }
 
-// answerOf is the answer to a message that was, or was not, placed.
-func (q *QP) answerOf(status ibv.WCStatus) message.Syndrome {
+// responseTo returns the answer to a message that was delivered with a status.
+func (q *QP) responseTo(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		q.count(counters.Receives)
 		return message.Ack
 	}
-	return q.breakBy(status)
+	return q.fail(status)
 }
 
-// breakBy brings the queue pair to ERR for a message that was not placed, and returns the answer to it.
-func (q *QP) breakBy(status ibv.WCStatus) message.Syndrome {
+// fail moves the queue pair to ERR for an undelivered message, and returns the answer.
+func (q *QP) fail(status ibv.WCStatus) message.Syndrome {
 	q.SetState(ibv.QPS_ERR)
 	switch status {
 	case ibv.WC_LOC_PROT_ERR:
@@ -88,11 +88,11 @@ func (q *QP) breakBy(status ibv.WCStatus) message.Syndrome {
 	return message.InvalidRequest
 }
 
-// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
-// anything is changed that the message changes: if the memory is gone, the message arrives once more.
+// place scatters a message to the entries of a receive, after checking length and access. Callers change state only
+// afterwards: if memory is unmapped, the message is handled once more.
 func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.On
-	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.Careful { // as most are
+	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.Careful { // the usual case
 		to, ok := q.Port.Keys.Local(d, sges[0], ibv.ACCESS_LOCAL_WRITE)
 		switch {
 		case sges[0].Length == 0:
@@ -108,7 +108,7 @@ func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, lengt
 	return q.placeAt(d, sges, 0, from, length)
 }
 
-// placeAt is place, and leaves out the first bytes of the entries.
+// placeAt is place, after the first skip bytes of the entries.
 func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.On
 	n, rest := 0, length
@@ -116,7 +116,7 @@ func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem
 		if rest == 0 {
 			break
 		}
-		if skip >= uint64(s.Length) { // also an entry of no bytes
+		if skip >= uint64(s.Length) { // also an empty entry
 			skip -= uint64(s.Length)
 			continue
 		}
@@ -138,7 +138,7 @@ func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem
 	return ibv.WC_SUCCESS
 }
 
-// remote is where a range is that a message is about, by a key.
+// remote returns the memory at a message's remote address and key, and whether the access is allowed.
 func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
 	k := q.Port.Keys.Get(m.RKey)
 	if k == nil || !q.takesKeysOf(k.Domain) || !k.IsFor(&q.User) {
@@ -151,8 +151,8 @@ func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 	return s, ok
 }
 
-// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
-// takes those of its domain's shared receive queues.
+// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none of its
+// own and accepts those of its domain's shared receive queues.
 func (q *QP) takesKeysOf(d *resource.Domain) bool {
 	if q.Protects == nil {
 		return q.Domain.PDs[d] > 0
@@ -160,9 +160,9 @@ func (q *QP) takesKeysOf(d *resource.Domain) bool {
 	return q.Protects == d
 }
 
-// carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
-// break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
-// In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
+// carry delivers a datagram to a receive, after the header with its addresses. Anyone can send a datagram, so none
+// breaks the queue pair: one that is longer than the receive is dropped, and the receive stays for the next. In a
+// shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
 // Core.Mu.
 func (q *QP) carry(m *message.Request) *message.Answer {
 	f := q.On

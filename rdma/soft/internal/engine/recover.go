@@ -8,26 +8,25 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
-// each for its own side: of a request that is sent (QP.run), of one that arrives (Port.guarded) and of an answer
-// (QP.keepData). They retry with recovery.Careful set, so that memory is touched before it is used, and missing memory ends
-// in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
-// the panic on to the sender's guard.
+// Registered memory may be unmapped when a device uses it. A copy then panics. Guards recover the panic, each for its
+// own side: of a request being sent (QP.run), of an arriving one (Port.guarded) and of an answer (QP.takeLateData).
+// They retry with recovery.Careful set: memory is touched before it is used, and unmapped memory ends in a status. The
+// message itself may lie in the sender's memory, in which case the receiver's guard propagates the panic to the
+// sender's guard.
 
-// recovery is the state of that.
+// recovery is the state of the guards.
 type recovery struct {
-	Careful bool // memory of programs is touched before it is used: some of it was gone
-	guarded bool // a caller further up recovers from memory that is gone
+	Careful bool // touch memory of programs before using it: some of it was unmapped
+	guarded bool // a caller recovers faults
 	panics  bool // the goroutine that holds the lock has called SetPanicOnFault
-	tries   int  // how often the request that is sent began again for that
+	tries   int  // retries of the request being sent
 }
 
-// attempts is how often a guard begins again. More than once is needed only where a program unmaps memory while it is
-// used.
+// attempts is the maximum number of retries. More than one is needed only if a program unmaps memory while it is used.
 const attempts = 8
 
-// guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
-// unguard with the result of guard.
+// guard records that the caller recovers faults, and makes access to unmapped memory panic. unguard, called with the
+// result, undoes both.
 func (r *recovery) guard() (before guards) {
 	before = guards{guarded: r.guarded, panics: true}
 	if !r.guarded {
@@ -54,14 +53,14 @@ func (r *recovery) unguard(before guards) {
 	}
 }
 
-// calm records that a request was executed, or ended in a status.
-func (r *recovery) calm() {
+// endRecovery records that a request was executed or ended in a status.
+func (r *recovery) endRecovery() {
 	if r.Careful {
 		r.Careful, r.tries = false, 0
 	}
 }
 
-// fault converts a panic from access to missing memory to a value. Other panics propagate.
+// fault returns the value of a panic caused by unmapped memory. Other panics propagate.
 func (r *recovery) fault(panicked any) any {
 	if !mem.FaultOf(panicked) {
 		panic(panicked)
@@ -69,12 +68,12 @@ func (r *recovery) fault(panicked any) any {
 	return panicked
 }
 
-// again makes a guard retry carefully after a panic. Other panics, and too many of them, propagate. The caller holds
-// Core.Mu.
+// again prepares a careful retry after a fault. It propagates other panics, and a fault after too many retries. The
+// caller holds Core.Mu.
 func (r *recovery) again(panicked any) {
 	gone := r.fault(panicked)
 	if r.tries == attempts {
-		r.calm()
+		r.endRecovery()
 		panic(gone)
 	}
 	r.Careful = true

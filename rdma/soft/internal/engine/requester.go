@@ -31,8 +31,8 @@ func (q *QP) Progress() {
 	}
 }
 
-// run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
-// request ends in a status. The caller holds Core.Mu.
+// run sends requests until memory of one turns out to be unmapped. Then it repeats that request carefully, which ends
+// in a status. The caller holds Core.Mu.
 func (q *QP) run() (done bool) {
 	f := q.On
 	before := f.guard()
@@ -41,7 +41,7 @@ func (q *QP) run() (done bool) {
 		f.unguard(before)
 		q.moving = false
 		if done {
-			f.calm()
+			f.endRecovery()
 			return
 		}
 		f.again(recover())
@@ -58,7 +58,7 @@ func (q *QP) run() (done bool) {
 				}
 				return true
 			}
-		case q.endFirst():
+		case q.endIfDone():
 		case q.retry.paused || !q.sendPending():
 			q.setTimer()
 			return true
@@ -66,7 +66,7 @@ func (q *QP) run() (done bool) {
 	}
 }
 
-// flushSends ends all requests.
+// flushSends completes all requests with an error.
 func (q *QP) flushSends() {
 	q.stopSending()
 	if q.State == ibv.QPS_ERR {
@@ -89,12 +89,12 @@ func (q *QP) sendPending() bool {
 	if q.sent && q.retry.timer != 0 {
 		return false
 	}
-	// It was not answered in time, or, without a timer, another request comes.
+	// The answer is late, or, without a timer, another request was posted.
 	b := q.pending.first()
 	return q.send(*b, q.requestOf(b), nil, true)
 }
 
-// requestOf is the request of a pending message, or nil in a rendezvous.
+// requestOf returns the request of a pending message, or nil in a rendezvous.
 func (q *QP) requestOf(b *pending) *Request {
 	if b.step != ownRequest {
 		return nil
@@ -102,7 +102,7 @@ func (q *QP) requestOf(b *pending) *Request {
 	return q.Place(b.position)
 }
 
-// beginNext begins the next message, and reports whether there is one that may begin.
+// beginNext begins the next message if there is one and it may begin, and reports whether it does.
 func (q *QP) beginNext() bool {
 	waiting := uint32(q.pending.len())
 	switch {
@@ -134,7 +134,7 @@ func (q *QP) beginNext() bool {
 	return q.addMessage(b)
 }
 
-// mayBegin reports whether a message may begin behind those that are in flight as packets.
+// mayBegin reports whether a message may begin after the ones in flight as packets.
 func (q *QP) mayBegin() bool {
 	s := q.sender
 	if q.pending.len() > 0 {
@@ -167,9 +167,9 @@ func (q *QP) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
 		r := q.Place(b.position)
-		if asks = asksFor(r.Opcode); r.Opcode < ibv.WR_FLUSH {
+		if asks = expectsResponse(r.Opcode); r.Opcode < ibv.WR_FLUSH {
 			_, length, b.status = q.gather(r, b.position)
-			q.On.calm()
+			q.On.endRecovery()
 			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.Attr.MaxRdAtomic) {
 				return false
 			}
@@ -189,16 +189,16 @@ func (q *QP) addMessage(b pending) bool {
 	return true
 }
 
-// send sends a pending message: complete to a peer in memory, whose answer Send returns, or else a part of it as
-// packets, with p. Its request r is nil in a rendezvous. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
-// sent.
+// send sends a message: complete to a peer in memory, whose answer Send returns, or, with p, a part of it as packets.
+// Its request r is nil in a rendezvous. An unanswered message becomes pending; again means that it already is. It
+// reports whether more may be sent.
 func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
 	m, f := &q.Out, q.On
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
 	if b.step != ownRequest {
-		n, status = q.describe(b.step)
+		n, status = q.fillRendezvous(b.step)
 	} else {
-		if r.Opcode < ibv.WR_FLUSH { // others have no memory of the sender
+		if r.Opcode < ibv.WR_FLUSH { // later opcodes use no memory of the sender
 			var local []mem.Segment
 			local, length, status = q.gather(r, b.position)
 			n = len(local)
@@ -217,13 +217,13 @@ func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
 			m.Length, m.Placement, m.Level = r.Operand, uint32(r.Swap), uint32(r.Swap>>32)
 		}
 		if q.Kind == ibv.QPT_UD && status == ibv.WC_SUCCESS {
-			status = q.direct(r)
+			status = q.addressDatagram(r)
 		}
 	}
 	if status != ibv.WC_SUCCESS {
 		return q.failed(b, p, again, status)
 	}
-	m.Payload = m.Payload[:n] // of Engine.from, where gather has put it
+	m.Payload = m.Payload[:n] // of Engine.from, which gather has filled
 	if m.PSN, m.Packets = q.psn, 1; p != nil {
 		q.cut(p)
 	} else if m.Length > 256 {
@@ -235,37 +235,37 @@ func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
 	} else {
 		var wait time.Duration
 		if answer, wait = f.Wire.Send(m); wait > 0 {
-			return q.notTaken(b, wait, again)
+			return q.deferSend(b, wait, again)
 		}
 	}
 	if p != nil {
-		q.partSent(p)
+		q.sentPart(p)
 		return true
 	}
 	if answer == nil {
 		if q.reliable {
-			return q.unanswered(b, again)
+			return q.awaitAnswer(b, again)
 		}
 	} else if answer.Syndrome != message.Ack {
-		q.unanswered(b, again)
+		q.awaitAnswer(b, again)
 		q.refused(answer)
-		return q.endFirst()
+		return q.endIfDone()
 	} else if q.returns {
 		var fits bool
 		if status, fits = q.takeData(b, answer, 0); !fits {
-			return q.unanswered(b, again)
+			return q.awaitAnswer(b, again)
 		}
 	}
-	f.calm()
+	f.endRecovery()
 	if q.psn = transport.Next(q.psn, m.Packets); again || b.step != ownRequest {
-		return q.endSent(b, again, status)
+		return q.endSend(b, again, status)
 	}
 	q.finish(r, status)
 	return true
 }
 
-// endSent ends a message, which may be pending.
-func (q *QP) endSent(b pending, again bool, status ibv.WCStatus) bool {
+// endSend ends a message, which is pending if again is set.
+func (q *QP) endSend(b pending, again bool, status ibv.WCStatus) bool {
 	if again {
 		q.endPending(status)
 	} else {
@@ -276,26 +276,26 @@ func (q *QP) endSent(b pending, again bool, status ibv.WCStatus) bool {
 
 // failed ends a message that cannot be sent.
 func (q *QP) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
-	q.On.calm()
-	if p != nil { // its memory is gone by now
+	q.On.endRecovery()
+	if p != nil { // its memory was unmapped in the meantime
 		q.pending.at(p.Message).status = status
 		return true
 	}
-	return q.endSent(b, again, status)
+	return q.endSend(b, again, status)
 }
 
-// unanswered makes a message wait for its answer.
-func (q *QP) unanswered(b pending, again bool) bool {
-	q.On.calm()
+// awaitAnswer makes a message pending until its answer arrives.
+func (q *QP) awaitAnswer(b pending, again bool) bool {
+	q.On.endRecovery()
 	if q.sent = true; !again {
 		q.pending.add(b)
 	}
 	return false
 }
 
-// notTaken delays a message that the wire does not accept for a time.
-func (q *QP) notTaken(b pending, wait time.Duration, again bool) bool {
-	q.On.calm()
+// deferSend postpones a message that the wire does not accept yet.
+func (q *QP) deferSend(b pending, wait time.Duration, again bool) bool {
+	q.On.endRecovery()
 	q.pause(wait)
 	if q.sender != nil {
 		q.Out.Payload = q.On.from[:0]
@@ -307,8 +307,8 @@ func (q *QP) notTaken(b pending, wait time.Duration, again bool) bool {
 	return false
 }
 
-// direct addresses a datagram.
-func (q *QP) direct(r *Request) ibv.WCStatus {
+// addressDatagram fills in the destination of a datagram.
+func (q *QP) addressDatagram(r *Request) ibv.WCStatus {
 	m, to := &q.Out, &r.AH.Route
 	if m.Length > q.Port.bytes() {
 		return ibv.WC_LOC_LEN_ERR
@@ -317,14 +317,15 @@ func (q *QP) direct(r *Request) ibv.WCStatus {
 	m.To = *r.AH.address(q.On, r.Number)
 	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
 	m.DestQP, m.QKey, m.MTU = r.Number, r.QKey, uint32(q.Port.bytes())
-	if int32(r.QKey) < 0 { // a controlled Q_Key stands for the queue pair's own
+	if int32(r.QKey) < 0 { // a controlled Q_Key means the queue pair's own
 		m.QKey = q.Attr.QKey
 	}
 	return ibv.WC_SUCCESS
 }
 
-// describe makes out a message of the first rendezvous, and returns how many segments of Engine.from its payload has.
-func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
+// fillRendezvous fills Out with the read or FIN of the first rendezvous. It returns the number of segments of
+// Engine.from that are its payload.
+func (q *QP) fillRendezvous(s step) (n int, status ibv.WCStatus) {
 	m, h := &q.Out, &q.rendezvous.first().headers
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
 	if s == finStep {
@@ -341,7 +342,7 @@ func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	return 0, ibv.WC_SUCCESS
 }
 
-// cut leaves a part of the message that out describes.
+// cut reduces the message in Out to a part of it.
 func (q *QP) cut(p *transport.Part) {
 	m := &q.Out
 	m.MTU = 128 << q.Attr.PathMTU
@@ -357,15 +358,15 @@ func (q *QP) cut(p *transport.Part) {
 			m.Length = n
 		}
 	}
-	m.AckReq = asksFor(m.Opcode) || q.sender.Asks(*p, !p.Last || q.moreFollows(p.Message))
+	m.AckReq = expectsResponse(m.Opcode) || q.sender.Asks(*p, !p.Last || q.moreFollows(p.Message))
 }
 
-// partSent notes that the wire has taken a part.
-func (q *QP) partSent(p *transport.Part) {
-	q.On.calm()
+// sentPart records that the wire has accepted a part.
+func (q *QP) sentPart(p *transport.Part) {
+	q.On.endRecovery()
 	q.Out.Payload = q.On.from[:0]
 	if again := q.sender.Sent(*p); again > 0 {
-		if asksFor(q.Out.Opcode) { // the sequence numbers are those of the answer
+		if expectsResponse(q.Out.Opcode) { // its sequence numbers belong to the response
 			again = 1
 		}
 		q.resent += uint64(again)
@@ -376,7 +377,7 @@ func (q *QP) partSent(p *transport.Part) {
 	}
 }
 
-// cut leaves the first n bytes of a list, which it changes.
+// cut reduces a list, in place, to its first n bytes.
 func cut(from []mem.Segment, n uint64) []mem.Segment {
 	for i := range from {
 		if n <= from[i].Length {
@@ -388,7 +389,7 @@ func cut(from []mem.Segment, n uint64) []mem.Segment {
 	return from
 }
 
-// moreFollows reports whether another message will be sent behind a pending one, whatever the peer answers.
+// moreFollows reports whether another message will follow a pending one, whatever the peer answers.
 func (q *QP) moreFollows(message int) bool {
 	if message+1 < q.pending.len() {
 		return q.pending.at(message+1).status == ibv.WC_SUCCESS
@@ -405,7 +406,7 @@ func (q *QP) moreFollows(message int) bool {
 	return false
 }
 
-// partPackets is how many packets a part of a message has at most.
+// partPackets returns the maximum number of packets in a part of a message.
 func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
 // timeout handles the timer.
@@ -415,18 +416,18 @@ func (q *QP) timeout() {
 	switch now := q.On.Clock.Now(); {
 	case t.paused:
 		t.paused = false
-	case !q.waits() || t.due == 0: // all was answered
+	case !q.waits() || t.due == 0: // everything was answered
 		t.due = 0
 	case t.due > now:
 		t.timer = q.On.Clock.After(time.Duration(t.due-now), t.fire)
 		return
 	default:
-		q.answerIsLate()
+		q.answerTimedOut()
 	}
 	q.Progress()
 }
 
-// bindWindow carries out a request to bind.
+// bindWindow executes a request to bind a window.
 func (q *QP) bindWindow(r *Request) ibv.WCStatus {
 	if !q.Port.Keys.Bind(r.Window, &r.Bind, q.Protects, &q.User) {
 		return ibv.WC_MW_BIND_ERR
@@ -434,7 +435,7 @@ func (q *QP) bindWindow(r *Request) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// invalidate carries out a request to invalidate.
+// invalidate executes a request to invalidate a window.
 func (q *QP) invalidate(r *Request) ibv.WCStatus {
 	w := q.Port.Keys.Bound(r.Imm, &q.User)
 	if w == nil {

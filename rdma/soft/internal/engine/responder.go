@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// inStep reports whether a message of a reliable connection comes from the sender that the queue pair is connected to.
-// Packets do not distinguish incarnations of a queue pair.
-func (q *QP) inStep(m *message.Request) bool {
-	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
+// isFromPeer reports whether a message of a reliable connection comes from the sender to which the queue pair is
+// connected. Packets do not distinguish incarnations of a queue pair.
+func (q *QP) isFromPeer(m *message.Request) bool {
+	return q.heard && m.Life == q.peerLife || q.sender != nil || q.acceptsFirst(m)
 }
 
-// meets accepts a sender in memory whose next message has the first sequence number, if no message came since that was
-// set.
-func (q *QP) meets(m *message.Request) bool {
+// acceptsFirst accepts a sender in memory whose message has the first sequence number, if no message has arrived since
+// that was set.
+func (q *QP) acceptsFirst(m *message.Request) bool {
 	if q.heard || m.PSN != q.Receiver.Expects {
 		return false
 	}
@@ -26,19 +26,19 @@ func (q *QP) meets(m *message.Request) bool {
 	return true
 }
 
-// arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
-// to the wire at once, while access to missing memory is recovered from.
+// arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets is
+// sent at once, while faults of its memory are still recovered.
 func (q *QP) arrives(m *message.Request) *message.Answer {
 	r, psn, s := &q.Receiver, m.PSN, message.Ack
 	if psn != r.Expects || q.sender != nil {
-		if a, done := q.arrivesOtherwise(m); done {
+		if a, done := q.receiveUnexpected(m); done {
 			return a
 		}
 	}
-	if q.isPart(m) {
+	if q.isPartial(m) {
 		s = q.takePart(m)
 	} else {
-		s = q.carryOut(m)
+		s = q.execute(m)
 	}
 	switch {
 	case s == message.NotReady:
@@ -64,13 +64,13 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 			r.Keep(psn, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
 		}
 		return a
-	case asksFor(m.Opcode):
-		return q.answerAsked(m)
+	case expectsResponse(m.Opcode):
+		return q.respond(m)
 	default:
 		if r.Took(m.Packets, !m.More); !m.AckReq {
 			return nil
 		}
-		psn = transport.Next(r.Expects, PSNMask) // one answer is for all requests before it
+		psn = transport.Next(r.Expects, PSNMask) // one answer acknowledges all earlier requests
 	}
 	if a := q.answer(m, message.Plain, s, psn); q.sender == nil {
 		return a
@@ -78,19 +78,19 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 	return q.sendAnswer(readRange{})
 }
 
-// arrivesOtherwise handles a request that is not the next one, or that is not answered in packets. It reports whether
+// receiveUnexpected handles a request that is not the next one, or that packets do not acknowledge. It reports whether
 // the request is done.
-func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
+func (q *QP) receiveUnexpected(m *message.Request) (a *message.Answer, done bool) {
 	r := &q.Receiver
 	switch {
 	case q.sender != nil && !q.reliable:
-		q.arrivesUnreliably(m)
+		q.receiveUnreliable(m)
 		return nil, true
 	case m.PSN == r.Expects:
 		return nil, false
 	case q.reliable:
-		return q.arrivesOutOfOrder(m), true
-	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // the wire brought it twice
+		return q.receiveOutOfOrder(m), true
+	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // a duplicate
 		q.count(counters.Repeats)
 		return nil, true
 	}
@@ -98,8 +98,8 @@ func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool)
 	return nil, false
 }
 
-// answerAsked answers a request that asks for more than an acknowledgement, in packets.
-func (q *QP) answerAsked(m *message.Request) *message.Answer {
+// respond sends the response to a read, atomic or flush as packets.
+func (q *QP) respond(m *message.Request) *message.Answer {
 	r := &q.Receiver
 	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		r.Took(1, true)
@@ -107,18 +107,18 @@ func (q *QP) answerAsked(m *message.Request) *message.Answer {
 		q.answer(m, message.AtomicData, message.Ack, m.PSN)
 		return q.sendAnswer(readRange{})
 	}
-	r.Count++ // which the answer reports
+	r.Count++ // which the answer contains
 	a := q.answerData(m)
 	r.Count--
 	r.Took(q.answerPackets(m), true)
 	return a
 }
 
-// arrivesOutOfOrder handles a request that is not the next one.
-func (q *QP) arrivesOutOfOrder(m *message.Request) *message.Answer {
+// receiveOutOfOrder handles a request that is not the next one.
+func (q *QP) receiveOutOfOrder(m *message.Request) *message.Answer {
 	switch q.Receiver.Arrives(m.PSN) {
 	case transport.Repeated:
-		return q.repeated(m)
+		return q.receiveDuplicate(m)
 	case transport.Gap:
 		q.count(counters.Gaps)
 		return q.reply(q.answer(m, message.Plain, message.OutOfOrder, q.Receiver.Expects))
@@ -127,9 +127,9 @@ func (q *QP) arrivesOutOfOrder(m *message.Request) *message.Answer {
 	return nil
 }
 
-// repeated answers a request that came before. Only a read is carried out again.
-func (q *QP) repeated(m *message.Request) *message.Answer {
-	if !q.On.Careful { // otherwise the answer was begun already
+// receiveDuplicate answers a repeated request. Only a read is executed again.
+func (q *QP) receiveDuplicate(m *message.Request) *message.Answer {
+	if !q.On.Careful { // otherwise it is a retry of this function
 		q.count(counters.Repeats)
 	}
 	switch {
@@ -137,10 +137,10 @@ func (q *QP) repeated(m *message.Request) *message.Answer {
 		if transport.Distance(transport.Next(m.PSN, q.answerPackets(m)), q.Receiver.Expects) > 0 {
 			return nil
 		}
-		switch s := q.reads(m); {
+		switch s := q.locateRead(m); {
 		case s == message.Ack:
 			return q.answerData(m)
-		case q.sender == nil: // the memory is gone; a packet may be forged, which must not break the connection
+		case q.sender == nil: // the memory is unmapped; with packets, a forged one must not break the connection
 			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
 		}
 	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -148,7 +148,7 @@ func (q *QP) repeated(m *message.Request) *message.Answer {
 			q.back.Original = found
 			return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
 		}
-	case asksFor(m.Opcode):
+	case expectsResponse(m.Opcode):
 		return q.answerData(m)
 	case q.sender == nil:
 		return q.reply(q.answer(m, message.Plain, message.Ack, m.PSN))
@@ -158,8 +158,8 @@ func (q *QP) repeated(m *message.Request) *message.Answer {
 	return nil
 }
 
-// refuseAgain answers a packet that broke the connection, if the answer was lost.
-func (q *QP) refuseAgain(m *message.Request) *message.Answer {
+// rejectAgain repeats the answer to a packet that broke the connection, in case the answer was lost.
+func (q *QP) rejectAgain(m *message.Request) *message.Answer {
 	if q.sender != nil && q.State == ibv.QPS_ERR && q.broke != message.Ack && m.PSN == q.brokeAt &&
 		m.Transport == q.ExpectsOf {
 		return q.reply(q.answer(m, message.Plain, q.broke, m.PSN))
@@ -167,8 +167,8 @@ func (q *QP) refuseAgain(m *message.Request) *message.Answer {
 	return nil
 }
 
-// arrivesUnreliably handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
-func (q *QP) arrivesUnreliably(m *message.Request) {
+// receiveUnreliable handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
+func (q *QP) receiveUnreliable(m *message.Request) {
 	p, r := &q.Part, &q.Receiver
 	if m.Continues && (!p.on || m.PSN != r.Expects) {
 		if q.count(counters.BehindGaps); p.on {
@@ -180,25 +180,25 @@ func (q *QP) arrivesUnreliably(m *message.Request) {
 	if !m.Continues {
 		p.on = false
 	}
-	if !q.isPart(m) {
-		q.carryOut(m)
+	if !q.isPartial(m) {
+		q.execute(m)
 	} else if q.takePart(m) != message.Ack {
 		p.on = false
 	}
 	r.Expects = transport.Next(m.PSN, m.Packets)
 }
 
-// isPart reports whether a message is a part of one, or comes behind one.
-func (q *QP) isPart(m *message.Request) bool {
+// isPartial reports whether a message is a part, or follows one.
+func (q *QP) isPartial(m *message.Request) bool {
 	return q.arriving != nil && (m.Continues || m.More || q.Part.on || q.Part.Held)
 }
 
-// takePart takes a part of a request, or one behind a part.
+// takePart executes a part of a request, or a request that follows one.
 func (q *QP) takePart(m *message.Request) message.Syndrome {
 	p := &q.Part
 	writes := m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
 	if !m.Continues && !m.More && writes && !p.on {
-		return q.carryOut(m)
+		return q.execute(m)
 	}
 	if m.Continues != p.on || m.Continues && writes != p.writes || !q.fitsPart(m, writes) {
 		return q.refuse(m, message.InvalidRequest)
@@ -206,7 +206,7 @@ func (q *QP) takePart(m *message.Request) message.Syndrome {
 	var s message.Syndrome
 	switch {
 	case writes:
-		s = q.takeWrite(m)
+		s = q.writePart(m)
 	case q.SRQ != nil && q.SRQ.Tags != nil:
 		s = q.collect(m)
 	default:
@@ -225,8 +225,8 @@ func (q *QP) takePart(m *message.Request) message.Syndrome {
 	return s
 }
 
-// fitsPart reports whether a part has only full packets, unless it is the last one, and the message no more bytes than
-// one may have.
+// fitsPart reports whether a part has only full packets, unless it is the last one, and the message does not exceed the
+// maximum.
 func (q *QP) fitsPart(m *message.Request, writes bool) bool {
 	p, n := &q.Part, sum(m.Payload)
 	done := uint64(0)
@@ -246,8 +246,9 @@ func (q *QP) fitsPart(m *message.Request, writes bool) bool {
 	return done+n == p.length
 }
 
-// takeWrite takes a part of a write. Keys are looked up for each part, because a region may go in between.
-func (q *QP) takeWrite(m *message.Request) message.Syndrome {
+// writePart executes a part of a write. Keys are looked up for each part, because a region may be deregistered in
+// between.
+func (q *QP) writePart(m *message.Request) message.Syndrome {
 	p := &q.Part
 	if !m.Continues {
 		if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
@@ -268,20 +269,20 @@ func (q *QP) takeWrite(m *message.Request) message.Syndrome {
 		return message.Ack
 	}
 	m.Length = sum(m.Payload)
-	return q.writtenBy(m, p.length)
+	return q.write(m, p.length)
 }
 
-// carryOut executes a request. On a reliable connection errors go back to the sender; on an unreliable one, messages
-// that may not be delivered are dropped.
-func (q *QP) carryOut(m *message.Request) message.Syndrome {
+// execute executes a request. On a reliable connection, errors are returned to the sender; on an unreliable one,
+// undeliverable messages are dropped.
+func (q *QP) execute(m *message.Request) message.Syndrome {
 	s := message.InvalidRequest
 	switch m.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
 		s = q.receive(m)
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
-		s = q.writtenBy(m, m.Length)
+		s = q.write(m, m.Length)
 	case ibv.WR_RDMA_READ:
-		s = q.readBy(m)
+		s = q.read(m)
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 		s = q.atomic(m)
 	case ibv.WR_FLUSH:
@@ -298,7 +299,7 @@ func (q *QP) carryOut(m *message.Request) message.Syndrome {
 	return s
 }
 
-// establish notes that a message came.
+// establish records that a message has arrived.
 func (q *QP) establish() {
 	if q.established {
 		return
@@ -312,8 +313,8 @@ func (q *QP) establish() {
 // allows reports whether the queue pair grants its peer an access.
 func (q *QP) allows(access ibv.AccessFlags) bool { return q.Attr.QPAccessFlags&access == access }
 
-// writtenBy executes a write, or the last part of one with this total number of bytes.
-func (q *QP) writtenBy(m *message.Request, whole uint64) message.Syndrome {
+// write executes a write, or the last part of one with this total number of bytes.
+func (q *QP) write(m *message.Request, whole uint64) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
 		return q.refuse(m, message.InvalidRequest)
 	}
@@ -352,17 +353,17 @@ func scatterTo(to mem.Segment, from []mem.Segment) {
 	}
 }
 
-// readBy is a read.
-func (q *QP) readBy(m *message.Request) message.Syndrome {
-	s := q.reads(m)
+// read executes a read.
+func (q *QP) read(m *message.Request) message.Syndrome {
+	s := q.locateRead(m)
 	if s != message.Ack {
 		return q.refuse(m, s)
 	}
 	return s
 }
 
-// reads finds the memory of a read request, or returns the reason for refusing it.
-func (q *QP) reads(m *message.Request) message.Syndrome {
+// locateRead finds the memory of a read request and stores it in Engine.read, or returns the reason for rejecting it.
+func (q *QP) locateRead(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.Attr.MaxDestRdAtomic == 0 {
 		return message.InvalidRequest
 	}
@@ -377,7 +378,7 @@ func (q *QP) reads(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// atomic executes an atomic. It keeps the old value for the answer, and to repeat the answer if it is lost.
+// atomic executes an atomic. It stores the old value for the response, and to repeat the response if it is lost.
 func (q *QP) atomic(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_ATOMIC) || q.Attr.MaxDestRdAtomic == 0 || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
@@ -421,7 +422,7 @@ func (q *QP) flush(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// atomicWrite is a write of 8 bytes that is never seen half done.
+// atomicWrite writes 8 bytes with one store.
 func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
@@ -434,7 +435,7 @@ func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// receive takes a send into a receive.
+// receive delivers a send to a posted receive.
 func (q *QP) receive(m *message.Request) message.Syndrome {
 	if q.SRQ != nil && q.SRQ.Tags != nil {
 		return q.tagged(m)
@@ -456,7 +457,7 @@ func (q *QP) receive(m *message.Request) message.Syndrome {
 	return q.received(m, status, c, e)
 }
 
-// receivePart takes a part of a send into a receive, which the first part takes.
+// receivePart delivers a part of a send. The first part takes the receive.
 func (q *QP) receivePart(m *message.Request) message.Syndrome {
 	p := &q.Part
 	if !m.Continues {
@@ -493,13 +494,13 @@ func (q *QP) receivePart(m *message.Request) message.Syndrome {
 	return q.received(m, status, c, e)
 }
 
-// collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.
+// collect buffers a send to be matched by its tag until it is complete, or exceeds every buffer.
 func (q *QP) collect(m *message.Request) message.Syndrome {
 	p := &q.Part
 	if !m.Continues {
 		p.Whole, p.done = p.Whole[:0], 0
 	}
-	p.Whole = p.Whole[:p.done] // again, if memory turned out to be gone
+	p.Whole = p.Whole[:p.done] // a retry after a fault starts here
 	at := len(p.Whole)
 	n := int(sum(m.Payload))
 	grows := at+n > cap(p.Whole)

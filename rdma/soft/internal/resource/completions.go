@@ -15,27 +15,27 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// CQ is a completion queue: a ring that is written under the fabric's lock and read under its own.
+// CQ is a completion queue: a ring that is written under the fabric's lock and read under its own lock.
 type CQ struct {
 	Core    *Core
-	Uses    int  // by queue pairs and shared receive queues
-	Stamps  bool // completions need the time
-	Ignores bool // overruns
-	Broke   func()
-	Notify  func() // queues the event that the queue is armed for; nil without a channel
+	Uses    int    // number of queue pairs and shared receive queues
+	Stamps  bool   // completions have timestamps
+	Ignores bool   // ignores overruns
+	Broke   func() // called by an overrun
+	Notify  func() // queues an event; nil without a channel
 
 	entries    []Completion
-	stamped    []Stamp // of the entries, if stamps
+	stamped    []Stamp // timestamps of entries, if Stamps
 	mask       uint32
 	capacity   uint32
 	tail       uint32
-	tailSeen   atomic.Uint32 // tail, for polls
+	tailSeen   atomic.Uint32 // tail, as seen by polls
 	armed      arming
 	moderation moderation
 	Broken     atomic.Bool // overrun
 	spare      Completion
 
-	Mu   sync.Mutex // polls hold it
+	Mu   sync.Mutex // held by polls
 	head atomic.Uint32
 }
 
@@ -47,7 +47,7 @@ const (
 	armedNext
 )
 
-// Resize makes room for entries, and keeps those that are there. It reports whether there are no more.
+// Resize changes the capacity and keeps the completions in the queue. It reports whether they fit.
 func (c *CQ) Resize(entries uint32) bool {
 	if c.tail-c.head.Load() > entries {
 		return false
@@ -68,7 +68,7 @@ func (c *CQ) Resize(entries uint32) bool {
 	return true
 }
 
-// Next is the entry that the next completion goes to; publish shows it to polls.
+// Next returns the entry for the next completion; Publish makes it visible to polls.
 func (c *CQ) Next() *Completion {
 	if c.tail-c.head.Load() >= c.capacity || c.Broken.Load() {
 		if !c.Ignores && !c.Broken.Swap(true) {
@@ -80,13 +80,14 @@ func (c *CQ) Next() *Completion {
 	return &c.entries[c.tail&c.mask]
 }
 
-// NextOf is next for the completion of a receive, which is the one before a position.
+// NextOf is Next for the completion of the receive before a position.
 func (c *CQ) NextOf(recvs *RecvQueue, position uint32) *Completion {
 	e := c.Next()
 	e.Sends, e.Receives, e.Position = nil, recvs, position
 	return e
 }
 
+// Publish makes an entry from Next visible to polls, and queues an event if the queue is armed.
 func (c *CQ) Publish(e *Completion, solicited bool) {
 	if e == &c.spare {
 		e.Retire(1)
@@ -102,7 +103,8 @@ func (c *CQ) Publish(e *Completion, solicited bool) {
 	}
 }
 
-// Poll takes as many completions as there is memory for, or returns −1 if there is none.
+// Poll removes up to n completions and stores them at wcs. It returns their number, or −1 if the memory at wcs is
+// unmapped.
 func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
 		return 0
@@ -111,7 +113,7 @@ func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 	head, end := c.head.Load(), c.tailSeen.Load()
 	end = head + min(uint32(n), end-head)
 	next := head
-	// mem.Try, but with one deferred function for all that is to do at the end, because most polls take one completion
+	// mem.Try with a single deferred function, because most polls take one completion
 	done, before := false, debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
@@ -134,8 +136,8 @@ func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 	return
 }
 
-// Take takes the next completion and, if the queue has them, the time that it was made. It reports whether there was one.
-// The caller holds CQ.Mu.
+// Take removes the next completion, with its timestamp if the queue has them, and reports whether there was one. The
+// caller holds CQ.Mu.
 func (c *CQ) Take(to *Completion, made *Stamp) bool {
 	i := c.head.Load()
 	if i == c.tailSeen.Load() {
@@ -149,14 +151,14 @@ func (c *CQ) Take(to *Completion, made *Stamp) bool {
 	return true
 }
 
-// Drain frees the slots of completions that will not be polled. Shared receive queues live on.
+// Drain frees the slots of completions that will not be polled, for shared receive queues that outlive the queue.
 func (c *CQ) Drain() {
 	for i := c.head.Load(); i != c.tail; i++ {
 		c.entries[i&c.mask].Retire(1)
 	}
 }
 
-// Arm asks for an event of the next completion, or of the next solicited one.
+// Arm requests an event for the next completion, or for the next solicited one.
 func (c *CQ) Arm(solicited bool) {
 	if !solicited {
 		c.armed = armedNext
@@ -165,12 +167,12 @@ func (c *CQ) Arm(solicited bool) {
 	}
 }
 
-// free releases the places of polled completions and the slots of their requests, one queue at a time. The caller holds
-// CQ.Mu.
+// free frees the entries of polled completions and the slots of their requests, in runs of the same queue. The caller
+// holds CQ.Mu.
 func (c *CQ) free(from, to uint32) {
 	for n := uint32(1); from != to; n++ {
 		e := &c.entries[from&c.mask]
-		if from++; from != to && e.IsOf(&c.entries[from&c.mask].Slot) {
+		if from++; from != to && e.sameQueue(&c.entries[from&c.mask].Slot) {
 			continue
 		}
 		last := e.Slot
@@ -180,11 +182,11 @@ func (c *CQ) free(from, to uint32) {
 	}
 }
 
-// Completion is one entry.
+// Completion is an entry of a completion queue.
 type Completion struct {
 	WC ibv.WC
 	Slot
-	Priv uint32 // of a message with a tag, its context
+	Priv uint32 // context of a message with a tag
 	Tag  uint64
 }
 
@@ -194,14 +196,14 @@ type Stamp struct {
 	Wall  int64 // nanoseconds of wall clock
 }
 
-// moderation holds back the events of a completion queue: one comes for count completions, or a period after the first
-// of them. It is under the fabric's lock.
+// moderation delays the events of a completion queue until count completions are there, or for a period after the first
+// of them. The fabric's lock guards it.
 type moderation struct {
-	count  uint16 // 0 and 1 hold nothing back
+	count  uint16 // 0 and 1: no delay
 	period time.Duration
 	held   uint16 // completions since the queue was armed
 	timer  uint64
-	fire   func() // notified
+	fire   func() // CQ.notified
 }
 
 // Modify changes the moderation. The caller holds Core.Mu.
@@ -222,7 +224,7 @@ func (c *CQ) Modify(count uint16, period time.Duration) {
 	}
 }
 
-// moderate counts a completion that an event is to come for. The caller holds Core.Mu.
+// moderate counts a completion that requires an event, and queues the event if it is due. The caller holds Core.Mu.
 func (c *CQ) moderate() {
 	m := &c.moderation
 	switch m.held++; {
@@ -236,14 +238,14 @@ func (c *CQ) moderate() {
 	}
 }
 
-// notified queues the event that the queue is armed for. The caller holds Core.Mu.
+// notified queues the event and disarms the queue. The caller holds Core.Mu.
 func (c *CQ) notified() {
 	c.moderation.held = 0
 	c.armed = armedNot
 	c.Notify()
 }
 
-// Quiet takes back an event that is held back. The caller holds Core.Mu.
+// Quiet cancels a delayed event. The caller holds Core.Mu.
 func (c *CQ) Quiet() {
 	if c.moderation.held > 0 {
 		c.Core.Clock.Cancel(c.moderation.timer)

@@ -10,14 +10,14 @@ import (
 )
 
 // Core is the state that all objects of a fabric share: the lock, the clock, and the work that the holder of the lock
-// executes before it unlocks. mu guards the other fields and all objects, unless noted otherwise.
+// executes before it unlocks. Mu guards the other fields and all objects, unless noted otherwise.
 type Core struct {
 	Mu       sync.Mutex
 	Clock    clock.Clock
 	Acked    sync.Cond // an event was acknowledged
-	Ready    []Task    // that may go on
-	overruns []*CQ     // whose queue pairs break
-	Outgoing bool      // there are packets to send
+	Ready    []Task    // queue pairs with work
+	overruns []*CQ     // overrun queues, whose queue pairs break
+	Outgoing bool      // packets are waiting to be sent
 
 	// Set once, by the engine.
 	Overran func(*CQ)
@@ -27,7 +27,7 @@ type Core struct {
 // Task is work for the holder of the lock.
 type Task interface{ Progress() }
 
-// Lock takes Mu for its caller.
+// Lock locks Mu.
 func (c *Core) Lock() { c.Mu.Lock() }
 
 // Unlock executes all ready work, and unlocks. The caller holds Core.Mu.
@@ -39,7 +39,7 @@ func (c *Core) Unlock() {
 	c.Mu.Unlock()
 }
 
-// UnlockPosted is Unlock for those who post: they wait where many packets wait to be sent.
+// UnlockPosted is Unlock for posts, which wait while many packets are waiting to be sent.
 func (c *Core) UnlockPosted() {
 	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
 		c.workAndUnlock(true)
@@ -48,7 +48,7 @@ func (c *Core) UnlockPosted() {
 	c.Mu.Unlock()
 }
 
-// workAndUnlock unlocks also where work panics. The caller holds Core.Mu.
+// workAndUnlock executes all ready work, and unlocks even if it panics. The caller holds Core.Mu.
 func (c *Core) workAndUnlock(patient bool) {
 	defer c.Send(patient)
 	c.Work()
@@ -69,7 +69,8 @@ func (c *Core) Work() {
 	}
 }
 
-// After fires a function after a time, under the fabric's lock, unless Clock.Cancel comes first. The caller holds Core.Mu.
+// After calls a function after a time, under the fabric's lock, unless Clock.Cancel is called first. The caller holds
+// Core.Mu.
 func (c *Core) After(d time.Duration, fire func()) (number uint64) { return c.Clock.After(d, fire) }
 
 // Deliver calls arrive with the lock held, then executes everything that became ready. Wires call it to deliver delayed
@@ -107,7 +108,7 @@ func (c *Core) Advance(d time.Duration) {
 	})
 }
 
-// Now is the fabric's time since it was made.
+// Now returns the time since the creation of the fabric.
 func (c *Core) Now() time.Duration {
 	c.Mu.Lock()
 	defer c.Unlock()

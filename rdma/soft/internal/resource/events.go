@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
+// Events is a queue of events, with a file that is readable while there are any. The fabric's lock guards it.
 type Events[T any] struct {
 	fd.Signal
 	Queue   []T
-	waiters map[*nap.Waiter]struct{} // of threads that wait outside Go; an event wakes all of them
+	waiters map[*nap.Waiter]struct{} // threads that wait outside Go; an event wakes all of them
 	closed  bool
-	asleep  int  // number of goroutines that wait for the file; the last one closes it
-	nudged  bool // the file can be read without an event, so that who waits for it looks
+	asleep  int  // number of goroutines waiting for the file; the last one closes it
+	nudged  bool // the file is readable without an event, to wake its waiters
 }
 
 // Push adds an event. The caller holds Core.Mu.
@@ -28,7 +28,7 @@ func (e *Events[T]) Push(v T) {
 	e.wake()
 }
 
-// wake wakes the threads that wait outside Go. They look again.
+// wake wakes the threads that wait outside Go. They check again.
 func (e *Events[T]) wake() {
 	for w := range e.waiters {
 		w.Wake()
@@ -36,7 +36,7 @@ func (e *Events[T]) wake() {
 	clear(e.waiters)
 }
 
-// PushBefore adds an event before the first one that is later, or at the end. The caller holds Core.Mu.
+// PushBefore inserts an event before the first one for which later is true, or at the end. The caller holds Core.Mu.
 func (e *Events[T]) PushBefore(v T, later func(T) bool) {
 	i := slices.IndexFunc(e.Queue, later)
 	if i < 0 {
@@ -47,7 +47,7 @@ func (e *Events[T]) PushBefore(v T, later func(T) bool) {
 	e.wake()
 }
 
-// Drop removes events that no program will read.
+// Drop removes the events for which is is true.
 func (e *Events[T]) Drop(is func(T) bool) {
 	kept := e.Queue[:0]
 	for _, v := range e.Queue {
@@ -61,7 +61,7 @@ func (e *Events[T]) Drop(is func(T) bool) {
 	e.Queue = kept
 }
 
-// Close wakes waiting goroutines, and closes the file.
+// Close wakes waiting goroutines and closes the file.
 func (e *Events[T]) Close() {
 	e.closed = true
 	e.Raise()
@@ -71,25 +71,25 @@ func (e *Events[T]) Close() {
 	}
 }
 
-// Nudge makes goroutines look again that wait for the file outside our calls.
+// Nudge wakes goroutines that wait for the file outside our calls, so that they check again.
 func (e *Events[T]) Nudge() {
 	if e.closed {
 		return
 	}
 	e.Raise()
-	if e.nudged { // the file was not read since; raising it again still wakes a goroutine that waits for a change
+	if e.nudged { // not read since; raising it again still wakes a goroutine that waits for a change
 		e.Lower()
 	}
 	e.nudged = true
 }
 
-// Wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
-// releases it while it waits. A virtual clock advances during the wait; if the file does not block, it advances if
-// lookingWaits is set. A signal that the caller's thread handles during the wait ends it with EINTR. With a waiter, it
-// returns nap.Asleep instead of waiting, and is called again when the waiter is woken.
+// Wait removes the next event, and waits for one unless the file is non-blocking. It is called with the fabric's lock,
+// which it releases while it waits. A virtual clock advances during the wait, and, if lookingWaits is set, also when
+// the file is non-blocking. A signal that the caller's thread handles during the wait ends it with EINTR. With a
+// waiter, it returns nap.Asleep instead of waiting, and is called again when the waiter is woken.
 func (e *Events[T]) Wait(c *Core, lookingWaits bool, w *nap.Waiter) (v T, errno runtime.Errno) {
 	for {
-		if e.closed { // the file may be another's by now
+		if e.closed { // the descriptor may be reused by now
 			return v, syscall.EINVAL
 		}
 		if e.nudged {
@@ -101,7 +101,7 @@ func (e *Events[T]) Wait(c *Core, lookingWaits bool, w *nap.Waiter) (v T, errno 
 		}
 		blocks := e.Blocks()
 		if (blocks || lookingWaits) && c.Clock.Step(c.Work) && (blocks || len(e.Queue) > 0) {
-			c.Unlock() // time can go on for ever
+			c.Unlock() // let others in: time can advance forever
 			c.Mu.Lock()
 			continue
 		}
@@ -114,7 +114,7 @@ func (e *Events[T]) Wait(c *Core, lookingWaits bool, w *nap.Waiter) (v T, errno 
 		if w != nil && w.Interrupted != 0 {
 			return v, w.Interrupted
 		}
-		if w != nil && w.Prepare(func() { e.leave(c, w) }) == nil { // else too many files are open
+		if w != nil && w.Prepare(func() { e.leave(c, w) }) == nil { // otherwise too many files are open
 			if e.waiters == nil {
 				e.waiters = map[*nap.Waiter]struct{}{}
 			}
@@ -143,7 +143,7 @@ func (e *Events[T]) leave(c *Core, w *nap.Waiter) {
 	delete(e.waiters, w)
 }
 
-// Reports counts the events of an object that a program got, and those that it acknowledged.
+// Reports counts the events of an object that a program got and acknowledged.
 type Reports struct{ Got, Acked uint32 }
 
 // Acknowledged counts acknowledgements, and wakes their waiters. The caller holds Core.Mu.
@@ -155,7 +155,8 @@ func (c *Core) Acknowledged(r *Reports, n uint32) {
 // Settled reports whether all events that the program got are acknowledged.
 func (r *Reports) Settled() bool { return int32(r.Got-r.Acked) <= 0 }
 
-// Settle waits until they are. The fabric's lock is given up while it waits. The caller holds Core.Mu.
+// Settle waits until all events of r are acknowledged. It releases the fabric's lock while it waits. The caller holds
+// Core.Mu.
 func (c *Core) Settle(r *Reports) {
 	c.Work()
 	for !r.Settled() {

@@ -19,10 +19,10 @@ type Domain struct{ _ byte }
 // Memory is the memory that a key grants access to: a region, or a window into one.
 type Memory struct {
 	Key    uint32
-	Domain *Domain // that protects
+	Domain *Domain // protection domain
 	Start  uint64
 	Length uint64
-	Base   uint64 // where Start is in the process; 0 for a null region, of zeros that nothing changes, or Everywhere
+	Base   uint64 // address of Start in the process; 0 for a null region, which reads as zeros; or Everywhere
 	Access ibv.AccessFlags
 	Window *Window // nil for a region
 	User   *User   // of a bound window of type 2
@@ -33,18 +33,18 @@ type Memory struct {
 // at address 0.
 const Everywhere = 1
 
-// Keys is the key table of a device. Keys are drawn until one has a free place in the table, so that one look finds its
-// memory. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of
-// 0, so that key 0 never means anything.
+// Keys is the key table of a device. Keys are drawn until one has a free place in the table, so a lookup is one load.
+// The upper 24 bits of a key are unique and not 0, because owners of windows change the lower 8; key 0 is always
+// invalid.
 type Keys struct {
-	entries []*Memory // by the low bits of the upper 24; a power of two, and half of them are free
+	entries []*Memory // by the low bits of the upper 24; a power of two, at least half of it free
 	used    int
-	last    uint32 // key that was drawn
-	hidden  bool   // keys are random, because strangers may try some
+	last    uint32 // last key drawn
+	hidden  bool   // keys are random, because other hosts may try some
 }
 
-// Hide makes keys unpredictable, even from other keys: keys drawn from now on are random. Existing keys reveal only
-// that their places are taken, which leaves at least half of all keys.
+// Hide makes new keys random, and so unpredictable from other keys. Existing keys reveal only that their places are
+// taken, which leaves at least half of all keys.
 func (k *Keys) Hide() { k.hidden = true }
 
 // draw draws a key. Keys that are not random are reused late, so that the key of deregistered memory is invalid.
@@ -70,7 +70,7 @@ func (k *Keys) Add(m *Memory) {
 	k.used++
 }
 
-// at is the place of a key. The table is not empty.
+// at returns the place of a key in a table that is not empty.
 func (k *Keys) at(key uint32) **Memory { return &k.entries[key>>8&uint32(len(k.entries)-1)] }
 
 // grow makes the table twice as large. Entries in different places stay in different places.
@@ -84,7 +84,7 @@ func (k *Keys) grow() {
 	}
 }
 
-// Remove takes memory out of the table.
+// Remove removes memory from the table.
 func (k *Keys) Remove(m *Memory) {
 	*k.at(m.Key) = nil
 	k.used--
@@ -100,7 +100,7 @@ func (k *Keys) Get(key uint32) *Memory {
 	return nil
 }
 
-// Local returns where an entry of the owner's own is: of a region of the domain.
+// Local returns the memory of a scatter/gather entry in a region of the domain.
 func (k *Keys) Local(d *Domain, s ibv.SGE, access ibv.AccessFlags) (mem.Segment, bool) {
 	m := k.Get(s.LKey)
 	if m == nil || m.Domain != d || m.Window != nil {
@@ -109,7 +109,7 @@ func (k *Keys) Local(d *Domain, s ibv.SGE, access ibv.AccessFlags) (mem.Segment,
 	return m.Locate(s.Addr, uint64(s.Length), access)
 }
 
-// Locate returns where a range is that a key is used for, if the memory has all of it and allows it.
+// Locate returns the memory of a range, if m contains it and allows the access.
 func (m *Memory) Locate(address, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
 	offset := address - m.Start
 	if offset > m.Length || length > m.Length-offset || m.Access&access != access {
@@ -121,5 +121,5 @@ func (m *Memory) Locate(address, length uint64, access ibv.AccessFlags) (mem.Seg
 	return mem.Segment{Base: m.Base + offset, Length: length}, true
 }
 
-// IsFor reports whether a user may use the key: a bound window of type 2 is for one user alone.
+// IsFor reports whether a user may use the key. A bound window of type 2 has only one user.
 func (m *Memory) IsFor(u *User) bool { return m.User == nil || m.User == u }

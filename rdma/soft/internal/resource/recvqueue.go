@@ -13,17 +13,16 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo
-// 2³². A slot is free again when the completion of its receive is polled, as on devices whose queues the program's
-// library keeps.
+// RecvQueue holds posted receives, of a queue pair or shared. Positions count all posted receives, modulo 2³². A slot
+// is freed when the completion of its receive is polled, as on devices whose queues a provider library manages.
 type RecvQueue struct {
-	Domain   *Domain // that the entries' keys have to be of
+	Domain   *Domain // required domain of the entries' keys
 	Capacity uint32
 	MaxSGE   uint32
 	Posted   uint32
 	Taken    uint32
 	Freed    atomic.Uint32
-	Shared   bool // completions come in any order
+	Shared   bool // completions are in any order
 
 	ring []receive
 	sges []ibv.SGE // MaxSGE for each place of the ring
@@ -35,14 +34,14 @@ type receive struct {
 	sges int32
 }
 
-// NewRecvQueue makes a queue of so many receives, of so many entries each.
+// NewRecvQueue returns a queue for capacity receives with up to sges entries each.
 func NewRecvQueue(d *Domain, capacity, sges uint32, shared bool) *RecvQueue {
 	r := &RecvQueue{Domain: d, MaxSGE: sges, Shared: shared}
 	r.Resize(capacity)
 	return r
 }
 
-// Resize makes room for so many receives, and keeps those that are there.
+// Resize changes the capacity and keeps the receives in the queue.
 func (r *RecvQueue) Resize(capacity uint32) {
 	size := uint32(1) << bits.Len32(max(capacity, 1)-1)
 	ring, sges := make([]receive, size), make([]ibv.SGE, size*r.MaxSGE)
@@ -53,14 +52,14 @@ func (r *RecvQueue) Resize(capacity uint32) {
 	r.ring, r.sges, r.mask, r.Capacity = ring, sges, size-1, capacity
 }
 
-// Post takes a list of receives; bad is where it stopped.
+// Post posts a list of receives, and returns an errno. It stores the address of the first one not posted at bad.
 func (r *RecvQueue) Post(first, bad uint64) uint64 {
 	address, errno := r.copyList(first)
 	return TellBad(errno, bad, address)
 }
 
-// copyList copies a list to the ring, and returns the receive that stopped it, and why. It is mem.Try, written out,
-// because most lists are short.
+// copyList copies a list to the ring. It returns the address of the receive that failed, and the reason. It inlines
+// mem.Try, because most lists are short.
 func (r *RecvQueue) copyList(first uint64) (address uint64, errno runtime.Errno) {
 	address = first
 	done, before := false, debug.SetPanicOnFault(true)
@@ -111,27 +110,27 @@ func TellBad(errno runtime.Errno, bad, wr uint64) uint64 {
 // Empty reports whether no receive is left.
 func (r *RecvQueue) Empty() bool { return r.Taken == r.Posted }
 
-// First returns the first receive, which is there; Take takes it.
+// First returns the first receive of a non-empty queue; Take removes it.
 func (r *RecvQueue) First() (id uint64, sges []ibv.SGE) {
 	i := r.Taken & r.mask
 	return r.ring[i].id, r.sges[i*r.MaxSGE:][:r.ring[i].sges]
 }
 
-// Take takes the first receive.
+// Take removes the first receive.
 func (r *RecvQueue) Take() { r.Taken++ }
 
-// Retire frees the slots of n receives whose completions were polled, the last of them at a position.
+// Retire frees the slots of n receives whose completions were polled, up to a position.
 func (r *RecvQueue) Retire(position, n uint32) {
 	if r.Shared {
 		r.Freed.Add(n)
 		return
 	}
-	FreeUpTo(&r.Freed, position)
+	freeUpTo(&r.Freed, position)
 }
 
-// FreeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come
-// in between.
-func FreeUpTo(end *atomic.Uint32, position uint32) {
+// freeUpTo moves the end of the free slots forward to a position, never back: RESET may have freed all of them in
+// between.
+func freeUpTo(end *atomic.Uint32, position uint32) {
 	for was := end.Load(); int32(position-was) > 0 && !end.CompareAndSwap(was, position); was = end.Load() {
 	}
 }
@@ -142,7 +141,7 @@ func (r *RecvQueue) Reset() {
 	r.Freed.Store(r.Posted)
 }
 
-// CopySGEs copies n entries of a program's: mostly one, for which a call of memmove takes longer than the copy.
+// CopySGEs copies n entries of a program, with a fast path for one, for which memmove takes longer than the copy.
 func CopySGEs(to []ibv.SGE, from uint64, n int32) {
 	if n == 1 {
 		to[0] = *mem.At[ibv.SGE](from)
@@ -151,7 +150,7 @@ func CopySGEs(to []ibv.SGE, from uint64, n int32) {
 	copy(to[:n], mem.List[ibv.SGE](from, int(n)))
 }
 
-// Room returns how many bytes the largest receive has that was not taken, or 0.
+// Room returns the size of the largest posted receive in bytes, or 0.
 func (r *RecvQueue) Room() (n uint64) {
 	for i := r.Taken; i != r.Posted; i++ {
 		at := i & r.mask
@@ -160,7 +159,7 @@ func (r *RecvQueue) Room() (n uint64) {
 	return n
 }
 
-// Room returns how many bytes entries have.
+// Room returns the number of bytes in entries.
 func Room(sges []ibv.SGE) (n uint64) {
 	for i := range sges {
 		n += uint64(sges[i].Length)
@@ -168,21 +167,23 @@ func Room(sges []ibv.SGE) (n uint64) {
 	return n
 }
 
-// Slot is the place in a queue that is freed when a completion is polled: in a send queue, a receive queue, or neither.
+// Slot is the slot of a send queue or a receive queue that polling a completion frees, or neither.
 type Slot struct {
-	Sends    *atomic.Uint32 // the end of the free slots of a send queue
+	Sends    *atomic.Uint32 // end of the free slots of a send queue
 	Receives *RecvQueue
-	Position uint32 // behind the request in its queue
+	Position uint32 // after the request in its queue
 }
 
-// IsOf reports whether two slots are of one queue.
-func (s *Slot) IsOf(other *Slot) bool { return s.Sends == other.Sends && s.Receives == other.Receives }
+// sameQueue reports whether two slots belong to the same queue.
+func (s *Slot) sameQueue(other *Slot) bool {
+	return s.Sends == other.Sends && s.Receives == other.Receives
+}
 
-// Retire frees n slots of one queue, of which this is the last one.
+// Retire frees n slots of a queue, the last of which is s.
 func (s *Slot) Retire(n uint32) {
 	switch {
 	case s.Sends != nil:
-		FreeUpTo(s.Sends, s.Position)
+		freeUpTo(s.Sends, s.Position)
 	case s.Receives != nil:
 		s.Receives.Retire(s.Position, n)
 	}

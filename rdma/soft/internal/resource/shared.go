@@ -18,11 +18,11 @@ type SRQ struct {
 	CQ     *CQ        // of XRC and tag matching
 	Tags   *Tags      // of tag matching
 	Limit  uint32
-	Low    func() // fewer receives than limit are left
+	Low    func() // called when fewer receives than Limit are left
 	Gone   bool   // destroyed
 }
 
-// Took looks at the limit after a receive was taken.
+// Took checks the limit after a receive was taken.
 func (s *SRQ) Took() {
 	if s.Limit > 0 && s.Recvs.Posted-s.Recvs.Taken < s.Limit {
 		s.Limit = 0
@@ -33,7 +33,7 @@ func (s *SRQ) Took() {
 // TagHeader is the size of the header of a message with a tag.
 const TagHeader = uint64(unsafe.Sizeof(ibv.TMH{}))
 
-// Greatest is how many bytes the greatest message has that finds room now, with its header.
+// Greatest returns the size in bytes, with its header, of the largest message that fits a buffer now.
 func (s *SRQ) Greatest() (n uint64) {
 	for _, e := range s.Tags.Entries {
 		n = max(n, Room(e.SGEs)+TagHeader)
@@ -41,10 +41,10 @@ func (s *SRQ) Greatest() (n uint64) {
 	return max(n, s.Recvs.Room())
 }
 
-// XRCDomain is an XRC domain of a device, in which receives are shared. It may have several handles.
+// XRCDomain is an XRC domain of a device. It may have several handles.
 type XRCDomain struct {
 	Uses    int // queue pairs and shared receive queues
 	Handles int
-	PDs     map[*Domain]int // of the shared receive queues: whose keys the queue pairs take
-	File    string          // that names it, or ""
+	PDs     map[*Domain]int // of its shared receive queues; its queue pairs accept their keys
+	File    string          // that identifies it, or ""
 }

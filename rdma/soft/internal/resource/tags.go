@@ -8,16 +8,16 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Tags are the tag list of a shared receive queue that matches tags.
+// Tags is the tag list of a shared receive queue that matches tags.
 type Tags struct {
-	Entries    []*Tag    // in the order in which they match
-	Ops        RecvQueue // counts operations whose completions were not polled
+	Entries    []*Tag    // in matching order
+	Ops        RecvQueue // counts operations whose completions are not polled yet
 	Unexpected uint32    // messages that matched no tag
 
-	free []*Tag // that are to be used again
+	free []*Tag // for reuse
 	most int
 	last uint32 // handle
-	told uint32 // number of unexpected messages that the program last reported as seen
+	seen uint32 // number of unexpected messages that the program has seen, as last reported
 }
 
 // Tag is an entry of the list.
@@ -26,20 +26,20 @@ type Tag struct {
 	ID        uint64 // recv_wr_id
 	Tag, Mask uint64
 	SGEs      []ibv.SGE
-	Held      bool // added when the program had not seen every unexpected message, and so matches none before it has
+	Held      bool // matches nothing until the program has seen every unexpected message before it
 }
 
-// NewTags makes a list with room for as many tags and operations as are asked for.
+// NewTags returns a list with the requested capacity of tags and operations.
 func NewTags(c *ibv.TMCap) *Tags {
 	return &Tags{most: int(c.MaxNumTags), Ops: RecvQueue{Capacity: c.MaxOps, Shared: true}}
 }
 
 // InStep reports whether the program has seen every unexpected message.
-func (t *Tags) InStep() bool { return t.told == t.Unexpected }
+func (t *Tags) InStep() bool { return t.seen == t.Unexpected }
 
-// Tell records the program's count of unexpected messages.
-func (t *Tags) Tell(count uint32) {
-	t.told = count
+// SetSeen records the program's count of unexpected messages.
+func (t *Tags) SetSeen(count uint32) {
+	t.seen = count
 	if t.InStep() {
 		for _, e := range t.Entries {
 			e.Held = false
@@ -52,19 +52,19 @@ func (t *Tags) Holds() bool {
 	return !t.InStep() && slices.ContainsFunc(t.Entries, func(e *Tag) bool { return e.Held })
 }
 
-// Match is the place of the first entry that a tag matches, or −1; Take takes it out of the list. An entry whose tag
-// has a bit that its mask lacks matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
+// Match returns the index of the first entry that matches a tag, or −1; Take removes it from the list. An entry whose
+// tag has bits outside its mask matches nothing: ibv_post_srq_ops(3) masks only the message's tag.
 func (t *Tags) Match(of uint64) int {
 	return slices.IndexFunc(t.Entries, func(e *Tag) bool { return !e.Held && of&e.Mask == e.Tag })
 }
 
-// Take takes an entry out of the list.
+// Take removes an entry from the list.
 func (t *Tags) Take(i int) { t.Entries = slices.Delete(t.Entries, i, i+1) }
 
 // IsFull reports whether the list has no room.
 func (t *Tags) IsFull() bool { return len(t.Entries) >= t.most }
 
-// Add adds an entry with so many buffers behind the others.
+// Add appends an entry with copies of the buffers.
 func (t *Tags) Add(sges []ibv.SGE) *Tag {
 	var e *Tag
 	if n := len(t.free); n > 0 {

@@ -7,7 +7,7 @@ import "github.com/goverbs/goverbs/generated/ibv"
 // Region is registered memory.
 type Region struct {
 	Memory
-	Windows int // bound to it
+	Windows int // number of windows bound to it
 }
 
 // Window is a memory window.
@@ -17,21 +17,21 @@ type Window struct {
 	Region *Region // that it is bound to, or nil
 }
 
-// User is the queue pair that windows of type 2 are bound on, which alone may use them.
+// User is a queue pair to which windows of type 2 are bound, for its peers' use only.
 type User struct {
-	Windows int // bound on it
+	Windows int // number of windows bound to it
 }
 
 // Binding is the target of a window bind.
 type Binding struct {
-	Region          *Region // nil for none
+	Region          *Region // nil: none
 	Address, Length uint64
 	Access          ibv.AccessFlags
-	Key             uint32 // the low byte is the new one of the window's key; of type 2, the rest is to be the old one
+	Key             uint32 // its low byte becomes that of the window's key; for type 2, the rest must be unchanged
 }
 
-// QueueAccess are region flags without meaning for a queue pair or a window, which programs set on them, as Soft-RoCE
-// allows: they ask for the access that the region has.
+// QueueAccess are region flags that programs also set on queue pairs and windows, as Soft-RoCE allows. There they have
+// no effect.
 const QueueAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_DEMAND |
 	ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 
@@ -39,16 +39,16 @@ const QueueAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_
 const windowAccess = QueueAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
 	ibv.ACCESS_ZERO_BASED
 
-// NewWindow makes a window that is not bound, and adds its key.
+// NewWindow initializes an unbound window and adds its key.
 func (k *Keys) NewWindow(w *Window, d *Domain, kind ibv.MWType) {
 	*w = Window{Memory: Memory{Domain: d, Window: w}, Kind: kind}
 	k.Add(&w.Memory)
 }
 
-// Bind binds a window for a user of a domain, and reports whether that was allowed. A window of type 1 that is bound to
-// no bytes is unbound.
+// Bind binds a window for a user of a domain, and reports whether that is allowed. Binding a window of type 1 to 0
+// bytes unbinds it.
 func (k *Keys) Bind(w *Window, b *Binding, d *Domain, u *User) bool {
-	if w.Key == 0 || k.Get(w.Key) != &w.Memory || w.Domain != d { // it was destroyed since the post
+	if w.Key == 0 || k.Get(w.Key) != &w.Memory || w.Domain != d { // destroyed since the post
 		return false
 	}
 	if w.Kind == ibv.MW_TYPE_1 && b.Length == 0 {
@@ -98,7 +98,7 @@ func (w *Window) Unbind() {
 // rename changes the low byte of the key.
 func (w *Window) rename(key uint32) { w.Key = w.Key&^0xff | key&0xff }
 
-// Bound returns the window of type 2 that is bound on a user under a key, or nil.
+// Bound returns the window of type 2 with a key that is bound to a user, or nil.
 func (k *Keys) Bound(key uint32, u *User) *Window {
 	if m := k.Get(key); m != nil && m.User == u {
 		return m.Window

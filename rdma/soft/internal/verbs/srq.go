@@ -289,7 +289,7 @@ func (s *SRQ) operate(w *ibv.OpsWR) runtime.Errno {
 		return syscall.EINVAL
 	}
 	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
-		t.Tell(w.TM.UnexpectedCnt)
+		t.SetSeen(w.TM.UnexpectedCnt)
 	}
 	switch w.Opcode {
 	case ibv.WR_TAG_ADD:
