@@ -25,7 +25,7 @@ demo: ## send on the software device, check the Go packages against this host; 2
 	@echo; $(GO) run ./examples/rpma-log
 	@echo
 	@.ci/deps -why 'compare the Go packages with C headers and libraries' $(DEPS)
-	@if command -v gcc >/dev/null; then $(GO) run ./conformance/abi/cmd/abicheck$(if $(NOINSTALL), || true); fi
+	@if command -v gcc >/dev/null; then $(GO) run ./conformance/abi/cmd/verbsabi$(if $(NOINSTALL), || true); fi
 	@echo; $(GEN) generate; $(GEN) summary --short
 
 # Property tests draw the same in every run, so that a run says something about a change; make fuzz draws anew.
@@ -156,7 +156,7 @@ TESTFLAGS := -vet=off -timeout 30m
 GOTEST := $(GO) test $(TESTFLAGS)
 
 .PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32
-.PHONY: check-static check-bench check-grpc check-s3rdma check-hostile
+.PHONY: check-static check-bench check-grpc check-formats check-s3rdma check-hostile
 check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
@@ -172,7 +172,7 @@ check-witness:
 	@$(GEN) headers --available
 	@releases=$$(compgen -G 'headers/cache/*/include' | wc -l || true); \
 	if ((releases == 0)); then echo 'no headers of any release can be had: layouts are not compared with C'; \
-	else $(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS) \
+	else $(GO) run ./conformance/abi/cmd/verbsabi -cache headers/cache -require $(TARGETS) \
 		-minimum-releases $$((releases < 3 ? releases : 3)); fi
 
 check-vm:
@@ -216,6 +216,10 @@ check-32: # an amd64 runs programs of a 386
 
 check-grpc:
 	cd examples/grpc && $(GO) vet . && $(GO) test .
+
+check-formats: # of verbsabi, by schemas and libraries of others; the workflows of docs/abi-ci.md
+	.ci/deps rsync npm
+	cd conformance/abi/formats && $(GO) vet . && GOVERBS_RUNNERS=1 $(GOTEST) .
 
 check-s3rdma: # a module of its own, whose tests need SDKs
 	cd s3rdma && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GOTEST) -race ./...

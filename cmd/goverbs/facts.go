@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/gen/diff"
 	"github.com/goverbs/goverbs/gen/grids"
 	"github.com/goverbs/goverbs/gen/recorded"
-	"github.com/goverbs/goverbs/internal/abicheck"
+	"github.com/goverbs/goverbs/internal/verbsabi"
 )
 
 // factsCommands print facts from the recorded models and the generated packages.
@@ -94,7 +94,7 @@ func (o output) tables(format string, names ...string) error {
 	return grids.Write(o.w, format, all)
 }
 
-// abiCommand has the options of abicheck that concern the installed libraries.
+// abiCommand has the options of verbsabi that concern the installed libraries.
 type abiCommand struct {
 	Verbose  bool   `short:"v" help:"Also list harmless differences."`
 	Include  string `short:"I" help:"Directory that contains infiniband/verbs.h; default: the C compiler's search path."`
@@ -103,6 +103,10 @@ type abiCommand struct {
 	Only     string `enum:"headers,libraries,both" default:"both" help:"What to check: headers, libraries or both."`
 	Packages string `help:"Check only these packages, such as ibv,rdmacm."`
 	Require  string `help:"Fail unless these were checked, such as ibv,libibverbs.so.1."`
+	Write    string `help:"Also write FORMAT=FILE, several separated by commas: sarif, junit, github, markdown, json, text."`
+	Policy   string `type:"existingfile" help:"File with accepted differences: difference, last day, reason, separated by tabs."`
+	Baseline string `help:"Accept the differences in this file, and list new ones."`
+	Record   string `name:"write-baseline" help:"Write the differences to this file."`
 }
 
 func (c abiCommand) Run(o output) error {
@@ -114,8 +118,13 @@ func (c abiCommand) Run(o output) error {
 	if c.Only == "both" {
 		c.Only = ""
 	}
-	fits, err := abicheck.Run(ctx, abicheck.Options{JSON: o.json, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
-		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require}, o.w)
+	format := "text"
+	if o.json {
+		format = "json"
+	}
+	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
+		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require, Write: c.Write,
+		Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

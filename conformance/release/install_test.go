@@ -79,7 +79,7 @@ func proxy(t *testing.T) string {
 // commands are those that pages tell users to install, with arguments for a test.
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
-	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
+	"conformance/abi/cmd/verbsabi": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/headers"
-	"github.com/goverbs/goverbs/internal/abicheck"
+	"github.com/goverbs/goverbs/internal/verbsabi"
 )
 
 //go:embed c
@@ -39,7 +39,7 @@ var flags = []string{
 func compile() (path, release string, names []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cc, err := abicheck.FindCompiler(goruntime.GOARCH)
+	cc, err := verbsabi.FindCompiler(goruntime.GOARCH)
 	if err != nil {
 		return "", "", nil, fmt.Errorf("the stub provider is written in C: %w (make deps installs a compiler)", err)
 	}
@@ -101,7 +101,7 @@ func compile() (path, release string, names []string, err error) {
 }
 
 // run compiles the files in parallel and links them.
-func run(ctx context.Context, cc abicheck.Compiler, dir, include string, texts map[string]string) error {
+func run(ctx context.Context, cc verbsabi.Compiler, dir, include string, texts map[string]string) error {
 	gcc := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, cc[0], append(slices.Clone(cc[1:]), args...)...)
 		cmd.Dir = dir
@@ -152,9 +152,9 @@ func packages() []rules.Package {
 
 // findHeaders returns the include directory and its model: of EnvHeaders, of the primary release if its headers are in
 // headers/cache, or of the installed headers.
-func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *model.Release, err error) {
+func findHeaders(ctx context.Context, cc verbsabi.Compiler) (include string, r *model.Release, err error) {
 	if include = os.Getenv(EnvHeaders); include != "" {
-		r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())
+		r, err = verbsabi.ReadHeaders(include, goruntime.GOARCH, packages())
 		return include, r, err
 	}
 	if root, err := moduleRoot(); err == nil {
@@ -168,16 +168,16 @@ func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *
 			return include, r, err
 		}
 	}
-	if include, err = abicheck.FindHeaders(ctx, cc, rdmaCore); err != nil {
+	if include, err = verbsabi.FindHeaders(ctx, cc, rdmaCore); err != nil {
 		return "", nil,
 			fmt.Errorf("the stub provider needs rdma-core's headers: %w (make headers downloads those of %s)",
 				err, headers.Primary("rdma-core"))
 	}
-	r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())
+	r, err = verbsabi.ReadHeaders(include, goruntime.GOARCH, packages())
 	if err != nil {
 		return "", nil, err
 	}
-	if stated := abicheck.StatedRelease(include, rdmaCore); stated != "" {
+	if stated := verbsabi.StatedRelease(include, rdmaCore); stated != "" {
 		r.Name = stated
 	}
 	return include, r, nil

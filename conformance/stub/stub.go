@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/internal/abicheck"
+	"github.com/goverbs/goverbs/internal/verbsabi"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
@@ -54,7 +54,7 @@ var opened struct {
 func Build(t testing.TB) *Stub {
 	t.Helper()
 	opened.Do(func() { opened.stub, opened.err = build() })
-	if errors.Is(opened.err, abicheck.ErrNoCompiler) || errors.Is(opened.err, abicheck.ErrNoHeaders) {
+	if errors.Is(opened.err, verbsabi.ErrNoCompiler) || errors.Is(opened.err, verbsabi.ErrNoHeaders) {
 		t.Skip(opened.err)
 	}
 	require.NoError(t, opened.err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package bounded reads the inputs of the generator and abicheck: headers, man pages, libraries, models and rows. A
+// Package bounded reads the inputs of the generator and verbsabi: headers, man pages, libraries, models and rows. A
 // path may name anything, so files must be regular, and file sizes, decompressed sizes and directory entries are
 // limited.
 package bounded

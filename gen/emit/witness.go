@@ -19,7 +19,7 @@ func Witness(plans []*rules.Plan) (Files, error) {
 	f := witnessFile(plans[0].Source())
 	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C " +
 		"names. It is for tests and")
-	f.PackageComment("// tools such as abicheck; programs do not need it.")
+	f.PackageComment("// tools such as verbsabi; programs do not need it.")
 	comment(f, "Package describes one generated package.")
 	f.Type().Id("Package").Struct(
 		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of its project"),

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package witness lists the types and constants of the generated packages under their C names. It is for tests and
-// tools such as abicheck; programs do not need it.
+// tools such as verbsabi; programs do not need it.
 package witness
 
 // Package describes one generated package.

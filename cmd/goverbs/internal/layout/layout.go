@@ -13,7 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/generated/witness"
-	"github.com/goverbs/goverbs/internal/abicheck"
+	"github.com/goverbs/goverbs/internal/verbsabi"
 )
 
 // Structure is a struct or union.
@@ -38,7 +38,7 @@ type Structures []Structure
 
 // Of returns structures by C or Go name, or without names all of them without members.
 func Of(names []string) (Structures, error) {
-	measured, err := abicheck.Measure(witness.All()...)
+	measured, err := verbsabi.Measure(witness.All()...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func missing(all Structures, name string) error {
 }
 
 // members returns the members of a structure in memory order, with padding.
-func members(r abicheck.GoRecord) (all []Member) {
+func members(r verbsabi.GoRecord) (all []Member) {
 	fields := slices.Clone(r.Fields)
-	slices.SortStableFunc(fields, func(a, b abicheck.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
+	slices.SortStableFunc(fields, func(a, b verbsabi.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
 	end := int64(0)
 	pad := func(to int64) {
 		if to > end && len(fields) > 0 {

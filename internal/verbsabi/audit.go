@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbsabi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/bounded"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
+	"github.com/goverbs/goverbs/gen/rules"
+	"github.com/goverbs/goverbs/generated/witness"
+)
+
+// Verdict is the result of comparing an installation with the generated Go packages.
+type Verdict string
+
+const (
+	Identical    Verdict = "identical"    // no differences
+	Compatible   Verdict = "compatible"   // one is older; everything that both have is the same
+	Incompatible Verdict = "incompatible" // a program would access the wrong memory or use a wrong value
+)
+
+// Question holds the arguments of Ask.
+type Question struct {
+	Packages []rules.Package // to check; empty means all
+	Include  string          // include directory of the headers; empty means the compiler's own
+	CC       Compiler        // for Target
+	Target   string          // GOARCH
+	// Release is the installed release by project, if the user states it.
+	Release     map[string]string
+	Only        Part     // check only this part; empty means everything
+	LibraryDirs []string // directories of the libraries; empty means the loader's
+	// Go packages; empty if they were not compiled for Target, in which case their model is compared
+	Go       []witness.Package
+	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
+	Recorded rules.Recorded // all recorded releases
+}
+
+func (q Question) packages() []rules.Package {
+	if len(q.Packages) == 0 {
+		return rules.Calling()
+	}
+	return q.Packages
+}
+
+// Part is one of the two parts of an installation.
+type Part string
+
+const (
+	Headers   Part = "headers"
+	Libraries Part = "libraries"
+)
+
+// Answer describes the installation and its compatibility with the Go packages.
+type Answer struct {
+	Verdict      Verdict    `json:"verdict"` // of everything below
+	Headers      []*Include `json:"headers"` // of each project whose headers were compared
+	Libraries    []*Library `json:"libraries"`
+	NotInstalled []Absent   `json:"not_installed"`    // missing libraries, and packages whose headers are missing
+	Findings     []Finding  `json:"findings"`         // all differences, incompatible ones first
+	Change       *Change    `json:"change,omitempty"` // since a baseline
+}
+
+// Include describes the installed headers of a project and their compatibility.
+type Include struct {
+	Project     string       `json:"project"`
+	Verdict     Verdict      `json:"verdict"`
+	Packages    []string     `json:"packages"`    // whose headers were compared
+	Dir         string       `json:"include"`     // their include directory
+	Release     string       `json:"release"`     // of the headers: "44.0", or its order among the recorded ones
+	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
+	Report      *Report      `json:"report"`      // of the C compiler about the parsed headers
+	Differences []Difference `json:"differences"` // between the headers and the Go packages
+}
+
+// Absent is something that is not installed.
+type Absent struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Ask compares the installation with the Go packages. An error means that it reached no verdict; a missing part is an
+// error only if nothing is installed.
+func Ask(ctx context.Context, q Question) (*Answer, error) {
+	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	for of, release := range q.Release {
+		if project.Named(of) == nil {
+			return nil, fmt.Errorf("unknown project %q; use one of %s", of, strings.Join(project.Names(), ", "))
+		}
+		if release != "" && !releaseName.MatchString(release) {
+			return nil, fmt.Errorf("unknown release %q of %s; use a number such as %s", release, of, q.Primary.Of(of)[0].Name)
+		}
+	}
+	var none error
+	if q.Only != Libraries {
+		projects, packages := projectsOf(q.packages())
+		for _, of := range projects {
+			err := a.askHeaders(ctx, q, of, packages[of.Name])
+			if err != nil && !errors.Is(err, ErrNoHeaders) {
+				return nil, err
+			}
+			if err != nil {
+				none = cmp.Or(none, err)
+				a.NotInstalled = append(a.NotInstalled, Absent{Name: "headers of " + of.Name, Why: err.Error()})
+			}
+		}
+		if len(a.Headers) == 0 && none != nil && (q.Only == Headers || q.Include != "") {
+			return nil, none
+		}
+	}
+	if q.Only != Headers {
+		found, absent, err := checkLibraries(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		a.Libraries = append(a.Libraries, found...)
+		a.NotInstalled = append(a.NotInstalled, absent...)
+	}
+	if len(a.Headers) == 0 && len(a.Libraries) == 0 {
+		if none == nil {
+			none = errors.New(a.NotInstalled[0].Why)
+		}
+		return nil, none
+	}
+	a.Findings = a.findings()
+	a.judge()
+	return a, nil
+}
+
+// askHeaders parses the installed headers of a project, compares them with the Go packages, and has the C compiler
+// verify the result of the parser, so that the verdict does not depend on it.
+func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project, packages []rules.Package) error {
+	include := q.Include
+	if include == "" {
+		var err error
+		if include, err = FindHeaders(ctx, q.CC, of); err != nil {
+			return err
+		}
+	}
+	if q.Include != "" { // the C compiler would block on a pipe, or read a device forever
+		if err := bounded.Headers(q.Include); err != nil {
+			return err
+		}
+	}
+	if err := hasHeaders(include, of); err != nil {
+		return err
+	}
+	packages, absent := installed(include, packages)
+	if a.NotInstalled = append(a.NotInstalled, absent...); len(packages) == 0 {
+		return fmt.Errorf("%w of %s: %s", ErrNoHeaders, absent[0].Name, absent[0].Why)
+	}
+	read, err := ReadHeaders(include, q.Target, ofProject(withImports(packages), of.Name))
+	if err != nil {
+		return err
+	}
+	ours := q.Primary.Of(of.Name)[0]
+	h := &Include{Project: of.Name, Primary: ours.Name, Dir: include, Packages: namesOf(packages),
+		Differences: []Difference{}}
+	if len(q.Go) > 0 {
+		differences, err := q.compareGo(ours, packages)
+		if err != nil {
+			return err
+		}
+		h.Differences = append(h.Differences, differences...)
+	}
+	theirs, primary := restrict(read, packages), restrict(ours, packages)
+	var recorded []*model.Release
+	for _, r := range q.Recorded.Of(of.Name) {
+		recorded = append(recorded, restrict(r, packages))
+	}
+	stated := StatedRelease(include, of)
+	stated = cmp.Or(q.Release[of.Name], Identify(theirs, recorded, q.Target, stated), stated)
+	theirs.Name = stated
+	differences := Compare(primary, theirs, recorded, q.Target)
+	h.Differences = append(h.Differences, differences...)
+	h.Release = cmp.Or(stated, place(differences, recorded))
+	theirs.Name = cmp.Or(stated, "?")
+	if h.Report, err = CWitness(ctx, q.CC, q.Include, theirs, q.Target); err != nil {
+		return err
+	}
+	h.Verdict = h.verdict()
+	a.Headers = append(a.Headers, h)
+	return nil
+}
+
+var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
+
+// compareGo measures the Go packages and the packages whose types they use, and compares them with their model.
+func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Difference, error) {
+	packages = ofProject(withImports(packages), ours.Project)
+	var compiled []witness.Package
+	for _, p := range q.Go {
+		if slices.Contains(namesOf(packages), p.Name) {
+			compiled = append(compiled, p)
+		}
+	}
+	have, err := Measure(compiled...)
+	if err != nil {
+		return nil, err
+	}
+	return compareModel(have, restrict(ours, packages), q.Target), nil
+}
+
+// measured returns the worst verdict of the headers and libraries.
+func (a *Answer) measured() Verdict {
+	all := map[Verdict]bool{}
+	for _, h := range a.Headers {
+		all[h.Verdict] = true
+	}
+	for _, l := range a.Libraries {
+		all[l.Verdict] = true
+	}
+	switch {
+	case all[Incompatible]:
+		return Incompatible
+	case all[Compatible]:
+		return Compatible
+	}
+	return Identical
+}
+
+func (h *Include) verdict() Verdict {
+	switch {
+	case h.Mismatches() > 0:
+		return Incompatible
+	case len(h.Differences) > 0:
+		return Compatible
+	}
+	return Identical
+}
+
+// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with the
+// parser, and of the headers with the Go packages.
+func (h *Include) Mismatches() int {
+	n := len(h.Report.Mismatches)
+	for _, d := range h.Differences {
+		if !d.Compatible {
+			n++
+		}
+	}
+	return n
+}
+
+// place describes where headers of an unknown release belong among the recorded ones.
+func place(differences []Difference, recorded []*model.Release) string {
+	names := make([]string, 0, len(recorded))
+	for _, r := range recorded {
+		names = append(names, r.Name)
+	}
+	slices.SortFunc(names, compareReleases)
+	var lack, more bool
+	for _, d := range differences {
+		lack = lack || d.Headers == ""
+		more = more || (d.Want == "" && d.Since == "")
+	}
+	switch {
+	case len(names) == 0:
+	case more && !lack:
+		return "newer than " + names[len(names)-1]
+	case lack && !more && len(names) > 1:
+		return "between " + names[0] + " and " + names[len(names)-1]
+	}
+	return "unknown"
+}
+
+// Print writes the answer as text: for the headers a line of counts and the verdict, a line for each library and for
+// each missing part, then a line for each mismatch. Compatible differences are counted for the headers and for each
+// library; verbose lists them.
+func (a *Answer) Print(w io.Writer, verbose bool) error {
+	p := printer{w: w}
+	for _, h := range a.Headers {
+		p.line("%s", h.Report.line(h.Mismatches()))
+		verdict := fmt.Sprintf("%s: the headers in %s are of %s %s; the Go packages %s were generated from %s",
+			h.Verdict, h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
+		if n := len(h.Differences); n > 0 {
+			verdict += fmt.Sprintf("; %d differences", n)
+		}
+		p.line("%s", verdict)
+	}
+	for _, l := range a.Libraries {
+		p.line("%s", l)
+	}
+	for _, n := range a.NotInstalled {
+		p.line("not installed: %s: %s", n.Name, n.Why)
+	}
+	for _, f := range a.Findings {
+		switch {
+		case f.Fails():
+			p.line("  wrong: %s", f.Text)
+		case f.Accepted != "":
+			p.line("  accepted: %s; %s", f.Text, f.Accepted)
+		case verbose:
+			p.line("  fine : %s", f.Text)
+		}
+	}
+	if !verbose {
+		a.countDifferences(&p)
+	}
+	if c := a.Change; c != nil {
+		p.line("since the baseline: %d new differences, %d gone", len(c.New), len(c.Gone))
+		for _, r := range c.Releases {
+			p.line("  %s", r)
+		}
+		for _, id := range c.New {
+			p.line("  new  : %s", id)
+		}
+		for _, id := range c.Gone {
+			p.line("  gone : %s", id)
+		}
+	}
+	for _, l := range a.Libraries {
+		for _, s := range l.New {
+			p.line("  new  : %s in %s: not in any table", s, l.Name)
+		}
+	}
+	return p.err
+}
+
+// countDifferences writes the numbers of compatible differences.
+func (a *Answer) countDifferences(p *printer) {
+	all := 0
+	count := func(where string, n int) {
+		if all += n; n > 0 {
+			p.line("  fine : %s: %d differences", where, n)
+		}
+	}
+	for _, h := range a.Headers {
+		n := 0
+		for _, d := range h.Differences {
+			if d.Compatible {
+				n++
+			}
+		}
+		count("headers of "+h.Project, n)
+	}
+	for _, l := range a.Libraries {
+		count(l.Name, len(l.Problems)-l.Wrong())
+	}
+	if all > 0 {
+		p.line("-v lists compatible differences")
+	}
+}
+
+// printer keeps the first write error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// headersOfPackage returns the name under which an answer lists missing headers of a package.
+func headersOfPackage(name string) string {
+	for _, p := range rules.Packages {
+		if p.Name == name {
+			return "headers of " + p.Project()
+		}
+	}
+	return ""
+}
+
+// Require returns an error that names the packages and libraries that were not checked.
+func (a *Answer) Require(names []string) error {
+	checked := map[string]bool{}
+	for _, h := range a.Headers {
+		for _, p := range h.Packages {
+			checked[p] = true
+		}
+	}
+	for _, l := range a.Libraries {
+		checked[l.Name] = true
+	}
+	var missing []error
+	for _, name := range names {
+		if !checked[name] {
+			why := "not requested"
+			for _, n := range a.NotInstalled {
+				if n.Name == name || n.Name == headersOfPackage(name) {
+					why = n.Why
+				}
+			}
+			missing = append(missing, fmt.Errorf("%s is required and was not checked: %s", name, why))
+		}
+	}
+	return errors.Join(missing...)
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbsabi
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/internal/printable"
+)
+
+// formats are the output formats by name.
+var formats = map[string]func(a *Answer, w io.Writer, verbose bool) error{
+	"text":     (*Answer).Print,
+	"json":     func(a *Answer, w io.Writer, _ bool) error { return writeJSON(w, a) },
+	"sarif":    func(a *Answer, w io.Writer, _ bool) error { return writeJSON(w, a.sarif()) },
+	"junit":    func(a *Answer, w io.Writer, _ bool) error { return a.writeJUnit(w) },
+	"github":   (*Answer).writeGitHub,
+	"markdown": (*Answer).writeMarkdown,
+}
+
+// Formats returns the names of the output formats.
+func Formats() []string { return slices.Sorted(maps.Keys(formats)) }
+
+// write writes the answer in a format.
+func (a *Answer) write(w io.Writer, format string, verbose bool) error {
+	write := formats[format]
+	if write == nil {
+		return unknownFormat(format)
+	}
+	return write(a, w, verbose)
+}
+
+func unknownFormat(format string) error {
+	return fmt.Errorf("unknown format %q; use one of %s", format, strings.Join(Formats(), ", "))
+}
+
+// writeFiles writes the answer to files, each named FORMAT=FILE.
+func (a *Answer) writeFiles(named []string, verbose bool) error {
+	for _, one := range named {
+		format, name, _ := strings.Cut(one, "=")
+		var text bytes.Buffer
+		if err := a.write(&text, format, verbose); err != nil {
+			return err
+		}
+		if err := replaceFile(name, text.Bytes()); err != nil {
+			return fmt.Errorf("writing the %s: %w", format, err)
+		}
+	}
+	return nil
+}
+
+// checkFiles checks the arguments of writeFiles.
+func checkFiles(named []string) error {
+	for _, one := range named {
+		format, name, ok := strings.Cut(one, "=")
+		switch {
+		case !ok || name == "":
+			return fmt.Errorf("%q names no file; use FORMAT=FILE", one)
+		case formats[format] == nil:
+			return unknownFormat(format)
+		}
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "\t")
+	return enc.Encode(v)
+}
+
+// Types of SARIF 2.1.0, as far as they are used.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool        sarifTool         `json:"tool"`
+		Invocations []sarifInvocation `json:"invocations"`
+		Results     []sarifResult     `json:"results"`
+	}
+	sarifTool struct {
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct {
+		Name           string      `json:"name"`
+		InformationURI string      `json:"informationUri"`
+		Rules          []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID               string       `json:"id"`
+		ShortDescription sarifMessage `json:"shortDescription"`
+	}
+	sarifMessage struct {
+		Text string `json:"text"`
+	}
+	sarifInvocation struct {
+		Successful    bool                `json:"executionSuccessful"`
+		Notifications []sarifNotification `json:"toolExecutionNotifications,omitempty"`
+	}
+	sarifNotification struct {
+		Level   string       `json:"level"`
+		Message sarifMessage `json:"message"`
+	}
+	sarifResult struct {
+		RuleID       string             `json:"ruleId"`
+		RuleIndex    int                `json:"ruleIndex"`
+		Level        string             `json:"level"`
+		Message      sarifMessage       `json:"message"`
+		Locations    []sarifLocation    `json:"locations"`
+		Fingerprints map[string]string  `json:"partialFingerprints"`
+		Suppressions []sarifSuppression `json:"suppressions,omitempty"`
+	}
+	sarifLocation struct {
+		Physical sarifPhysical  `json:"physicalLocation"`
+		Logical  []sarifLogical `json:"logicalLocations"`
+	}
+	sarifPhysical struct {
+		Artifact sarifArtifact `json:"artifactLocation"`
+	}
+	sarifArtifact struct {
+		URI string `json:"uri"`
+	}
+	sarifLogical struct {
+		Name string `json:"fullyQualifiedName"`
+	}
+	sarifSuppression struct {
+		Kind          string `json:"kind"`
+		Justification string `json:"justification"`
+	}
+)
+
+// Addresses in SARIF output.
+const (
+	sarifSchema = "https://json.schemastore.org/sarif-2.1.0.json"
+	projectURL  = "https://github.com/goverbs/goverbs"
+)
+
+// sarif returns the findings as a SARIF log. Accepted findings are suppressed.
+func (a *Answer) sarif() *sarifLog {
+	names := slices.Sorted(maps.Keys(ruleTexts))
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "verbsabi", InformationURI: projectURL}},
+		Invocations: []sarifInvocation{{Successful: true}}, Results: []sarifResult{}}
+	for _, name := range names {
+		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{name, sarifMessage{ruleTexts[name]}})
+	}
+	for _, n := range a.NotInstalled {
+		run.Invocations[0].Notifications = append(run.Invocations[0].Notifications,
+			sarifNotification{"note", sarifMessage{"not installed: " + n.Name + ": " + n.Why}})
+	}
+	for _, f := range a.Findings {
+		r := sarifResult{RuleID: f.Rule, RuleIndex: slices.Index(names, f.Rule), Level: "error",
+			Message: sarifMessage{f.Text}, Fingerprints: map[string]string{"verbsabi/v1": f.ID},
+			Locations: []sarifLocation{{sarifPhysical{sarifArtifact{fileURI(f.Path)}}, []sarifLogical{{f.ID}}}}}
+		if f.Compatible {
+			r.Level = "note"
+		}
+		if f.Accepted != "" {
+			r.Suppressions = []sarifSuppression{{"external", f.Accepted}}
+		}
+		run.Results = append(run.Results, r)
+	}
+	return &sarifLog{Schema: sarifSchema, Version: "2.1.0", Runs: []sarifRun{run}}
+}
+
+// fileURI returns the URI of a file or directory.
+func fileURI(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String()
+}
+
+// Types of JUnit reports.
+type (
+	junitSuites struct {
+		XMLName xml.Name     `xml:"testsuites"`
+		Suites  []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name      string        `xml:"name,attr"`
+		ClassName string        `xml:"classname,attr"`
+		Failure   *junitMessage `xml:"failure"`
+		Skipped   *junitMessage `xml:"skipped"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// writeJUnit writes a test suite for the headers of each project and for each library: a test for each incompatible
+// difference, or one that passes. Accepted differences and missing parts are skipped tests.
+func (a *Answer) writeJUnit(w io.Writer) error {
+	all := junitSuites{Suites: []junitSuite{}}
+	suite := func(name, path string) {
+		s := junitSuite{Name: name}
+		for _, f := range a.Findings {
+			if f.Compatible || f.Path != path {
+				continue
+			}
+			c := junitCase{Name: f.ID, ClassName: name}
+			if m := (&junitMessage{Message: f.Text}); f.Accepted == "" {
+				c.Failure = m
+				s.Failures++
+			} else {
+				m.Message = "accepted: " + f.Accepted
+				c.Skipped = m
+				s.Skipped++
+			}
+			s.Cases = append(s.Cases, c)
+		}
+		if len(s.Cases) == 0 {
+			s.Cases = []junitCase{{Name: "compatible", ClassName: name}}
+		}
+		s.Tests = len(s.Cases)
+		all.Suites = append(all.Suites, s)
+	}
+	for _, h := range a.Headers {
+		suite("headers of "+h.Project, h.Dir)
+	}
+	for _, l := range a.Libraries {
+		suite(l.Name, l.Path)
+	}
+	for _, n := range a.NotInstalled {
+		all.Suites = append(all.Suites, junitSuite{Name: n.Name, Tests: 1, Skipped: 1, Cases: []junitCase{
+			{Name: "installed", ClassName: n.Name, Skipped: &junitMessage{Message: n.Why}}}})
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "\t")
+	if err := enc.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// writeGitHub writes workflow commands of GitHub Actions, which annotate a run: an error for each incompatible
+// difference, a warning for each accepted one, and a notice with the verdict.
+func (a *Answer) writeGitHub(w io.Writer, verbose bool) error {
+	p := printer{w: w}
+	annotate := func(command, text string) { p.line("::%s title=verbsabi::%s", command, escapeCommand(text)) }
+	for _, f := range a.Findings {
+		switch {
+		case f.Fails():
+			annotate("error", f.Text)
+		case f.Accepted != "":
+			annotate("warning", f.Text+"; accepted: "+f.Accepted)
+		case verbose:
+			annotate("notice", f.Text)
+		}
+	}
+	annotate("notice", a.title())
+	return p.err
+}
+
+// escapeCommand escapes the data of a workflow command.
+func escapeCommand(s string) string {
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)
+}
+
+// writeMarkdown writes a summary as Markdown: the verdicts, and a table of the incompatible differences.
+func (a *Answer) writeMarkdown(w io.Writer, verbose bool) error {
+	p := printer{w: w}
+	p.line("## verbsabi: %s\n", a.Verdict)
+	p.line("| checked | release | verdict | differences |\n|---|---|---|---|")
+	for _, h := range a.Headers {
+		p.line("| %s | %s | %s | %d |", cell("headers of "+h.Project+" in "+h.Dir), cell(h.Release), h.Verdict,
+			len(h.Differences)+len(h.Report.Mismatches))
+	}
+	for _, l := range a.Libraries {
+		p.line("| %s | %s | %s | %d |", cell(l.Name), cell(l.Project+" "+orUnknown(l.Release)), l.Verdict, len(l.Problems))
+	}
+	for _, n := range a.NotInstalled {
+		p.line("| %s | | not installed | |", cell(n.Name))
+	}
+	listed := false
+	for _, f := range a.Findings {
+		if f.Compatible && !verbose {
+			continue
+		}
+		if !listed {
+			p.line("\n| | difference | accepted |\n|---|---|---|")
+			listed = true
+		}
+		mark := "wrong"
+		if !f.Fails() {
+			mark = "fine"
+		}
+		p.line("| %s | %s | %s |", mark, cell(f.Text), cell(f.Accepted))
+	}
+	if c := a.Change; c != nil {
+		p.line("\nSince the baseline: %d new, %d gone.", len(c.New), len(c.Gone))
+		for _, r := range c.Releases {
+			p.line("- %s", cell(r))
+		}
+	}
+	return p.err
+}
+
+// cell escapes the text of a table cell.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(printable.Text(s))
+}
