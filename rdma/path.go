@@ -37,6 +37,13 @@ type route struct {
 	provider string
 }
 
+// Way returns how the queue is called.
+func (s *route) Way() runtime.Way { return s.way }
+
+// Provider returns the name of the provider that the queue's code belongs to, "software" if the code is in Go (a
+// software device, package native, or a Path), or "" if it was not recognised.
+func (s *route) Provider() string { return s.provider }
+
 // callsC reports whether a queue with this path may call the function by itself: it is C's, and may be called directly.
 func (s *route) callsC(p Path) bool {
 	_, c := p.(*provider.Function)

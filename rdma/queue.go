@@ -78,13 +78,6 @@ func (q *queue) setRefusal(err error) {
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
 
-// Way returns how the queue is called.
-func (q *queue) Way() runtime.Way { return q.way }
-
-// Provider returns the name of the provider that the queue's code belongs to, "software" if the code is in Go (a
-// software device, package native, or a Path), or "" if it was not recognised.
-func (q *queue) Provider() string { return q.provider }
-
 // Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.
 func (q *queue) Free() int {
 	if q.anyOrder { // it can be resized
@@ -192,20 +185,14 @@ func (q *queue) call(b *batch, from int, m mark) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
-	q.leave()
+	q.inPath = false
 	return result
 }
 
-// enter and leave enclose a call of the path that may panic, for unlock.
+// enter begins a call of the path that may panic, for unlock. inPath ends it.
 func (q *queue) enter(m mark) {
 	if q.capacity > 0 {
 		q.calling, q.inPath = m, true
-	}
-}
-
-func (q *queue) leave() {
-	if q.capacity > 0 {
-		q.inPath = false
 	}
 }
 

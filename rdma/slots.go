@@ -147,11 +147,9 @@ func (s *slots) silent() int {
 	if s.everyOne || s.anyOrder || !s.mixed.Load() {
 		return 0
 	}
-	n := s.outstanding()
-	for at, i := s.retired.Load(), 0; i < n; i++ {
-		if word, bit := s.signals(at + uint32(i)); word.Load()>>bit&1 == 1 {
-			return 0
-		}
+	n, first := s.outstanding(), s.retired.Load()
+	if _, some := s.signalled(first, first+uint32(n)); some {
+		return 0
 	}
 	return n
 }

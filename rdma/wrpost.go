@@ -29,7 +29,7 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 		return q.recordedProgram(q.unfitProgram(errProgramZero))
 	case q.direct && q.fits(p):
 		if result := p.program.RunDirect(); result != 0 {
-			return q.noneTaken(p, result)
+			return q.programFailed(p, mark{}, result)
 		}
 		return nil
 	}
@@ -103,13 +103,13 @@ func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
 	return q.takeAlike(p.wrs, q.checks)
 }
 
-// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds
-// slots.mu.
+// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu,
+// if posts do.
 func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
 	if q.checks != nil {
 		q.undo(m, 0)
 	}
-	return q.noneTaken(p, result)
+	return q.programError(0, p.wrs[0].WRID, errnoOf(result), "none of the requests was posted")
 }
 
 // programError is [queue.failure] of a program.
@@ -117,11 +117,6 @@ func (q *SendQueue) programError(i int, id uint64, errno runtime.Errno, reason s
 	e := q.failure(i, id, errno, reason)
 	e.Verb = "ibv_wr_complete"
 	return e
-}
-
-// noneTaken is the error of a program that C did not take.
-func (q *SendQueue) noneTaken(p *WRProgram, result int32) error {
-	return q.programError(0, p.wrs[0].WRID, errnoOf(result), "none of the requests was posted")
 }
 
 // takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
@@ -133,31 +128,28 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 	}
 	byList := p.irregular && q.avoidSetters
 	runner, runs := q.path.(datapath.Runner)
+	if !runs {
+		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
+	}
 	switch {
 	case byList && p.unlisted != nil:
 		return nil, m, errIrregular
-	case byList:
-		runs = false
-	case !runs:
-		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
-	}
-	if runs && p.unable != nil {
+	case byList || !runs:
+		if runner = nil; p.unlisted != nil {
+			return nil, m, p.unlisted
+		}
+	case p.unable != nil:
 		return nil, m, p.unable
-	} else if !runs && p.unlisted != nil {
-		return nil, m, p.unlisted
 	}
 	if q.qp != &p.qp.QPBase {
 		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
 			p.qp.QPBase.QPNum, q.qp.QPNum))
 	}
-	if !runs {
-		runner = nil
-	}
 	if !p.linked {
 		p.link()
 	}
 	if byList {
-		p.unfit() // the next post comes here as well
+		p.linked, p.runs = false, false // the next post comes here as well
 	}
 	if q.checks == nil {
 		return runner, m, nil
@@ -202,15 +194,10 @@ func (q *SendQueue) postList(p *WRProgram, m mark) error {
 	p.bad = 0
 	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
-	q.leave()
+	q.inPath = false
 	if r == 0 {
 		return nil
 	}
-	return q.listFailed(p, m, r)
-}
-
-// listFailed is the error of a list of which the path took only a part. The caller holds slots.mu.
-func (q *SendQueue) listFailed(p *WRProgram, m mark, r int32) error {
 	e := q.programError(-1, 0, errnoOf(r), "")
 	const size = unsafe.Sizeof(ibv.SendWR{})
 	at := uintptr(p.bad) - uintptr(unsafe.Pointer(&p.wrs[0]))
