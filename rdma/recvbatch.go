@@ -48,7 +48,7 @@ func (b *RecvBatch) Close() error {
 // Reset makes the batch empty.
 func (b *RecvBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, 0
+		b.n, b.lacks = 0, false
 	}
 }
 
@@ -79,7 +79,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.linked = lackEntry, nowhere
+		r.b.lacks, r.b.linked = true, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))

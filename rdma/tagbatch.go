@@ -60,7 +60,7 @@ func (b *TagBatch) Close() error {
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, 0
+		b.n, b.lacks = 0, false
 	}
 }
 
@@ -102,7 +102,7 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	add := &r.w.TM.Add
 	n := int(add.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks |= lackEntry
+		r.b.lacks = true
 		return r
 	}
 	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
