@@ -23,15 +23,13 @@ import (
 // fields that describe a received message, such as SrcQP, depend on the provider. Fields that were not requested are
 // zero. Numbers are in host byte order.
 //
-// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data
 //
-// C: ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+// C: ibv_wc_read_invalidated_rkey, ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
 //
-// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
+// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan, ibv_wc_read_flow_tag, ibv_wc_read_completion_ts
 //
-// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
-//
-// C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
+// C: ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
 //
 // Man: ibv_create_cq_ex(3)
 type Completion struct {
@@ -288,9 +286,9 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	cq := ibv.Ptr[ibv.CQ](p.cq).Deref()
 	var n int32
 	switch path := path.(type) {
-	case datapath.Queue:
-		n = path.PollExtended(cq, p.wcs)
-	case *trace.Path:
+	case interface {
+		PollExtended(*ibv.CQ, []ibv.WC) int32
+	}: // a datapath.Queue, or one that is traced
 		n = path.PollExtended(cq, p.wcs)
 	default:
 		n = path.Poll(cq, p.wcs)

@@ -52,17 +52,15 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
-// Reset.
+// WR is [SendBatch.WR].
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
-// WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
-// valid until the next request is appended.
+// WRs is [SendBatch.WRs].
 func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
 
-// SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
+// SGEs is [SendBatch.SGEs].
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.n][i]
+	w := b.WR(i)
 	return entries(w.SGList, w.NumSGE)
 }
 

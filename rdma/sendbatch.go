@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"unsafe"
@@ -328,9 +329,7 @@ func (r SendRequest) room(size int) []byte {
 
 // lacksInline records the first reason why inline bytes are missing.
 func (r SendRequest) lacksInline(err error) {
-	if r.b.err == nil {
-		r.b.err = err
-	}
+	r.b.err = cmp.Or(r.b.err, err)
 	r.b.lacks, r.b.touched, r.b.linked = true, true, nowhere
 }
 
