@@ -29,9 +29,9 @@ type batch struct {
 	sges   int     // room of each work request
 	// entries of the first work request; the next one's come behind
 	entries unsafe.Pointer
-	lacks   lack
+	lacks   bool // there was no room for something: see err
 	closed  bool
-	err     error // of lackInline
+	err     error // of missing inline bytes; nil for a missing entry
 
 	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
 
@@ -83,14 +83,6 @@ var (
 	errBatchZero   = invalid("", "", "the batch is the zero value of its type, and needs its constructor")
 	errBatchNil    = invalid("", "", "the batch is nil")
 	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
-)
-
-// lack is a set of resources that a batch had no room for.
-type lack uint8
-
-const (
-	lackEntry lack = 1 << iota
-	lackInline
 )
 
 // nowhere is linked and end of a batch whose next pointers were not set for a post.
@@ -145,7 +137,7 @@ func (b *batch) Err() error {
 	case b.n > b.Cap():
 		return &VerbError{Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
-	case b.lacks&lackEntry != 0:
+	case b.lacks && b.err == nil:
 		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
 	}
 	return b.err
@@ -158,7 +150,7 @@ var errBatchClosed = closed("batch")
 
 // postable reports whether a part of the batch can be posted: the batch lacks nothing, and the part is not empty.
 func (b *batch) postable(from, to int) bool {
-	return b.n < b.places && b.lacks == 0 && from != to
+	return b.n < b.places && !b.lacks && from != to
 }
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.

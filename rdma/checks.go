@@ -226,24 +226,6 @@ func (c *sendChecks) look(w *ibv.SendWR) string {
 	if reason := operandReason(w); reason != "" {
 		return reason
 	}
-	return c.addressReason(w)
-}
-
-// operandReason returns the error in the operands of an operation on any queue, or "".
-func operandReason(w *ibv.SendWR) string {
-	switch w.Opcode {
-	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		return atomicReason(total(w), w.WR.Atomic().RemoteAddr)
-	case ibv.WR_BIND_MW:
-		if bind := w.BindMW(); bind.MW == 0 || bind.BindInfo.MR == 0 && bind.BindInfo.Length != 0 {
-			return "binding needs a memory window and a memory region"
-		}
-	}
-	return ""
-}
-
-// addressReason returns the error in the address of a datagram, or "".
-func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	switch to := w.WR.UD(); {
 	case !c.datagrams || w.Opcode == ibv.WR_DRIVER1:
 	case to.AH == 0:
@@ -253,6 +235,21 @@ func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	}
 	return ""
 }
+
+// operandReason returns the error in the operands of an operation on any queue, or "".
+func operandReason(w *ibv.SendWR) string {
+	switch w.Opcode {
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		return atomicReason(total(w), w.WR.Atomic().RemoteAddr)
+	case ibv.WR_BIND_MW:
+		if bind := w.BindMW(); bind.MW == 0 || bind.BindInfo.MR == 0 && bind.BindInfo.Length != 0 {
+			return bindReason
+		}
+	}
+	return ""
+}
+
+const bindReason = "binding needs a memory window and a memory region"
 
 // qpnReason is for a number that a library would cut, so that a message goes to another queue pair.
 func (c *sendChecks) qpnReason(number uint32) string {
@@ -285,36 +282,27 @@ func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR) (index int, reason str
 }
 
 func (c *sendChecks) reason(w *ibv.SendWR) string {
-	op, on := w.Opcode, refusal.ShortName(c.qpt)
-	if op >= knownOpcodes || !known(op) {
+	op, on, rule := w.Opcode, refusal.ShortName(c.qpt), c.rule(w)
+	valid, denied := !refusal.Refused(ibv.PostSendValidity(c.qpt, op)), w.SendFlags&rule.denied
+	unknown, allowed := denied&unknownFlags, ^unknownFlags&^rule.denied
+	switch {
+	case op >= knownOpcodes || !known(op):
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
-	}
-	rule := c.rule(w)
-	if c.noReads && reads(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
+	case valid && c.noReads && reads(op):
 		return fmt.Sprintf(noReadsReason, op)
-	}
-	if c.notAsked(op) && !refusal.Refused(ibv.PostSendValidity(c.qpt, op)) {
+	case valid && c.notAsked(op):
 		return fmt.Sprintf("%v was not asked for when the queue pair was made, and its library may have no room for "+
 			"it: add %v to SendOpsFlags (asked for: %s)", op, ibv.WRBuilder(op).SendOps, c.opcodes(0))
-	}
-	if rule.sges == 0 {
+	case rule.sges == 0:
 		return opcodeReason(c.qpt, op)
-	}
-	if denied := w.SendFlags & rule.denied; denied != 0 {
-		var allowed ibv.SendFlags
-		for _, flag := range sendFlags {
-			allowed |= flag &^ rule.denied
-		}
-		if unknown := denied & unknownFlags; unknown != 0 {
-			return fmt.Sprintf("%#x is no send flag that is known (valid flags: %v)", uint32(unknown), allowed)
-		}
-		if denied == ibv.SEND_IP_CSUM && c.noIPChecksum {
-			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
-		}
+	case unknown != 0:
+		return fmt.Sprintf("%#x is no send flag that is known (valid flags: %v)", uint32(unknown), allowed)
+	case denied == ibv.SEND_IP_CSUM && c.noIPChecksum:
+		return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
+	case denied != 0:
 		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied,
 			op, on, allowed, c.opcodes(denied))
-	}
-	if uint32(w.NumSGE) >= uint32(rule.sges) {
+	case uint32(w.NumSGE) >= uint32(rule.sges):
 		return c.entriesReason(w)
 	}
 	return cmp.Or(c.sizeReason(w, w.SendFlags&ibv.SEND_INLINE != 0), c.look(w))

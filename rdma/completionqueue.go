@@ -97,12 +97,6 @@ func (q *CompletionQueue) usual() {
 	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
-// Way returns how the queue is polled.
-func (q *CompletionQueue) Way() runtime.Way { return q.way }
-
-// Provider is [SendQueue.Provider].
-func (q *CompletionQueue) Provider() string { return q.provider }
-
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
 // that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
 //
@@ -159,10 +153,10 @@ func (q *CompletionQueue) silent() (qpNum uint32, n int) {
 
 // Untrack ends what Track began.
 func (q *CompletionQueue) Untrack(qpNum uint32) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tracked.remove(qpNum)
-	q.tracks.Store(q.owned || q.tracked.count > 0)
+	q.quiet(func() {
+		q.tracked.remove(qpNum)
+		q.tracks.Store(q.owned || q.tracked.count > 0)
+	})
 }
 
 // Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves
@@ -183,31 +177,19 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	} else {
 		n = int(q.path.Poll(q.c, dst))
 	}
-	if uint(n) > uint(len(dst)) {
-		return q.pollEnds(n, tracks)
+	if uint(n) <= uint(len(dst)) {
+		if tracks {
+			if n > 0 {
+				q.retireAll(dst[:n])
+			}
+			q.mu.Unlock()
+		}
+		return n, nil
 	}
 	if tracks {
-		if n > 0 {
-			q.retireAll(dst[:n])
-		}
 		q.mu.Unlock()
 	}
-	return n, nil
-}
-
-// pollEnds returns the error of a Poll whose result is not a number of completions. It releases CompletionQueue.mu, if
-// Poll holds it.
-func (q *CompletionQueue) pollEnds(result int, held bool) (n int, err error) {
-	if held {
-		q.mu.Unlock()
-	}
-	return 0, pollFailed(q.path, q.c, result)
-}
-
-// pollOften polls up to so many times, until there is something.
-func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) {
-	q.mu.Lock()
-	return q.pollHeld(dst, times)
+	return 0, pollFailed(q.path, q.c, n)
 }
 
 // pollHeld polls up to so many times until there is something, and gives back slots. The caller holds
@@ -226,7 +208,7 @@ func (q *CompletionQueue) pollHeld(dst []ibv.WC, times int) (n int, err error) {
 	return q.take(dst, times)
 }
 
-// take polls, and gives back slots. The caller holds CompletionQueue.mu.
+// take polls, gives back slots, and removes the completions of drains. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
 	r := q.path.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
@@ -235,17 +217,12 @@ func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
 	if uint(r) > uint(len(dst)) {
 		return 0, pollFailed(q.path, q.c, int(r))
 	}
-	return q.retire(dst[:r]), nil
-}
-
-// retire frees the slots of completed requests, removes the completions of drains, and returns the number of the
-// others. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
+	wcs := dst[:r]
 	if len(q.markers) > 0 {
 		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
 	}
 	q.retireAll(wcs)
-	return len(wcs)
+	return len(wcs), nil
 }
 
 // retireAll frees the slots of completed requests. The caller holds CompletionQueue.mu.
@@ -335,17 +312,18 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 
 // forgetSRQ ends what countSRQ began.
 func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.srq == srq {
-		q.srq = nil
-	}
+	q.quiet(func() {
+		if q.srq == srq {
+			q.srq = nil
+		}
+	})
 }
 
-// quiet calls f while no completions are retired.
+// quiet calls f while nothing is polled, and then decides whether polls are plain.
 func (q *CompletionQueue) quiet(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.usual()
 	f()
 }
 
@@ -378,20 +356,10 @@ func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 }
 
 // unmark forgets a work request that was marked.
-func (q *CompletionQueue) unmark(id uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.markers, id)
-	q.usual()
-}
+func (q *CompletionQueue) unmark(id uint64) { q.quiet(func() { delete(q.markers, id) }) }
 
 // onlyPrograms makes every poll fail but those by a [PollProgram], or none with nil.
-func (q *CompletionQueue) onlyPrograms(why error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.programs = why
-	q.usual()
-}
+func (q *CompletionQueue) onlyPrograms(why error) { q.quiet(func() { q.programs = why }) }
 
 // collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in
 // the queue: other goroutines may post without end.
@@ -448,12 +416,7 @@ var errPoll = error(&VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
 	Reason: "the completion queue is broken, or the call failed without a reason"})
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
-func (q *CompletionQueue) refuse(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.refusal = err
-	q.usual()
-}
+func (q *CompletionQueue) refuse(err error) { q.quiet(func() { q.refusal = err }) }
 
 // trackedQueues is the queues that complete in a completion queue under the number of a queue pair; either may be nil.
 type trackedQueues struct {

@@ -57,7 +57,8 @@ func (q *CQ) linger(to into) (n int, err error) {
 // takeOften polls up to looks times.
 func (q *CQ) takeOften(to into) (n int, err error) {
 	if to.program == nil {
-		return q.queue.pollOften(to.wcs, looks)
+		q.queue.mu.Lock()
+		return q.queue.pollHeld(to.wcs, looks)
 	}
 	for range looks {
 		if n, err = q.take(to); n > 0 || err != nil {

@@ -48,6 +48,7 @@ type ticket[T any] struct {
 
 const newCalls = "NewCalls"
 
+// none is the index of no ticket.
 const none = ^uint32(0)
 
 // Completed is a completion with the value of its request's ticket.
@@ -173,11 +174,7 @@ func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 // Poll takes up to len(dst) completions, but at most 32 at once, and returns their number, which may be 0. It does not
 // block.
 func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
-	return p.poll(dst, p.pollQueue)
-}
-
-func (p *Poller[T]) pollQueue(dst []ibv.WC) (n int, err error) {
-	return p.cq.queue.Poll(dst)
+	return p.poll(dst, p.cq.queue.Poll)
 }
 
 // Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like

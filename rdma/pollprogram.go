@@ -23,15 +23,13 @@ import (
 // fields that describe a received message, such as SrcQP, depend on the provider. Fields that were not requested are
 // zero. Numbers are in host byte order.
 //
-// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data
 //
-// C: ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+// C: ibv_wc_read_invalidated_rkey, ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
 //
-// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
+// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan, ibv_wc_read_flow_tag, ibv_wc_read_completion_ts
 //
-// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
-//
-// C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
+// C: ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
 //
 // Man: ibv_create_cq_ex(3)
 type Completion struct {
@@ -138,18 +136,16 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 			"ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, succeeded},
 		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, succeeded},
 	}
-	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll,
-		name: "ibv_end_poll"}) {
-		if flags&f.flag != f.flag || !runs {
-			continue
-		}
-		if err := missing(f.slot, f.name, "the completion queue"); err != nil {
+	steps := append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"},
+		field{slot: cq.EndPoll, name: "ibv_end_poll"})
+	for _, f := range steps {
+		if err := missing(f.slot, f.name, "the completion queue"); err != nil && runs && flags&f.flag == f.flag {
 			return nil, err
 		}
 	}
 	var l layout
 	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
-	p := &PollProgram{path: path, flags: flags, cq: uintptr(unsafe.Pointer(cq))}
+	p := &PollProgram{path: path, flags: flags, cq: address(cq)}
 	if p.mapping, err = l.mapMemory(); err != nil {
 		return nil, err
 	}
@@ -165,20 +161,18 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 // build appends the steps: one region, or single, a region for each completion, without ibv_next_poll. Both are right
 // for every provider, so that single needs no release.
 func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags, single bool) {
-	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
+	g, object, result := &p.program, uint64(address(cq)), address(&p.state.result)
 	p.state.one = 1
-	result := uintptr(unsafe.Pointer(&p.state.result))
 	var empty, ends []program.Step // jumps behind ibv_end_poll, and to it
 	for i := range p.all {
 		if i == 0 || single {
-			g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
+			g.Call(uintptr(cq.StartPoll), object, uint64(address(&p.state.attr)))
 			g.StoreResult(result, 4)
 			empty = append(empty, g.JumpIfResult())
 		}
-		at := uintptr(unsafe.Pointer(&p.all[i]))
-		var c Completion
-		g.Copy(at+unsafe.Offsetof(c.WRID), uintptr(unsafe.Pointer(&cq.WRID)), 8)
-		g.Copy(at+unsafe.Offsetof(c.Status), uintptr(unsafe.Pointer(&cq.Status)), 4)
+		c, at := &p.all[i], address(&p.all[i])
+		g.Copy(address(&c.WRID), address(&cq.WRID), 8)
+		g.Copy(address(&c.Status), address(&cq.Status), 4)
 		read := func(of outcome) {
 			for _, f := range fields {
 				switch {
@@ -192,13 +186,13 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 			}
 		}
 		read(either)
-		broken := g.JumpIfMemory(uintptr(unsafe.Pointer(&cq.Status)))
+		broken := g.JumpIfMemory(address(&cq.Status))
 		read(succeeded)
-		done := g.JumpIfMemory(uintptr(unsafe.Pointer(&p.state.one)))
+		done := g.JumpIfMemory(address(&p.state.one))
 		g.Target(broken)
 		read(failed)
 		g.Target(done)
-		g.Store(uintptr(unsafe.Pointer(&p.state.n)), 4, uint64(i+1))
+		g.Store(address(&p.state.n), 4, uint64(i+1))
 		switch {
 		case i+1 == len(p.all):
 		case single:
@@ -225,6 +219,9 @@ func (p *PollProgram) Poll() ([]Completion, error) {
 	return p.asked(found), err
 }
 
+// polled returns the completions of the last poll.
+func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
+
 // asked clears the number of the queue pair, which ibv_poll_cq always gives, if the program does not read it.
 func (p *PollProgram) asked(found []Completion) []Completion {
 	if p.flags&ibv.WC_EX_WITH_QP_NUM == 0 {
@@ -246,9 +243,14 @@ func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	}
 	traced, _ := path.(*trace.Path)
 	begin := traced.Begin()
-	p.start()
+	clear(p.polled())
+	p.state.n = 0
 	runner.Run(&p.program)
-	found, err := p.end()
+	found := p.polled()
+	var err error
+	if r := p.state.result; r != 0 && errnoOf(r) != syscall.ENOENT {
+		err = &runtime.CallError{Function: "ibv_start_poll or ibv_next_poll", Errno: errnoOf(r)}
+	}
 	if traced != nil && len(found) > 0 {
 		wcs := make([]ibv.WC, len(found))
 		for i := range found {
@@ -281,12 +283,12 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	if p.wcs == nil {
 		p.wcs = make([]ibv.WC, len(p.all))
 	}
-	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
+	cq := ibv.Ptr[ibv.CQ](p.cq).Deref()
 	var n int32
 	switch path := path.(type) {
-	case datapath.Queue:
-		n = path.PollExtended(cq, p.wcs)
-	case *trace.Path:
+	case interface {
+		PollExtended(*ibv.CQ, []ibv.WC) int32
+	}: // a datapath.Queue, or one that is traced
 		n = path.PollExtended(cq, p.wcs)
 	default:
 		n = path.Poll(cq, p.wcs)
@@ -299,20 +301,10 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	return found, nil
 }
 
-var errProgramClosed = closed("program")
-
-func (p *PollProgram) start() {
-	clear(p.all[:p.state.n])
-	p.state.n = 0
-}
-
-func (p *PollProgram) end() ([]Completion, error) {
-	found := p.all[:p.state.n]
-	if r := p.state.result; r != 0 && errnoOf(r) != syscall.ENOENT {
-		return found, &runtime.CallError{Function: "ibv_start_poll or ibv_next_poll", Errno: errnoOf(r)}
-	}
-	return found, nil
-}
+var (
+	errProgramClosed = closed("program")
+	errOtherQueue    = errors.New("the program polls another completion queue")
+)
 
 // pollBy polls a queue that has an owner, an extended one, by a program, and gives back slots.
 func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, error) {
@@ -323,21 +315,9 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 		return nil, q.refusal
 	case p.all == nil:
 		return nil, errProgramClosed
-	case p.cq != uintptr(unsafe.Pointer(ex)):
+	case p.cq != address(ex):
 		return nil, errOtherQueue
-	}
-	return q.pollProgram(p)
-}
-
-// polled returns the completions of the program's last run.
-func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
-
-// errOtherQueue is the error of a poll by a program of another completion queue.
-var errOtherQueue = errors.New("the program polls another completion queue")
-
-// pollProgram polls with a program and gives back slots. The caller holds mu.
-func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
-	if len(q.aside) > 0 {
+	case len(q.aside) > 0:
 		defer q.usual()
 		found := p.set(q.aside)
 		q.aside = q.aside[len(found):]
@@ -362,7 +342,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 // set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as
 // it has room for.
 func (p *PollProgram) set(wcs []ibv.WC) []Completion {
-	p.start()
+	clear(p.polled())
 	n := min(len(p.all), len(wcs))
 	for i, wc := range wcs[:n] {
 		c := &p.all[i]
@@ -380,7 +360,7 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 		}
 	}
 	p.state.n = uint32(n)
-	return p.all[:n]
+	return p.polled()
 }
 
 // give sets a field that the program reads.
@@ -399,8 +379,8 @@ func (c *Completion) wc() ibv.WC {
 // has to read QPNum, and, as always, the opcode.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	t := trackedQueues{Send: send, Recv: recv}
-	for i := range p.all[:p.state.n] {
-		wc := p.all[i].wc()
+	for _, c := range p.polled() {
+		wc := c.wc()
 		t.retire(&wc)
 	}
 }

@@ -35,7 +35,7 @@ type posting struct {
 	qp       *ibv.QP       // or nil
 }
 
-// init sets how the queue reaches its device, by the function at fn unless the options or the backend have a Path.
+// init sets how the queue reaches its device: see newRoute.
 func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, o *QueueOptions) (err error) {
 	if q.route, q.path, err = newRoute(fn, verb, q.verb, o); err != nil {
 		return err
@@ -77,13 +77,6 @@ func (q *queue) setRefusal(err error) {
 }
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
-
-// Way returns how the queue is called.
-func (q *queue) Way() runtime.Way { return q.way }
-
-// Provider returns the name of the provider that the queue's code belongs to, "software" if the code is in Go (a
-// software device, package native, or a Path), or "" if it was not recognised.
-func (q *queue) Provider() string { return q.provider }
 
 // Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.
 func (q *queue) Free() int {
@@ -192,20 +185,14 @@ func (q *queue) call(b *batch, from int, m mark) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
-	q.leave()
+	q.inPath = false
 	return result
 }
 
-// enter and leave enclose a call of the path that may panic, for unlock.
+// enter begins a call of the path that may panic, for unlock. inPath ends it.
 func (q *queue) enter(m mark) {
 	if q.capacity > 0 {
 		q.calling, q.inPath = m, true
-	}
-}
-
-func (q *queue) leave() {
-	if q.capacity > 0 {
-		q.inPath = false
 	}
 }
 
@@ -221,7 +208,7 @@ func (q *queue) unlock() {
 	q.mu.Unlock()
 }
 
-// reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.
+// reserve checks requests and takes slots for them, or does nothing.
 func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
 	if q.checks != nil {
 		return q.takeChecked(b.sends(from, to))
@@ -232,7 +219,7 @@ func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
 	return q.takeRecv(b, from, to)
 }
 
-// takeChecked checks a list of sends and takes slots for it, or does nothing. The caller holds slots.mu.
+// takeChecked is reserve of a list of sends.
 func (q *queue) takeChecked(wrs []ibv.SendWR) (m mark, ok bool) {
 	if !q.checks.inState(q.qp) {
 		return m, false
@@ -248,20 +235,28 @@ func (q *queue) explain(b *batch, from, to int) error {
 	if q.recv == nil {
 		return q.explainSends(b.sends(from, to), from)
 	}
-	if i, reason := q.recv.explain(q.qp, b, from, to); reason != "" {
-		return q.failure(i, b.wr(i).WRID, syscall.EINVAL, reason)
-	}
-	errno, reason := q.noRoom(to - from)
-	return q.failure(from, b.wr(from).WRID, errno, reason)
+	i, reason := q.recv.explain(q.qp, b, from, to)
+	return q.rejected(i, b.wr(i).WRID, to-from, reason)
 }
 
 // explainSends is explain of a list of sends; from is the index of the first.
 func (q *queue) explainSends(wrs []ibv.SendWR, from int) *PostError {
-	if i, reason := q.checks.refuse(q.qp, wrs); reason != "" {
-		return q.failure(from+i, wrs[i].WRID, syscall.EINVAL, reason)
+	i, reason := q.checks.refuse(q.qp, wrs)
+	return q.rejected(from+i, wrs[i].WRID, len(wrs), reason)
+}
+
+// rejected is the error of a request of a list of n that breaks a rule, or with no reason, of a list that finds no
+// slots: C may have used the queue. The caller keeps others from posting.
+func (q *queue) rejected(i int, id uint64, n int, reason string) *PostError {
+	errno := syscall.EINVAL
+	if reason == "" {
+		if reason = misused(q.path, q.recv == nil); reason != "" {
+			errno = syscall.EBUSY
+		} else {
+			errno, reason = syscall.ENOMEM, q.reason(n)
+		}
 	}
-	errno, reason := q.noRoom(len(wrs))
-	return q.failure(from, wrs[0].WRID, errno, reason)
+	return q.failure(i, id, errno, reason)
 }
 
 // failure is an error about a request, or of all with index -1.
@@ -328,12 +323,4 @@ func (q *queue) orMisused(e *PostError) *PostError {
 		}
 	}
 	return e
-}
-
-// noRoom returns why so many requests find no slots: C may have used the queue. The caller keeps others from posting.
-func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
-	if reason = misused(q.path, q.recv == nil); reason != "" {
-		return syscall.EBUSY, reason
-	}
-	return syscall.ENOMEM, q.reason(n)
 }

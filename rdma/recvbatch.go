@@ -48,21 +48,19 @@ func (b *RecvBatch) Close() error {
 // Reset makes the batch empty.
 func (b *RecvBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, 0
+		b.n, b.lacks = 0, false
 	}
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
-// Reset.
+// WR is [SendBatch.WR].
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
-// WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
-// valid until the next request is appended.
+// WRs is [SendBatch.WRs].
 func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
 
-// SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
+// SGEs is [SendBatch.SGEs].
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.n][i]
+	w := b.WR(i)
 	return entries(w.SGList, w.NumSGE)
 }
 
@@ -79,7 +77,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.linked = lackEntry, nowhere
+		r.b.lacks, r.b.linked = true, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))

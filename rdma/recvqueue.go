@@ -127,14 +127,14 @@ func (r *recvRules) unfit(b *batch, from, to int) int {
 	return -1
 }
 
-// explain returns the first request that breaks a rule, and which, or "".
+// explain returns the first request that breaks a rule, and which, or "" with the first request.
 func (r *recvRules) explain(qp *ibv.QP, b *batch, from, to int) (index int, reason string) {
 	if !r.inState(qp) {
 		return from, stateReason(qp.State, ibv.WorkQueueRecv)
 	}
 	switch i := r.unfit(b, from, to); {
 	case i < 0:
-		return i, ""
+		return from, ""
 	case uint32(b.wr(i).NumSGE) < r.least:
 		return i, "a receive without entries, which the device's library counts and never gives to the device: give " +
 			"it an entry"

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"unsafe"
@@ -70,7 +71,7 @@ func (b *SendBatch) clear() {
 		w := &b.wrs[i]
 		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
 	}
-	b.touched, b.filled, b.lacks, b.err, b.home = false, 0, 0, nil, b.self
+	b.touched, b.filled, b.lacks, b.err, b.home = false, 0, false, nil, b.self
 }
 
 // Fill replaces the requests of the batch by n requests, and returns them and their entries to be written in place. In
@@ -253,7 +254,7 @@ func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 func (r SendRequest) SGE(address uint64, length, lkey uint32) SendRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.touched, r.b.linked = lackEntry, true, nowhere
+		r.b.lacks, r.b.touched, r.b.linked = true, true, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -328,10 +329,8 @@ func (r SendRequest) room(size int) []byte {
 
 // lacksInline records the first reason why inline bytes are missing.
 func (r SendRequest) lacksInline(err error) {
-	if r.b.err == nil {
-		r.b.err = err
-	}
-	r.b.lacks, r.b.touched, r.b.linked = lackInline, true, nowhere
+	r.b.err = cmp.Or(r.b.err, err)
+	r.b.lacks, r.b.touched, r.b.linked = true, true, nowhere
 }
 
 // headerReason is the reason why a header does not fit C's field for its length.

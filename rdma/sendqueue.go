@@ -151,13 +151,13 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	return 1, nil
 }
 
-// postRest is the rest of Post. The caller holds slots.mu; postRest releases it.
+// postRest is the rest of Post. It releases slots.mu.
 func (q *SendQueue) postRest(b *SendBatch) (posted int, err error) {
 	defer q.unlock()
 	return q.postHeld(&b.batch, 0, 1)
 }
 
-// oneNotPosted is notPosted of a batch of one. The caller holds slots.mu; oneNotPosted releases it.
+// oneNotPosted is notPosted of a batch of one. It releases slots.mu.
 func (q *SendQueue) oneNotPosted(b *SendBatch, m mark, result int32) (posted int, err error) {
 	defer q.mu.Unlock()
 	return q.notPosted(&b.batch, 0, 1, m, result)

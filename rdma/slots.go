@@ -27,8 +27,7 @@ import (
 //
 // With many queues, a post costs mostly cache misses: see queue for the layout.
 type slots struct {
-	// With these, the place of the next wr_id is known when the first cache line is: a thousand queues in turn wait for
-	// that line and then for the place, and not for a second line in between.
+	// The first cache line has all that leads to the place of the next wr_id: of many queues, no other is waited for.
 	ring   unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
 	posted atomic.Uint32  // of the one that posts
 	mask   uint32
@@ -123,10 +122,9 @@ func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
 	return (*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1+uintptr(at/64))*8)), at % 64
 }
 
-// free is the number of slots that nothing holds.
 func (s *slots) free() int { return int(s.capacity) - s.outstanding() }
 
-// outstanding is the number of slots that something holds, at one moment of the call: others post and retire meanwhile.
+// outstanding is the number of slots that are taken, at one moment of the call: others post and retire at the same time.
 func (s *slots) outstanding() int {
 	for {
 		retired := s.retired.Load()
@@ -147,11 +145,9 @@ func (s *slots) silent() int {
 	if s.everyOne || s.anyOrder || !s.mixed.Load() {
 		return 0
 	}
-	n := s.outstanding()
-	for at, i := s.retired.Load(), 0; i < n; i++ {
-		if word, bit := s.signals(at + uint32(i)); word.Load()>>bit&1 == 1 {
-			return 0
-		}
+	n, first := s.outstanding(), s.retired.Load()
+	if _, some := s.signalled(first, first+uint32(n)); some {
+		return 0
 	}
 	return n
 }
@@ -180,20 +176,19 @@ func (s *slots) reason(n int) string {
 		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }
 
-// mark is where a list begins, for undo.
+// mark is the state before a list, for undo.
 type mark struct{ posted, signal uint32 }
 
 // takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
 // back. The completions may come before the call that posts returns, so the list counts as posted from here on. rules
 // may be nil.
 func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
-	posted := s.posted.Load()
-	m = mark{posted: posted, signal: s.signal}
+	posted, signal := s.posted.Load(), s.signal
+	m = mark{posted, signal}
 	free := s.room(posted, len(wrs))
 	if len(wrs) > free {
 		return m, false
 	}
-	signal := s.signal
 	for done := 0; done < len(wrs); {
 		at := posted + uint32(done)
 		place := at & s.mask

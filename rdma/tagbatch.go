@@ -60,7 +60,7 @@ func (b *TagBatch) Close() error {
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, 0
+		b.n, b.lacks = 0, false
 	}
 }
 
@@ -102,7 +102,7 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	add := &r.w.TM.Add
 	n := int(add.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks |= lackEntry
+		r.b.lacks = true
 		return r
 	}
 	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
@@ -136,16 +136,6 @@ func (r TagRequest) Unexpected(n uint32) TagRequest {
 // Handle returns the handle of an added tag for DelTag. It is valid after the post.
 func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 
-// tagError is the error of a post to a shared receive queue, of a batch with that error.
-func tagError(c *ibv.SRQ, err error) *PostError {
-	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: syscall.EINVAL}
-	if err != nil {
-		e.Index = -1
-		e.because(err)
-	}
-	return e
-}
-
 // tagLimits are limits of operations on a tag list that a provider's library does not check.
 type tagLimits struct {
 	SGEs    int32  // of a tag
@@ -168,30 +158,31 @@ func (l *tagLimits) reason(w *ibv.OpsWR) string {
 // postTags posts a whole batch to a shared receive queue. name is the queue's name in errors; limits may be nil. The
 // error is a [*PostError], that of the batch, or one from before the call of C.
 func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *TagBatch) (posted int, err error) {
-	if err := b.Err(); err != nil {
-		return 0, tagError(c, err)
+	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: syscall.EINVAL}
+	if err = b.Err(); err == nil && b.n == 0 {
+		err = errBatchEmpty
 	}
-	if b.n == 0 {
-		return 0, tagError(c, errBatchEmpty)
+	if err != nil {
+		e.Index = -1
+		return 0, e.because(err)
 	}
-	e := tagError(c, nil)
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); refusal.Refused(v) {
 		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)
 		return 0, e
 	}
 	for i := range b.wrs[:b.n] {
-		if limits == nil {
-			break
+		w := &b.wrs[i]
+		if limits != nil {
+			e.Reason = limits.reason(w)
 		}
-		if e.Reason = limits.reason(&b.wrs[i]); e.Reason != "" {
-			e.Index, e.WRID = i, b.wrs[i].WRID
+		if e.Reason != "" {
+			e.Index, e.WRID = i, w.WRID
 			return 0, e
 		}
+		if w.Next = 0; i+1 < b.n {
+			w.Next = ibv.PtrTo(&b.wrs[i+1])
+		}
 	}
-	for i := range b.n - 1 {
-		b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
-	}
-	b.wrs[b.n-1].Next = 0
 	*b.bad = 0
 	err = libibverbs.PostSRQOps(c, &b.wrs[0], (*ibv.Ptr[ibv.OpsWR])(unsafe.Pointer(b.bad)))
 	if err == nil {
@@ -203,8 +194,7 @@ func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *T
 	}
 	e.Errno = call.Errno
 	if e.Index = b.refused(0, b.n); e.Index >= 0 {
-		e.WRID = b.wrs[e.Index].WRID
-		posted = e.Index
+		e.WRID, posted = b.wrs[e.Index].WRID, e.Index
 	}
 	return posted, e
 }

@@ -3,15 +3,17 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	goruntime "runtime"
 	"slices"
 	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/program"
 )
@@ -38,8 +40,8 @@ type WRProgram struct {
 	closed  bool         // ibv_wr_complete was appended
 	wrs     []ibv.SendWR // for the accounting, and for a path that takes lists
 	info    []wrInfo     // likewise
-	// irregular: a request has inline data or several entries
-	irregular bool
+
+	irregular bool          // a request has inline data or several entries
 	set       ibv.WRSetters // of the last request
 	keep      []any         // memory whose addresses are in the program
 	err       error
@@ -66,7 +68,7 @@ func (p *WRProgram) Reset() {
 	p.wrs, p.info, p.keep, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
 	p.irregular = false
 	p.err, p.unable, p.unlisted = nil, nil, nil
-	p.unfit()
+	p.linked, p.runs = false, false
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
 
@@ -83,14 +85,11 @@ func (p *WRProgram) Err() error {
 }
 
 func (p *WRProgram) fail(err error) {
-	p.unfit()
+	p.linked, p.runs = false, false
 	if p.err == nil {
 		p.err = err
 	}
 }
-
-// unfit has the next post look at the whole program.
-func (p *WRProgram) unfit() { p.linked, p.runs = false, false }
 
 // link links the work requests to a list.
 func (p *WRProgram) link() {
@@ -113,64 +112,42 @@ func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.St
 	return p.program.Call(uintptr(fn), p.withQP(args)...)
 }
 
-// restep puts another call in the place of one.
-func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...uint64) {
-	if p.has(fn, name); p.unable == nil {
-		p.program.SetCall(s, uintptr(fn), p.withQP(args)...)
-	}
-}
-
 // has reports whether the queue pair has a function, without which the device cannot run the program.
 func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
 	err := missing(fn, name, "the queue pair")
 	if err != nil && p.unable == nil {
-		p.unable = err
-		p.unfit()
+		p.unable, p.linked, p.runs = err, false, false
 	}
 	return err == nil
 }
 
 // withQP returns arguments behind the queue pair.
 func (p *WRProgram) withQP(args []uint64) []uint64 {
-	return append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)
+	return slices.Insert(args, 0, uint64(address(p.qp)))
 }
 
 // add appends a request.
 func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) (WRRequest, *ibv.SendWR) {
 	p.complete()
-	p.reopen()
+	if p.closed {
+		p.fail(invalid("", "", "the program was posted, and cannot grow: Reset makes it empty"))
+	}
 	qpt := p.qp.QPBase.QPType
 	rule := ibv.WRBuilder(op)
-	r := WRRequest{p: p, index: len(p.wrs)}
-	r.begin(fn, rule.Builder, id, args)
+	r := WRRequest{p, len(p.wrs)}
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
-	p.info = append(p.info, wrInfo{})
+	p.info = append(p.info, p.begin(fn, rule.Builder, id, args))
 	p.set = 0
 	if v := ibv.WRPost(qpt, op); refusal.Refused(v.Validity) {
-		e := p.failure(r.index)
-		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason)
-		p.fail(e)
+		p.breaks(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
 	}
 	return r, &p.wrs[r.index]
 }
 
-// allowFlags fails if the queue pair's type does not allow flags for a request.
-func (p *WRProgram) allowFlags(index int, flags ibv.SendFlags) {
-	qpt, op := p.qp.QPBase.QPType, p.wrs[index].Opcode
-	for _, flag := range sendFlags {
-		if flags&flag != 0 && refusal.Refused(ibv.WRFlagValidity(qpt, op, flag)) {
-			e := p.failure(index)
-			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(op).Builder,
-				refusal.ShortName(qpt))
-			p.fail(e)
-		}
-	}
-}
-
-// failure is an error about a request.
-func (p *WRProgram) failure(i int) *PostError {
-	return &PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
-		WRID: p.wrs[i].WRID, Errno: syscall.EINVAL}
+// breaks records that a request breaks a rule.
+func (p *WRProgram) breaks(i int, reason string) {
+	p.fail(&PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
+		WRID: p.wrs[i].WRID, Errno: syscall.EINVAL, Reason: reason})
 }
 
 // complete returns an error if the last request lacks data or an address that it needs.
@@ -184,18 +161,14 @@ func (p *WRProgram) complete() {
 		return
 	}
 	if rule.Data&ibv.WRSetSGEList != 0 && p.set&rule.Data == 0 { // no entry, as in a batch
-		WRRequest{p: p, index: i}.setData()
+		WRRequest{p, i}.setData()
 	}
-	e := p.failure(i)
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
-		e.Reason = fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data)
+		p.breaks(i, fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data))
 	case p.set&rule.Address != rule.Address:
-		e.Reason = fmt.Sprintf("it has no address (%v has to follow)", rule.Address)
-	default:
-		return
+		p.breaks(i, fmt.Sprintf("it has no address (%v has to follow)", rule.Address))
 	}
-	p.fail(e)
 }
 
 // finish appends ibv_wr_complete.
@@ -206,13 +179,6 @@ func (p *WRProgram) finish() {
 	p.complete()
 	p.step(p.qp.WRComplete, "ibv_wr_complete")
 	p.closed = true
-}
-
-// reopen removes the end before another request is appended. A program that has run cannot grow.
-func (p *WRProgram) reopen() {
-	if p.closed {
-		p.fail(invalid("", "", "the program was posted, and cannot grow: Reset makes it empty"))
-	}
 }
 
 // held returns a copy in Go memory that lives as long as the program.
@@ -227,10 +193,7 @@ func held[T any](p *WRProgram, v []T) uint64 {
 
 // word returns a 32-bit number as a 64-bit register holds it.
 func word(v uint32) uint64 {
-	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
-		return uint64(int32(v))
-	}
-	return uint64(v)
+	return uint64(runtime.Word(v))
 }
 
 // The operations of a WRProgram: each appends a request.
@@ -329,7 +292,7 @@ func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) W
 	own := &value
 	p.keep = append(p.keep, own)
 	r, w := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
-	*w.WR.RDMA(), r.value = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, own
+	*w.WR.RDMA(), p.info[r.index].value = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, own
 	return r
 }
 
@@ -356,7 +319,7 @@ func (p *WRProgram) LocalInv(id uint64, rkey uint32) WRRequest {
 // C: ibv_wr_bind_mw
 func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
-		p.fail(invalid("", "", "WR %d: binding needs a memory window and a memory region", len(p.wrs)))
+		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), bindReason))
 	}
 	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
 	*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info}
@@ -371,51 +334,49 @@ func (p *WRProgram) noList(function string) {
 	}
 }
 
-// wrInfo holds the entries of a request, all inline or none, and values that a list of work requests cannot express.
+// wrInfo holds the entries of a request, all inline or none, values that a list of work requests cannot express, and
+// the places of values in the program.
 type wrInfo struct {
 	inline bool
 	toQPN  uint32 // of a datagram
 
 	list   []ibv.SGE
 	pieces []ibv.DataBuf // list, if it is inline
-	step   program.Step  // the call of the setter
-	set    bool          // there is a step
+	value  *[8]byte      // of an atomic write
+
+	id, flags stepArgument
+	call      program.Step // of the builder
+	data      program.Step // the call of the setter of data, or 0
 }
 
 // WRRequest is a request in a [WRProgram]. It is valid until Reset.
 type WRRequest struct {
-	p         *WRProgram
-	index     int
-	id, flags stepArgument
-	call      program.Step
-	value     *[8]byte // of an atomic write
+	p     *WRProgram
+	index int
 }
 
-// argument is a place in a program whose value can change.
+// stepArgument is a place in a program whose value can change.
 type stepArgument struct {
 	step program.Step
 	i    int
 }
 
-func (p *WRProgram) change(a stepArgument, value uint64) { p.program.SetArg(a.step, a.i, value) }
-
 // wr_id and wr_flags must be adjacent for a step that sets both.
 const _ = uint(unsafe.Offsetof(ibv.QPEx{}.WRFlags)-unsafe.Offsetof(ibv.QPEx{}.WRID)-8) * ^uint(0)
 
 // begin appends what begins a request: wr_id, wr_flags and the call of a builder, in one step if it can.
-func (r *WRRequest) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64) {
-	p := r.p
+func (p *WRProgram) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64) (i wrInfo) {
 	if fn != 0 && missing(fn, name, "the queue pair") == nil {
-		object := uintptr(unsafe.Pointer(p.qp))
-		at, ok := p.program.Request(uintptr(fn), object, unsafe.Offsetof(p.qp.WRID), id, 0, args...)
+		at, ok := p.program.Request(uintptr(fn), address(p.qp), unsafe.Offsetof(p.qp.WRID), id, 0, args...)
 		if ok {
-			r.id, r.flags, r.call = stepArgument{at, program.RequestID}, stepArgument{at, program.RequestFlags}, at
-			return
+			i.id, i.flags, i.call = stepArgument{at, program.RequestID}, stepArgument{at, program.RequestFlags}, at
+			return i
 		}
 	}
-	r.id = stepArgument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)}
-	r.flags = stepArgument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, 0)}
-	r.call = p.step(fn, name, args...)
+	i.id.step = p.program.Store(address(&p.qp.WRID), 8, id)
+	i.flags.step = p.program.Store(address(&p.qp.WRFlags), 4, 0)
+	i.call = p.step(fn, name, args...)
+	return i
 }
 
 // setter appends a setter to the request, and reports whether it could: it is the last one.
@@ -500,10 +461,10 @@ func (r WRRequest) setData() {
 	if d.inline { // in a program, the setter implies it
 		w.SendFlags |= ibv.SEND_INLINE
 	}
-	if d.set {
-		p.restep(d.step, fn, s.String(), args...)
-	} else {
-		d.step, d.set = p.step(fn, s.String(), args...), true
+	if d.data == 0 {
+		d.data = p.step(fn, s.String(), args...)
+	} else if p.has(fn, s.String()); p.unable == nil {
+		p.program.SetCall(d.data, uintptr(fn), p.withQP(args)...)
 	}
 }
 
@@ -550,31 +511,36 @@ func (r WRRequest) XRC(srqn uint32) WRRequest {
 
 // SetID changes wr_id.
 func (r WRRequest) SetID(id uint64) {
-	r.p.change(r.id, id)
+	at := r.p.info[r.index].id
+	r.p.program.SetArg(at.step, at.i, id)
 	r.p.wrs[r.index].WRID = id
 }
 
 // SetFlags changes the send flags. The queue pair's type has to allow them, as where the request was appended.
 func (r WRRequest) SetFlags(flags ibv.SendFlags) {
-	p, w := r.p, &r.p.wrs[r.index]
-	p.allowFlags(r.index, flags&^w.SendFlags)
+	p, w, at := r.p, &r.p.wrs[r.index], r.p.info[r.index].flags
+	qpt, added := p.qp.QPBase.QPType, flags&^w.SendFlags
+	for _, flag := range sendFlags {
+		if added&flag != 0 && refusal.Refused(ibv.WRFlagValidity(qpt, w.Opcode, flag)) {
+			p.breaks(r.index, fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(w.Opcode).Builder,
+				refusal.ShortName(qpt)))
+		}
+	}
 	if p.info[r.index].inline {
 		w.SendFlags, flags = flags|ibv.SEND_INLINE, flags&^ibv.SEND_INLINE // which the setter implies
 	} else {
 		w.SendFlags = flags
 	}
-	p.change(r.flags, uint64(flags))
+	p.program.SetArg(at.step, at.i, uint64(flags))
 }
 
 // Renew is SetID, SetFlags and SetRemote, in one call: for a request that is posted again and again.
 func (r WRRequest) Renew(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) {
-	w := &r.p.wrs[r.index]
-	w.WRID = id
-	r.p.change(r.id, id)
-	if flags != w.SendFlags {
+	r.SetID(id)
+	if flags != r.p.wrs[r.index].SendFlags {
 		r.SetFlags(flags)
 	}
-	r.p.setRemote(r.index, r.call, remote, rkey)
+	r.SetRemote(remote, rkey)
 }
 
 // SetFlush changes the number of bytes and the placement of a flush.
@@ -583,35 +549,32 @@ func (r WRRequest) SetFlush(length uint64, placement uint8) {
 		r.p.fail(invalid("", "", "WR %d: SetFlush of %v", r.index, op))
 		return
 	}
-	r.p.program.SetArg(r.call, 3, length)
-	r.p.program.SetArg(r.call, 4, uint64(placement))
+	call := r.p.info[r.index].call
+	r.p.program.SetArg(call, 3, length)
+	r.p.program.SetArg(call, 4, uint64(placement))
 }
 
 // SetValue changes the 8 bytes of an atomic write.
 func (r WRRequest) SetValue(value [8]byte) {
-	if r.value == nil {
+	if at := r.p.info[r.index].value; at != nil {
+		*at = value
+	} else {
 		r.p.fail(invalid("", "", "WR %d: SetValue of %v", r.index, r.p.wrs[r.index].Opcode))
-		return
 	}
-	*r.value = value
 }
 
 // SetRemote changes the remote address and key of a read, a write, an atomic operation or a flush.
 func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
-	r.p.setRemote(r.index, r.call, remote, rkey)
-}
-
-func (p *WRProgram) setRemote(index int, call program.Step, remote uint64, rkey uint32) {
 	const ofRDMA = 1<<ibv.WR_RDMA_WRITE | 1<<ibv.WR_RDMA_WRITE_WITH_IMM | 1<<ibv.WR_RDMA_READ |
 		1<<ibv.WR_ATOMIC_WRITE | 1<<ibv.WR_FLUSH
-	w := &p.wrs[index]
+	p, w, call := r.p, &r.p.wrs[r.index], r.p.info[r.index].call
 	switch {
 	case 1<<w.Opcode&ofRDMA != 0:
 		w.WR.RDMA().RemoteAddr, w.WR.RDMA().RKey = remote, rkey
 	case w.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP, w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
 		w.WR.Atomic().RemoteAddr, w.WR.Atomic().RKey = remote, rkey
 	default:
-		p.fail(invalid("", "", "WR %d: SetRemote of %v, which has no remote address", index, w.Opcode))
+		p.fail(invalid("", "", "WR %d: SetRemote of %v, which has no remote address", r.index, w.Opcode))
 		return
 	}
 	p.program.SetArg(call, 1, word(rkey))
@@ -625,9 +588,9 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 		r.p.fail(invalid("", "", "WR %d: SetSGE of a request that has not one entry, appended by SGE or Add", r.index))
 		return
 	}
-	r.p.program.SetArg(d.step, 1, word(lkey))
-	r.p.program.SetArg(d.step, 2, address)
-	r.p.program.SetArg(d.step, 3, word(length))
+	r.p.program.SetArg(d.data, 1, word(lkey))
+	r.p.program.SetArg(d.data, 2, address)
+	r.p.program.SetArg(d.data, 3, word(length))
 	d.list[0] = ibv.SGE{Addr: address, Length: length, LKey: lkey}
 }
 
@@ -649,4 +612,205 @@ func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args 
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r
+}
+
+// PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
+// the queue's queue pair.
+//
+// On Soft-RoCE, whose library mishandles inline data and several entries in programs, ibv_post_send posts a program
+// that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
+// take.
+//
+// The first post of a program checks it completely. Later ones check it like a list, and run it in one call of C.
+func (q *SendQueue) PostProgram(p *WRProgram) error {
+	switch {
+	case p == nil: // here, because a panic below leaves the queue locked
+		return q.recordedProgram(q.unfitProgram(errProgramNil))
+	case p.qp == nil:
+		return q.recordedProgram(q.unfitProgram(errProgramZero))
+	case q.direct && q.fits(p):
+		if result := p.program.RunDirect(); result != 0 {
+			return q.programFailed(p, mark{}, result)
+		}
+		return nil
+	}
+	q.mu.Lock()
+	if q.refusal != nil || !q.fits(p) {
+		return q.postUnusual(p)
+	}
+	if q.short && p.usual && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
+		q.mu.Unlock()
+		return nil
+	}
+	if !q.plain {
+		return q.postUnusual(p)
+	}
+	var m mark
+	if q.checks != nil {
+		var ok bool
+		if m, ok = q.takeUsual(p); !ok {
+			return q.postUnusual(p)
+		}
+	}
+	if result := p.program.RunDirect(); result != 0 {
+		defer q.mu.Unlock()
+		return q.programFailed(p, m, result)
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
+func (q *SendQueue) postUnusual(p *WRProgram) error {
+	defer q.unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	runner, m, err := q.takeProgram(p)
+	if err != nil {
+		return q.recordedProgram(err)
+	}
+	if runner == nil {
+		return q.postList(p, m)
+	}
+	if r := runner.Run(&p.program); r != 0 {
+		return q.programFailed(p, m, r)
+	}
+	return nil
+}
+
+var (
+	errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
+	errProgramNil   = invalid("", "", "the program is nil")
+	errProgramZero  = invalid("", "", "the program is the zero value of its type, and needs its constructor")
+)
+
+// errIrregular is the error of a program that has to be posted as a list, and cannot be one.
+var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: "the provider's library mishandles " +
+	"inline data and several entries; post atomic writes and flushes in a program without them"}
+
+// fits reports whether the program was posted before, and is for the queue.
+func (q *SendQueue) fits(p *WRProgram) bool { return p.runs && q.qp == &p.qp.QPBase }
+
+// takeUsual takes slots for a program of the usual kind as for a list, or returns false.
+func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
+	switch {
+	case !p.usual || !q.checks.inState(q.qp):
+		return m, false
+	case len(p.wrs) == 1:
+		return q.takeOne(&p.wrs[0])
+	}
+	return q.takeAlike(p.wrs, q.checks)
+}
+
+// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu,
+// if posts do.
+func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
+	if q.checks != nil {
+		q.undo(m, 0)
+	}
+	return q.programError(0, p.wrs[0].WRID, errnoOf(result), "none of the requests was posted")
+}
+
+// programVerb is the verb of errors of programs.
+const programVerb = "ibv_wr_complete"
+
+// programError is [queue.failure] of a program.
+func (q *SendQueue) programError(i int, id uint64, errno runtime.Errno, reason string) *PostError {
+	e := q.failure(i, id, errno, reason)
+	e.Verb = programVerb
+	return e
+}
+
+// takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
+func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, err error) {
+	if p.finish(); p.err != nil {
+		return nil, m, q.unfitProgram(p.err)
+	} else if len(p.wrs) == 0 {
+		return nil, m, q.unfitProgram(errProgramEmpty)
+	}
+	byList := p.irregular && q.avoidSetters
+	runner, runs := q.path.(datapath.Runner)
+	if !runs {
+		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
+	}
+	switch {
+	case byList && p.unlisted != nil:
+		return nil, m, errIrregular
+	case byList || !runs:
+		if runner = nil; p.unlisted != nil {
+			return nil, m, p.unlisted
+		}
+	case p.unable != nil:
+		return nil, m, p.unable
+	}
+	if q.qp != &p.qp.QPBase {
+		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
+			p.qp.QPBase.QPNum, q.qp.QPNum))
+	}
+	if !p.linked {
+		p.link()
+	}
+	if byList {
+		p.linked, p.runs = false, false // the next post comes here as well
+	}
+	if q.checks == nil {
+		return runner, m, nil
+	}
+	if !q.checks.inState(q.qp) {
+		return nil, m, q.programError(0, p.wrs[0].WRID, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
+	}
+	m, ok := q.takeUsual(p)
+	if ok {
+		return runner, m, nil
+	}
+	for i := range p.info {
+		if reason := q.checks.programReason(&p.wrs[i], &p.info[i]); reason != "" {
+			return nil, m, q.programError(i, p.wrs[i].WRID, syscall.EINVAL, reason)
+		}
+	}
+	if m, ok = q.takeSend(p.wrs, nil); !ok {
+		e := q.rejected(0, p.wrs[0].WRID, len(p.wrs), "")
+		e.Verb = programVerb
+		return nil, m, e
+	}
+	return runner, m, nil
+}
+
+// unfitProgram is the error of a post of a program with that error.
+func (q *SendQueue) unfitProgram(err error) error {
+	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
+		return err
+	}
+	return q.programError(-1, 0, 0, "").because(err)
+}
+
+// recordedProgram is [recorded] for programs, which may need functions that are missing.
+func (q *SendQueue) recordedProgram(err error) error {
+	if _, ok := err.(*PostError); !ok {
+		trace.Refused(programVerb, q.qp.QPNum, 0, syscall.EOPNOTSUPP, err.Error())
+	}
+	return recorded(err)
+}
+
+// postList posts the program as a list. The caller holds slots.mu.
+func (q *SendQueue) postList(p *WRProgram, m mark) error {
+	p.bad = 0
+	q.enter(m)
+	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
+	q.inPath = false
+	if r == 0 {
+		return nil
+	}
+	e := q.programError(-1, 0, errnoOf(r), "")
+	const size = unsafe.Sizeof(ibv.SendWR{})
+	at := uintptr(p.bad) - uintptr(unsafe.Pointer(&p.wrs[0]))
+	if at%size == 0 && at/size < uintptr(len(p.wrs)) {
+		e.Index = int(at / size)
+		e.WRID = p.wrs[e.Index].WRID
+		if q.checks != nil {
+			q.undo(m, e.Index)
+		}
+	}
+	return q.orMisused(e)
 }
