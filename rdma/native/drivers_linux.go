@@ -5,6 +5,9 @@
 package native
 
 import (
+	"syscall"
+	"unsafe"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
@@ -72,6 +75,27 @@ func (f finder) QP(p ibv.Ptr[ibv.QP]) driver.QP {
 		return q.own
 	}
 	return nil
+}
+
+func (f finder) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](f.Backend, uint64(p)); h != nil {
+		return h.part()
+	}
+	return nil
+}
+
+func (f finder) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](f.Backend, uint64(p)) != nil }
+
+func (f finder) NewQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, create driver.CreateQP) (ibv.Ptr[ibv.QP],
+	syscall.Errno) {
+	qp, errno := f.makeQPEx(find[context](f.Backend, uint64(c)), attr, create)
+	return ibv.Ptr[ibv.QP](qp), errno
+}
+
+func (f finder) NewCQ(c ibv.Ptr[ibv.Context], attr *ibv.CQInitAttrEx, create driver.CreateCQ) (ibv.Ptr[ibv.CQ],
+	syscall.Errno) {
+	cq, errno := f.makeCQEx(find[context](f.Backend, uint64(c)), attr, create)
+	return ibv.Ptr[ibv.CQ](cq), errno
 }
 
 // vendorFunctions returns the functions of vendors' libraries by library and name.
