@@ -133,7 +133,7 @@ func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 
 // sendSize returns the size of a request with a number of bytes of inline data.
 func (d *device) sendSize(inline uint32, inlineWrite bool) (size uint32, ok bool) {
-	if inlineWrite && inline > 0 || inline > uint32(d.own.InlineBufSize) {
+	if inlineWrite || inline > uint32(d.own.InlineBufSize) {
 		return wide, inline <= uint32(d.own.InlineBufSizeEx)
 	}
 	return narrow, true
@@ -161,7 +161,7 @@ func (q *queuePair) open(answer *uapi.EFAIBVCreateQPResp, sendCount, recvCount u
 		return syscall.EIO
 	}
 	s.device, s.local = q.maps[0][answer.LlqDescOffset:][:sends], make([]byte, sends)
-	s.batch = uint32(d.own.MaxTXBatch)
+	s.batch = uint32(d.own.MaxTXBatch) * narrow / s.size
 	r.buffer = q.maps[2]
 	generation := d.qps.add(q)
 	s.open(sendCount, generation)
