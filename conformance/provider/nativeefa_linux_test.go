@@ -5,10 +5,13 @@
 package provider
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -90,4 +93,51 @@ func TestNativeEFASizes(t *testing.T) {
 		}
 	}
 	assert.Greater(t, some, 300)
+}
+
+// nativeEFATests are tests of EFA that also run over package native.
+var nativeEFATests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
+	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide", "TestEFADestroyedQueuePair"}
+
+// TestNativeEFA runs them.
+func TestNativeEFA(t *testing.T) {
+	e := emulated(t)
+	program := testProgram(t, e, ".")
+	for _, env := range []string{envCapabilities + "=0", envCapabilities + "=" + longNumbers, "GOVERBS_EFA_SUB_QUEUES=1"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		cmd := e.As(EFA).Command(ctx, program, "-test.v", "-test.timeout=100s",
+			"-test.run=^("+strings.Join(nativeEFATests, "|")+")$")
+		cmd.Env = append(cmd.Env, envInside+"="+pathNative, envRelease+"="+e.libraries.Release, env)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		require.NoError(t, err, "%s: %s", env, out)
+		for _, test := range nativeEFATests {
+			assert.Contains(t, string(out), "--- PASS: "+test+" (", env)
+		}
+	}
+}
+
+// deviceOf returns what generic verbs and libefa's report of the device.
+func (u *user) deviceOf() string {
+	var device ibv.DeviceAttr
+	require.NoError(u.t, verbs.QueryDevice(u.context, &device))
+	var ex ibv.DeviceAttrEx
+	require.NoError(u.t, verbs.QueryDeviceEx(u.context, nil, &ex))
+	var own efadv.DeviceAttr
+	require.NoError(u.t, libefa.QueryDevice(u.context, &own, uint32(unsafe.Sizeof(own))))
+	var cq efadv.CQAttr
+	require.NoError(u.t, libefa.QueryCQ(u.cq, &cq, uint32(unsafe.Sizeof(cq))))
+	cq.Buffer, cq.Doorbell = 0, 0
+	return fmt.Sprintf("%+v\n%+v\n%+v\n%+v", device, ex, own, cq)
+}
+
+// TestNativeEFADevice compares attributes of the device.
+func TestNativeEFADevice(t *testing.T) {
+	users, inside := efaUsers(t, false)
+	if !inside {
+		return
+	}
+	c := users[0].deviceOf()
+	require.Equal(t, c, users[1].deviceOf())
+	t.Log(c)
 }

@@ -5,6 +5,7 @@
 package native
 
 import (
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -30,6 +31,20 @@ func driverOf(id uapi.RDMADriverID) driver.Driver {
 		}
 	}
 	return nil
+}
+
+// Driver returns the name of a device's driver as a vendor's library has it, such as "efa", or "".
+func (b *Backend) Driver(c *ibv.Context) string {
+	of := find[context](b, addressOf(c))
+	if of == nil {
+		return ""
+	}
+	for _, v := range driver.Vendors {
+		if v.ID == uapi.RDMADriverID(of.File.Driver) {
+			return strings.TrimPrefix(v.Library, "lib")
+		}
+	}
+	return ""
 }
 
 // finder implements [driver.Finder].

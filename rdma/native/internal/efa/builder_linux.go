@@ -145,6 +145,9 @@ func (b *builder) Bind(*ibv.QPEx, *ibv.MW, uint32, *ibv.MWBindInfo) { b.Fail(sys
 
 // Datagram sets the destination of the last request.
 func (b *builder) Datagram(ah unsafe.Pointer, qpn, qkey uint32) {
+	if qpn > mostQPN {
+		b.Fail(syscall.EINVAL)
+	}
 	if h := b.last; h != nil {
 		h.ah, h.qpn, h.qkey = addressOf(ah), uint16(qpn), qkey
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
@@ -28,7 +29,10 @@ type completionQueue struct {
 	size   uint32 // of a completion
 	read   uint32 // completions
 	events uint32
-	last   recvCompletion // for the readers of extended queues
+
+	own       *efadv.CQ      // or nil; forgotten releases it
+	last      recvCompletion // for its functions
+	forgotten func()
 }
 
 // ring is a ring of completions.
@@ -137,6 +141,10 @@ func (q *completionQueue) Free() {
 		}
 		q.maps[i] = nil
 	}
+	if q.own != nil {
+		q.forgotten()
+	}
+	q.own = nil
 }
 
 // ringBell rings the doorbell with the numbers of completions and events that were read. The caller holds mu.
@@ -231,6 +239,9 @@ func (q *completionQueue) take(e *recvCompletion, wc *ibv.WC) bool {
 	if qp == nil {
 		return false
 	}
+	if q.own != nil {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&q.last)), longCompletion), unsafe.Slice((*byte)(unsafe.Pointer(e)), q.size))
+	}
 	*wc = ibv.WC{Status: statusOf(e.status), VendorErr: uint32(e.status), QPNum: uint32(e.qpn)}
 	op := operation(e.flags >> doneOperationAt & doneOperation)
 	switch e.flags & doneQueue {
@@ -256,7 +267,7 @@ func (q *completionQueue) take(e *recvCompletion, wc *ibv.WC) bool {
 }
 
 func (q *completionQueue) takeRecv(e *recvCompletion, wc *ibv.WC, op operation) {
-	wc.Opcode, wc.ByteLen, wc.SrcQP = ibv.WC_RECV, uint32(e.length), uint32(e.srcQP)
+	wc.Opcode, wc.ByteLen, wc.SrcQP, wc.SLID = ibv.WC_RECV, uint32(e.length), uint32(e.srcQP), e.ah
 	if op == opWrite {
 		wc.Opcode = ibv.WC_RECV_RDMA_WITH_IMM
 		if q.size == uint32(longCompletion) {

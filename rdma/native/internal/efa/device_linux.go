@@ -5,6 +5,7 @@
 package efa
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -125,7 +126,9 @@ func power(n uint32) uint32 {
 func (d *device) DeviceAttr(attr *ibv.DeviceAttr, firmware uint64) {
 	attr.MaxQPWR = min(attr.MaxQPWR, int32(d.own.MaxLlqSize/narrow))
 	clear(attr.FWVer[:])
-	_ = fmt.Sprint(firmware)
+	var v [8]byte
+	binary.LittleEndian.PutUint64(v[:], firmware)
+	copy(attr.FWVer[:], fmt.Sprintf("%d.%d.%d.%d", v[0], v[1], v[2], v[3]))
 }
 
 // Close implements [driver.Context].

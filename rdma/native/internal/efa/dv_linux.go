@@ -5,6 +5,7 @@
 package efa
 
 import (
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -17,7 +18,7 @@ import (
 
 // Functions returns the functions of libefa that there are.
 func Functions(f driver.Finder) map[string]runtime.Func {
-	l := library{f}
+	l := &library{Finder: f, cqs: map[uint64]*completionQueue{}}
 	number := func(g func(a []uint64) syscall.Errno) runtime.Func {
 		return func(a []uint64) (uint64, runtime.Errno) { return uint64(g(a)), 0 }
 	}
@@ -29,10 +30,22 @@ func Functions(f driver.Finder) map[string]runtime.Func {
 		"efadv_query_cq":         number(l.queryCQ),
 		"efadv_create_driver_qp": l.createDriverQP,
 		"efadv_create_qp_ex":     l.createQPEx,
+		"efadv_create_cq":        l.createCQ,
+		"efadv_cq_from_ibv_cq_ex": func(a []uint64) (uint64, runtime.Errno) {
+			if q, ok := l.CQ(ibv.Ptr[ibv.CQ](a[0])).(*completionQueue); ok && q.own != nil {
+				return uint64(uintptr(unsafe.Pointer(q.own))), 0
+			}
+			return 0, syscall.EOPNOTSUPP
+		},
 	}
 }
 
-type library struct{ driver.Finder }
+type library struct {
+	driver.Finder
+	mu    sync.Mutex
+	cqs   map[uint64]*completionQueue // by the address of their efadv.CQ
+	slots [2]ibv.FuncPtr              // of an efadv.CQ, after the first one was created
+}
 
 func at[T any](address uint64) *T { return ibv.Ptr[T](address).Deref() }
 
@@ -47,8 +60,25 @@ func answer[T any](to uint64, room uint64, v *T) syscall.Errno {
 	return 0
 }
 
+// input copies a structure of a program, which may be shorter or longer. It reports false if the program has set bytes
+// that are unknown here, or if there are fewer than least.
+func input[T any](v *T, from, size uint64, least uintptr) bool {
+	n := uintptr(uint32(size))
+	if from == 0 || n < least {
+		return false
+	}
+	b, given := driver.Bytes(v), unsafe.Slice(at[byte](from), n)
+	for _, unknown := range given[min(len(b), len(given)):] {
+		if unknown != 0 {
+			return false
+		}
+	}
+	copy(b, given)
+	return true
+}
+
 // device returns the device of a context, or nil if it is another driver's.
-func (l library) device(c ibv.Ptr[ibv.Context]) *device {
+func (l *library) device(c ibv.Ptr[ibv.Context]) *device {
 	d, _ := l.Context(c).(*device)
 	return d
 }
@@ -66,7 +96,7 @@ var deviceCaps = []struct {
 }
 
 // queryDevice is efadv_query_device.
-func (l library) queryDevice(a []uint64) syscall.Errno {
+func (l *library) queryDevice(a []uint64) syscall.Errno {
 	d := l.device(ibv.Ptr[ibv.Context](a[0]))
 	if d == nil {
 		return syscall.EOPNOTSUPP
@@ -83,7 +113,7 @@ func (l library) queryDevice(a []uint64) syscall.Errno {
 }
 
 // queryAH is efadv_query_ah.
-func (l library) queryAH(a []uint64) syscall.Errno {
+func (l *library) queryAH(a []uint64) syscall.Errno {
 	ah := ibv.Ptr[ibv.AH](a[0])
 	part := l.AH(ah)
 	if part == nil || l.device(ah.Deref().Context) == nil {
@@ -93,7 +123,7 @@ func (l library) queryAH(a []uint64) syscall.Errno {
 }
 
 // queryMR is efadv_query_mr, which asks the kernel.
-func (l library) queryMR(a []uint64) syscall.Errno {
+func (l *library) queryMR(a []uint64) syscall.Errno {
 	mr := ibv.Ptr[ibv.MR](a[0])
 	if !l.MR(mr) {
 		return syscall.EINVAL
@@ -123,7 +153,7 @@ func (l library) queryMR(a []uint64) syscall.Errno {
 }
 
 // queryQP is efadv_query_qp_wqs.
-func (l library) queryQP(a []uint64) syscall.Errno {
+func (l *library) queryQP(a []uint64) syscall.Errno {
 	q, ok := l.QP(ibv.Ptr[ibv.QP](a[0])).(*queuePair)
 	if !ok {
 		return syscall.EOPNOTSUPP
@@ -142,7 +172,7 @@ func (l library) queryQP(a []uint64) syscall.Errno {
 }
 
 // queryCQ is efadv_query_cq, for queues of one ring.
-func (l library) queryCQ(a []uint64) syscall.Errno {
+func (l *library) queryCQ(a []uint64) syscall.Errno {
 	q, ok := l.CQ(ibv.Ptr[ibv.CQ](a[0])).(*completionQueue)
 	if !ok || len(q.rings) != 1 {
 		return syscall.EOPNOTSUPP
@@ -156,7 +186,7 @@ func (l library) queryCQ(a []uint64) syscall.Errno {
 }
 
 // createDriverQP is efadv_create_driver_qp.
-func (l library) createDriverQP(a []uint64) (uint64, runtime.Errno) {
+func (l *library) createDriverQP(a []uint64) (uint64, runtime.Errno) {
 	pd, attr := ibv.Ptr[ibv.PD](a[0]), at[ibv.QPInitAttr](a[1])
 	if _, ok := l.PD(pd); !ok || attr == nil {
 		return 0, syscall.EINVAL
@@ -169,25 +199,15 @@ func (l library) createDriverQP(a []uint64) (uint64, runtime.Errno) {
 }
 
 // createQPEx is efadv_create_qp_ex.
-func (l library) createQPEx(a []uint64) (uint64, runtime.Errno) {
+func (l *library) createQPEx(a []uint64) (uint64, runtime.Errno) {
 	attr, own := at[ibv.QPInitAttrEx](a[1]), efadv.QPInitAttr{}
-	const least = unsafe.Offsetof(own.Flags)
-	room := uintptr(uint32(a[3]))
-	if attr == nil || a[2] == 0 || room < least {
+	if attr == nil || !input(&own, a[2], a[3], unsafe.Offsetof(own.Flags)) {
 		return 0, syscall.EINVAL
 	}
-	b := driver.Bytes(&own)
-	given := unsafe.Slice(at[byte](a[2]), room)
-	for _, unknown := range given[min(len(b), len(given)):] {
-		if unknown != 0 {
-			return 0, syscall.EINVAL
-		}
-	}
-	copy(b, given)
 	return l.newQP(ibv.Ptr[ibv.Context](a[0]), attr, &own)
 }
 
-func (l library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efadv.QPInitAttr) (uint64, runtime.Errno) {
+func (l *library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efadv.QPInitAttr) (uint64, runtime.Errno) {
 	d := l.device(c)
 	const known = efadv.QP_FLAGS_UNSOLICITED_WRITE_RECV | efadv.QP_FLAGS_INLINE_WRITE
 	switch {
@@ -211,4 +231,102 @@ func (l library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efad
 		return d.createQP(in, out, send, o)
 	})
 	return uint64(qp), errno
+}
+
+// createCQ is efadv_create_cq.
+func (l *library) createCQ(a []uint64) (uint64, runtime.Errno) {
+	attr, own := at[ibv.CQInitAttrEx](a[1]), efadv.CQInitAttr{}
+	if attr == nil || !input(&own, a[2], a[3], unsafe.Offsetof(own.Flags)) {
+		return 0, syscall.EINVAL
+	}
+	d := l.device(ibv.Ptr[ibv.Context](a[0]))
+	const known = efadv.WC_EX_WITH_SGID | efadv.WC_EX_WITH_IS_UNSOLICITED
+	switch {
+	case d == nil:
+		return 0, syscall.EOPNOTSUPP
+	case own.CompMask != 0:
+		return 0, syscall.EINVAL
+	case own.WCFlags&^known != 0 || own.Flags != 0 ||
+		own.WCFlags&efadv.WC_EX_WITH_SGID != 0 && !d.has(uapi.EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID) ||
+		own.WCFlags&efadv.WC_EX_WITH_IS_UNSOLICITED != 0 && !d.has(uapi.EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV):
+		return 0, syscall.EOPNOTSUPP
+	}
+	cq, errno := l.NewCQ(ibv.Ptr[ibv.Context](a[0]), attr, func(in *uapi.IBUverbsCreateCQ,
+		out *uapi.IBUverbsCreateCQResp, send driver.Command) (driver.CQ, syscall.Errno) {
+		flags := uapi.EFACreateCQFlags(0)
+		if own.WCFlags&efadv.WC_EX_WITH_SGID != 0 {
+			flags = uapi.EFA_CREATE_CQ_WITH_SGID
+		}
+		q, errno := d.createCQ(in, out, send, flags)
+		if errno == 0 {
+			errno = l.addReaders(q.(*completionQueue), own.WCFlags)
+		}
+		return q, errno
+	})
+	return uint64(cq), errno
+}
+
+// addReaders adds the functions that read EFA's fields of completions.
+func (l *library) addReaders(q *completionQueue, flags efadv.CQWCFlags) syscall.Errno {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	space := q.device.file.Commands.Space
+	if l.slots[0] == 0 {
+		for i, f := range []func(q *completionQueue, to uint64) uint64{(*completionQueue).readSGID,
+			(*completionQueue).readUnsolicited} {
+			address, err := space.Slot(func(of, to, _, _, _, _ uint64) (uint64, runtime.Errno) {
+				l.mu.Lock()
+				q := l.cqs[of]
+				l.mu.Unlock()
+				if q == nil {
+					return uint64(syscall.EINVAL), 0
+				}
+				return f(q, to), 0
+			})
+			if err != nil {
+				return syscall.ENOMEM
+			}
+			l.slots[i] = ibv.FuncPtr(address)
+		}
+	}
+	memory, err := space.Alloc(int(unsafe.Sizeof(efadv.CQ{})))
+	if err != nil {
+		return syscall.ENOMEM
+	}
+	q.own = (*efadv.CQ)(memory)
+	if flags&efadv.WC_EX_WITH_SGID != 0 {
+		q.own.WCReadSGID = l.slots[0]
+	}
+	if flags&efadv.WC_EX_WITH_IS_UNSOLICITED != 0 {
+		q.own.WCIsUnsolicited = l.slots[1]
+	}
+	address := uint64(uintptr(memory))
+	l.cqs[address] = q
+	q.forgotten = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.cqs, address)
+		space.Free(memory)
+	}
+	return 0
+}
+
+// readSGID is the function of efadv_wc_read_sgid. It stores the GID of a sender without an address handle.
+func (q *completionQueue) readSGID(to uint64) uint64 {
+	if to == 0 {
+		return uint64(syscall.EINVAL)
+	}
+	if q.last.ah != unknownAH || q.size != uint32(longCompletion) {
+		return uint64(syscall.ENOENT)
+	}
+	*at[ibv.GID](to).Raw() = q.last.more
+	return 0
+}
+
+// readUnsolicited is the function of efadv_wc_is_unsolicited.
+func (q *completionQueue) readUnsolicited(uint64) uint64 {
+	if q.last.flags&doneUnsolicited != 0 {
+		return 1
+	}
+	return 0
 }

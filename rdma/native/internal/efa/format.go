@@ -65,6 +65,7 @@ type buffer struct {
 
 const (
 	keyMask    = 1<<24 - 1 // of local keys
+	mostQPN    = 1<<16 - 1
 	headSize   = unsafe.Sizeof(sendHead{})
 	bufferSize = unsafe.Sizeof(buffer{})
 	narrow     = 64 // sizes of send requests

@@ -267,7 +267,7 @@ func (q *queuePair) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Recv
 }
 
 func (r *recvQueue) post(wr *ibv.RecvWR) int32 {
-	if wr.NumSGE < 0 || uint32(wr.NumSGE) > r.sges {
+	if wr.NumSGE < 1 || uint32(wr.NumSGE) > r.sges { // the device does not see a receive without buffers
 		return int32(syscall.EINVAL)
 	}
 	if r.full() {

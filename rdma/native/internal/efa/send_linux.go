@@ -142,12 +142,12 @@ func (q *queuePair) post(wr *ibv.SendWR) int32 {
 	if s.full() {
 		return int32(syscall.ENOMEM)
 	}
-	if wr.Opcode != ibv.WR_SEND && wr.Opcode != ibv.WR_SEND_WITH_IMM || wr.NumSGE < 1 {
+	if wr.Opcode != ibv.WR_SEND && wr.Opcode != ibv.WR_SEND_WITH_IMM || wr.NumSGE < 0 {
 		return int32(syscall.EINVAL)
 	}
 	to := wr.WR.UD()
 	ah := q.device.file.Core.AH(to.AH)
-	if ah == nil {
+	if ah == nil || to.RemoteQPN > mostQPN {
 		return int32(syscall.EINVAL)
 	}
 	sges := unsafe.Slice(wr.SGList.Deref(), wr.NumSGE)
