@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -140,4 +141,172 @@ func TestNativeEFADevice(t *testing.T) {
 	c := users[0].deviceOf()
 	require.Equal(t, c, users[1].deviceOf())
 	t.Log(c)
+}
+
+// prepared creates a queue pair in RTS with some sends and receives, on a completion queue of its own.
+type prepared struct {
+	cq          *ibv.CQEx
+	qp          *ibv.QP
+	ids         [2][]uint16 // numbers of sends and receives in the queues
+	completions []byte
+	bell        *uint32
+	wrote       uint32
+}
+
+const preparedDepth = 8
+
+func (u *user) prepare(own efadv.CQInitAttr) *prepared {
+	u.t.Helper()
+	p := &prepared{}
+	var err error
+	p.cq, err = libefa.CreateCQ(u.context, &ibv.CQInitAttrEx{CQE: preparedDepth, WCFlags: ibv.WC_STANDARD_FLAGS}, &own,
+		uint32(unsafe.Sizeof(own)))
+	require.NoError(u.t, err)
+	cq := verbs.CQExToCQ(p.cq)
+	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyCQ(cq)) })
+	on := *u
+	on.cq = cq
+	p.qp, _, err = on.efaQP(ibv.QPT_DRIVER, ibv.QPCap{MaxSendWR: preparedDepth, MaxRecvWR: preparedDepth, MaxSendSGE: 1,
+		MaxRecvSGE: 1}, efadv.QPInitAttr{})
+	require.NoError(u.t, err)
+	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyQP(p.qp)) })
+	attr := ibv.QPAttr{PortNum: 1, QKey: key}
+	for j, mask := range []ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY, 0, ibv.QP_SQ_PSN} {
+		attr.QPState = ibv.QPS_INIT + ibv.QPState(j)
+		require.NoError(u.t, verbs.ModifyQP(p.qp, &attr, ibv.QP_STATE|mask))
+	}
+	var has efadv.CQAttr
+	require.NoError(u.t, libefa.QueryCQ(cq, &has, uint32(unsafe.Sizeof(has))))
+	page := unsafe.Slice(has.Buffer.Deref(), os.Getpagesize())
+	p.completions = page[:has.EntrySize*has.NumEntries]
+	require.NoError(u.t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE))
+	p.bell = has.Doorbell.Deref()
+	return p
+}
+
+// post posts a send and a receive, and returns their numbers.
+func (p *prepared) post(t *testing.T, u *user, ah *ibv.AH, id uint64) (numbers [2]uint16) {
+	t.Helper()
+	list := make([]ibv.SGE, 1)
+	wr := &ibv.SendWR{WRID: id, Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED, SGList: ibv.PtrTo(&list[0]), NumSGE: 1}
+	*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: 5, RemoteQKey: key}
+	require.NoError(t, verbs.PostSend(p.qp, wr, new(ibv.Ptr[ibv.SendWR])))
+	recv := &ibv.RecvWR{WRID: id + 1, SGList: ibv.PtrTo(&list[0]), NumSGE: 1}
+	require.NoError(t, verbs.PostRecv(p.qp, recv, new(ibv.Ptr[ibv.RecvWR])))
+	s, r := u.efaQueues(p.qp)
+	for i, q := range []struct {
+		efadv.WQAttr
+		at uint32
+	}{{s, 0}, {r, 8}} {
+		last := (*q.Doorbell.Deref() - 1) % q.NumEntries
+		numbers[i] = *(*uint16)(unsafe.Pointer(&unsafe.Slice(q.Buffer.Deref(), q.EntrySize*q.NumEntries)[last*q.EntrySize+q.at]))
+	}
+	return numbers
+}
+
+// complete writes a completion as the device does, and returns what polls read.
+func (p *prepared) complete(t *testing.T, e []byte, extended bool, of *efadv.CQ) string {
+	t.Helper()
+	size := uint32(len(e))
+	slot := p.completions[p.wrote*size%uint32(len(p.completions)):][:size]
+	lap := p.wrote * size / uint32(len(p.completions))
+	p.wrote++
+	copy(slot, e)
+	slot[3] = e[3]&^1 | uint8(^lap&1)
+	if !extended {
+		var wc ibv.WC
+		n, err := verbs.PollCQ(verbs.CQExToCQ(p.cq), 1, &wc)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		wc.QPNum -= p.qp.QPNum
+		return fmt.Sprintf("%+v %x, doorbell %x", wc, *(*[unsafe.Sizeof(wc)]byte)(unsafe.Pointer(&wc)), *p.bell)
+	}
+	require.NoError(t, verbs.StartPoll(p.cq, new(ibv.PollCQAttr)))
+	opcode, err := verbs.WCReadOpcode(p.cq)
+	require.NoError(t, err)
+	number, err := verbs.WCReadQPNum(p.cq)
+	text := fmt.Sprint(p.cq.WRID, p.cq.Status, opcode, number-p.qp.QPNum, err)
+	for _, read := range []func(*ibv.CQEx) (uint32, error){verbs.WCReadVendorErr, verbs.WCReadByteLen, verbs.WCReadSrcQP,
+		verbs.WCReadSLID} {
+		v, err := read(p.cq)
+		text += fmt.Sprint(" ", v, err)
+	}
+	flags, err := verbs.WCReadWCFlags(p.cq)
+	require.NoError(t, err)
+	imm, err := verbs.WCReadImmData(p.cq)
+	require.NoError(t, err)
+	if flags&ibv.WC_WITH_IMM == 0 {
+		imm = 0
+	}
+	var from ibv.GID
+	failed := libefa.WCReadSGID(of, &from) != nil
+	unsolicited, err := libefa.WCIsUnsolicited(of)
+	require.NoError(t, err)
+	require.NoError(t, verbs.EndPoll(p.cq))
+	return fmt.Sprint(text, flags, imm.Host(), failed, from, unsolicited, *p.bell)
+}
+
+// TestNativeEFACompletions writes random completions to queues of libefa and of package native, and compares what
+// polls read, with both interfaces, and doorbells.
+func TestNativeEFACompletions(t *testing.T) {
+	users, inside := efaUsers(t, true)
+	if !inside {
+		return
+	}
+	own := efadv.CQInitAttr{WCFlags: efadv.WC_EX_WITH_SGID | efadv.WC_EX_WITH_IS_UNSOLICITED}
+	var queues [2]*prepared
+	var ahs [2]*ibv.AH
+	var cqs [2]*efadv.CQ
+	for i, u := range users {
+		queues[i] = u.prepare(own)
+		var err error
+		ahs[i], err = verbs.CreateAH(u.pd, &ibv.AHAttr{PortNum: 1, IsGlobal: 1})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, verbs.DestroyAH(ahs[i])) })
+		cqs[i], err = libefa.CQFromIBVCQEx(queues[i].cq)
+		require.NoError(t, err)
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	for i := range 3000 {
+		id := uint64(2 * i)
+		var e [32]byte
+		for j := range e {
+			e[j] = uint8(r.Uint32())
+		}
+		e[2] = uint8(i) // each status, at first
+		isRecv := r.IntN(2)
+		op := r.IntN(3)
+		e[3] = uint8(1+isRecv)<<1 | uint8(op)<<4
+		if isRecv == 1 {
+			e[3] |= uint8(r.IntN(2)) << 3
+			if op == 2 {
+				e[3] |= uint8(r.IntN(2)) << 7
+			}
+			if r.IntN(2) == 0 {
+				e[8], e[9] = 0xff, 0xff
+			}
+		}
+		var texts [2]string
+		extended := r.IntN(2) == 0
+		for k, p := range queues {
+			numbers := p.post(t, users[k], ahs[k], id)
+			for _, which := range []int{isRecv, 1 - isRecv} {
+				c := e
+				if which != isRecv { // complete the other one successfully
+					c = [32]byte{3: uint8(1+which) << 1}
+				}
+				*(*uint16)(unsafe.Pointer(&c[0])) = numbers[which]
+				*(*uint16)(unsafe.Pointer(&c[4])) = uint16(p.qp.QPNum)
+				if which == 0 { // the upper bits of its number
+					*(*[6]byte)(c[6:]) = [6]byte{}
+				}
+				if c[3]&(1<<7) != 0 { // the receive stays
+					p.complete(t, c[:], extended, cqs[k])
+					c[3] &^= 1 << 7
+				}
+				texts[k] += p.complete(t, c[:], extended, cqs[k]) + "\n"
+			}
+		}
+		require.Equal(t, texts[0], texts[1], "%x", e)
+	}
 }

@@ -137,7 +137,7 @@ var statuses = [...]ibv.WCStatus{0: ibv.WC_SUCCESS, 1: ibv.WC_WR_FLUSH_ERR, 2: i
 	3: ibv.WC_LOC_QP_OP_ERR, 4: ibv.WC_LOC_QP_OP_ERR, 5: ibv.WC_LOC_PROT_ERR, 6: ibv.WC_LOC_LEN_ERR,
 	7: ibv.WC_REM_ACCESS_ERR, 8: ibv.WC_REM_ABORT_ERR, 9: ibv.WC_REM_INV_RD_REQ_ERR, 10: ibv.WC_RNR_RETRY_EXC_ERR,
 	11: ibv.WC_REM_INV_REQ_ERR, 12: ibv.WC_BAD_RESP_ERR, 13: ibv.WC_RESP_TIMEOUT_ERR, 14: ibv.WC_REM_OP_ERR,
-	15: ibv.WC_RESP_TIMEOUT_ERR}
+	15: ibv.WC_RESP_TIMEOUT_ERR, 16: ibv.WC_GENERAL_ERR, 17: ibv.WC_GENERAL_ERR, 18: ibv.WC_REM_INV_REQ_ERR}
 
 func statusOf(code uint8) ibv.WCStatus {
 	if int(code) < len(statuses) {
