@@ -220,7 +220,8 @@ func needsLibrary(backend runtime.Backend, err error) string {
 	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		return ""
 	}
-	const reason = "its driver needs rdma-core; mlx5's is in rdma/native/mlx5, for recent kernels and firmware"
+	const reason = "its driver needs rdma-core; those of mlx5 and EFA are in rdma/native/mlx5 and rdma/native/efa, for " +
+		"recent kernels"
 	if missing := chosen.WithoutLibrary(); missing != "" {
 		return reason + ": " + missing
 	}

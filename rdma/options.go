@@ -40,7 +40,7 @@ type QueueOptions struct {
 
 // knowing adds restrictions of a provider's library. libefa truncates numbers of remote queue pairs to 16 bits, so that
 // a message would reach another queue pair. It counts a receive without entries, but does not hand it to the device.
-func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
+func (o *QueueOptions) knowing(driver string) { o.narrow = o.narrow || driver == "efa" }
 
 // leastRecvSGE is the smallest number of entries of a receive.
 func (o *QueueOptions) leastRecvSGE() uint32 {

@@ -72,6 +72,16 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 	return s, p, err
 }
 
+// driverOf returns the name of a queue's driver: that of its provider, or in package native that of the device.
+func driverOf(name string, c ibv.Ptr[ibv.Context]) string {
+	if name == provider.Software {
+		if b, ok := runtime.BackendOf(uintptr(c)).(interface{ Driver(*ibv.Context) string }); ok {
+			return b.Driver(c.Deref())
+		}
+	}
+	return name
+}
+
 // missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too
 // short for some slots: what stands there is something else.
 func missing(fn ibv.FuncPtr, name, object string) error {

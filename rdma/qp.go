@@ -366,12 +366,14 @@ func (q *QP) refuse(why *VerbError) {
 	}
 }
 
-// onEFA and onERDMA report whether libefa or liberdma posts to the queue pair.
+// onEFA and onERDMA report whether the queue pair is one of EFA or erdma.
 func (q *QP) onEFA() bool   { return q.on("efa") }
 func (q *QP) onERDMA() bool { return q.on("erdma") }
 
-func (q *QP) on(provider string) bool {
-	return q.send != nil && q.send.Provider() == provider || q.recv != nil && q.recv.Provider() == provider
+func (q *QP) on(driver string) bool {
+	c := q.device.C()
+	return q.send != nil && driverOf(q.send.Provider(), ibv.PtrTo(c)) == driver ||
+		q.recv != nil && driverOf(q.recv.Provider(), ibv.PtrTo(c)) == driver
 }
 
 // changesAs is the type whose state transitions apply: EFA's reliable datagrams have those of UD.

@@ -43,7 +43,7 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	}
 	q := new(RecvQueue)
 	q.qp, q.num, q.verb, q.rules.states = qp, qp.QPNum, "ibv_post_recv", statesFor(ibv.WorkQueueRecv)
-	return q, q.make(qp.Context.Deref().Ops.PostRecv, unsafe.Pointer(qp), &o)
+	return q, q.make(qp.Context.Deref().Ops.PostRecv, unsafe.Pointer(qp), qp.Context, &o)
 }
 
 // NewSharedRecvQueue returns a shared receive queue, which has to outlive it. Of Cap, it uses MaxRecvWR and MaxRecvSGE:
@@ -54,7 +54,7 @@ func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 	}
 	q := new(RecvQueue)
 	q.verb, q.rules.srq, q.anyOrder = "ibv_post_srq_recv", srq, true
-	return q, q.make(srq.Context.Deref().Ops.PostSRQRecv, unsafe.Pointer(srq), &o)
+	return q, q.make(srq.Context.Deref().Ops.PostSRQRecv, unsafe.Pointer(srq), srq.Context, &o)
 }
 
 // newWorkQueue returns the queue behind a work queue of C. It counts nothing, and has an owner.
@@ -62,7 +62,7 @@ func newWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	q := new(RecvQueue)
 	q.verb, q.rules.wq = "ibv_post_wq_recv", c
 	o.Unchecked = true
-	if err := q.make(c.PostRecv, unsafe.Pointer(c), &o); err != nil {
+	if err := q.make(c.PostRecv, unsafe.Pointer(c), c.Context, &o); err != nil {
 		return nil, err
 	}
 	q.needLock()
@@ -81,12 +81,12 @@ func (q *RecvQueue) resizeWith(n int, change func(outstanding int) error) error 
 	return err
 }
 
-func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions) error {
+func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, c ibv.Ptr[ibv.Context], o *QueueOptions) error {
 	q.recv = &q.rules
 	if err := q.init(fn, object, provider.PostRecv, o); err != nil || o.Unchecked {
 		return err
 	}
-	o.knowing(q.provider)
+	o.knowing(driverOf(q.provider, c))
 	q.rules.sges, q.rules.least = o.Cap.MaxRecvSGE, o.leastRecvSGE()
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/provider/kernel"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/native"
+	_ "github.com/goverbs/goverbs/rdma/native/efa"
 	_ "github.com/goverbs/goverbs/rdma/native/mlx5"
 )
 
@@ -48,7 +49,7 @@ func from(t *testing.T) verbs.From {
 	return verbs.From{}
 }
 
-// differences are the requests that libmlx5 and package native do not both make, by the beginning of their records.
+// differences are the requests that libmlx5 or libefa and package native do not both make, by the beginning of their records.
 var differences = []struct {
 	adapter string
 	of      *regexp.Regexp
@@ -61,6 +62,8 @@ var differences = []struct {
 		"libmlx5 makes some when it opens the device, and native where it needs them"},
 	{"mlx5", regexp.MustCompile(`^command 0,.*\n.*\n  driver, (16|24) bytes:`), "libmlx5 tries the requests of old " +
 		"kernels"},
+	{"efa", regexp.MustCompile(`^object [0-9a-f]{1,2},`), "as for mlx5"},
+	{"efa", regexp.MustCompile(`^command 2,`), "native asks for the port before it reads a GID"},
 }
 
 // answerAddress is the first word of a command with an answer: its address, which INVOKE_WRITE does not read.
@@ -103,7 +106,7 @@ func TestNativeCalls(t *testing.T) {
 	for _, run := range []struct {
 		kind string
 		on   Adapter
-	}{{"rc", MLX5}, {"ud", MLX5}} {
+	}{{"rc", MLX5}, {"ud", MLX5}, {"ud", EFA}, {"srd", EFA}} {
 		for range seeds {
 			for _, live := range []string{"", "live"} {
 				compareNative(t, e, words, run.on, run.kind, live, found)

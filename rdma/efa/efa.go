@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	_ "github.com/goverbs/goverbs/rdma/native/efa" // native devices, for programs that use this package
 )
 
 // CreateQP makes a queue pair of EFA's: with attr's type IBV_QPT_DRIVER and EFADV_QP_DRIVER_TYPE_SRD, one of scalable

@@ -269,12 +269,12 @@ func (c *context) queryDevice(attr *ibv.DeviceAttr) syscall.Errno {
 	}
 	r, errno := write[uapi.IBUverbsQueryDeviceResp](c, uapi.IB_USER_VERBS_CMD_QUERY_DEVICE, &uapi.IBUverbsQueryDevice{})
 	if errno == 0 {
-		*attr = deviceAttr(&r)
+		*attr = c.deviceAttr(&r)
 	}
 	return errno
 }
 
-func deviceAttr(r *uapi.IBUverbsQueryDeviceResp) ibv.DeviceAttr {
+func (c *context) deviceAttr(r *uapi.IBUverbsQueryDeviceResp) ibv.DeviceAttr {
 	attr := ibv.DeviceAttr{NodeGUID: ibv.GUID(r.NodeGUID), SysImageGUID: ibv.GUID(r.SysImageGUID),
 		MaxMRSize: r.MaxMRSize, PageSizeCap: r.PageSizeCap, VendorID: r.VendorID, VendorPartID: r.VendorPartID,
 		HWVer: r.HWVer, MaxQP: int32(r.MaxQP), MaxQPWR: int32(r.MaxQPWR),
@@ -289,6 +289,9 @@ func deviceAttr(r *uapi.IBUverbsQueryDeviceResp) ibv.DeviceAttr {
 		MaxPKeys: r.MaxPKeys, LocalCAAckDelay: r.LocalCAAckDelay, PhysPortCnt: r.PhysPortCnt}
 	v := r.FWVer
 	copy(attr.FWVer[:], fmt.Sprintf("%d.%d.%d", v>>32, v>>16&0xffff, v&0xffff))
+	if own, ok := c.own.(driver.Attributes); ok {
+		own.DeviceAttr(&attr, v)
+	}
 	return attr
 }
 
@@ -313,7 +316,7 @@ func (c *context) queryDeviceEx(input *ibv.QueryDeviceExInput, attr uint64, size
 		return errno
 	}
 	odp, rss, tm := &r.ODPCaps, &r.RSSCaps, &r.TMCaps
-	x := ibv.DeviceAttrEx{OrigAttr: deviceAttr(&r.Base), CompletionTimestampMask: r.TimestampMask,
+	x := ibv.DeviceAttrEx{OrigAttr: c.deviceAttr(&r.Base), CompletionTimestampMask: r.TimestampMask,
 		HCACoreClock: r.HCACoreClock, DeviceCapFlagsEx: ibv.DeviceCapFlags64(r.DeviceCapFlagsEx),
 		MaxWQTypeRQ: r.MaxWQTypeRQ, RawPacketCaps: ibv.RawPacketCaps(r.RawPacketCaps), MaxDMSize: r.MaxDMSize,
 		XRCODPCaps: ibv.ODPTransportCapBits(r.XRCODPCaps), PhysPortCntEx: uint32(r.Base.PhysPortCnt)}

@@ -177,10 +177,15 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 	if c == nil || int32(a[1]) < 1 {
 		return 0, syscall.EINVAL
 	}
+	return b.makeCQ(c, &ibv.CQInitAttrEx{CQE: uint32(a[1]), CQContext: uintptr(a[2]),
+		Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, c.own.CreateCQ)
+}
+
+func (b *Backend) makeCQ(c *context, attr *ibv.CQInitAttrEx, create driver.CreateCQ) (uint64, syscall.Errno) {
 	q := &completionQueue{context: c}
 	fd := int32(-1)
-	if a[3] != 0 {
-		if q.channel = find[channel](b, a[3]); q.channel == nil || q.channel.context != c {
+	if attr.Channel != 0 {
+		if q.channel = find[channel](b, uint64(attr.Channel)); q.channel == nil || q.channel.context != c {
 			return 0, syscall.EINVAL
 		}
 		fd = q.channel.record.FD
@@ -190,7 +195,7 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	q.record = record
-	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: uint32(a[1]), CompVector: uint32(a[4]),
+	in := uapi.IBUverbsCreateCQ{UserHandle: addressOf(record), CQE: attr.CQE, CompVector: attr.CompVector,
 		CompChannel: fd}
 	var out uapi.IBUverbsCreateCQResp
 	var sent bool
@@ -203,12 +208,12 @@ func (b *Backend) createCQ(a []uint64) (uint64, runtime.Errno) {
 		}
 		free(b, record)
 	}
-	q.own, errno = c.own.CreateCQ(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent))
+	q.own, errno = create(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_CQ, &in, &out, &sent))
 	if errno != 0 {
 		fail()
 		return 0, errno
 	}
-	*record.cq() = ibv.CQ{Context: c.pointer(), CQContext: uintptr(a[2]), Handle: out.CQHandle, CQE: int32(out.CQE)}
+	*record.cq() = ibv.CQ{Context: c.pointer(), CQContext: attr.CQContext, Handle: out.CQHandle, CQE: int32(out.CQE)}
 	if q.channel != nil {
 		record.Channel = ibv.PtrTo(q.channel.record)
 	}

@@ -8,15 +8,23 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // createCQEx is the operation create_cq_ex.
-func (b *Backend) createCQEx(c, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
-	if address == 0 {
+func (b *Backend) createCQEx(of, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := find[context](b, of)
+	if c == nil || address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.CQInitAttrEx](address)
+	return b.makeCQEx(c, at[ibv.CQInitAttrEx](address), c.own.CreateCQ)
+}
+
+func (b *Backend) makeCQEx(c *context, attr *ibv.CQInitAttrEx, create driver.CreateCQ) (uint64, syscall.Errno) {
+	if c == nil || int32(attr.CQE) < 1 {
+		return 0, syscall.EINVAL
+	}
 	if attr.CompMask&^(ibv.CQ_INIT_ATTR_MASK_FLAGS|ibv.CQ_INIT_ATTR_MASK_PD) != 0 {
 		return 0, syscall.EINVAL
 	}
@@ -24,8 +32,7 @@ func (b *Backend) createCQEx(c, address, _, _, _, _ uint64) (uint64, runtime.Err
 		attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS != 0 && attr.Flags&^ibv.CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
-	cq, errno := b.createCQ([]uint64{c, uint64(attr.CQE), uint64(attr.CQContext), uint64(attr.Channel),
-		uint64(attr.CompVector)})
+	cq, errno := b.makeCQ(c, attr, create)
 	if errno == 0 {
 		find[completionQueue](b, cq).record.fill(&b.slots.reader, attr.WCFlags)
 	}

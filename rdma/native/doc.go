@@ -11,17 +11,18 @@
 // command; a driver package below rdma/native/internal adds its private part and sends it through a [Kernel], the seam
 // to system calls; afterwards, the driver's queues post, poll and arm.
 //
-// Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), and mlx5 in programs that import rdma/native/mlx5 or rdma/mlx5. No kernel
-// has run siw's, and no adapter mlx5's: the former was tested on memory like that of its queues, the latter over an
-// emulated kernel and compared with libmlx5. Devices of other drivers are listed, but opening one fails with an error
-// that names rdma-core as the alternative.
+// Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), mlx5 in programs that import rdma/native/mlx5 or rdma/mlx5, and EFA in
+// those that import rdma/native/efa or rdma/efa. No kernel has run siw's, and no adapter mlx5's and EFA's: the former
+// was tested on memory like that of its queues, the latter over an emulated kernel and compared with libmlx5 and
+// libefa. Devices of other drivers are listed, but opening one fails with an error that names rdma-core as the
+// alternative.
 //
 // It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
 //
 // Not supported yet: thread and parent domains, XRC, device memory, flow rules, counters, dma-bufs, and routes of ibacm.
-// Functions for these return ErrNotSupported. Only rxe has extended queue pairs, which build FLUSH and ATOMIC_WRITE if
-// the kernel executes them.
+// Functions for these return ErrNotSupported. Only rxe and EFA have extended queue pairs. Those of rxe build FLUSH and
+// ATOMIC_WRITE if the kernel executes them.
 //
 // rxe has been tested on Linux 6.1, 6.12 and 7.
 package native

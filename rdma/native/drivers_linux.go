@@ -5,6 +5,10 @@
 package native
 
 import (
+	"strings"
+	"syscall"
+	"unsafe"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
@@ -27,6 +31,20 @@ func driverOf(id uapi.RDMADriverID) driver.Driver {
 		}
 	}
 	return nil
+}
+
+// Driver returns the name of a device's driver as a vendor's library has it, such as "efa", or "".
+func (b *Backend) Driver(c *ibv.Context) string {
+	of := find[context](b, addressOf(c))
+	if of == nil {
+		return ""
+	}
+	for _, v := range driver.Vendors {
+		if v.ID == uapi.RDMADriverID(of.File.Driver) {
+			return strings.TrimPrefix(v.Library, "lib")
+		}
+	}
+	return ""
 }
 
 // finder implements [driver.Finder].
@@ -72,6 +90,27 @@ func (f finder) QP(p ibv.Ptr[ibv.QP]) driver.QP {
 		return q.own
 	}
 	return nil
+}
+
+func (f finder) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
+	if h := find[handle](f.Backend, uint64(p)); h != nil {
+		return h.part()
+	}
+	return nil
+}
+
+func (f finder) MR(p ibv.Ptr[ibv.MR]) bool { return find[region](f.Backend, uint64(p)) != nil }
+
+func (f finder) NewQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, create driver.CreateQP) (ibv.Ptr[ibv.QP],
+	syscall.Errno) {
+	qp, errno := f.makeQPEx(find[context](f.Backend, uint64(c)), attr, create)
+	return ibv.Ptr[ibv.QP](qp), errno
+}
+
+func (f finder) NewCQ(c ibv.Ptr[ibv.Context], attr *ibv.CQInitAttrEx, create driver.CreateCQ) (ibv.Ptr[ibv.CQ],
+	syscall.Errno) {
+	cq, errno := f.makeCQEx(find[context](f.Backend, uint64(c)), attr, create)
+	return ibv.Ptr[ibv.CQ](cq), errno
 }
 
 // vendorFunctions returns the functions of vendors' libraries by library and name.

@@ -42,7 +42,10 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttr](a[1])
+	return b.makeQP(p, at[ibv.QPInitAttr](a[1]), p.context.own.CreateQP)
+}
+
+func (b *Backend) makeQP(p *domain, attr *ibv.QPInitAttr, create driver.CreateQP) (uint64, syscall.Errno) {
 	c := p.context
 	send, recv := find[completionQueue](b, uint64(attr.SendCQ)), find[completionQueue](b, uint64(attr.RecvCQ))
 	if send == nil || recv == nil {
@@ -79,7 +82,7 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 		}
 		free(b, record)
 	}
-	q.own, errno = c.own.CreateQP(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent))
+	q.own, errno = create(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent))
 	if errno != 0 {
 		fail()
 		return 0, errno

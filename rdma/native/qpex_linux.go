@@ -6,6 +6,7 @@ package native
 
 import (
 	"syscall"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
@@ -18,12 +19,18 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttrEx](address)
+	c := find[context](b, of)
+	if c == nil {
+		return 0, syscall.EINVAL
+	}
+	return b.makeQPEx(c, at[ibv.QPInitAttrEx](address), c.own.CreateQP)
+}
+
+func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.CreateQP) (uint64, syscall.Errno) {
 	ops := ibv.QPCreateSendOpsFlags(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
 	}
-	c := find[context](b, of)
 	if c == nil || attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
 		return 0, syscall.EINVAL
 	}
@@ -36,8 +43,12 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if x, ok := c.own.(driver.Extended); ops != 0 && (!ok || ops&^x.SendOps(attr.QPType) != 0) {
 		return 0, syscall.EOPNOTSUPP
 	}
+	p := find[domain](b, uint64(attr.PD))
+	if p == nil || p.context != c {
+		return 0, syscall.EINVAL
+	}
 	// The attributes begin with those of ibv_create_qp.
-	qp, errno := b.createQP([]uint64{uint64(attr.PD), address})
+	qp, errno := b.makeQP(p, (*ibv.QPInitAttr)(unsafe.Pointer(attr)), create)
 	if errno != 0 || ops == 0 {
 		return qp, errno
 	}
@@ -86,7 +97,7 @@ func (r *qpRecord) fill(slots *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 			*f.slot = 0
 		}
 	}
-	if r.QPBase.QPType != ibv.QPT_UD {
+	if kind := r.QPBase.QPType; kind != ibv.QPT_UD && kind != ibv.QPT_DRIVER {
 		r.WRSetUDAddr = 0
 	}
 }

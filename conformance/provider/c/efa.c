@@ -27,7 +27,7 @@ struct create_qp {
 };
 
 static const struct ib_uverbs_query_device_resp device = {
-	.max_mr_size = 1ull << 40, .page_size_cap = ~4095ull, .vendor_id = 0x1d0f, .vendor_part_id = 0xefa2,
+	.max_mr_size = 1ull << 40, .page_size_cap = ~4095ull, .vendor_id = 0x1d0f, .vendor_part_id = 0xefa2, .fw_ver = 0x807060504030201,
 	.max_qp = 1 << 14, .max_qp_wr = MOST_SENDS, .max_sge = 2, .max_sge_rd = 1, .max_cq = 1 << 14, .max_cqe = MOST_CQE,
 	.max_mr = 1 << 15, .max_pd = 1 << 14, .max_ah = 1 << 15, .max_pkeys = 1, .phys_port_cnt = 1,
 };

@@ -48,6 +48,18 @@ type Context interface {
 	Close()
 }
 
+// Attributes is a Context that changes the device's attributes, of which the kernel has answered attr and the version of
+// the firmware.
+type Attributes interface {
+	DeviceAttr(attr *ibv.DeviceAttr, firmware uint64)
+}
+
+// CreateQP is the type of [Context.CreateQP], and CreateCQ that of [Context.CreateCQ].
+type (
+	CreateQP func(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send Command) (QP, syscall.Errno)
+	CreateCQ func(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send Command) (CQ, syscall.Errno)
+)
+
 // Queue is a queue of a driver.
 type Queue interface {
 	// End destroys the queue by a call of destroy, and returns its error. Completions of a queue pair that has ended are

@@ -5,6 +5,9 @@
 package driver
 
 import (
+	"syscall"
+	"unsafe"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/runtime"
@@ -18,6 +21,13 @@ type Finder interface {
 	CQ(ibv.Ptr[ibv.CQ]) CQ
 	SRQ(ibv.Ptr[ibv.SRQ]) SRQ
 	QP(ibv.Ptr[ibv.QP]) QP
+	AH(ibv.Ptr[ibv.AH]) unsafe.Pointer // the driver's part
+	MR(ibv.Ptr[ibv.MR]) bool
+
+	// NewQP and NewCQ create objects of a context by functions of the driver, and otherwise like ibv_create_qp_ex and
+	// ibv_create_cq_ex.
+	NewQP(ibv.Ptr[ibv.Context], *ibv.QPInitAttrEx, CreateQP) (ibv.Ptr[ibv.QP], syscall.Errno)
+	NewCQ(ibv.Ptr[ibv.Context], *ibv.CQInitAttrEx, CreateCQ) (ibv.Ptr[ibv.CQ], syscall.Errno)
 }
 
 // Vendor is a driver of one vendor's adapters, with the functions of the vendor's library. It is not part of every
