@@ -16,7 +16,7 @@ func (b *Backend) createCQEx(c, address, _, _, _, _ uint64) (uint64, runtime.Err
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.CQInitAttrEx](address)
+	attr := ibv.Ptr[ibv.CQInitAttrEx](address).Deref()
 	if attr.CompMask&^(ibv.CQ_INIT_ATTR_MASK_FLAGS|ibv.CQ_INIT_ATTR_MASK_PD) != 0 {
 		return 0, syscall.EINVAL
 	}
@@ -56,7 +56,7 @@ func (r *cqRecord) fill(slots *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 // startPoll is the slot start_poll. If there is a completion, it locks the queue until end_poll.
 func (b *Backend) startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := b.cqAt(address)
-	if q == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
+	if q == nil || attr == 0 || ibv.Ptr[ibv.PollCQAttr](attr).Deref().CompMask != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
 	q.reads.Lock()

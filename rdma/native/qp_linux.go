@@ -30,7 +30,7 @@ type qpRecord struct {
 
 // qpAt is cqAt for queue pairs.
 func (b *Backend) qpAt(address uint64) *queuePair {
-	q := b.qps.get(at[qpRecord](address).index)
+	q := b.qps.get(ibv.Ptr[qpRecord](address).Deref().index)
 	if q == nil || addressOf(q.record) != address {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttr](a[1])
+	attr := ibv.Ptr[ibv.QPInitAttr](a[1]).Deref()
 	c := p.context
 	send, recv := find[completionQueue](b, uint64(attr.SendCQ)), find[completionQueue](b, uint64(attr.RecvCQ))
 	if send == nil || recv == nil {
@@ -182,7 +182,7 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	if q == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	attr, mask := at[ibv.QPAttr](a[1]), ibv.QPAttrMask(uint32(a[2]))
+	attr, mask := ibv.Ptr[ibv.QPAttr](a[1]).Deref(), ibv.QPAttrMask(uint32(a[2]))
 	if mask&ibv.QP_RATE_LIMIT != 0 {
 		return syscall.EOPNOTSUPP
 	}
@@ -214,7 +214,8 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 	}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: r.MaxSendWR, MaxRecvWR: r.MaxRecvWR, MaxSendSGE: r.MaxSendSGE,
 		MaxRecvSGE: r.MaxRecvSGE, MaxInlineData: r.MaxInlineData})
-	*at[ibv.QPAttr](a[1]) = ibv.QPAttr{QPState: ibv.QPState(r.QPState), CurQPState: ibv.QPState(r.CurQPState),
+	*ibv.Ptr[ibv.QPAttr](a[1]).Deref() = ibv.QPAttr{
+		QPState: ibv.QPState(r.QPState), CurQPState: ibv.QPState(r.CurQPState),
 		PathMTU: ibv.MTU(r.PathMTU), PathMigState: ibv.MigState(r.PathMigState), QKey: r.QKey, RQPSN: r.RQPSN,
 		SQPSN: r.SQPSN, DestQPNum: r.DestQPNum, QPAccessFlags: ibv.AccessFlags(r.QPAccessFlags), Cap: cap,
 		AHAttr: fromQPDest(&r.Dest), AltAHAttr: fromQPDest(&r.AltDest), PKeyIndex: r.PKeyIndex,
@@ -222,8 +223,8 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 		MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, PortNum: r.PortNum, Timeout: r.Timeout,
 		RetryCnt: r.RetryCnt, RNRRetry: r.RNRRetry, AltPortNum: r.AltPortNum, AltTimeout: r.AltTimeout}
 	rec := &q.record.QPBase
-	*at[ibv.QPInitAttr](a[3]) = ibv.QPInitAttr{QPContext: rec.QPContext, SendCQ: rec.SendCQ, RecvCQ: rec.RecvCQ,
-		SRQ: rec.SRQ, Cap: cap, QPType: rec.QPType, SQSigAll: int32(r.SQSigAll)}
+	*ibv.Ptr[ibv.QPInitAttr](a[3]).Deref() = ibv.QPInitAttr{QPContext: rec.QPContext, SendCQ: rec.SendCQ,
+		RecvCQ: rec.RecvCQ, SRQ: rec.SRQ, Cap: cap, QPType: rec.QPType, SQSigAll: int32(r.SQSigAll)}
 	if ibv.QPAttrMask(uint32(a[2]))&ibv.QP_STATE != 0 {
 		rec.State = ibv.QPState(r.QPState)
 	}
@@ -235,7 +236,8 @@ func (b *Backend) mcast(a []uint64, attach bool) syscall.Errno {
 	if q == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	in := uapi.IBUverbsAttachMcast{GID: *at[ibv.GID](a[1]).Raw(), QPHandle: q.record.QPBase.Handle, MLID: uint16(a[2])}
+	in := uapi.IBUverbsAttachMcast{GID: *ibv.Ptr[ibv.GID](a[1]).Deref().Raw(), QPHandle: q.record.QPBase.Handle,
+		MLID: uint16(a[2])}
 	number := uapi.IB_USER_VERBS_CMD_DETACH_MCAST
 	if attach {
 		number = uapi.IB_USER_VERBS_CMD_ATTACH_MCAST
@@ -249,7 +251,7 @@ func (b *Backend) postSend(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostSend(&q.record.QPBase, at[ibv.SendWR](wr), badAt[ibv.SendWR](bad))), 0
+	return uint64(q.path.PostSend(&q.record.QPBase, ibv.Ptr[ibv.SendWR](wr).Deref(), badAt[ibv.SendWR](bad))), 0
 }
 
 func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -257,5 +259,5 @@ func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostRecv(&q.record.QPBase, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
+	return uint64(q.path.PostRecv(&q.record.QPBase, ibv.Ptr[ibv.RecvWR](wr).Deref(), badAt[ibv.RecvWR](bad))), 0
 }

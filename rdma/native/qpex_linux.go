@@ -18,7 +18,7 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if address == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.QPInitAttrEx](address)
+	attr := ibv.Ptr[ibv.QPInitAttrEx](address).Deref()
 	ops := ibv.QPCreateSendOpsFlags(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
@@ -175,10 +175,10 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.AtomicWrite(x, uint32(rkey), address, at[[8]byte](value))
+		w.AtomicWrite(x, uint32(rkey), address, ibv.Ptr[[8]byte](value).Deref())
 	}))
 	set(&f.WRBindMW, b.builder(func(x *ibv.QPEx, w driver.Builder, mw, rkey, info, _, _ uint64) {
-		of, bind := find[window](b, mw), at[ibv.MWBindInfo](info)
+		of, bind := find[window](b, mw), ibv.Ptr[ibv.MWBindInfo](info).Deref()
 		if of == nil || bind == nil || bind.MR != 0 && find[region](b, uint64(bind.MR)) == nil {
 			w.Fail(syscall.EINVAL)
 			return
@@ -186,12 +186,12 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 		w.Bind(x, of.record, uint32(rkey), bind)
 	}))
 	set(&f.WRSetUDAddr, b.builder(func(_ *ibv.QPEx, w driver.Builder, ah, qpn, qkey, _, _ uint64) {
-		h := find[handle](b, ah)
+		h := b.ahAt(ah)
 		if h == nil {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.Datagram(h.part(), uint32(qpn), uint32(qkey))
+		w.Datagram(h.record.Part(), uint32(qpn), uint32(qkey))
 	}))
 	set(&f.WRSetSGE, b.builder(func(_ *ibv.QPEx, w driver.Builder, lkey, address, length, _, _ uint64) {
 		w.SGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})

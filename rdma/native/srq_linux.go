@@ -32,7 +32,7 @@ func (b *Backend) createSRQ(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.SRQInitAttr](a[1])
+	attr := ibv.Ptr[ibv.SRQInitAttr](a[1]).Deref()
 	c := p.context
 	record, errno := allocate[srqRecord](b)
 	if errno != 0 {
@@ -75,7 +75,7 @@ func (b *Backend) createSRQ(a []uint64) (uint64, runtime.Errno) {
 func (b *Backend) createSRQEx(_, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	const known = ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ |
 		ibv.SRQ_INIT_ATTR_TM
-	if address != 0 && at[ibv.SRQInitAttrEx](address).CompMask&^known != 0 {
+	if address != 0 && ibv.Ptr[ibv.SRQInitAttrEx](address).Deref().CompMask&^known != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
 	return 0, syscall.EINVAL
@@ -111,7 +111,7 @@ func (b *Backend) modifySRQ(a []uint64) syscall.Errno {
 	if s == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	attr := at[ibv.SRQAttr](a[1])
+	attr := ibv.Ptr[ibv.SRQAttr](a[1]).Deref()
 	in := uapi.IBUverbsModifySRQ{SRQHandle: s.record.Handle, AttrMask: uint32(a[2]), MaxWR: attr.MaxWR,
 		SRQLimit: attr.SRQLimit}
 	var sent bool
@@ -126,15 +126,15 @@ func (b *Backend) querySRQ(a []uint64) syscall.Errno {
 	r, errno := write[uapi.IBUverbsQuerySRQResp](s.context, uapi.IB_USER_VERBS_CMD_QUERY_SRQ,
 		&uapi.IBUverbsQuerySRQ{SRQHandle: s.record.Handle})
 	if errno == 0 {
-		*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: r.MaxWR, MaxSGE: r.MaxSGE, SRQLimit: r.SRQLimit}
+		*ibv.Ptr[ibv.SRQAttr](a[1]).Deref() = ibv.SRQAttr{MaxWR: r.MaxWR, MaxSGE: r.MaxSGE, SRQLimit: r.SRQLimit}
 	}
 	return errno
 }
 
 func (b *Backend) postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-	s := b.srqs.get(at[srqRecord](address).index)
+	s := b.srqs.get(ibv.Ptr[srqRecord](address).Deref().index)
 	if s == nil || addressOf(s.record) != address {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(s.path.PostSRQRecv(&s.record.SRQ, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
+	return uint64(s.path.PostSRQRecv(&s.record.SRQ, ibv.Ptr[ibv.RecvWR](wr).Deref(), badAt[ibv.RecvWR](bad))), 0
 }

@@ -22,6 +22,15 @@ type Core interface {
 	GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno)
 }
 
+// AH is the record of an address handle. The driver's part follows it.
+type AH struct {
+	ibv.AH
+	Index uint32 // of package native
+}
+
+// Part returns the driver's part.
+func (h *AH) Part() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(h), unsafe.Sizeof(*h)) }
+
 // Command sends a command of the core with the driver's parts: in, and out, which it fills in. Empty parts are not
 // sent.
 type Command func(in, out []byte) syscall.Errno

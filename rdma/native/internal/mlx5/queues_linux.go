@@ -292,7 +292,7 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 
 // Path implements [driver.QP].
 func (q *queuePair) Path(record *ibv.QP, cap ibv.QPCap, everyOne bool) (driver.QPPath, syscall.Errno) {
-	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(ibv.AH{}))
+	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(driver.AH{}))
 	if err != nil {
 		return nil, syscall.EOPNOTSUPP
 	}
