@@ -103,7 +103,7 @@ func TestNativeCalls(t *testing.T) {
 	for _, run := range []struct {
 		kind string
 		on   Adapter
-	}{{"rc", MLX5}, {"ud", MLX5}} {
+	}{{"rc", MLX5}, {"ud", MLX5}, {"xrc", MLX5}} {
 		for range seeds {
 			for _, live := range []string{"", "live"} {
 				compareNative(t, e, words, run.on, run.kind, live, found)
@@ -141,5 +141,5 @@ func compareNative(t *testing.T, e *Emulated, words [][]string, on Adapter, kind
 	}
 	assert.Greater(t, strings.Count(texts[0][0], "command"), 10)
 	assert.Greater(t, strings.Count(texts[0][1], "\n"), 30)
-	assert.Regexp(t, "queue pair 25[67]\n", texts[0][0])
+	assert.Regexp(t, "queue pair 25[678]\n", texts[0][0])
 }

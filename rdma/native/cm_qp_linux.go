@@ -149,7 +149,7 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 	if attr.SRQ == 0 {
 		attr.SRQ = r.SRQ
 	}
-	qp, errno := b.newQP(r.Verbs, attr)
+	qp, errno := b.newIDQP(r.Verbs, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno
@@ -163,8 +163,8 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// newQP creates a queue pair, and stores its capacities in attr.
-func (b *Backend) newQP(of ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx) (uint64, syscall.Errno) {
+// newIDQP creates a queue pair, and stores its capacities in attr.
+func (b *Backend) newIDQP(of ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx) (uint64, syscall.Errno) {
 	own, errno := allocate[ibv.QPInitAttrEx](b) // Go's stack may move
 	if errno != 0 {
 		return 0, errno

@@ -38,24 +38,42 @@ func (b *Backend) qpAt(address uint64) *queuePair {
 }
 
 func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
-	p := find[domain](b, a[0])
-	if p == nil || a[1] == 0 {
+	p, attr := find[domain](b, a[0]), ibv.Ptr[ibv.QPInitAttr](a[1]).Deref()
+	if p == nil || attr == nil || attr.QPType == ibv.QPT_XRC_RECV {
 		return 0, syscall.EINVAL
 	}
-	attr := ibv.Ptr[ibv.QPInitAttr](a[1]).Deref()
-	c := p.context
-	send, recv := find[completionQueue](b, uint64(attr.SendCQ)), find[completionQueue](b, uint64(attr.RecvCQ))
-	if send == nil || recv == nil {
-		return 0, syscall.EINVAL
+	return b.newQP(p.context, p, nil, attr)
+}
+
+// newQP creates a queue pair, and sets the capacities in attr. One of type XRC_RECV is in xrcd, others are in p.
+func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInitAttr) (uint64, runtime.Errno) {
+	sends := attr.QPType != ibv.QPT_XRC_RECV
+	receives := sends && attr.QPType != ibv.QPT_XRC_SEND
+	if _, ok := c.own.(driver.XRC); !ok && !receives {
+		return 0, syscall.EOPNOTSUPP
 	}
-	in := uapi.IBUverbsCreateQP{PDHandle: p.record.Handle, SendCQHandle: send.record.Handle,
-		RecvCQHandle: recv.record.Handle, MaxSendWR: attr.Cap.MaxSendWR, MaxRecvWR: attr.Cap.MaxRecvWR,
-		MaxSendSGE: attr.Cap.MaxSendSGE, MaxRecvSGE: attr.Cap.MaxRecvSGE, MaxInlineData: attr.Cap.MaxInlineData,
-		QPType: uapi.IBUverbsQPType(attr.QPType)}
+	in := uapi.IBUverbsCreateQP{MaxSendWR: attr.Cap.MaxSendWR, MaxSendSGE: attr.Cap.MaxSendSGE,
+		MaxInlineData: attr.Cap.MaxInlineData, QPType: uapi.IBUverbsQPType(attr.QPType)}
+	if sends {
+		send := find[completionQueue](b, uint64(attr.SendCQ))
+		if send == nil {
+			return 0, syscall.EINVAL
+		}
+		in.PDHandle, in.SendCQHandle = p.record.Handle, send.record.Handle
+	} else {
+		in.PDHandle = xrcd.handle
+	}
+	if receives {
+		recv := find[completionQueue](b, uint64(attr.RecvCQ))
+		if recv == nil {
+			return 0, syscall.EINVAL
+		}
+		in.RecvCQHandle, in.MaxRecvWR, in.MaxRecvSGE = recv.record.Handle, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE
+	}
 	if attr.SQSigAll != 0 {
 		in.SQSigAll = 1
 	}
-	if attr.SRQ != 0 {
+	if attr.SRQ != 0 && receives {
 		s := find[sharedQueue](b, uint64(attr.SRQ))
 		if s == nil {
 			return 0, syscall.EINVAL
@@ -84,8 +102,14 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 		fail()
 		return 0, errno
 	}
-	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, PD: ibv.PtrTo(p.record), SendCQ: attr.SendCQ,
-		RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Handle: out.QPHandle, QPNum: out.QPN, QPType: attr.QPType}
+	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, Handle: out.QPHandle, QPNum: out.QPN,
+		QPType: attr.QPType}
+	if sends {
+		record.QPBase.PD, record.QPBase.SendCQ = ibv.PtrTo(p.record), attr.SendCQ
+	}
+	if receives {
+		record.QPBase.RecvCQ, record.QPBase.SRQ = attr.RecvCQ, attr.SRQ
+	}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: out.MaxSendWR, MaxRecvWR: out.MaxRecvWR, MaxSendSGE: out.MaxSendSGE,
 		MaxRecvSGE: out.MaxRecvSGE, MaxInlineData: out.MaxInlineData})
 	if q.path, errno = q.own.Path(&record.QPBase, cap, attr.SQSigAll != 0); errno != 0 {

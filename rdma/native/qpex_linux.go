@@ -23,11 +23,18 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
 	}
-	c := find[context](b, of)
-	if c == nil || attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
+	c, home := find[context](b, of), ibv.QP_INIT_ATTR_PD
+	if attr.QPType == ibv.QPT_XRC_RECV {
+		home = ibv.QP_INIT_ATTR_XRCD
+	}
+	if c == nil || attr.CompMask&home == 0 {
 		return 0, syscall.EINVAL
 	}
-	if attr.CompMask&^(ibv.QP_INIT_ATTR_PD|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 {
+	known := home | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	if _, ok := c.own.(driver.XRC); ok {
+		known |= ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD
+	}
+	if attr.CompMask&^known != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
 	if errno := c.executes(ops); errno != 0 {
@@ -35,6 +42,13 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	}
 	if x, ok := c.own.(driver.Extended); ops != 0 && (!ok || ops&^x.SendOps(attr.QPType) != 0) {
 		return 0, syscall.EOPNOTSUPP
+	}
+	if home == ibv.QP_INIT_ATTR_XRCD {
+		xrcd := find[xrcDomain](b, uint64(attr.XRCD))
+		if xrcd == nil || ops != 0 {
+			return 0, syscall.EINVAL
+		}
+		return b.newQP(c, nil, xrcd, ibv.Ptr[ibv.QPInitAttr](address).Deref())
 	}
 	// The attributes begin with those of ibv_create_qp.
 	qp, errno := b.createQP([]uint64{uint64(attr.PD), address})

@@ -96,6 +96,13 @@ type SRQ interface {
 	Modify(in *uapi.IBUverbsModifySRQ, send Command) syscall.Errno
 }
 
+// XRC is a Context that has XRC: queue pairs of types XRC_SEND and XRC_RECV, and shared receive queues for the latter.
+type XRC interface {
+	// CreateXRC creates a shared receive queue of an XRC domain, whose receives complete in cq.
+	CreateXRC(in *uapi.IBUverbsCreateXSRQ, out *uapi.IBUverbsCreateSRQResp, cq *ibv.CQ, send Command) (SRQ,
+		syscall.Errno)
+}
+
 // SRQPath is the data path of a shared receive queue.
 type SRQPath interface {
 	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
