@@ -252,8 +252,10 @@ func (u *user) av(attr ibv.AHAttr) *mlx5dv.MLX5WQEAV {
 // TestNativeAddresses compares address handles that package native and libmlx5 create, on Ethernet and InfiniBand.
 func TestNativeAddresses(t *testing.T) {
 	if os.Getenv(envInside) == "" {
-		again(t, emulated(t), pathNative)
-		again(t, emulated(t), pathNative, envInfiniBand)
+		for _, e := range releases(t) {
+			again(t, e, pathNative)
+			again(t, e, pathNative, envInfiniBand)
+		}
 		return
 	}
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
@@ -324,25 +326,32 @@ func TestNativeResized(t *testing.T) {
 // TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath. The commands have the sizes of
 // libibverbs and libmlx5.
 func TestNativeObjects(t *testing.T) {
-	e := emulated(t)
+	for _, e := range releases(t) {
+		nativeObjects(t, e)
+	}
+}
+
+func nativeObjects(t *testing.T, e *Emulated) {
+	t.Helper()
 	program := testProgram(t, e, ".")
 	record := filepath.Join(dir, "record-objects")
 	var shapes []map[string]bool
 	for _, path := range []string{pathC, pathNative, pathNativeGo} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s", "-test.run=^("+strings.Join(nativeTests, "|")+")$")
+		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s",
+			"-test.run=^("+strings.Join(nativeTests, "|")+")$")
 		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record)
 		out, err := cmd.CombinedOutput()
 		cancel()
-		require.NoError(t, err, "%s: %s", path, out)
+		require.NoError(t, err, "%s, %s: %s", path, e.libraries.Release, out)
 		for _, test := range nativeTests {
 			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
 		}
 		shapes = append(shapes, shapesOf(requests(MLX5, read(t, record), make([]int, len(differences)))))
 	}
 	assert.Greater(t, len(shapes[0]), 15)
-	assert.Equal(t, shapes[0], shapes[1])
-	assert.Equal(t, shapes[0], shapes[2])
+	assert.Equal(t, shapes[0], shapes[1], e.libraries.Release)
+	assert.Equal(t, shapes[0], shapes[2], e.libraries.Release)
 }
 
 // shapesOf returns the commands of a record with the sizes of their parts.
