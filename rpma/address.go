@@ -23,7 +23,7 @@ const (
 	Remote             // the address of a host that is reached through the device
 )
 
-// manager is the connection manager of the native library or of a backend.
+// manager is the connection manager of rdma-core or of a backend.
 type manager struct {
 	createID           func(rdmacm.PortSpace) (*cm.ID, error)
 	createEventChannel func() (*cm.EventChannel, error)

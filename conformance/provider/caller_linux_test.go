@@ -36,7 +36,12 @@ type caller struct {
 	sends   []ibv.SendWR // outside the Go heap
 	recvs   []ibv.RecvWR
 	sges    [][callsSGEs]ibv.SGE
-	rc, srd bool
+	rc, srd bool // rc: or xrc
+
+	xrcd   *ibv.XRCD // xrc only
+	srq    *ibv.SRQ
+	number uint32 // of srq
+	target *ibv.QP
 }
 
 func (c *caller) below(n uint32) uint32 {
@@ -90,7 +95,14 @@ func (c *caller) open() {
 	c.cq, err = verbs.CreateCQ(c.context, 2*callsDepth, 0, nil, 0)
 	c.check(err)
 	c.make()
-	c.ready(gid, uint8(index))
+	peer := c.qp
+	if c.target != nil {
+		peer = c.target
+	}
+	c.ready(c.qp, peer.QPNum, gid, uint8(index))
+	if c.target != nil {
+		c.ready(c.target, c.qp.QPNum, gid, uint8(index))
+	}
 }
 
 func (c *caller) make() {
@@ -101,6 +113,11 @@ func (c *caller) make() {
 		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(c.cq), RecvCQ: ibv.PtrTo(c.cq), QPType: ibv.QPT_UD, Cap: capacity}
 		if c.rc {
 			a.QPType = ibv.QPT_RC
+		}
+		if c.kind == "xrc" {
+			a.QPType = ibv.QPT_XRC_SEND
+			a.Cap.MaxRecvWR, a.Cap.MaxRecvSGE = 0, 0
+			c.makeTarget()
 		}
 		c.qp, err = verbs.CreateQP(c.pd, &a)
 		c.check(err)
@@ -114,10 +131,35 @@ func (c *caller) make() {
 	c.check(err)
 }
 
-func (c *caller) ready(gid ibv.GID, index uint8) {
+// makeTarget creates a queue pair that receives from XRC, and its shared receive queue.
+func (c *caller) makeTarget() {
+	var err error
+	c.xrcd, err = verbs.OpenXRCD(c.context, &ibv.XRCDInitAttr{FD: -1, Oflags: syscall.O_CREAT,
+		CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS})
+	c.check(err)
+	c.srq, err = verbs.CreateSRQEx(c.context, &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: callsDepth, MaxSGE: callsSGEs},
+		SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(c.pd), XRCD: ibv.PtrTo(c.xrcd), CQ: ibv.PtrTo(c.cq), CompMask: ibv.
+				SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ})
+	c.check(err)
+	c.check(verbs.GetSRQNum(c.srq, &c.number))
+	c.target, err = verbs.CreateQPEx(c.context, &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(c.xrcd),
+		CompMask: ibv.QP_INIT_ATTR_XRCD})
+	c.check(err)
+}
+
+// postRecv posts to the shared receive queue, if there is one.
+func (c *caller) postRecv(w *ibv.RecvWR) error {
+	var bad ibv.Ptr[ibv.RecvWR]
+	if c.srq != nil {
+		return verbs.PostSRQRecv(c.srq, w, &bad)
+	}
+	return verbs.PostRecv(c.qp, w, &bad)
+}
+
+func (c *caller) ready(qp *ibv.QP, peer uint32, gid ibv.GID, index uint8) {
 	a := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: callsKey,
 		QPAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ, PathMTU: ibv.MTU_1024,
-		DestQPNum: c.qp.QPNum, MaxDestRdAtomic: 1, MaxRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		DestQPNum: peer, MaxDestRdAtomic: 1, MaxRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		AHAttr: ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: gid, SGIDIndex: index}}}
 	masks := [3]ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY, 0, ibv.QP_SQ_PSN}
 	if c.rc {
@@ -128,7 +170,7 @@ func (c *caller) ready(gid ibv.GID, index uint8) {
 	}
 	for i, mask := range masks {
 		a.QPState = ibv.QPS_INIT + ibv.QPState(i)
-		c.check(verbs.ModifyQP(c.qp, &a, ibv.QP_STATE|mask))
+		c.check(verbs.ModifyQP(qp, &a, ibv.QP_STATE|mask))
 	}
 	if !c.rc {
 		var err error
@@ -165,8 +207,7 @@ func (c *caller) receive(step, n int) {
 		}
 		w.NumSGE = int32(c.pieces(&c.sges[i], 500))
 	}
-	var bad ibv.Ptr[ibv.RecvWR]
-	c.code(step, "receives", verbs.PostRecv(c.qp, &c.recvs[0], &bad))
+	c.code(step, "receives", c.postRecv(&c.recvs[0]))
 }
 
 func (c *caller) send(step, n int) {
@@ -197,6 +238,7 @@ func (c *caller) send(step, n int) {
 		w.NumSGE = int32(c.pieces(&c.sges[i], most))
 		if c.rc {
 			*w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: callsAt + uint64(c.below(callsSize)), RKey: c.mr.RKey}
+			w.QPType.XRC().RemoteSRQN = c.number
 		} else {
 			qpn := c.below(1 << 16)
 			*w.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(c.ah), RemoteQPN: qpn, RemoteQKey: c.below(1 << 16)}
@@ -256,9 +298,9 @@ func (c *caller) live(step int) {
 	if !c.rc {
 		*w.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(c.ah), RemoteQPN: c.qp.QPNum, RemoteQKey: callsKey}
 	}
-	var badRecv ibv.Ptr[ibv.RecvWR]
+	w.QPType.XRC().RemoteSRQN = c.number
 	var badSend ibv.Ptr[ibv.SendWR]
-	c.check(verbs.PostRecv(c.qp, r, &badRecv))
+	c.check(c.postRecv(r))
 	c.check(verbs.PostSend(c.qp, w, &badSend))
 	for n := 0; n < 2; {
 		var wc ibv.WC
@@ -273,6 +315,11 @@ func (c *caller) live(step int) {
 
 func (c *caller) close() {
 	c.check(verbs.DestroyQP(c.qp))
+	if c.target != nil {
+		c.check(verbs.DestroyQP(c.target))
+		c.check(verbs.DestroySRQ(c.srq))
+		c.check(verbs.CloseXRCD(c.xrcd))
+	}
 	if c.ah != nil {
 		c.check(verbs.DestroyAH(c.ah))
 	}

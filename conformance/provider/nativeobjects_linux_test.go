@@ -6,11 +6,13 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ type user struct {
 	context *ibv.Context
 	pd      *ibv.PD
 	cq      *ibv.CQ
+	xrcd    *ibv.XRCD // nil if the device has no XRC
 }
 
 func newUser(t *testing.T, b runtime.Backend) *user {
@@ -50,6 +53,13 @@ func newUser(t *testing.T, b runtime.Backend) *user {
 	u.cq, err = verbs.CreateCQ(u.context, 15, 0, nil, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, verbs.DestroyCQ(u.cq)) })
+	u.xrcd, err = verbs.OpenXRCD(u.context, &ibv.XRCDInitAttr{FD: -1, Oflags: syscall.O_CREAT,
+		CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS})
+	if errors.Is(err, syscall.EOPNOTSUPP) { // EFA
+		return u
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, verbs.CloseXRCD(u.xrcd)) })
 	return u
 }
 
@@ -69,8 +79,12 @@ func (u *user) init(obj *mlx5dv.Obj, kind mlx5dv.ObjType) {
 
 func (u *user) qp(kind ibv.QPType, cap ibv.QPCap) (n numbers) {
 	u.t.Helper()
-	a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap}
-	qp, err := verbs.CreateQP(u.pd, &a)
+	a := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap,
+		PD: ibv.PtrTo(u.pd), CompMask: ibv.QP_INIT_ATTR_PD}
+	if kind == ibv.QPT_XRC_RECV {
+		a.XRCD, a.CompMask = ibv.PtrTo(u.xrcd), ibv.QP_INIT_ATTR_XRCD
+	}
+	qp, err := verbs.CreateQPEx(u.context, &a)
 	if err != nil {
 		return numbers{failed: true}
 	}
@@ -96,10 +110,13 @@ func TestNativeSizes(t *testing.T) {
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}[r.IntN(3)]
+		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV}[r.IntN(5)]
 		cap := ibv.QPCap{MaxSendWR: r.Uint32N(1 << r.IntN(13)), MaxRecvWR: r.Uint32N(1 << r.IntN(13)),
 			MaxSendSGE: r.Uint32N(1 << r.IntN(6)), MaxRecvSGE: r.Uint32N(1 << r.IntN(6)),
 			MaxInlineData: r.Uint32N(1 << r.IntN(11))}
+		if kind == ibv.QPT_XRC_SEND || kind == ibv.QPT_XRC_RECV {
+			cap.MaxRecvWR, cap.MaxRecvSGE = 0, 0 // libmlx5 reserves memory for receives that are not possible
+		}
 		c, own := users[0].qp(kind, cap), users[1].qp(kind, cap)
 		if !assert.Equal(t, c, own, "%v %+v", kind, cap) {
 			t.FailNow()
@@ -129,10 +146,15 @@ func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
 }
 
 // srq returns the numbers of a shared receive queue.
-func (u *user) srq(attr ibv.SRQAttr) (sizes [5]uint32) {
+func (u *user) srq(kind ibv.SRQType, attr ibv.SRQAttr) (sizes [5]uint32) {
 	u.t.Helper()
-	a := ibv.SRQInitAttr{Attr: attr}
-	srq, err := verbs.CreateSRQ(u.pd, &a)
+	a := ibv.SRQInitAttrEx{Attr: attr, SRQType: kind, PD: ibv.PtrTo(u.pd),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD}
+	if kind == ibv.SRQT_XRC {
+		a.XRCD, a.CQ = ibv.PtrTo(u.xrcd), ibv.PtrTo(u.cq)
+		a.CompMask |= ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ
+	}
+	srq, err := verbs.CreateSRQEx(u.context, &a)
 	if err != nil {
 		return sizes
 	}
@@ -154,11 +176,65 @@ func TestNativeOtherSizes(t *testing.T) {
 		n, resized := r.IntN(1<<r.IntN(18)), r.IntN(1<<r.IntN(18))
 		require.Equal(t, users[0].completionSizes(n, resized), users[1].completionSizes(n, resized), "%d, %d", n, resized)
 		attr := ibv.SRQAttr{MaxWR: r.Uint32N(1 << r.IntN(17)), MaxSGE: r.Uint32N(1 << r.IntN(6))}
-		require.Equal(t, users[0].srq(attr), users[1].srq(attr), "%+v", attr)
+		for _, kind := range []ibv.SRQType{ibv.SRQT_BASIC, ibv.SRQT_XRC} {
+			require.Equal(t, users[0].srq(kind, attr), users[1].srq(kind, attr), "%v %+v", kind, attr)
+		}
 	}
 	for _, n := range []int{-1, 0, 1 << 22, 1<<31 - 1} {
 		require.Equal(t, users[0].completionSizes(n, 1), users[1].completionSizes(n, 1), "%d", n)
 		require.Equal(t, users[0].completionSizes(1, n), users[1].completionSizes(1, n), "%d", n)
+	}
+}
+
+// TestNativeXRCMasks compares which attributes XRC needs.
+func TestNativeXRCMasks(t *testing.T) {
+	if !insideReleases(t, pathNative) {
+		return
+	}
+	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
+	type answer struct {
+		of     string
+		mask   uint32
+		failed bool
+		code   syscall.Errno
+	}
+	var answers [2][]answer
+	for i, u := range users {
+		note := func(of string, mask uint32, err error) {
+			var errno syscall.Errno
+			errors.As(err, &errno)
+			answers[i] = append(answers[i], answer{of, mask, err != nil, errno})
+		}
+		for mask := range uint32(8) {
+			x, err := verbs.OpenXRCD(u.context, &ibv.XRCDInitAttr{FD: -1, CompMask: ibv.XRCDInitAttrMask(mask)})
+			if note("domain", mask, err); err == nil {
+				require.NoError(t, verbs.CloseXRCD(x))
+			}
+		}
+		for mask := uint32(ibv.SRQ_INIT_ATTR_TYPE); mask < 128; mask += 2 { // libmlx5 ignores masks without a type
+			srq, err := verbs.CreateSRQEx(u.context, &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 3, MaxSGE: 1},
+				SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(u.pd), XRCD: ibv.PtrTo(u.xrcd), CQ: ibv.PtrTo(u.cq),
+				CompMask: ibv.SRQInitAttrMask(mask)})
+			if note("shared receive queue", mask, err); err == nil {
+				require.NoError(t, verbs.DestroySRQ(srq))
+			}
+		}
+		for _, kind := range []ibv.QPType{ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV} {
+			for mask := range uint32(4) {
+				qp, err := verbs.CreateQPEx(u.context, &ibv.QPInitAttrEx{QPType: kind, PD: ibv.PtrTo(u.pd),
+					XRCD: ibv.PtrTo(u.xrcd), SendCQ: ibv.PtrTo(u.cq), CompMask: ibv.QPInitAttrMask(mask)})
+				if note(kind.String(), mask, err); err == nil {
+					require.NoError(t, verbs.DestroyQP(qp))
+				}
+			}
+		}
+	}
+	for i, c := range answers[0] {
+		own := answers[1][i]
+		if c.failed && c.code == 0 { // libmlx5 does not set errno
+			own.code = 0
+		}
+		assert.Equal(t, c, own)
 	}
 }
 
@@ -179,8 +255,10 @@ func (u *user) av(attr ibv.AHAttr) *mlx5dv.MLX5WQEAV {
 // TestNativeAddresses compares address handles that package native and libmlx5 create, on Ethernet and InfiniBand.
 func TestNativeAddresses(t *testing.T) {
 	if os.Getenv(envInside) == "" {
-		again(t, emulated(t), pathNative)
-		again(t, emulated(t), pathNative, envInfiniBand)
+		for _, e := range releases(t) {
+			again(t, e, pathNative)
+			again(t, e, pathNative, envInfiniBand)
+		}
 		return
 	}
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
@@ -237,7 +315,7 @@ type place struct {
 
 // nativeTests are tests of objects that also run over package native.
 var nativeTests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResetUnderway",
-	"TestSRQLimit", "TestDrainBeforeRTS"}
+	"TestSRQLimit", "TestDrainBeforeRTS", "TestXRC", "TestXRCClosed"}
 
 // TestNativeResized runs TestResized over package native.
 func TestNativeResized(t *testing.T) {
@@ -251,25 +329,32 @@ func TestNativeResized(t *testing.T) {
 // TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath. The commands have the sizes of
 // libibverbs and libmlx5.
 func TestNativeObjects(t *testing.T) {
-	e := emulated(t)
+	for _, e := range releases(t) {
+		nativeObjects(t, e)
+	}
+}
+
+func nativeObjects(t *testing.T, e *Emulated) {
+	t.Helper()
 	program := testProgram(t, e, ".")
 	record := filepath.Join(dir, "record-objects")
 	var shapes []map[string]bool
 	for _, path := range []string{pathC, pathNative, pathNativeGo} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s", "-test.run=^("+strings.Join(nativeTests, "|")+")$")
+		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s",
+			"-test.run=^("+strings.Join(nativeTests, "|")+")$")
 		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record)
 		out, err := cmd.CombinedOutput()
 		cancel()
-		require.NoError(t, err, "%s: %s", path, out)
+		require.NoError(t, err, "%s, %s: %s", path, e.libraries.Release, out)
 		for _, test := range nativeTests {
 			assert.Contains(t, string(out), "--- PASS: "+test+" (", path)
 		}
 		shapes = append(shapes, shapesOf(requests(MLX5, read(t, record), make([]int, len(differences)))))
 	}
 	assert.Greater(t, len(shapes[0]), 15)
-	assert.Equal(t, shapes[0], shapes[1])
-	assert.Equal(t, shapes[0], shapes[2])
+	assert.Equal(t, shapes[0], shapes[1], e.libraries.Release)
+	assert.Equal(t, shapes[0], shapes[2], e.libraries.Release)
 }
 
 // shapesOf returns the commands of a record with the sizes of their parts.

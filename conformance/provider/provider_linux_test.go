@@ -111,13 +111,23 @@ func insideReleases(t *testing.T, path string) bool {
 	if os.Getenv(envInside) != "" {
 		return true
 	}
-	again(t, emulated(t), path)
-	if os.Getenv(envAll) != "" {
-		for _, release := range []string{"56.1", "44.0"} {
-			again(t, emulatedFor(t, release, goruntime.GOARCH), path)
-		}
+	for _, e := range releases(t) {
+		again(t, e, path)
 	}
 	return false
+}
+
+// releases returns the emulated kernel with the primary release's libraries and, if slow tests are enabled, with those
+// of older ones.
+func releases(t *testing.T) []*Emulated {
+	t.Helper()
+	all := []*Emulated{emulated(t)}
+	if os.Getenv(envAll) != "" {
+		for _, release := range []string{"56.1", "44.0"} {
+			all = append(all, emulatedFor(t, release, goruntime.GOARCH))
+		}
+	}
+	return all
 }
 
 // insideMLX is like inside, and also runs libmlx4.
@@ -282,7 +292,10 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	}
 	mlx4Suite(t, e)
 	erdmaSuite(t, e)
-	if !e.libraries.foreign() {
+	if e.libraries.foreign() { // the other tests of package native run older releases themselves
+		nativeCalls(t, e, 1, make([]int, len(differences)))
+		nativeObjects(t, e)
+	} else {
 		sameCalls(t, e, 30)
 	}
 	objectSuite(t, e, pathC)

@@ -48,7 +48,7 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 		kind string
 		on   Adapter
 		part int
-	}{{"rc", MLX5, 1}, {"rc", MLX4, 3}, {"rc", ERDMA, 3}, {"ud", EFA, 1}, {"srd", EFA, 1}, {ofTags, MLX5, 1}} {
+	}{{"rc", MLX5, 1}, {"xrc", MLX5, 3}, {"rc", MLX4, 3}, {"rc", ERDMA, 3}, {"ud", EFA, 1}, {"srd", EFA, 1}, {ofTags, MLX5, 1}} {
 		for range seeds / run.part {
 			c.compare(run.on, run.kind, "")
 			c.compare(run.on, run.kind, "live")
@@ -102,7 +102,7 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 	}
 	assert.Greater(c.t, strings.Count(texts[0][0], "command"), 10)
 	assert.Greater(c.t, strings.Count(texts[0][1], "\n"), 30)
-	assert.Regexp(c.t, "queue pair 25[67]\n", texts[0][0])
+	assert.Regexp(c.t, "queue pair 25[678]\n", texts[0][0])
 }
 
 // notWritten are words of commands that a provider passes to the kernel uninitialized: for regions, the number of pages
@@ -149,7 +149,7 @@ func insideCalls(t *testing.T, kind string) {
 		insideTagCalls(t, out, uint32(seed), os.Getenv(envLive) != "")
 		return
 	}
-	c := &caller{t: t, out: out, state: uint32(seed), kind: kind, rc: kind == "rc", srd: kind == "srd"}
+	c := &caller{t: t, out: out, state: uint32(seed), kind: kind, rc: kind == "rc" || kind == "xrc", srd: kind == "srd"}
 	c.open()
 	if os.Getenv(envLive) != "" {
 		for i := range callsLive {

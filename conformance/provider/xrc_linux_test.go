@@ -39,7 +39,7 @@ func newExtended(t *testing.T) *extended {
 	d, err := rdma.Open(deviceName())
 	keep(t, d, err)
 	var o rdma.QueueOptions // for the sender
-	if os.Getenv(envInside) == pathGo {
+	if path := os.Getenv(envInside); path == pathGo || path == pathNativeGo {
 		o.Path, err = mlx5.NewPath(d)
 		require.NoError(t, err)
 	}
@@ -142,4 +142,27 @@ func TestXRC(t *testing.T) {
 	x.post(t, 1<<20, func(b *rdma.SendBatch) { b.Send(4).Inline([]byte("to none")).Signaled() })
 	wc := next(t, x.cqs[0])
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "unknown shared receive queue number")
+}
+
+// TestXRCClosed checks that completions of a closed shared receive queue of XRC can be polled, like those of another one
+// in the same domain.
+func TestXRCClosed(t *testing.T) {
+	if !insideMLX(t) {
+		return
+	}
+	x := newExtended(t)
+	for i, srq := range x.srqs {
+		number, err := srq.Num()
+		require.NoError(t, err)
+		receive(t, srq.PostRecv, x.peer.SGE(uint64(i)*size, size))
+		x.post(t, number, func(b *rdma.SendBatch) { b.Send(uint64(i)).Inline([]byte("closed")).Signaled() })
+		wc := next(t, x.cqs[0])
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+	require.NoError(t, x.srqs[0].Close())
+	for _, cq := range x.cqs[1:] {
+		wc := next(t, cq)
+		assert.NoError(t, rdma.CompletionErr(&wc))
+		assert.EqualValues(t, 100, wc.WRID)
+	}
 }

@@ -144,9 +144,9 @@ type DeviceList struct {
 	shares []*sharedDevice
 }
 
-// GetDevices opens all devices of the native library, or of the built-in software fabric: see "Which library" in the
-// package's documentation. The native library keeps them open until the process ends, or until a device is removed and
-// GetDevices is called again. A kernel may wait for that before it removes a software device.
+// GetDevices opens all devices of librdmacm, package native or the built-in software fabric: see "Which library" in the
+// package's documentation. librdmacm keeps them open until the process ends, or until a device is removed and GetDevices
+// is called again. A kernel may wait for that before it removes a software device.
 //
 // librdmacm before rdma-core 52 has a bug: after one of several devices is removed, it may treat the others as removed
 // when it looks for devices again, in GetDevices or when an ID is bound to a new device. GetDevices then omits them. If

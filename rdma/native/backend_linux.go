@@ -38,6 +38,7 @@ type Backend struct {
 	qps  table[queuePair]
 	cqs  table[completionQueue]
 	srqs table[sharedQueue]
+	ahs  table[handle]
 }
 
 // Open returns the Backend for the devices of this system. All calls return the same one.
@@ -81,17 +82,14 @@ func free[T any](b *Backend, record *T) { b.space.Free(unsafe.Pointer(record)) }
 
 func addressOf[T any](v *T) uint64 { return uint64(uintptr(unsafe.Pointer(v))) }
 
-// at converts an argument of C to a pointer.
-func at[T any](address uint64) *T { return (*T)(*(*unsafe.Pointer)(unsafe.Pointer(&address))) }
-
-func listAt[T any](address uint64, n int) []T { return unsafe.Slice(at[T](address), n) }
+func listAt[T any](address uint64, n int) []T { return unsafe.Slice(ibv.Ptr[T](address).Deref(), n) }
 
 // badAt is where a post stores the request that it could not post. C lets callers omit no place, but bindMW does.
 func badAt[W any](address uint64) *ibv.Ptr[W] {
 	if address == 0 {
 		return new(ibv.Ptr[W])
 	}
-	return at[ibv.Ptr[W]](address)
+	return ibv.Ptr[ibv.Ptr[W]](address).Deref()
 }
 
 func (b *Backend) enter(address uint64, object any) {
@@ -116,8 +114,8 @@ func find[T any](b *Backend, address uint64) *T {
 
 // AH implements [driver.Core].
 func (c *context) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
-	if h := find[handle](c.backend, uint64(p)); h != nil {
-		return h.part()
+	if h := c.backend.ahAt(uint64(p)); h != nil {
+		return h.record.Part()
 	}
 	return nil
 }
@@ -225,7 +223,9 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_open_device":      b.openDevice,
 		"ibv_close_device":     status(func(a []uint64) syscall.Errno { return b.closeDevice(a[0]) }),
 		"ibv_query_device": errnoResult(func(a []uint64) syscall.Errno {
-			return b.ofContext(a[0], func(c *context) syscall.Errno { return c.queryDevice(at[ibv.DeviceAttr](a[1])) })
+			return b.ofContext(a[0], func(c *context) syscall.Errno {
+				return c.queryDevice(ibv.Ptr[ibv.DeviceAttr](a[1]).Deref())
+			})
 		}),
 		"ibv_query_port": errnoResult(func(a []uint64) syscall.Errno {
 			return b.ofContext(a[0], func(c *context) syscall.Errno {
@@ -234,7 +234,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		}),
 		"ibv_query_gid": status(func(a []uint64) syscall.Errno {
 			return b.ofContext(a[0], func(c *context) syscall.Errno {
-				return c.queryGID(uint32(uint8(a[1])), uint32(a[2]), at[ibv.GID](a[3]))
+				return c.queryGID(uint32(uint8(a[1])), uint32(a[2]), ibv.Ptr[ibv.GID](a[3]).Deref())
 			})
 		}),
 		"_ibv_query_gid_ex":    errnoResult(b.queryGIDEx),
@@ -328,12 +328,15 @@ func (b *Backend) fillSlots() (err error) {
 	})
 	set(&x.QueryDeviceEx, func(c, input, attr, size, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(b.ofContext(c, func(c *context) syscall.Errno {
-			return c.queryDeviceEx(at[ibv.QueryDeviceExInput](input), attr, uintptr(size))
+			return c.queryDeviceEx(ibv.Ptr[ibv.QueryDeviceExInput](input).Deref(), attr, uintptr(size))
 		})), 0
 	})
 	set(&x.CreateCQEx, b.createCQEx)
 	set(&x.CreateQPEx, b.createQPEx)
 	set(&x.CreateSRQEx, b.createSRQEx)
+	set(&x.OpenXRCD, b.openXRCD)
+	set(&x.CloseXRCD, b.closeXRCD)
+	set(&x.GetSRQNum, b.srqNumber)
 	set(&x.AdviseMR, b.adviseMR)
 	b.fillReaders(set)
 	b.fillBuilders(set)

@@ -5,14 +5,11 @@
 package native
 
 import (
-	"math"
 	"syscall"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // bufRecord stands for a buffer, which programs know by its address only.
@@ -22,7 +19,7 @@ type bufRecord struct{ _ uint64 }
 type buffer struct {
 	domain *domain
 	record *bufRecord
-	memory []byte
+	memory *offheap.Mapping
 	length uint64
 }
 
@@ -32,22 +29,19 @@ func (b *Backend) allocBuf(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[2] == 0 {
 		return 0, syscall.EINVAL
 	}
-	if length > math.MaxInt {
-		return 0, syscall.ENOMEM
-	}
 	record, errno := allocate[bufRecord](b)
 	if errno != 0 {
 		return 0, errno
 	}
-	memory, err := unix.Mmap(-1, 0, int(max(length, 1)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	memory, err := offheap.Map(int(max(length, 1)), offheap.Options{})
 	if err != nil {
 		free(b, record)
-		return 0, errnoOf(err)
+		return 0, syscall.ENOMEM
 	}
 	p.context.uses.Add(1)
 	b.enter(addressOf(record), &buffer{domain: p, record: record, memory: memory, length: length})
-	*at[uint64](a[2]) = addressOf(record)
-	return addressOf(unsafe.SliceData(memory)), 0
+	*ibv.Ptr[uint64](a[2]).Deref() = addressOf(record)
+	return uint64(memory.Address()), 0
 }
 
 // freeBuf is ibv_free_buf. The kernel keeps the pages of memory that is registered.
@@ -57,7 +51,7 @@ func (b *Backend) freeBuf(a []uint64) {
 		return
 	}
 	b.forget(a[0])
-	unix.Munmap(f.memory)
+	f.memory.Close()
 	f.domain.context.uses.Add(-1)
 	free(b, f.record)
 }
@@ -69,7 +63,7 @@ func (b *Backend) regBufMR(a []uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	address, length := a[2], a[3]
-	offset := address - addressOf(unsafe.SliceData(f.memory))
+	offset := address - uint64(f.memory.Address())
 	if offset > f.length || length > f.length-offset {
 		return 0, syscall.EINVAL
 	}

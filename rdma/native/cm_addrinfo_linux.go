@@ -54,7 +54,7 @@ func (b *Backend) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 // give gives a result to the program, which frees it.
 func (b *Backend) give(record *addrInfoRecord, to uint64) {
 	b.enter(addressOf(&record.AddrInfo), &addrInfo{record})
-	*at[uint64](to) = addressOf(&record.AddrInfo)
+	*ibv.Ptr[uint64](to).Deref() = addressOf(&record.AddrInfo)
 }
 
 // resolve returns an error number of getaddrinfo, or errno. Go's resolver answers names and services; ibacm(8) is not
@@ -62,7 +62,7 @@ func (b *Backend) give(record *addrInfoRecord, to uint64) {
 func (b *Backend) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno syscall.Errno) {
 	var hints rdmacm.AddrInfo
 	if hinted != 0 {
-		hints = *at[rdmacm.AddrInfo](hinted)
+		hints = *ibv.Ptr[rdmacm.AddrInfo](hinted).Deref()
 	}
 	if hints.AiFlags&rdmacm.RAI_SA != 0 { // subnet administration of InfiniBand
 		return nil, 0, syscall.EOPNOTSUPP
@@ -234,7 +234,7 @@ func lookupNode(name, network string, numeric bool) (ip netip.Addr, code int) {
 // textAt reads a C string, of which names have at most 1,023 bytes.
 func textAt(address uint64) string {
 	for n := 0; n < 1024; n++ {
-		if *at[byte](address + uint64(n)) == 0 {
+		if *ibv.Ptr[byte](address + uint64(n)).Deref() == 0 {
 			return string(listAt[byte](address, n))
 		}
 	}

@@ -33,7 +33,7 @@ func readSockaddr(to *rdmacm.SockaddrStorage, from uint64) uint16 {
 	if from == 0 {
 		return 0
 	}
-	size := addressSize(at[rdmacm.Sockaddr](from).SAFamily)
+	size := addressSize(ibv.Ptr[rdmacm.Sockaddr](from).Deref().SAFamily)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(to)), size), listAt[byte](from, int(size)))
 	return size
 }
@@ -214,9 +214,9 @@ func (id *identifier) readParam(address uint64, initiator, responder uint8) (p u
 	errno syscall.Errno) {
 	c := rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH,
 		RetryCount: 7, RNRRetryCount: 7}
-	qp := at[ibv.QP](uint64(id.record.QP))
+	qp := ibv.Ptr[ibv.QP](uint64(id.record.QP)).Deref()
 	if address != 0 {
-		c = *at[rdmacm.ConnParam](address)
+		c = *ibv.Ptr[rdmacm.ConnParam](address).Deref()
 	} else if qp == nil && !id.datagrams() {
 		return p, syscall.EINVAL
 	}
@@ -364,7 +364,7 @@ func (id *identifier) setLocalECE(a []uint64) syscall.Errno {
 	if id.record.QP != 0 || a[0] == 0 {
 		return syscall.EINVAL
 	}
-	ece := at[ibv.ECE](a[0])
+	ece := ibv.Ptr[ibv.ECE](a[0]).Deref()
 	if ece.VendorID == 0 || ece.CompMask != 0 {
 		return syscall.EINVAL
 	}
@@ -380,7 +380,7 @@ func (id *identifier) remoteECE(a []uint64) syscall.Errno {
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	*at[ibv.ECE](a[0]) = ibv.ECE{VendorID: id.peerECE.VendorID, Options: id.peerECE.AttrMod}
+	*ibv.Ptr[ibv.ECE](a[0]).Deref() = ibv.ECE{VendorID: id.peerECE.VendorID, Options: id.peerECE.AttrMod}
 	return 0
 }
 
@@ -395,7 +395,7 @@ func (b *Backend) createEP(a []uint64) syscall.Errno {
 	if errno != 0 {
 		return errno
 	}
-	attr := at[ibv.QPInitAttr](a[3])
+	attr := ibv.Ptr[ibv.QPInitAttr](a[3]).Deref()
 	if info.AiFlags&rdmacm.RAI_PASSIVE != 0 {
 		errno = id.passiveEP(info, a[2], attr)
 	} else {
@@ -405,7 +405,7 @@ func (b *Backend) createEP(a []uint64) syscall.Errno {
 		id.destroy()
 		return errno
 	}
-	*at[uint64](a[0]) = addressOf(id.record)
+	*ibv.Ptr[uint64](a[0]).Deref() = addressOf(id.record)
 	return 0
 }
 

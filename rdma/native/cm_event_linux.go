@@ -36,7 +36,7 @@ func (b *Backend) getEvent(a []uint64) syscall.Errno {
 	}
 	r, errno := ch.next()
 	if errno == 0 {
-		*at[uint64](a[1]) = addressOf(r)
+		*ibv.Ptr[uint64](a[1]).Deref() = addressOf(r)
 	}
 	return errno
 }
@@ -311,7 +311,7 @@ func (id *identifier) getRequest(a []uint64) syscall.Errno {
 		return errno
 	}
 	child.record.Event = ibv.PtrTo(e)
-	*at[uint64](a[0]) = uint64(e.ID)
+	*ibv.Ptr[uint64](a[0]).Deref() = uint64(e.ID)
 	return 0
 }
 
@@ -377,7 +377,7 @@ func (id *identifier) joinMulticastEx(a []uint64) syscall.Errno {
 		return syscall.EINVAL
 	}
 	const needs = rdmacm.CM_JOIN_MC_ATTR_ADDRESS | rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS
-	attr := at[rdmacm.CMJoinMCAttrEx](a[0])
+	attr := ibv.Ptr[rdmacm.CMJoinMCAttrEx](a[0]).Deref()
 	switch {
 	case attr.CompMask >= rdmacm.CM_JOIN_MC_ATTR_RESERVED:
 		return syscall.EOPNOTSUPP
@@ -441,7 +441,7 @@ func (g *group) attach(to *uapi.IBUverbsAHAttr) syscall.Errno {
 	if id.record.QP == 0 || g.sendOnly {
 		return 0
 	}
-	return id.backend.verbsErrno("ibv_attach_mcast", uint64(id.record.QP), addressOf(g.attached), uint64(to.DLID))
+	return id.backend.mcast([]uint64{uint64(id.record.QP), addressOf(g.attached), uint64(to.DLID)}, true)
 }
 
 // leaveMulticast is rdma_leave_multicast, which waits until the program has acknowledged the group's events.
@@ -462,7 +462,7 @@ func (id *identifier) leaveMulticast(a []uint64) syscall.Errno {
 	number, lid := g.number, g.lid
 	id.mu.Unlock()
 	if id.record.QP != 0 && !g.sendOnly {
-		b.verbs("ibv_detach_mcast", uint64(id.record.QP), addressOf(g.attached), uint64(lid))
+		b.mcast([]uint64{uint64(id.record.QP), addressOf(g.attached), uint64(lid)}, false)
 	}
 	in := uapi.RDMAUCMDestroyID{ID: number}
 	out, errno := manage[uapi.RDMAUCMDestroyIDResp](b, id.channelNow(), uapi.RDMA_USER_CM_CMD_LEAVE_MCAST, &in,

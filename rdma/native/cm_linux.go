@@ -160,20 +160,6 @@ func (id *identifier) channelNow() *eventChannel {
 	return id.channel
 }
 
-// verbs calls a function of libibverbs.
-func (b *Backend) verbs(name string, a ...uint64) (uint64, syscall.Errno) {
-	return b.funcs["libibverbs"][name](a)
-}
-
-// verbsErrno is verbs for functions that return an error number.
-func (b *Backend) verbsErrno(name string, a ...uint64) syscall.Errno {
-	result, errno := b.funcs["libibverbs"][name](a)
-	if errno == 0 {
-		errno = syscall.Errno(result)
-	}
-	return errno
-}
-
 func (b *Backend) createEventChannel([]uint64) (uint64, runtime.Errno) {
 	ch, errno := b.newEventChannel()
 	if errno != 0 {
@@ -225,7 +211,7 @@ func (b *Backend) createID(a []uint64) syscall.Errno {
 	if errno != 0 {
 		return errno
 	}
-	*at[uint64](a[1]) = addressOf(id.record)
+	*ibv.Ptr[uint64](a[1]).Deref() = addressOf(id.record)
 	return 0
 }
 
@@ -385,7 +371,7 @@ func (b *Backend) takeDevice(guid uint64, index uint32) (*cmDevice, syscall.Errn
 
 func (b *Backend) useDevice(d *cmDevice) (errno syscall.Errno) {
 	if d.pd == 0 {
-		if d.pd, errno = b.verbs("ibv_alloc_pd", d.context); errno != 0 {
+		if d.pd, errno = b.allocPD([]uint64{d.context}); errno != 0 {
 			return errno
 		}
 	}
@@ -396,7 +382,7 @@ func (b *Backend) useDevice(d *cmDevice) (errno syscall.Errno) {
 func (b *Backend) putDevice(d *cmDevice) {
 	b.managed.mu.Lock()
 	defer b.managed.mu.Unlock()
-	if d.uses--; d.uses == 0 && b.verbsErrno("ibv_dealloc_pd", d.pd) == 0 { // not while the program has objects in it
+	if d.uses--; d.uses == 0 && b.deallocPD(d.pd) == 0 { // not while the program has objects in it
 		d.pd = 0
 	}
 }
@@ -404,23 +390,21 @@ func (b *Backend) putDevice(d *cmDevice) {
 // openDevices opens the devices of the kernel that are not open yet, and returns all that could be opened. It closes
 // those that are gone and not used.
 func (b *Backend) openDevices() (all []*cmDevice, errno syscall.Errno) {
-	list, errno := b.verbs("ibv_get_device_list", 0)
+	list, errno := b.deviceList([]uint64{0})
 	if errno != 0 {
 		return nil, errno
 	}
-	defer b.verbs("ibv_free_device_list", list)
+	defer b.freeDeviceList(list)
 	var last syscall.Errno
-	for next := list; *at[uint64](next) != 0; next += 8 {
-		address := *at[uint64](next)
-		index, _ := b.verbs("ibv_get_device_index", address)
-		guid, _ := b.verbs("ibv_get_device_guid", address)
-		i := slices.IndexFunc(b.managed.all, func(d *cmDevice) bool { return d.index == int(index) && d.guid == guid })
+	for _, of := range find[deviceList](b, list).devices {
+		guid := wireGUID(of.NodeGUID)
+		i := slices.IndexFunc(b.managed.all, func(d *cmDevice) bool { return d.index == of.Index && d.guid == guid })
 		if i >= 0 {
 			all = append(all, b.managed.all[i])
 			continue
 		}
-		d := &cmDevice{index: int(index), guid: guid}
-		if errno := b.openManaged(d, address); errno != 0 {
+		d := &cmDevice{index: of.Index, guid: guid}
+		if errno := b.openManaged(d, of); errno != 0 {
 			last = errno
 			continue
 		}
@@ -434,7 +418,7 @@ func (b *Backend) openDevices() (all []*cmDevice, errno syscall.Errno) {
 			all = append(all, d)
 			continue
 		}
-		b.verbs("ibv_close_device", d.context)
+		b.closeDevice(d.context)
 	}
 	b.managed.all = all
 	if len(all) == 0 && last != 0 {
@@ -443,20 +427,16 @@ func (b *Backend) openDevices() (all []*cmDevice, errno syscall.Errno) {
 	return slices.Clone(all), 0
 }
 
-func (b *Backend) openManaged(d *cmDevice, device uint64) (errno syscall.Errno) {
-	attr, errno := allocate[ibv.DeviceAttr](b)
-	if errno != 0 {
+func (b *Backend) openManaged(d *cmDevice, of *device) (errno syscall.Errno) {
+	if d.context, errno = b.openDevice([]uint64{addressOf(of.record)}); errno != 0 {
 		return errno
 	}
-	defer free(b, attr)
-	if d.context, errno = b.verbs("ibv_open_device", device); errno != 0 {
+	var attr ibv.DeviceAttr
+	if errno := find[context](b, d.context).queryDevice(&attr); errno != 0 {
+		b.closeDevice(d.context)
 		return errno
 	}
-	if errno := b.verbsErrno("ibv_query_device", d.context, addressOf(attr)); errno != 0 {
-		b.verbs("ibv_close_device", d.context)
-		return errno
-	}
-	d.ib = at[ibv.Device](device).TransportType == ibv.TRANSPORT_IB
+	d.ib = of.record.TransportType == ibv.TRANSPORT_IB
 	d.initiator, d.responder = uint8(min(attr.MaxQPInitRdAtom, 255)), uint8(min(attr.MaxQPRdAtom, 255))
 	return 0
 }
@@ -491,7 +471,7 @@ func (b *Backend) managedDevices(a []uint64) (uint64, runtime.Errno) {
 		unsafe.Slice((*uint64)(memory), len(all))[i] = d.context
 	}
 	if a[0] != 0 {
-		*at[int32](a[0]) = int32(len(all))
+		*ibv.Ptr[int32](a[0]).Deref() = int32(len(all))
 	}
 	b.enter(uint64(uintptr(memory)), l)
 	return uint64(uintptr(memory)), 0
@@ -506,5 +486,5 @@ func (b *Backend) freeManagedDevices(address uint64) {
 	for _, d := range l.devices {
 		b.putDevice(d)
 	}
-	b.space.Free(unsafe.Pointer(at[byte](address)))
+	b.space.Free(unsafe.Pointer(ibv.Ptr[byte](address).Deref()))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/generated/uapi"
 )
@@ -49,7 +50,7 @@ func (k *hostileKernel) Write(_ int32, b []byte) (int, syscall.Errno) {
 			field += unsafe.Offsetof(uapi.RDMAUCMCreateID{}.Response)
 		}
 		address := *(*uint64)(unsafe.Pointer(&b[field]))
-		out = unsafe.Slice(at[byte](address), h.Out)
+		out = unsafe.Slice(ibv.Ptr[byte](address).Deref(), h.Out)
 	}
 	short, errno := k.answer(h.Cmd, out)
 	return len(b) - short, errno
@@ -116,7 +117,7 @@ func TestRandomAnswersOfTheConnectionManager(t *testing.T) {
 		return 0, 0
 	}
 	memory := uint64(uintptr(must(b.space.Alloc(512))))
-	address := at[rdmacm.SockaddrIn](memory)
+	address := ibv.Ptr[rdmacm.SockaddrIn](memory).Deref()
 	events, requests := 0, 0
 	for range 20_000 {
 		address.SinFamily = []uint16{syscall.AF_INET, syscall.AF_INET6, rdmacm.AF_IB, 99}[random.IntN(4)]

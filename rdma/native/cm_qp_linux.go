@@ -44,9 +44,9 @@ func (id *identifier) initQPAttr(a []uint64) syscall.Errno {
 	if a[0] == 0 || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	attr, mask, errno := id.qpAttr(at[ibv.QPAttr](a[0]).QPState)
+	attr, mask, errno := id.qpAttr(ibv.Ptr[ibv.QPAttr](a[0]).Deref().QPState)
 	if errno == 0 {
-		*at[ibv.QPAttr](a[0]), *at[int32](a[1]) = attr, int32(mask)
+		*ibv.Ptr[ibv.QPAttr](a[0]).Deref(), *ibv.Ptr[int32](a[1]).Deref() = attr, int32(mask)
 	}
 	return errno
 }
@@ -59,7 +59,7 @@ func (b *Backend) modify(qp uint64, attr ibv.QPAttr, mask ibv.QPAttrMask) syscal
 	}
 	defer free(b, own)
 	*own = attr
-	return b.verbsErrno("ibv_modify_qp", qp, addressOf(own), uint64(mask))
+	return b.modifyQP([]uint64{qp, addressOf(own), uint64(mask)})
 }
 
 // ready moves the identifier's queue pair, if any, to RTS. It first repeats the move to INIT, whose attributes depend
@@ -102,7 +102,7 @@ func (id *identifier) createQP(a []uint64) syscall.Errno {
 	if a[1] == 0 {
 		return syscall.EINVAL
 	}
-	return id.createPlainQP(a[0], at[ibv.QPInitAttr](a[1]))
+	return id.createPlainQP(a[0], ibv.Ptr[ibv.QPInitAttr](a[1]).Deref())
 }
 
 func (id *identifier) createPlainQP(pd uint64, attr *ibv.QPInitAttr) syscall.Errno {
@@ -119,7 +119,7 @@ func (id *identifier) createQPEx(a []uint64) syscall.Errno {
 	if a[0] == 0 {
 		return syscall.EINVAL
 	}
-	return id.createAnyQP(at[ibv.QPInitAttrEx](a[0]))
+	return id.createAnyQP(ibv.Ptr[ibv.QPInitAttrEx](a[0]).Deref())
 }
 
 func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
@@ -149,13 +149,13 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 	if attr.SRQ == 0 {
 		attr.SRQ = r.SRQ
 	}
-	qp, errno := b.newQP(r.Verbs, attr)
+	qp, errno := b.newIDQP(r.Verbs, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno
 	}
 	if errno := id.initQP(qp); errno != 0 {
-		b.verbs("ibv_destroy_qp", qp)
+		b.destroyQP(qp)
 		id.destroyCQs()
 		return errno
 	}
@@ -163,8 +163,8 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// newQP creates a queue pair, and stores its capacities in attr.
-func (b *Backend) newQP(of ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx) (uint64, syscall.Errno) {
+// newIDQP creates a queue pair, and stores its capacities in attr.
+func (b *Backend) newIDQP(of ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx) (uint64, syscall.Errno) {
 	own, errno := allocate[ibv.QPInitAttrEx](b) // Go's stack may move
 	if errno != 0 {
 		return 0, errno
@@ -204,11 +204,11 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 		if !side.wanted || side.entries == 0 {
 			continue
 		}
-		channel, errno := b.verbs("ibv_create_comp_channel", uint64(r.Verbs))
+		channel, errno := b.createChannel([]uint64{uint64(r.Verbs)})
 		if errno == 0 {
 			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
 			var cq uint64
-			cq, errno = b.verbs("ibv_create_cq", uint64(r.Verbs), uint64(side.entries), addressOf(r), channel, 0)
+			cq, errno = b.createCQ([]uint64{uint64(r.Verbs), uint64(side.entries), addressOf(r), channel, 0})
 			*side.cq = ibv.Ptr[ibv.CQ](cq)
 		}
 		if errno != 0 {
@@ -223,17 +223,17 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 func (id *identifier) destroyCQs() {
 	b, r := id.backend, id.record
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
-		b.verbs("ibv_destroy_cq", uint64(cq))
+		b.destroyCQ(uint64(cq))
 	}
 	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
-		b.verbs("ibv_destroy_comp_channel", uint64(channel))
+		b.destroyChannel(uint64(channel))
 	}
 	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
 }
 
 // destroyQP is rdma_destroy_qp.
 func (id *identifier) destroyQP() {
-	id.backend.verbs("ibv_destroy_qp", uint64(id.record.QP))
+	id.backend.destroyQP(uint64(id.record.QP))
 	id.record.QP = 0
 	id.destroyCQs()
 }
@@ -248,7 +248,7 @@ func (id *identifier) createSRQ(a []uint64) syscall.Errno {
 	if pd == 0 {
 		pd = uint64(r.PD)
 	}
-	srq, errno := b.verbs("ibv_create_srq", pd, a[1])
+	srq, errno := b.createSRQ([]uint64{pd, a[1]})
 	if errno == 0 {
 		r.SRQ = ibv.Ptr[ibv.SRQ](srq)
 	}
@@ -260,7 +260,7 @@ func (id *identifier) createSRQEx(a []uint64) syscall.Errno {
 	if a[0] == 0 {
 		return syscall.EINVAL
 	}
-	attr := at[ibv.SRQInitAttrEx](a[0])
+	attr := ibv.Ptr[ibv.SRQInitAttrEx](a[0]).Deref()
 	switch {
 	case attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0:
 		return syscall.EINVAL
@@ -284,7 +284,7 @@ func (id *identifier) createSRQEx(a []uint64) syscall.Errno {
 
 // destroySRQ is rdma_destroy_srq.
 func (id *identifier) destroySRQ() {
-	id.backend.verbs("ibv_destroy_srq", uint64(id.record.SRQ))
+	id.backend.destroySRQ(uint64(id.record.SRQ))
 	id.record.SRQ = 0
 	id.destroyCQs()
 }

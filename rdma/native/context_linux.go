@@ -76,7 +76,7 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 	}
 	b.enter(uint64(uintptr(memory)), all)
 	if a[0] != 0 {
-		*at[int32](a[0]) = int32(len(infos))
+		*ibv.Ptr[int32](a[0]).Deref() = int32(len(infos))
 	}
 	return uint64(uintptr(memory)), 0
 }
@@ -90,7 +90,7 @@ func (b *Backend) freeDeviceList(address uint64) {
 	for _, d := range all.devices {
 		b.releaseDevice(d)
 	}
-	b.space.Free(unsafe.Pointer(at[byte](address)))
+	b.space.Free(unsafe.Pointer(ibv.Ptr[byte](address).Deref()))
 }
 
 func (b *Backend) releaseDevice(d *device) {
@@ -448,7 +448,7 @@ func (b *Backend) queryGIDEx(a []uint64) syscall.Errno {
 		}
 		e, errno := c.GID(uint32(a[1]), uint32(a[2]))
 		if errno == 0 {
-			*at[ibv.GIDEntry](a[3]) = fromGIDEntry(&e)
+			*ibv.Ptr[ibv.GIDEntry](a[3]).Deref() = fromGIDEntry(&e)
 		}
 		return errno
 	})
@@ -465,7 +465,7 @@ func (b *Backend) queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 		return negative(errno), 0
 	}
 	for i := range all {
-		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = fromGIDEntry(&all[i])
+		*ibv.Ptr[ibv.GIDEntry](a[1] + uint64(i)*a[4]).Deref() = fromGIDEntry(&all[i])
 	}
 	return uint64(len(all)), 0
 }

@@ -100,7 +100,7 @@ func (b *Backend) getAsyncEvent(a []uint64) syscall.Errno {
 		if n != len(event) {
 			return syscall.EIO
 		}
-		to := at[ibv.AsyncEvent](a[1])
+		to := ibv.Ptr[ibv.AsyncEvent](a[1]).Deref()
 		*to = ibv.AsyncEvent{EventType: ibv.EventType(binary.NativeEndian.Uint32(event[8:]))}
 		element := binary.NativeEndian.Uint64(event[:])
 		switch known, isObject := b.subject(to.EventType, element); {
@@ -136,7 +136,7 @@ func (b *Backend) ackAsyncEvent(a []uint64) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := acked(b.objects[uint64(*at[ibv.AsyncEvent](a[0]).Element.QP())]); r != nil {
+	if r := acked(b.objects[uint64(*ibv.Ptr[ibv.AsyncEvent](a[0]).Deref().Element.QP())]); r != nil {
 		r.async++
 		b.settled.Broadcast()
 	}
@@ -165,7 +165,7 @@ func (r *cqRecord) cq() *ibv.CQ { return (*ibv.CQ)(unsafe.Pointer(r)) }
 
 // cqAt returns the queue whose record is at an address that a slot was called with, or nil after its destruction.
 func (b *Backend) cqAt(address uint64) *completionQueue {
-	q := b.cqs.get(at[cqRecord](address).index)
+	q := b.cqs.get(ibv.Ptr[cqRecord](address).Deref().index)
 	if q == nil || addressOf(q.record) != address {
 		return nil
 	}
@@ -324,7 +324,7 @@ func (b *Backend) getCQEvent(a []uint64) syscall.Errno {
 	if counter, ok := q.path.(driver.EventCounter); ok {
 		counter.Event()
 	}
-	*at[uint64](a[1]), *at[uintptr](a[2]) = address, q.record.CQContext
+	*ibv.Ptr[uint64](a[1]).Deref(), *ibv.Ptr[uintptr](a[2]).Deref() = address, q.record.CQContext
 	return 0
 }
 

@@ -18,7 +18,7 @@ func (b *Backend) createCQEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if c == nil || address == 0 {
 		return 0, syscall.EINVAL
 	}
-	return b.makeCQEx(c, at[ibv.CQInitAttrEx](address), c.own.CreateCQ)
+	return b.makeCQEx(c, ibv.Ptr[ibv.CQInitAttrEx](address).Deref(), c.own.CreateCQ)
 }
 
 func (b *Backend) makeCQEx(c *context, attr *ibv.CQInitAttrEx, create driver.CreateCQ) (uint64, syscall.Errno) {
@@ -63,7 +63,7 @@ func (r *cqRecord) fill(slots *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 // startPoll is the slot start_poll. If there is a completion, it locks the queue until end_poll.
 func (b *Backend) startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := b.cqAt(address)
-	if q == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
+	if q == nil || attr == 0 || ibv.Ptr[ibv.PollCQAttr](attr).Deref().CompMask != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
 	q.reads.Lock()

@@ -94,7 +94,7 @@ func (f finder) QP(p ibv.Ptr[ibv.QP]) driver.QP {
 
 func (f finder) AH(p ibv.Ptr[ibv.AH]) unsafe.Pointer {
 	if h := find[handle](f.Backend, uint64(p)); h != nil {
-		return h.part()
+		return h.record.Part()
 	}
 	return nil
 }

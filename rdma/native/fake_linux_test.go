@@ -193,7 +193,7 @@ func (c *fakeCommand) pointer(id uint16, input bool) unsafe.Pointer {
 	if input && a.Len <= 8 {
 		return unsafe.Pointer(a.Data())
 	}
-	return unsafe.Pointer(at[byte](*a.Data()))
+	return unsafe.Pointer(ibv.Ptr[byte](*a.Data()).Deref())
 }
 
 func coreIn[T any](c *fakeCommand) *T {
@@ -416,7 +416,7 @@ func (k *fake) write(f *fakeFile, number uapi.IBUverbsWriteCmds, c *fakeCommand)
 		if in.AttrMask&uint32(ibv.SRQ_MAX_WR) != 0 {
 			driver := (*uapi.RXEModifySRQCmd)(c.pointer(uapi.UVERBS_ATTR_UHW_IN, true))
 			size := uintptr(1) << o.queue.Log2ElemSize
-			o.queue = k.ring(at[uapi.Mminfo](driver.MmapInfoAddr), in.MaxWR, size)
+			o.queue = k.ring(ibv.Ptr[uapi.Mminfo](driver.MmapInfoAddr).Deref(), in.MaxWR, size)
 		}
 	case uapi.IB_USER_VERBS_CMD_QUERY_SRQ:
 		coreOut[uapi.IBUverbsQuerySRQResp](c).MaxWR = 1

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -187,7 +188,7 @@ func (b *Backend) regMREx(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr := at[ibv.MRInitAttr](a[1])
+	attr := ibv.Ptr[ibv.MRInitAttr](a[1]).Deref()
 	const sources = ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_BUF
 	switch of := attr.CompMask & sources; {
 	case attr.CompMask&^(sources|ibv.REG_MR_MASK_IOVA|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_DMAH) != 0:
@@ -289,7 +290,7 @@ func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	if w == nil || bind == 0 {
 		return uint64(syscall.EINVAL), 0
 	}
-	of := at[ibv.MWBind](bind)
+	of := ibv.Ptr[ibv.MWBind](bind).Deref()
 	if of.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
@@ -309,15 +310,23 @@ func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	return result, 0
 }
 
-// handle is an address handle. The driver's part follows the record.
+// handle is an address handle.
 type handle struct {
 	domain *domain
-	record *ibv.AH
+	record *driver.AH
 	known  bool // to the kernel
 }
 
-func (h *handle) part() unsafe.Pointer {
-	return unsafe.Add(unsafe.Pointer(h.record), unsafe.Sizeof(*h.record))
+// ahAt is cqAt for address handles. NULL is none.
+func (b *Backend) ahAt(address uint64) *handle {
+	record := ibv.Ptr[driver.AH](address).Deref()
+	if record == nil {
+		return nil
+	}
+	if h := b.ahs.get(record.Index); h != nil && h.record == record {
+		return h
+	}
+	return nil
 }
 
 func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
@@ -325,7 +334,7 @@ func (b *Backend) createAH(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	return b.newAH(p, at[ibv.AHAttr](a[1]))
+	return b.newAH(p, ibv.Ptr[ibv.AHAttr](a[1]).Deref())
 }
 
 func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
@@ -334,9 +343,9 @@ func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	if err != nil {
 		return 0, syscall.ENOMEM
 	}
-	h.record = (*ibv.AH)(memory)
+	h.record = (*driver.AH)(memory)
 	var out uapi.IBUverbsCreateAHResp
-	errno := c.own.CreateAH(attr, h.part(), command(c, uapi.IB_USER_VERBS_CMD_CREATE_AH,
+	errno := c.own.CreateAH(attr, h.record.Part(), command(c, uapi.IB_USER_VERBS_CMD_CREATE_AH,
 		&uapi.IBUverbsCreateAH{UserHandle: addressOf(h.record), PDHandle: p.record.Handle, Attr: ahAttr(attr)}, &out,
 		&h.known))
 	if errno != 0 {
@@ -346,7 +355,8 @@ func (b *Backend) newAH(p *domain, attr *ibv.AHAttr) (uint64, runtime.Errno) {
 		b.space.Free(memory)
 		return 0, errno
 	}
-	*h.record = ibv.AH{Context: c.pointer(), PD: ibv.PtrTo(p.record), Handle: out.AHHandle}
+	h.record.AH = ibv.AH{Context: c.pointer(), PD: ibv.PtrTo(p.record), Handle: out.AHHandle}
+	h.record.Index = b.ahs.add(h)
 	c.uses.Add(1)
 	b.enter(addressOf(h.record), h)
 	return addressOf(h.record), 0
@@ -369,6 +379,7 @@ func (b *Backend) destroyAH(address uint64) syscall.Errno {
 		}
 	}
 	b.forget(address)
+	b.ahs.remove(h.record.Index)
 	c.uses.Add(-1)
 	free(b, h.record)
 	return 0

@@ -30,7 +30,7 @@ type qpRecord struct {
 
 // qpAt is cqAt for queue pairs.
 func (b *Backend) qpAt(address uint64) *queuePair {
-	q := b.qps.get(at[qpRecord](address).index)
+	q := b.qps.get(ibv.Ptr[qpRecord](address).Deref().index)
 	if q == nil || addressOf(q.record) != address {
 		return nil
 	}
@@ -38,27 +38,43 @@ func (b *Backend) qpAt(address uint64) *queuePair {
 }
 
 func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
-	p := find[domain](b, a[0])
-	if p == nil || a[1] == 0 {
+	p, attr := find[domain](b, a[0]), ibv.Ptr[ibv.QPInitAttr](a[1]).Deref()
+	if p == nil || attr == nil || attr.QPType == ibv.QPT_XRC_RECV {
 		return 0, syscall.EINVAL
 	}
-	return b.makeQP(p, at[ibv.QPInitAttr](a[1]), p.context.own.CreateQP)
+	return b.newQP(p.context, p, nil, attr, p.context.own.CreateQP)
 }
 
-func (b *Backend) makeQP(p *domain, attr *ibv.QPInitAttr, create driver.CreateQP) (uint64, syscall.Errno) {
-	c := p.context
-	send, recv := find[completionQueue](b, uint64(attr.SendCQ)), find[completionQueue](b, uint64(attr.RecvCQ))
-	if send == nil || recv == nil {
-		return 0, syscall.EINVAL
+// newQP creates a queue pair, and sets the capacities in attr. One of type XRC_RECV is in xrcd, others are in p.
+func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInitAttr, create driver.CreateQP) (uint64,
+	runtime.Errno) {
+	sends := attr.QPType != ibv.QPT_XRC_RECV
+	receives := sends && attr.QPType != ibv.QPT_XRC_SEND
+	if _, ok := c.own.(driver.XRC); !ok && !receives {
+		return 0, syscall.EOPNOTSUPP
 	}
-	in := uapi.IBUverbsCreateQP{PDHandle: p.record.Handle, SendCQHandle: send.record.Handle,
-		RecvCQHandle: recv.record.Handle, MaxSendWR: attr.Cap.MaxSendWR, MaxRecvWR: attr.Cap.MaxRecvWR,
-		MaxSendSGE: attr.Cap.MaxSendSGE, MaxRecvSGE: attr.Cap.MaxRecvSGE, MaxInlineData: attr.Cap.MaxInlineData,
-		QPType: uapi.IBUverbsQPType(attr.QPType)}
+	in := uapi.IBUverbsCreateQP{MaxSendWR: attr.Cap.MaxSendWR, MaxSendSGE: attr.Cap.MaxSendSGE,
+		MaxInlineData: attr.Cap.MaxInlineData, QPType: uapi.IBUverbsQPType(attr.QPType)}
+	if sends {
+		send := find[completionQueue](b, uint64(attr.SendCQ))
+		if send == nil {
+			return 0, syscall.EINVAL
+		}
+		in.PDHandle, in.SendCQHandle = p.record.Handle, send.record.Handle
+	} else {
+		in.PDHandle = xrcd.handle
+	}
+	if receives {
+		recv := find[completionQueue](b, uint64(attr.RecvCQ))
+		if recv == nil {
+			return 0, syscall.EINVAL
+		}
+		in.RecvCQHandle, in.MaxRecvWR, in.MaxRecvSGE = recv.record.Handle, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE
+	}
 	if attr.SQSigAll != 0 {
 		in.SQSigAll = 1
 	}
-	if attr.SRQ != 0 {
+	if attr.SRQ != 0 && receives {
 		s := find[sharedQueue](b, uint64(attr.SRQ))
 		if s == nil {
 			return 0, syscall.EINVAL
@@ -87,8 +103,14 @@ func (b *Backend) makeQP(p *domain, attr *ibv.QPInitAttr, create driver.CreateQP
 		fail()
 		return 0, errno
 	}
-	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, PD: ibv.PtrTo(p.record), SendCQ: attr.SendCQ,
-		RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Handle: out.QPHandle, QPNum: out.QPN, QPType: attr.QPType}
+	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, Handle: out.QPHandle, QPNum: out.QPN,
+		QPType: attr.QPType}
+	if sends {
+		record.QPBase.PD, record.QPBase.SendCQ = ibv.PtrTo(p.record), attr.SendCQ
+	}
+	if receives {
+		record.QPBase.RecvCQ, record.QPBase.SRQ = attr.RecvCQ, attr.SRQ
+	}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: out.MaxSendWR, MaxRecvWR: out.MaxRecvWR, MaxSendSGE: out.MaxSendSGE,
 		MaxRecvSGE: out.MaxRecvSGE, MaxInlineData: out.MaxInlineData})
 	if q.path, errno = q.own.Path(&record.QPBase, cap, attr.SQSigAll != 0); errno != 0 {
@@ -185,7 +207,7 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	if q == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	attr, mask := at[ibv.QPAttr](a[1]), ibv.QPAttrMask(uint32(a[2]))
+	attr, mask := ibv.Ptr[ibv.QPAttr](a[1]).Deref(), ibv.QPAttrMask(uint32(a[2]))
 	if mask&ibv.QP_RATE_LIMIT != 0 {
 		return syscall.EOPNOTSUPP
 	}
@@ -217,7 +239,8 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 	}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: r.MaxSendWR, MaxRecvWR: r.MaxRecvWR, MaxSendSGE: r.MaxSendSGE,
 		MaxRecvSGE: r.MaxRecvSGE, MaxInlineData: r.MaxInlineData})
-	*at[ibv.QPAttr](a[1]) = ibv.QPAttr{QPState: ibv.QPState(r.QPState), CurQPState: ibv.QPState(r.CurQPState),
+	*ibv.Ptr[ibv.QPAttr](a[1]).Deref() = ibv.QPAttr{
+		QPState: ibv.QPState(r.QPState), CurQPState: ibv.QPState(r.CurQPState),
 		PathMTU: ibv.MTU(r.PathMTU), PathMigState: ibv.MigState(r.PathMigState), QKey: r.QKey, RQPSN: r.RQPSN,
 		SQPSN: r.SQPSN, DestQPNum: r.DestQPNum, QPAccessFlags: ibv.AccessFlags(r.QPAccessFlags), Cap: cap,
 		AHAttr: fromQPDest(&r.Dest), AltAHAttr: fromQPDest(&r.AltDest), PKeyIndex: r.PKeyIndex,
@@ -225,8 +248,8 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 		MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, PortNum: r.PortNum, Timeout: r.Timeout,
 		RetryCnt: r.RetryCnt, RNRRetry: r.RNRRetry, AltPortNum: r.AltPortNum, AltTimeout: r.AltTimeout}
 	rec := &q.record.QPBase
-	*at[ibv.QPInitAttr](a[3]) = ibv.QPInitAttr{QPContext: rec.QPContext, SendCQ: rec.SendCQ, RecvCQ: rec.RecvCQ,
-		SRQ: rec.SRQ, Cap: cap, QPType: rec.QPType, SQSigAll: int32(r.SQSigAll)}
+	*ibv.Ptr[ibv.QPInitAttr](a[3]).Deref() = ibv.QPInitAttr{QPContext: rec.QPContext, SendCQ: rec.SendCQ,
+		RecvCQ: rec.RecvCQ, SRQ: rec.SRQ, Cap: cap, QPType: rec.QPType, SQSigAll: int32(r.SQSigAll)}
 	if ibv.QPAttrMask(uint32(a[2]))&ibv.QP_STATE != 0 {
 		rec.State = ibv.QPState(r.QPState)
 	}
@@ -238,7 +261,8 @@ func (b *Backend) mcast(a []uint64, attach bool) syscall.Errno {
 	if q == nil || a[1] == 0 {
 		return syscall.EINVAL
 	}
-	in := uapi.IBUverbsAttachMcast{GID: *at[ibv.GID](a[1]).Raw(), QPHandle: q.record.QPBase.Handle, MLID: uint16(a[2])}
+	in := uapi.IBUverbsAttachMcast{GID: *ibv.Ptr[ibv.GID](a[1]).Deref().Raw(), QPHandle: q.record.QPBase.Handle,
+		MLID: uint16(a[2])}
 	number := uapi.IB_USER_VERBS_CMD_DETACH_MCAST
 	if attach {
 		number = uapi.IB_USER_VERBS_CMD_ATTACH_MCAST
@@ -252,7 +276,7 @@ func (b *Backend) postSend(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostSend(&q.record.QPBase, at[ibv.SendWR](wr), badAt[ibv.SendWR](bad))), 0
+	return uint64(q.path.PostSend(&q.record.QPBase, ibv.Ptr[ibv.SendWR](wr).Deref(), badAt[ibv.SendWR](bad))), 0
 }
 
 func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -260,5 +284,5 @@ func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 	if q == nil {
 		return uint64(syscall.EINVAL), 0
 	}
-	return uint64(q.path.PostRecv(&q.record.QPBase, at[ibv.RecvWR](wr), badAt[ibv.RecvWR](bad))), 0
+	return uint64(q.path.PostRecv(&q.record.QPBase, ibv.Ptr[ibv.RecvWR](wr).Deref(), badAt[ibv.RecvWR](bad))), 0
 }

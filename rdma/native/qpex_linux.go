@@ -23,7 +23,7 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	return b.makeQPEx(c, at[ibv.QPInitAttrEx](address), c.own.CreateQP)
+	return b.makeQPEx(c, ibv.Ptr[ibv.QPInitAttrEx](address).Deref(), c.own.CreateQP)
 }
 
 func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.CreateQP) (uint64, syscall.Errno) {
@@ -31,10 +31,18 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
 	}
-	if c == nil || attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
+	home := ibv.QP_INIT_ATTR_PD
+	if attr.QPType == ibv.QPT_XRC_RECV {
+		home = ibv.QP_INIT_ATTR_XRCD
+	}
+	if c == nil || attr.CompMask&home == 0 {
 		return 0, syscall.EINVAL
 	}
-	if attr.CompMask&^(ibv.QP_INIT_ATTR_PD|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 {
+	known := home | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	if _, ok := c.own.(driver.XRC); ok {
+		known |= ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD
+	}
+	if attr.CompMask&^known != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
 	if errno := c.executes(ops); errno != 0 {
@@ -43,12 +51,19 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 	if x, ok := c.own.(driver.Extended); ops != 0 && (!ok || ops&^x.SendOps(attr.QPType) != 0) {
 		return 0, syscall.EOPNOTSUPP
 	}
+	base := (*ibv.QPInitAttr)(unsafe.Pointer(attr)) // the attributes begin with those of ibv_create_qp
+	if home == ibv.QP_INIT_ATTR_XRCD {
+		xrcd := find[xrcDomain](b, uint64(attr.XRCD))
+		if xrcd == nil || ops != 0 {
+			return 0, syscall.EINVAL
+		}
+		return b.newQP(c, nil, xrcd, base, create)
+	}
 	p := find[domain](b, uint64(attr.PD))
 	if p == nil || p.context != c {
 		return 0, syscall.EINVAL
 	}
-	// The attributes begin with those of ibv_create_qp.
-	qp, errno := b.makeQP(p, (*ibv.QPInitAttr)(unsafe.Pointer(attr)), create)
+	qp, errno := b.newQP(c, p, nil, base, create)
 	if errno != 0 || ops == 0 {
 		return qp, errno
 	}
@@ -186,10 +201,10 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.AtomicWrite(x, uint32(rkey), address, at[[8]byte](value))
+		w.AtomicWrite(x, uint32(rkey), address, ibv.Ptr[[8]byte](value).Deref())
 	}))
 	set(&f.WRBindMW, b.builder(func(x *ibv.QPEx, w driver.Builder, mw, rkey, info, _, _ uint64) {
-		of, bind := find[window](b, mw), at[ibv.MWBindInfo](info)
+		of, bind := find[window](b, mw), ibv.Ptr[ibv.MWBindInfo](info).Deref()
 		if of == nil || bind == nil || bind.MR != 0 && find[region](b, uint64(bind.MR)) == nil {
 			w.Fail(syscall.EINVAL)
 			return
@@ -197,12 +212,12 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 		w.Bind(x, of.record, uint32(rkey), bind)
 	}))
 	set(&f.WRSetUDAddr, b.builder(func(_ *ibv.QPEx, w driver.Builder, ah, qpn, qkey, _, _ uint64) {
-		h := find[handle](b, ah)
+		h := b.ahAt(ah)
 		if h == nil {
 			w.Fail(syscall.EINVAL)
 			return
 		}
-		w.Datagram(h.part(), uint32(qpn), uint32(qkey))
+		w.Datagram(h.record.Part(), uint32(qpn), uint32(qkey))
 	}))
 	set(&f.WRSetSGE, b.builder(func(_ *ibv.QPEx, w driver.Builder, lkey, address, length, _, _ uint64) {
 		w.SGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})

@@ -108,9 +108,9 @@ func (b *Backend) initAHFromWC(a []uint64) syscall.Errno {
 		if a[2] == 0 || a[4] == 0 {
 			return syscall.EINVAL
 		}
-		attr, errno := c.reply(uint8(a[1]), at[ibv.WC](a[2]), at[[grhSize]byte](a[3]))
+		attr, errno := c.reply(uint8(a[1]), ibv.Ptr[ibv.WC](a[2]).Deref(), ibv.Ptr[[grhSize]byte](a[3]).Deref())
 		if errno == 0 {
-			*at[ibv.AHAttr](a[4]) = attr
+			*ibv.Ptr[ibv.AHAttr](a[4]).Deref() = attr
 		}
 		return errno
 	})
@@ -122,7 +122,7 @@ func (b *Backend) createAHFromWC(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, syscall.EINVAL
 	}
-	attr, errno := p.context.reply(uint8(a[3]), at[ibv.WC](a[1]), at[[grhSize]byte](a[2]))
+	attr, errno := p.context.reply(uint8(a[3]), ibv.Ptr[ibv.WC](a[1]).Deref(), ibv.Ptr[[grhSize]byte](a[2]).Deref())
 	if errno != 0 {
 		return 0, errno
 	}

@@ -327,6 +327,7 @@ struct driver {
 	int (*create_qp)(struct call *, struct qp *);
 	void (*reset_qp)(struct qp *);
 	void (*record_qp)(const struct qp *);
+	void (*record_srq)(const struct srq *); // may be NULL
 	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // driver-specific methods
 
 	void (*release)(struct object *);                   // releases driver state of an object

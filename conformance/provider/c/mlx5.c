@@ -210,6 +210,12 @@ static void record_queues(const struct qp *qp)
 		each(UAR, record_bells);
 }
 
+static void record_srq(const struct srq *srq)
+{
+	record_words("shared receives", srq->buffer, (size_t)(srq->requests + 1) * srq->stride);
+	record_words("doorbell record", (const void *)srq->record, 4);
+}
+
 static void release(struct object *o)
 {
 	if (o->kind == UAR && ((struct uar *)o)->page)
@@ -229,7 +235,8 @@ const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
 	.most_numbers = 0xffffff, .datagram = 4096, .timestamps = true, .release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
-	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
+	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues,
+	.record_srq = record_srq, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
 	.next_send = mlx5_next_send, .next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive,
 	.complete = mlx5_complete, .take_request = mlx5_take_request,
 };

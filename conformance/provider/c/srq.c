@@ -86,6 +86,8 @@ static int destroy_srq(struct call *c)
 	struct ib_uverbs_destroy_srq_resp r = {.events_reported = srq->async_sent};
 	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), srq->user);
 	answer(c, &r, sizeof r);
+	if (recording() && driver->record_srq)
+		driver->record_srq(srq);
 	srq->pd->o.users--;
 	if (srq->xrcd)
 		srq->xrcd->o.users--;

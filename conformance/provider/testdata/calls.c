@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Makes random calls. samecalls_linux_test.go makes the same calls in Go; the commands to the kernel, the queues and
-// the printed results are compared. Arguments: the kind of queue pair (rc, or EFA's ud or srd), a seed, and live if the
-// adapter works.
+// the printed results are compared. Arguments: the kind of queue pair (rc, xrc, or EFA's ud or srd), a seed, and live
+// if the adapter works.
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <endian.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,11 @@ static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct ibv_mr *mr;
 static struct ibv_ah *ah;
-static int rc, srd;
+static struct ibv_xrcd *xrcd;
+static struct ibv_srq *srq;
+static struct ibv_qp *target;
+static uint32_t srqn;
+static int rc, srd, xrc; // rc: or xrc
 
 static uint32_t state;
 static uint32_t below(uint32_t n)
@@ -34,8 +39,19 @@ static uint32_t below(uint32_t n)
 
 static void make(void)
 {
-	struct ibv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq, .qp_type = rc ? IBV_QPT_RC : IBV_QPT_UD,
-		.cap = {DEPTH, DEPTH, SGES, SGES, INLINE}};
+	struct ibv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq,
+		.qp_type = xrc ? IBV_QPT_XRC_SEND : rc ? IBV_QPT_RC : IBV_QPT_UD, .cap = {DEPTH, DEPTH, SGES, SGES, INLINE}};
+	if (xrc) {
+		a.cap.max_recv_wr = a.cap.max_recv_sge = 0;
+		struct ibv_xrcd_init_attr d = {IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+		CHECK(xrcd = ibv_open_xrcd(context, &d));
+		struct ibv_srq_init_attr_ex s = {.attr = {DEPTH, SGES, 0}, .srq_type = IBV_SRQT_XRC, .pd = pd, .xrcd = xrcd,
+			.cq = cq, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+				IBV_SRQ_INIT_ATTR_CQ};
+		CHECK((srq = ibv_create_srq_ex(context, &s)) && !ibv_get_srq_num(srq, &srqn));
+		struct ibv_qp_init_attr_ex t = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = xrcd};
+		CHECK(target = ibv_create_qp_ex(context, &t));
+	}
 	if (!srd) {
 		CHECK(qp = ibv_create_qp(pd, &a));
 		return;
@@ -47,11 +63,11 @@ static void make(void)
 	CHECK(qp = efadv_create_qp_ex(context, &x, &e, sizeof e));
 }
 
-static void ready(const union ibv_gid *gid, int index)
+static void ready(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid, int index)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = KEY,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, .path_mtu = IBV_MTU_1024,
-		.dest_qp_num = qp->qp_num, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .timeout = 14, .retry_cnt = 7,
+		.dest_qp_num = peer, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .timeout = 14, .retry_cnt = 7,
 		.rnr_retry = 7, .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = index}}};
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 		(rc ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY)));
@@ -83,7 +99,8 @@ static void receives(int step, int n)
 	for (int i = 0; i < n; i++)
 		wr[i] = (struct ibv_recv_wr){.wr_id = 10 * step + i, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = s[i],
 			.num_sge = pieces(s[i], 500)};
-	printf("%d: receives: %d\n", step, abs(ibv_post_recv(qp, wr, &bad))); // libraries give -EINVAL as well
+	int code = srq ? ibv_post_srq_recv(srq, wr, &bad) : ibv_post_recv(qp, wr, &bad);
+	printf("%d: receives: %d\n", step, abs(code)); // libraries give -EINVAL as well
 }
 
 static void sends(int step, int n)
@@ -108,6 +125,7 @@ static void sends(int step, int n)
 			w->wr.ud.ah = ah, w->wr.ud.remote_qpn = below(1 << 16), w->wr.ud.remote_qkey = below(1 << 16);
 		else
 			w->wr.rdma.remote_addr = (uintptr_t)memory + below(SIZE), w->wr.rdma.rkey = mr->rkey;
+		w->qp_type.xrc.remote_srqn = srqn;
 	}
 	printf("%d: sends: %d\n", step, abs(ibv_post_send(qp, wr, &bad)));
 }
@@ -152,7 +170,9 @@ static void live(int step)
 	w.imm_data = htobe32(below(1 << 16));
 	if (!rc)
 		w.wr.ud.ah = ah, w.wr.ud.remote_qpn = qp->qp_num, w.wr.ud.remote_qkey = KEY;
-	CHECK(!ibv_post_recv(qp, &r, &bad_r) && !ibv_post_send(qp, &w, &bad_w));
+	w.qp_type.xrc.remote_srqn = srqn;
+	CHECK(!(srq ? ibv_post_srq_recv(srq, &r, &bad_r) : ibv_post_recv(qp, &r, &bad_r)));
+	CHECK(!ibv_post_send(qp, &w, &bad_w));
 	for (int n = 0; n < 2;) {
 		struct ibv_wc c = {0};
 		int got = ibv_poll_cq(cq, 1, &c);
@@ -167,7 +187,8 @@ static void live(int step)
 int main(int argc, char **argv)
 {
 	CHECK(argc >= 3);
-	rc = !strcmp(argv[1], "rc"), srd = !strcmp(argv[1], "srd"), state = strtoul(argv[2], NULL, 0);
+	xrc = !strcmp(argv[1], "xrc"), rc = xrc || !strcmp(argv[1], "rc"), srd = !strcmp(argv[1], "srd");
+	state = strtoul(argv[2], NULL, 0);
 	CHECK(mmap(memory, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory);
 	for (int i = 0; i < SIZE; i++)
 		memory[i] = i * 7;
@@ -184,7 +205,9 @@ int main(int argc, char **argv)
 	CHECK(mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
 	CHECK(cq = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0));
 	make();
-	ready(&gid, index);
+	ready(qp, target ? target->qp_num : qp->qp_num, &gid, index);
+	if (target)
+		ready(target, qp->qp_num, &gid, index);
 	for (int i = 0; i < (argc > 3 ? LIVE : STEPS); i++) {
 		uint32_t kind = argc > 3 ? 9 : below(4), n = 1 + below(3);
 		if (kind == 9)
@@ -196,7 +219,10 @@ int main(int argc, char **argv)
 		else
 			sends(i, n);
 	}
-	CHECK(!ibv_destroy_qp(qp) && (!ah || !ibv_destroy_ah(ah)) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr));
+	CHECK(!ibv_destroy_qp(qp));
+	if (xrc)
+		CHECK(!ibv_destroy_qp(target) && !ibv_destroy_srq(srq) && !ibv_close_xrcd(xrcd));
+	CHECK((!ah || !ibv_destroy_ah(ah)) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr));
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	return 0;
 }

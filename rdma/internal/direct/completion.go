@@ -20,6 +20,9 @@ func isReceive(opcode uint8) bool {
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	p := q.pair(number)
+	if p == nil && isReceive(e.OpOwn>>4) {
+		p = q.targets[host32(e.SRQNUIdx)&0xffffff]
+	}
 	switch {
 	case number == nobody:
 		return dropped

@@ -29,6 +29,7 @@ type completionQueue struct {
 	number   uint32
 	stranger uint32                // queue pair of a completion that cannot be read
 	pairs    map[uint32]*queuePair // by number
+	targets  map[uint32]*queuePair // stand for the receivers of XRC, by the index of their shared receive queue
 	device   *Queues
 	c        *ibv.CQ
 }
@@ -50,7 +51,8 @@ const (
 func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
 	return &completionQueue{device: d, c: c, first: pointer(out.Buf), size: uintptr(out.CQESize), mask: out.CQECnt - 1,
 		round: uint32(bits.TrailingZeros32(out.CQECnt)), record: (*record)(unsafe.Pointer(out.DBRec.Deref())),
-		bell: unsafe.Add(pointer(out.CQUAR), mlx5dv.MLX5_CQ_DOORBELL), number: out.CQN, pairs: map[uint32]*queuePair{}}
+		bell: unsafe.Add(pointer(out.CQUAR), mlx5dv.MLX5_CQ_DOORBELL), number: out.CQN, pairs: map[uint32]*queuePair{},
+		targets: map[uint32]*queuePair{}}
 }
 
 // add adds a queue pair that completes in q from now on; q may be nil.
@@ -178,12 +180,40 @@ func (q *completionQueue) drop(p *queuePair) {
 	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
 		acquire()
 		e := q.at(number)
-		if host32(e.SOPDropQPN)&0xffffff != p.c.QPNum {
+		if !p.owns(e) {
 			continue
 		}
 		q.giveBack(e, p)
 		e.SOPDropQPN = nobody
 	}
+}
+
+// target adds a shared receive queue of XRC: completions name it and a queue pair without a completion queue.
+func (q *completionQueue) target(s *sharedQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.targets[s.index] = &queuePair{device: q.device, srq: s}
+}
+
+// forget is the opposite of target, and drops the completions. q may be nil.
+func (q *completionQueue) forget(s *sharedQueue) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	p := q.targets[s.index]
+	delete(q.targets, s.index)
+	q.mu.Unlock()
+	q.drop(p)
+}
+
+// owns reports whether a completion is one of the queue pair.
+func (p *queuePair) owns(e *mlx5dv.MLX5CQE64) bool {
+	number := host32(e.SOPDropQPN) & 0xffffff
+	if p.c != nil {
+		return number == p.c.QPNum
+	}
+	return number != nobody && isReceive(e.OpOwn>>4) && host32(e.SRQNUIdx)&0xffffff == p.srq.index
 }
 
 // giveBack frees the receive of a dropped completion.

@@ -95,6 +95,20 @@ func (d *Queues) NewSRQ(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr) datapath.Q
 	return q
 }
 
+// NewXRC is NewSRQ for a queue of an XRC domain, whose receives complete in cq. Completions name it by index.
+func (d *Queues) NewXRC(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr, cq *ibv.CQ, index uint32) (datapath.Queue,
+	error) {
+	q := newSharedQueue(d, c, out, cap.MaxSGE)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q.cq, q.index = d.cqs[cq], index; q.cq == nil {
+		return nil, unable("ibv_create_srq_ex", "the completion queue has another data path")
+	}
+	q.cq.target(q)
+	d.srqs[c] = q
+	return q, nil
+}
+
 // QP returns the path of a queue pair. cap is the result of ibv_create_qp.
 func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Queue, error) {
 	if reason := kinds[c.QPType]; reason != "" {

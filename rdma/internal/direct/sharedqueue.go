@@ -26,6 +26,8 @@ type sharedQueue struct {
 	inC    [2]uint32 // libmlx5's head and tail, which do not change
 	device *Queues
 	c      *ibv.SRQ
+	index  uint32           // XRC: by which completions name it
+	cq     *completionQueue // XRC: where its receives complete
 }
 
 func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *sharedQueue {
@@ -111,6 +113,7 @@ func (q *sharedQueue) End(destroy func() error) error {
 	err := destroy()
 	if err == nil {
 		forget(&q.device.mu, q.device.srqs, q.c, q)
+		q.cq.forget(q)
 	}
 	return err
 }

@@ -70,8 +70,6 @@ func (f *File) Request(object, method uint16) (Request, syscall.Errno) {
 			return Request{}, syscall.ENOMEM
 		}
 		b = (*buffer)(at)
-	} else {
-		*b = buffer{}
 	}
 	b.header = uapi.IBUverbsIoctlHdr{ObjectID: object, MethodID: method, DriverID: f.Driver}
 	return Request{buffer: b}, 0
@@ -106,12 +104,18 @@ func (r *Request) Input(id uint16, b []byte) {
 		r.Attr(id, uint16(len(b)), binary.NativeEndian.Uint64(word[:]))
 		return
 	}
-	at := r.Output(id, len(b))
-	copy(at, b)
+	copy(r.place(id, len(b)), b)
 }
 
-// Output appends an attribute that the kernel fills in, and returns its memory.
+// Output appends an attribute that the kernel fills in, and returns its memory, which is zero.
 func (r *Request) Output(id uint16, size int) []byte {
+	at := r.place(id, size)
+	clear(at)
+	return at
+}
+
+// place appends an attribute with data, and returns the memory for it, which an earlier request may have used.
+func (r *Request) place(id uint16, size int) []byte {
 	at := r.buffer.data[r.used:][:size:size]
 	r.used += (uintptr(size) + 7) &^ 7
 	r.Attr(id, uint16(size), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(at)))))

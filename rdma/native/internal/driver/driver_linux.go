@@ -22,6 +22,15 @@ type Core interface {
 	GID(port, index uint32) (uapi.IBUverbsGIDEntry, syscall.Errno)
 }
 
+// AH is the record of an address handle. The driver's part follows it.
+type AH struct {
+	ibv.AH
+	Index uint32 // of package native
+}
+
+// Part returns the driver's part.
+func (h *AH) Part() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(h), unsafe.Sizeof(*h)) }
+
 // Command sends a command of the core with the driver's parts: in, and out, which it fills in. Empty parts are not
 // sent.
 type Command func(in, out []byte) syscall.Errno
@@ -97,6 +106,13 @@ type SRQ interface {
 	// Cap returns the capacities, of which the kernel has answered cap.
 	Cap(cap ibv.SRQAttr) ibv.SRQAttr
 	Modify(in *uapi.IBUverbsModifySRQ, send Command) syscall.Errno
+}
+
+// XRC is a Context that has XRC: queue pairs of types XRC_SEND and XRC_RECV, and shared receive queues for the latter.
+type XRC interface {
+	// CreateXRC creates a shared receive queue of an XRC domain, whose receives complete in cq.
+	CreateXRC(in *uapi.IBUverbsCreateXSRQ, out *uapi.IBUverbsCreateSRQResp, cq *ibv.CQ, send Command) (SRQ,
+		syscall.Errno)
 }
 
 // SRQPath is the data path of a shared receive queue.

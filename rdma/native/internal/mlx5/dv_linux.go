@@ -82,7 +82,7 @@ func InitObj(obj *mlx5dv.Obj, kinds mlx5dv.ObjType, f driver.Finder) syscall.Err
 			return syscall.EOPNOTSUPP
 		}
 		*obj.AH.Out.Deref() = mlx5dv.AH{
-			AV: ibv.PtrTo((*mlx5dv.MLX5WQEAV)(unsafe.Add(unsafe.Pointer(in), unsafe.Sizeof(*in))))}
+			AV: ibv.PtrTo((*mlx5dv.MLX5WQEAV)((*driver.AH)(unsafe.Pointer(in)).Part()))}
 	}
 	return 0
 }

@@ -20,18 +20,17 @@ import (
 // memory is the memory of a queue that the device reads and writes: its buffer, and its doorbell record.
 type memory struct {
 	file   *driver.File
-	buffer *offheap.Mapping // or nil
+	buffer *offheap.Mapping
 	record unsafe.Pointer
 }
 
 func (d *device) memory(size uint32) (m memory, errno syscall.Errno) {
 	m.file = d.file
-	if size > 0 {
-		var err error
-		if m.buffer, err = offheap.Map(int(size), offheap.Options{}); err != nil {
-			return m, syscall.ENOMEM
-		}
+	buffer, err := offheap.Map(int(max(size, 1)), offheap.Options{})
+	if err != nil {
+		return m, syscall.ENOMEM
 	}
+	m.buffer = buffer
 	record, err := d.file.Commands.Space.Alloc(recordSize)
 	if err != nil {
 		m.buffer.Close()
@@ -43,12 +42,7 @@ func (d *device) memory(size uint32) (m memory, errno syscall.Errno) {
 
 const recordSize = 8
 
-func (m *memory) address() uint64 {
-	if m.buffer == nil {
-		return 0
-	}
-	return uint64(m.buffer.Address())
-}
+func (m *memory) address() uint64 { return uint64(m.buffer.Address()) }
 
 func (m *memory) Free() {
 	m.buffer.Close()
@@ -185,6 +179,8 @@ type sharedQueue struct {
 	out    mlx5dv.SRQ
 	cap    ibv.SRQAttr
 	path   datapath.Queue
+	cq     *ibv.CQ // XRC: where its receives complete; nil for other queues
+	index  uint32
 }
 
 // noIndex is the user index of queues that completions do not name.
@@ -193,37 +189,73 @@ const noIndex = 0xffffff
 // CreateSRQ implements [driver.Context].
 func (d *device) CreateSRQ(in *uapi.IBUverbsCreateSRQ, _ *uapi.IBUverbsCreateSRQResp, send driver.Command) (driver.SRQ,
 	syscall.Errno) {
+	return d.createSRQ(&in.MaxWR, &in.MaxSGE, nil, send)
+}
+
+// CreateXRC implements [driver.XRC].
+func (d *device) CreateXRC(in *uapi.IBUverbsCreateXSRQ, _ *uapi.IBUverbsCreateSRQResp, cq *ibv.CQ,
+	send driver.Command) (driver.SRQ, syscall.Errno) {
+	return d.createSRQ(&in.MaxWR, &in.MaxSGE, cq, send)
+}
+
+// createSRQ creates a queue with at least the capacities of a command, and sets these to its capacities.
+func (d *device) createSRQ(maxWR, maxSGE *uint32, cq *ibv.CQ, send driver.Command) (driver.SRQ, syscall.Errno) {
 	const link = uint32(unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
-	stride := power(link + max(in.MaxSGE, 1)*entry)
-	if in.MaxWR > d.own.MaxSRQRecvWR || in.MaxSGE > 1<<16 || stride > uint32(d.own.MaxRQDescSz) {
+	stride := power(link + max(*maxSGE, 1)*entry)
+	if *maxWR > d.own.MaxSRQRecvWR || *maxSGE > 1<<16 || stride > uint32(d.own.MaxRQDescSz) {
 		return nil, syscall.EINVAL
 	}
-	count := power(in.MaxWR + 1)
-	m, errno := d.memory(count * stride)
+	count := power(*maxWR + 1)
+	all := count
+	if cq != nil && 2*count <= d.own.MaxSRQRecvWR {
+		all = 2 * count // libmlx5 has as many spare places, which it links to each other
+	}
+	m, errno := d.memory(all * stride)
 	if errno != 0 {
 		return nil, errno
 	}
 	b := m.buffer.Bytes()
-	for i := range count { // a ring of free places
+	for i := range all { // a ring of free places
 		next := (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Pointer(&b[i*stride]))
-		next.NextWQEIndex = ibv.ToBE16(uint16((i + 1) & (count - 1)))
+		if i+1 != count && i+1 != all {
+			next.NextWQEIndex = ibv.ToBE16(uint16(i + 1))
+		}
 	}
-	in.MaxWR, in.MaxSGE = count-1, (stride-link)/entry
-	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: in.MaxWR, MaxSGE: in.MaxSGE}}
-	own := uapi.MLX5IBCreateSRQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), UIdx: noIndex}
+	*maxWR, *maxSGE = all-1, (stride-link)/entry
+	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: count - 1, MaxSGE: *maxSGE}, cq: cq, index: noIndex}
+	if cq != nil {
+		q.index = d.indexes.get()
+	}
+	own := uapi.MLX5IBCreateSRQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), UIdx: q.index}
 	var answer uapi.MLX5IBCreateSRQResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
 		return q, errno
 	}
-	q.out = mlx5dv.SRQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), Stride: stride, Tail: count - 1,
-		SRQN: answer.SRQN}
+	q.out = mlx5dv.SRQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), Stride: stride,
+		Tail: count - 1, SRQN: answer.SRQN}
 	return q, 0
 }
 
 // Path implements [driver.SRQ].
 func (q *sharedQueue) Path(record *ibv.SRQ, cap ibv.SRQAttr) (driver.SRQPath, syscall.Errno) {
-	q.path = q.device.queues.NewSRQ(record, &q.out, cap)
-	return q.path, 0
+	if q.cq == nil {
+		q.path = q.device.queues.NewSRQ(record, &q.out, cap)
+		return q.path, 0
+	}
+	path, err := q.device.queues.NewXRC(record, &q.out, cap, q.cq, q.index)
+	if err != nil {
+		return nil, syscall.EINVAL
+	}
+	q.path = path
+	return path, 0
+}
+
+// Free implements [driver.Queue].
+func (q *sharedQueue) Free() {
+	if q.cq != nil {
+		q.device.indexes.put(q.index)
+	}
+	q.memory.Free()
 }
 
 // Cap implements [driver.SRQ].
@@ -246,6 +278,7 @@ type queuePair struct {
 	device   *device
 	sizes    queues
 	register *register
+	named    bool // completions name it by index
 	index    uint32
 	out      mlx5dv.QP
 	path     datapath.Queue
@@ -260,7 +293,8 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	if _, ok := heads[kind]; !ok {
 		return nil, syscall.EOPNOTSUPP
 	}
-	sizes, ok := sizesOf(kind, cap, in.IsSRQ == 0, limits{sendBytes: uint32(d.own.MaxSQDescSz),
+	noReceives := in.IsSRQ != 0 || kind == ibv.QPT_XRC_SEND || kind == ibv.QPT_XRC_RECV
+	sizes, ok := sizesOf(kind, cap, !noReceives, limits{sendBytes: uint32(d.own.MaxSQDescSz),
 		recvBytes: uint32(d.own.MaxRQDescSz), blocks: d.own.MaxSendWqebb, recvs: d.own.MaxRecvWR})
 	if !ok {
 		return nil, syscall.EINVAL
@@ -273,7 +307,9 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	if q.register, errno = d.registers.get(); errno != 0 {
 		return q, errno
 	}
-	q.index = d.indexes.get()
+	if q.named = kind != ibv.QPT_XRC_RECV; q.named {
+		q.index = d.indexes.get()
+	}
 	in.MaxInlineData = sizes.inline
 	own := uapi.MLX5IBCreateQP{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), SQWQECount: sizes.blocks,
 		RQWQECount: sizes.places, RQWQEShift: log(sizes.stride), Flags: uapi.MLX5_QP_FLAG_SCATTER_CQE |
@@ -292,7 +328,7 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 
 // Path implements [driver.QP].
 func (q *queuePair) Path(record *ibv.QP, cap ibv.QPCap, everyOne bool) (driver.QPPath, syscall.Errno) {
-	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(ibv.AH{}))
+	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(driver.AH{}))
 	if err != nil {
 		return nil, syscall.EOPNOTSUPP
 	}
@@ -320,6 +356,8 @@ func (q *queuePair) End(destroy func() syscall.Errno) syscall.Errno { return end
 func (q *queuePair) Free() {
 	if q.register != nil {
 		q.device.registers.put(q.register)
+	}
+	if q.named {
 		q.device.indexes.put(q.index)
 	}
 	q.memory.Free()

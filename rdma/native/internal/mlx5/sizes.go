@@ -19,7 +19,6 @@ const (
 	datagram   = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEDatagramSeg{}))
 	entry      = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEDataSeg{}))
 	inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
-	ethernet   = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEEthSeg{}))
 	extended   = 16 // number of a shared receive queue, for XRC
 	binding    = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEUMRCtrlSeg{})+unsafe.Sizeof(mlx5dv.MLX5WQEMKeyContextSeg{})) +
 		block // of a list
@@ -27,11 +26,11 @@ const (
 
 // heads are the bytes of a request before its data, at most, for each type of queue pair.
 var heads = map[ibv.QPType]uint32{
-	ibv.QPT_RC:         control + max(remote+atomic, binding),
-	ibv.QPT_UC:         control + max(remote, binding),
-	ibv.QPT_UD:         control + datagram,
-	ibv.QPT_XRC_SEND:   control + extended + max(remote+atomic, binding),
-	ibv.QPT_RAW_PACKET: control + ethernet,
+	ibv.QPT_RC:       control + max(remote+atomic, binding),
+	ibv.QPT_UC:       control + max(remote, binding),
+	ibv.QPT_UD:       control + datagram,
+	ibv.QPT_XRC_SEND: control + extended + max(remote+atomic, binding),
+	ibv.QPT_XRC_RECV: control + extended + max(remote+atomic, binding),
 }
 
 // queues are the sizes of a queue pair's queues.

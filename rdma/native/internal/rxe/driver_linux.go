@@ -222,11 +222,7 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	}
 	q := &queuePair{file: d.file, limits: SendLimits{SGEs: out.MaxSendSGE, Inline: out.MaxInlineData},
 		sges: out.MaxRecvSGE}
-	errno := q.create(&own, in.IsSRQ != 0, out.QPHandle)
-	if errno != 0 {
-		q.Free()
-	}
-	return q, errno
+	return q, q.create(&own, in.IsSRQ != 0, out.QPHandle)
 }
 
 func (q *queuePair) create(own *uapi.RXECreateQPResp, shared bool, handle uint32) (errno syscall.Errno) {

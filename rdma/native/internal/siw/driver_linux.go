@@ -293,8 +293,7 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	}
 	q := &queuePair{file: d.file, sges: min(out.MaxSendSGE, uapi.SIW_MAX_SGE)}
 	q.recv.sges = min(out.MaxRecvSGE, uapi.SIW_MAX_SGE)
-	errno := q.create(&own, in.IsSRQ != 0 || out.MaxRecvWR == 0, out.QPHandle)
-	return q, errno
+	return q, q.create(&own, in.IsSRQ != 0 || out.MaxRecvWR == 0, out.QPHandle)
 }
 
 func (q *queuePair) create(own *uapi.SIWUrespCreateQP, noReceives bool, handle uint32) (errno syscall.Errno) {
