@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,7 +158,11 @@ func (t *Transport) eligible(r *http.Request) bool {
 	if len(r.URL.Path) < 2 || r.Header.Get("Authorization") == "" {
 		return false // a list of buckets; a presigned or anonymous request
 	}
-	for name := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	for name := range query {
 		switch name {
 		case "x-id", "versionId":
 		case "partNumber", "uploadId":
