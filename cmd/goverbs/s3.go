@@ -78,7 +78,10 @@ func (c s3Command) Run(o output) (err error) {
 			page.Log(o.problems, "serving metrics on %s", at.Metrics)
 		}
 	}
-	return g.Run(ctx)
+	if err = g.Run(ctx); err != nil {
+		log.Error("ended", "error", err)
+	}
+	return err
 }
 
 // s3Addresses is the document of the gateway with --json.

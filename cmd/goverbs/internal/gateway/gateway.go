@@ -66,6 +66,9 @@ func Listen(o Options) (g *Gateway, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
+			if g.metrics != nil {
+				_ = g.metrics.Close()
+			}
 		}
 	}()
 	if o.BackendCA != "" {
@@ -180,7 +183,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close closes what is open.
+// close closes everything but the listener of the metrics.
 func (g *Gateway) close() error {
 	var errs []error
 	if g.server != nil {
@@ -188,9 +191,6 @@ func (g *Gateway) close() error {
 	}
 	if g.listener != nil {
 		_ = g.listener.Close() // the server may have closed it
-	}
-	if g.metrics != nil {
-		_ = g.metrics.Close()
 	}
 	if g.handler != nil {
 		errs = append(errs, g.handler.Close())
