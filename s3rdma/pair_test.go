@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,7 @@ type pair struct {
 	store     *objects
 	server    *httptest.Server
 	handler   *Handler
+	serving   atomic.Pointer[Handler] // handler, or one that replaced it
 	transport *Transport
 	client    *http.Client
 }
@@ -94,7 +96,10 @@ func newPair(t testing.TB, h HandlerOptions, o Options, between func(http.RoundT
 	p.handler, err = NewHandler(p.store, h)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.handler.Close()) })
-	p.server = httptest.NewServer(p.handler)
+	p.serving.Store(p.handler)
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serving.Load().ServeHTTP(w, r)
+	}))
 	t.Cleanup(p.server.Close)
 	tcp := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(tcp.CloseIdleConnections)
