@@ -60,7 +60,7 @@ deps: ## install the Debian packages and Go modules that make test needs
 		$(if $(GOVERBS_EVERYTHING),ports)
 	@.ci/deps -why 'run programs of other processors' $(EMULATORS)
 	@.ci/deps -why 'judge packets, completions and manuals, and be peers' $(JUDGES)
-	@.ci/modules . conformance/bench conformance/house/tools examples/grpc examples/valkey s3rdma
+	@.ci/modules . conformance/bench conformance/house/tools examples/grpc examples/valkey s3rdma/sdktest
 
 .PHONY: generate
 generate: ## make generated/ from the recorded models, offline; 2 s
@@ -190,7 +190,7 @@ ONCE = $(if $(GOVERBS_EVERYTHING),,-skip '^TestCapture(Of|InMemory)|^TestSoftEph
 FEWER = RAPID_CHECKS=$(if $(GOVERBS_EVERYTHING),20,5) GOVERBS_PACKETS=$(if $(GOVERBS_EVERYTHING),100000,20000)
 
 # Packages with goroutines: elsewhere the race detector finds nothing.
-RACING = $$(grep -rlE '\.Go\(|^\s*go |AfterFunc|Parallel\(' --include='*.go' rdma | xargs -n1 dirname | sort -u | sed 's,^,./,')
+RACING = $$(grep -rlE '\.Go\(|^\s*go |AfterFunc|Parallel\(' --include='*.go' --exclude-dir=sdktest rdma s3rdma | xargs -n1 dirname | sort -u | sed 's,^,./,')
 check-race:
 	$(FEWER) GOVERBS_ROUNDS=$(if $(GOVERBS_EVERYTHING),2000,200) CGO_ENABLED=1 \
 		$(GOTEST) -race $(ONCE) $(RACING) ./conformance/vm/cm
@@ -221,8 +221,8 @@ check-formats: # of verbsabi, by schemas and libraries of others; the workflows 
 	.ci/deps rsync npm
 	cd conformance/abi/formats && $(GO) vet . && GOVERBS_RUNNERS=1 $(GOTEST) .
 
-check-s3rdma: # a module of its own, whose tests need SDKs
-	cd s3rdma && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GOTEST) -race ./...
+check-s3rdma: # tests with SDKs, in a module of their own
+	cd s3rdma/sdktest && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GOTEST) -race ./...
 
 check-bench: # modules of their own; without valkey-go, which takes a minute to compile
 	cd examples/valkey && $(GO) vet ./valkeyrdma && $(GOTEST) ./valkeyrdma

@@ -4,6 +4,7 @@ package s3rdma
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 
@@ -20,7 +21,10 @@ import (
 type Buffer struct {
 	memory *rdma.Buffer
 	filled atomic.Int64 // bytes that a response placed here
+	lost   atomic.Bool  // a peer may still write here: its key could not be revoked
 }
+
+var errLost = errors.New("s3rdma: the key of the buffer's memory could not be revoked; a peer may still write to it")
 
 // NewBuffer returns a buffer of size bytes. Close it after use.
 func NewBuffer(size int) (*Buffer, error) {
@@ -34,12 +38,21 @@ func NewBuffer(size int) (*Buffer, error) {
 // Bytes returns the memory.
 func (b *Buffer) Bytes() []byte { return b.memory.Bytes() }
 
-// Close releases the memory. Close the bodies of responses first.
-func (b *Buffer) Close() error { return b.memory.Close() }
+// Close releases the memory. Close the bodies of responses first. If a transfer to the buffer failed and the peer may
+// still write, Close fails and keeps the memory.
+func (b *Buffer) Close() error {
+	if b.lost.Load() {
+		return errLost
+	}
+	return b.memory.Close()
+}
 
 // ReadFrom reads a response's body to its end, so that the SDK can verify checksums. It copies the body to the buffer
 // unless RDMA has placed it there, and fails with [io.ErrShortBuffer] if the buffer is too small.
 func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
+	if b.lost.Load() {
+		return 0, errLost
+	}
 	if b.filled.Swap(0) > 0 {
 		return io.Copy(io.Discard, body)
 	}
@@ -66,7 +79,7 @@ func Into(ctx context.Context, b *Buffer) context.Context {
 
 // bufferOf returns the context's buffer if size bytes fit.
 func bufferOf(ctx context.Context, size int) *Buffer {
-	if b, ok := ctx.Value(intoKey{}).(*Buffer); ok && b != nil && len(b.Bytes()) >= size {
+	if b, ok := ctx.Value(intoKey{}).(*Buffer); ok && b != nil && len(b.Bytes()) >= size && !b.lost.Load() {
 		return b
 	}
 	return nil
@@ -75,7 +88,7 @@ func bufferOf(ctx context.Context, size int) *Buffer {
 // destination returns memory for a response, and the function that releases it.
 func (t *Transport) destination(ctx context.Context, size int) (*rdma.Buffer, func(), error) {
 	if b := bufferOf(ctx, size); b != nil {
-		return b.memory, func() {}, nil
+		return b.memory, func() { b.lost.Store(t.engine.pool.isBlocked(b.memory)) }, nil
 	}
 	memory, err := t.engine.pool.get(size)
 	if err != nil {

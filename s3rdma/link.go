@@ -6,94 +6,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
-	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// engine has the objects that the transfers of one end share: a protection domain, a completion queue and a pool of memory.
-type engine struct {
-	device *rdma.Device
-	pd     *rdma.PD
-	notify *rdma.CompChannel
-	cq     *rdma.CQ
-	calls  *rdma.Calls
-	pool   pool
-}
-
-// perLink is the room for completions of a link: one send and one receive, which devices may round up.
-const perLink = 4
-
-// newEngine creates the objects for a number of transfers at once.
-func newEngine(device *rdma.Device, transfers int, keep int64) (*engine, error) {
-	if device == nil {
-		return nil, errors.New("s3rdma: Options.Device is nil; open one with rdma.Open")
-	}
-	e := &engine{device: device, pool: pool{keep: keep}}
-	if err := e.open(transfers * perLink); err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
-}
-
-func (e *engine) open(completions int) (err error) {
-	if e.pd, err = e.device.AllocPD(); err != nil {
-		return err
-	}
-	if e.notify, err = e.device.CreateCompChannel(); err != nil {
-		return err
-	}
-	if e.cq, err = e.device.CreateCQ(completions, e.notify, 0); err != nil {
-		return err
-	}
-	e.calls, err = rdma.NewCalls(e.cq, completions, nil)
-	return err
-}
-
-// close closes everything. It fails while there are links.
-func (e *engine) close() error {
-	errs := []error{e.pool.close()}
-	if e.calls != nil {
-		errs = append(errs, e.calls.Close())
-	}
-	if e.cq != nil {
-		errs = append(errs, e.cq.Close())
-	}
-	if e.notify != nil {
-		errs = append(errs, e.notify.Close())
-	}
-	if e.pd != nil {
-		errs = append(errs, e.pd.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // link is a queue pair and registered memory for one transfer. The peer can use the memory until close.
 type link struct {
 	engine     *engine
+	memory     *rdma.Buffer
 	qp         *rdma.QP
 	mr         *rdma.MR
 	psn        uint32
 	recv, send rdma.Call
 	recvs      *rdma.RecvBatch
 	sends      *rdma.SendBatch
+
+	closed bool
+	err    error // of close
 }
 
 // newLink creates a queue pair and registers the first size bytes of memory, for a peer that writes if writable. The
 // peer can never read.
 func (e *engine) newLink(memory *rdma.Buffer, size int, writable bool) (*link, error) {
-	l := &link{engine: e, psn: random(24)}
-	if err := l.open(memory, size, writable); err != nil {
+	l := &link{engine: e, memory: memory, psn: random(24)}
+	if err := l.open(size, writable); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *link) open(memory *rdma.Buffer, size int, writable bool) (err error) {
+func (l *link) open(size int, writable bool) (err error) {
 	e := l.engine
 	if l.qp, err = e.device.NewRC(rdma.QPParts{PD: e.pd, CQ: e.cq,
 		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err != nil {
@@ -104,7 +49,7 @@ func (l *link) open(memory *rdma.Buffer, size int, writable bool) (err error) {
 		access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 	}
 	// By address: the pool's buffers are larger than the payload, and the peer gets only the payload.
-	l.mr, err = e.pd.RegAddress(uintptr(memory.Address()), uint64(size), memory.Address(), access)
+	l.mr, err = e.pd.RegAddress(uintptr(l.memory.Address()), uint64(size), l.memory.Address(), access)
 	return err
 }
 
@@ -198,18 +143,40 @@ func (l *link) written(ctx context.Context) error {
 	return rdma.CompletionErr(&wc)
 }
 
-// close ends the transfer. After it, neither the peer nor the device uses the memory.
+// closeTimeout is the time for completions of requests whose queue pair is closed.
+const closeTimeout = time.Second
+
+// close ends the transfer, and repeated calls return the same error. After nil, neither the peer nor the device uses
+// the memory. After an error they may, so that the engine keeps the memory from being reused.
 func (l *link) close() error {
+	if !l.closed {
+		l.closed = true
+		if l.err = l.release(); l.err != nil {
+			l.engine.strand(l)
+		}
+	}
+	return l.err
+}
+
+// release closes what is open. After an error, it can be called again.
+func (l *link) release() error {
 	var errs []error
 	if l.qp != nil {
-		errs = append(errs, l.qp.Close())
+		errs = append(errs, l.engine.destroy(l.qp))
 	}
 	if l.mr != nil {
-		errs = append(errs, l.mr.Close())
+		errs = append(errs, l.engine.destroy(l.mr))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("s3rdma: end transfer: %w", err)
 	}
 	// The queue pair is closed, so both calls have ended: with a completion that has to be polled, or without one.
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
 	for _, call := range []rdma.Call{l.recv, l.send} {
-		call.Wait(context.Background())
+		if _, err := call.Wait(ctx); err != nil && !errors.Is(err, rdma.ErrNoCompletion) && !errors.Is(err, rdma.ErrClosed) {
+			return fmt.Errorf("s3rdma: end transfer: %w", err)
+		}
 	}
 	if l.recvs != nil {
 		errs = append(errs, l.recvs.Close())
@@ -218,60 +185,4 @@ func (l *link) close() error {
 		errs = append(errs, l.sends.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// pool keeps buffers for reuse, by size class. The sizes are powers of two.
-type pool struct {
-	keep int64 // bytes to keep idle
-
-	mu   sync.Mutex
-	idle [33][]*rdma.Buffer
-	held int64
-	over bool
-}
-
-// minBuffer is the logarithm of the smallest size.
-const minBuffer = 12
-
-func class(size int) int { return max(minBuffer, bits.Len(uint(size-1))) }
-
-// get returns a buffer of at least size bytes. Its content is arbitrary.
-func (p *pool) get(size int) (*rdma.Buffer, error) {
-	c := class(size)
-	p.mu.Lock()
-	if n := len(p.idle[c]); n > 0 {
-		b := p.idle[c][n-1]
-		p.idle[c] = p.idle[c][:n-1]
-		p.held -= int64(b.Len())
-		p.mu.Unlock()
-		return b, nil
-	}
-	p.mu.Unlock()
-	return rdma.NewBuffer(1<<c, rdma.MapOptions{})
-}
-
-// put returns a buffer that has no memory region.
-func (p *pool) put(b *rdma.Buffer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over || p.held+int64(b.Len()) > p.keep {
-		b.Close()
-		return
-	}
-	p.held += int64(b.Len())
-	c := class(b.Len())
-	p.idle[c] = append(p.idle[c], b)
-}
-
-func (p *pool) close() (err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.over = true
-	for c, all := range p.idle {
-		for _, b := range all {
-			err = errors.Join(err, b.Close())
-		}
-		p.idle[c] = nil
-	}
-	return err
 }

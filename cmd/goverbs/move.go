@@ -26,6 +26,7 @@ import (
 type moveCommands struct {
 	CP   cpCommand   `cmd:"" name:"cp" help:"Copy a file to another host over RDMA."`
 	Echo echoCommand `cmd:"" help:"Send lines to a server that echoes them."`
+	S3   s3Command   `cmd:"" name:"s3" help:"Serve S3 over RDMA in front of an S3 server."`
 	Run  runCommand  `cmd:"" help:"Run a C or Python program on the software device."`
 }
 

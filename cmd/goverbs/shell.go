@@ -5,11 +5,14 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 	mangokong "github.com/alecthomas/mango-kong"
@@ -78,8 +81,44 @@ func (completeCommand) Run(o output) error {
 		}
 		return names
 	})
-	kongplete.Complete(o.parser, kongplete.WithPredictor("device", devices), kongplete.WithExitFunc(func(int) {}))
+	command, err := kongplete.Command(o.parser, kongplete.WithPredictor("device", devices))
+	if err != nil {
+		return err
+	}
+	line := os.Getenv("COMP_LINE")
+	if line == "" {
+		return nil
+	}
+	words := completing(line, os.Getenv("COMP_POINT"))
+	for _, option := range command.Predict(words) {
+		if strings.HasPrefix(option, words.Last) {
+			fmt.Fprintln(o.w, option)
+		}
+	}
 	return nil
+}
+
+// completing returns the words of a command line up to the cursor. Package complete does the same, but its code to
+// install completions adds 200 KB to the command.
+func completing(line, point string) (words complete.Args) {
+	if at, err := strconv.Atoi(point); err == nil && at >= 0 && at < len(line) {
+		line = line[:at]
+	}
+	all := append(strings.Fields(line), "")
+	if strings.TrimRightFunc(line, unicode.IsSpace) == line && len(all) > 1 { // the cursor is at the end of a word
+		all = all[:len(all)-1]
+	}
+	if flag, value, ok := strings.Cut(all[len(all)-1], "="); ok {
+		all = append(all[:len(all)-1], flag, value)
+	}
+	words.Last = all[len(all)-1]
+	if len(all) > 1 {
+		words.All, words.Completed = all[1:], all[1:len(all)-1]
+	}
+	if n := len(words.Completed); n > 0 {
+		words.LastCompleted = words.Completed[n-1]
+	}
+	return words
 }
 
 type manCommand struct{}
@@ -107,7 +146,7 @@ func (manCommand) Run(o output) error {
 		command.Flags = slices.DeleteFunc(command.Flags, func(f *kong.Flag) bool { return f.Hidden })
 	}
 	page := mangokong.NewManPage(1, o.parser.Model).
-		WithSection("Exit status", `* 0: Success. serve, top, exporter and echo --listen also exit with 0 when interrupted.
+		WithSection("Exit status", `* 0: Success. serve, top, exporter, s3 and echo --listen also exit with 0 when interrupted.
 * 1: Failure, or doctor found a problem.
 * 2: Unknown command, flag or argument.
 * 3: abi or diff found a difference.

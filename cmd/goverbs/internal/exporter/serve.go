@@ -38,7 +38,7 @@ func Handler(r *prometheus.Registry) http.Handler {
 		Timeout: scrapeTime, EnableOpenMetrics: true, ErrorHandling: promhttp.HTTPErrorOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "goverbs exporter: see /metrics and /healthz")
+		fmt.Fprintln(w, "goverbs: see /metrics and /healthz")
 	})
 	return mux
 }
@@ -50,6 +50,11 @@ func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(
 		return fmt.Errorf("%w; give an address with --listen HOST:PORT", err)
 	}
 	at(listener.Addr())
+	return ServeOn(ctx, listener, r)
+}
+
+// ServeOn serves metrics on a listener until the context ends, and closes it.
+func ServeOn(ctx context.Context, listener net.Listener, r *prometheus.Registry) error {
 	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
 		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: mostHeader,
 		ConnState: new(crowd).changed}

@@ -6,15 +6,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net/http"
-	"net/url"
+	"path"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +42,8 @@ type HandlerOptions struct {
 	// Without Authorize, signatures of control requests are not verified. The S3 server verifies that of the replay: the
 	// original request of a [Transport], or the headers of the control request, signed for another path.
 	Authorize func(control, replay *http.Request) (*http.Request, error)
+
+	Log *slog.Logger // transfers at level debug, declined ones at info, failures of the device at error; nil: none
 }
 
 // Handler is an S3 server whose objects move by RDMA. It passes requests that are not its own to the server that it
@@ -53,30 +55,27 @@ type Handler struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	staged   int64
-	clients  map[owner]int
+	clients  map[owner]int // sessions of each
+	stats    HandlerStats
+	draining bool // no new sessions
 	over     bool
 	running  sync.WaitGroup // control requests, and sessions that expire
 }
 
-// owner is a digest of a client's access key.
-type owner [sha256.Size]byte
-
-// session is a transfer between prepare and its end. Only its creator and, after begin, ready use its link and memory.
-type session struct {
-	request
-	id     string
-	owner  owner
-	link   *link
-	memory *rdma.Buffer
-	replay *http.Request // of a PUT
-	header http.Header   // of the S3 server's response to a GET
-	expiry *time.Timer
-	joined bool // the link is connected
-
-	busy   bool               // ready has begun; guarded by Handler.mu
-	cancel context.CancelFunc // of the transfer, if busy
+// HandlerStats count what a handler did since it was created, and what it does now.
+type HandlerStats struct {
+	Puts, Gets         uint64 // by RDMA
+	PutBytes, GetBytes uint64
+	Expired            uint64            // sessions that were prepared only
+	Declined           map[string]uint64 // control requests by [Reasons]
+	Sessions           int               // transfers that have been prepared and have not ended
+	Staged             int64             // bytes of their memory
+	Discarded          int               // transfers whose memory is not reused: its key could not be revoked
 }
+
+// Reasons are the reasons for which a handler declines control requests.
+var Reasons = []string{"authorization", "busy", "closing", "cookie", "device", "limit", "malformed", "object",
+	"protocol", "session", "size", "timeout"}
 
 // NewHandler wraps an S3 server. Close releases the handler's memory.
 func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
@@ -87,11 +86,15 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	setDefault(&o.Idle, 64<<20)
 	setDefault(&o.SessionLifetime, sessionLifetime)
 	setDefault(&o.TransferTimeout, transferTimeout)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	e, err := newEngine(o.Device, o.MaxSessions, o.Idle)
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{}}, nil
+	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{},
+		stats: HandlerStats{Declined: map[string]uint64{}}}, nil
 }
 
 // setDefault replaces an option that is not positive.
@@ -101,7 +104,24 @@ func setDefault[T ~int | ~int64](v *T, to T) {
 	}
 }
 
-// Close ends all transfers and waits for their requests. The handler then passes every request to the S3 server.
+// Shutdown rejects new transfers, waits until those under way have ended or ctx ends, and closes the handler.
+func (h *Handler) Shutdown(ctx context.Context) error {
+	h.mu.Lock()
+	h.draining = true
+	h.mu.Unlock()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for h.Sessions() > 0 && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return h.Close()
+}
+
+// Close ends all transfers and waits for their requests. The handler then passes every request to the S3 server. It
+// fails if memory whose key could not be revoked still cannot be released.
 func (h *Handler) Close() error {
 	h.mu.Lock()
 	if h.over {
@@ -127,14 +147,16 @@ func (h *Handler) Close() error {
 }
 
 // Sessions returns the number of transfers that have been prepared and have not ended.
-func (h *Handler) Sessions() int {
+func (h *Handler) Sessions() int { return h.Stats().Sessions }
+
+// Stats returns the current numbers.
+func (h *Handler) Stats() HandlerStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for _, count := range h.clients {
-		n += count
-	}
-	return n
+	all := h.stats
+	all.Declined = maps.Clone(all.Declined)
+	all.Discarded = h.engine.discarded()
+	return all
 }
 
 // ServeHTTP answers control requests, and passes all others to the S3 server.
@@ -150,19 +172,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if protocol := r.Header.Get(headerProtocol); protocol != protocolV2 {
 		w.Header().Set(headerStatus, "unsupported")
-		err = &statusError{http.StatusNotImplemented, fmt.Errorf("s3rdma: protocol %q is not supported", protocol)}
+		err = failed(http.StatusNotImplemented, "protocol", "protocol %q is not supported", protocol)
 	} else {
 		err = serve(w, r)
 	}
 	if err == nil {
 		return
 	}
-	status := http.StatusInternalServerError
-	var known *statusError
-	if errors.As(err, &known) {
-		status = known.status
+	known := &statusError{http.StatusInternalServerError, "device", err}
+	errors.As(err, &known)
+	h.mu.Lock()
+	h.stats.Declined[known.reason]++
+	h.mu.Unlock()
+	level := slog.LevelInfo
+	if known.reason == "device" {
+		level = slog.LevelError
 	}
-	http.Error(w, err.Error(), status)
+	h.options.Log.Log(r.Context(), level, "declined", "request", path.Base(r.URL.Path), "client", r.RemoteAddr, "reason",
+		known.reason, "error", err)
+	http.Error(w, err.Error(), known.status)
 }
 
 func (h *Handler) enter() bool {
@@ -175,34 +203,37 @@ func (h *Handler) enter() bool {
 	return true
 }
 
-// statusError is an error with its HTTP status.
+// statusError is an error with its HTTP status and its reason for the statistics.
 type statusError struct {
 	status int
+	reason string
 	err    error
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-func failed(status int, format string, args ...any) error {
-	return &statusError{status, fmt.Errorf("s3rdma: "+format, args...)}
+func failed(status int, reason, format string, args ...any) error {
+	return &statusError{status, reason, fmt.Errorf("s3rdma: "+format, args...)}
 }
+
+func malformed(err error) error { return &statusError{http.StatusBadRequest, "malformed", err} }
 
 // prepare creates a session.
 func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	asked, err := requestOf(r.Header)
 	if err != nil {
-		return &statusError{http.StatusBadRequest, err}
+		return malformed(err)
 	}
 	replay, err := replayOf(r, asked)
 	if err != nil {
-		return &statusError{http.StatusBadRequest, err}
+		return malformed(err)
 	}
 	if replay, err = h.authorize(r, replay); err != nil {
 		return err
 	}
 	if asked.size > h.options.MaxObject {
-		return failed(http.StatusRequestEntityTooLarge, "%d bytes; the limit is %d", asked.size, h.options.MaxObject)
+		return failed(http.StatusRequestEntityTooLarge, "size", "%d bytes; the limit is %d", asked.size, h.options.MaxObject)
 	}
 	s := &session{request: asked, owner: ownerOf(r)}
 	if err := h.admit(s); err != nil {
@@ -215,7 +246,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 		}
 	}()
 	if s.memory, err = h.engine.pool.get(s.size); err != nil {
-		return &statusError{http.StatusServiceUnavailable, err}
+		return &statusError{http.StatusServiceUnavailable, "device", err}
 	}
 	if s.op == http.MethodGet {
 		if err := h.stage(s, replay); err != nil {
@@ -226,7 +257,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 		s.replay = replay.WithContext(context.WithoutCancel(replay.Context()))
 	}
 	if s.link, err = h.engine.newLink(s.memory, s.size, s.op == http.MethodPut); err != nil {
-		return &statusError{http.StatusServiceUnavailable, err}
+		return &statusError{http.StatusServiceUnavailable, "device", err}
 	}
 	own, err := s.link.token()
 	if err != nil {
@@ -249,7 +280,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
-		return failed(http.StatusServiceUnavailable, "the server is closing")
+		return failed(http.StatusServiceUnavailable, "closing", "the server is closing")
 	}
 	h.sessions[s.id] = s
 	s.expiry = time.AfterFunc(h.options.SessionLifetime, func() {
@@ -262,18 +293,6 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// join connects to the client's queue pair, and prepares for the client's write.
-func (s *session) join(qpn uint32) error {
-	if err := s.link.connect(s.client, qpn, s.psn); err != nil {
-		return err
-	}
-	s.joined = true
-	if s.op == http.MethodPut {
-		return s.link.expect()
-	}
-	return nil
-}
-
 // authorize calls Options.Authorize.
 func (h *Handler) authorize(control, replay *http.Request) (*http.Request, error) {
 	if h.options.Authorize == nil {
@@ -281,7 +300,7 @@ func (h *Handler) authorize(control, replay *http.Request) (*http.Request, error
 	}
 	changed, err := h.options.Authorize(control, replay)
 	if err != nil {
-		return nil, &statusError{http.StatusForbidden, err}
+		return nil, &statusError{http.StatusForbidden, "authorization", err}
 	}
 	if changed == nil {
 		changed = replay
@@ -293,20 +312,19 @@ func (h *Handler) authorize(control, replay *http.Request) (*http.Request, error
 func (h *Handler) admit(s *session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	total := 0
-	for _, n := range h.clients {
-		total += n
-	}
-	switch o := &h.options; {
-	case total >= o.MaxSessions:
-		return failed(http.StatusServiceUnavailable, "%d transfers are under way", total)
+	switch o, now := &h.options, &h.stats; {
+	case h.draining || h.over:
+		return failed(http.StatusServiceUnavailable, "closing", "the server is closing")
+	case now.Sessions >= o.MaxSessions:
+		return failed(http.StatusServiceUnavailable, "limit", "%d transfers are under way", now.Sessions)
 	case h.clients[s.owner] >= o.MaxSessionsPerClient:
-		return failed(http.StatusServiceUnavailable, "%d transfers of the client are under way", h.clients[s.owner])
-	case h.staged+int64(s.size) > o.MaxStaged:
-		return failed(http.StatusServiceUnavailable, "%d bytes are staged", h.staged)
+		return failed(http.StatusServiceUnavailable, "limit", "%d transfers of the client are under way", h.clients[s.owner])
+	case now.Staged+int64(s.size) > o.MaxStaged:
+		return failed(http.StatusServiceUnavailable, "limit", "%d bytes are staged", now.Staged)
 	}
 	h.clients[s.owner]++
-	h.staged += int64(s.size)
+	h.stats.Sessions++
+	h.stats.Staged += int64(s.size)
 	return nil
 }
 
@@ -319,21 +337,9 @@ func (h *Handler) take(s *session) bool {
 		return false
 	}
 	delete(h.sessions, s.id)
+	h.stats.Expired++
 	h.running.Add(1)
 	return true
-}
-
-// revoke ends the client's access to the session's memory. If that fails, the memory is never used again.
-func (s *session) revoke() error {
-	if s.link == nil {
-		return nil
-	}
-	err := s.link.close()
-	s.link = nil
-	if err != nil {
-		s.memory = nil
-	}
-	return err
 }
 
 // finish releases everything that the session holds. The caller owns the session.
@@ -341,34 +347,49 @@ func (h *Handler) finish(s *session) {
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
-	s.revoke()
+	if err := s.revoke(); err != nil {
+		h.options.Log.Error("memory is discarded", "bytes", s.size, "error", err)
+	}
 	if s.memory != nil {
 		h.engine.pool.put(s.memory)
-		s.memory = nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.staged -= int64(s.size)
+	h.stats.Sessions--
+	h.stats.Staged -= int64(s.size)
 	if h.clients[s.owner]--; h.clients[s.owner] == 0 {
 		delete(h.clients, s.owner)
 	}
 }
 
+// serve gets the S3 server's response to a replayed request.
+func (h *Handler) serve(into *recorder, replay *http.Request) (err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler { // as a reverse proxy does if it cannot copy a body
+			err = failed(http.StatusBadGateway, "object", "the S3 server aborted its response")
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	h.inner.ServeHTTP(into, replay)
+	return nil
+}
+
 // stage gets the object from the S3 server.
 func (h *Handler) stage(s *session, replay *http.Request) error {
 	into := &recorder{header: http.Header{}, body: s.memory.Bytes()[:0:s.size]}
-	h.inner.ServeHTTP(into, replay)
-	switch {
-	case into.status == http.StatusRequestedRangeNotSatisfiable || into.status == http.StatusNotFound:
-		return failed(into.status, "S3 server: %s", http.StatusText(into.status))
-	case into.status >= 400 && into.status < 500:
-		return failed(into.status, "S3 server: status %d", into.status)
-	case into.status != http.StatusOK && into.status != http.StatusPartialContent:
-		return failed(http.StatusBadGateway, "S3 server: status %d", into.status)
-	case into.status == http.StatusOK && s.offset != 0:
-		return failed(http.StatusRequestedRangeNotSatisfiable, "S3 server: no range")
+	if err := h.serve(into, replay); err != nil && !into.lost {
+		return err
+	}
+	switch status := into.code(); {
+	case status >= 400 && status < 500:
+		return failed(status, "object", "S3 server: status %d", status)
+	case status != http.StatusOK && status != http.StatusPartialContent:
+		return failed(http.StatusBadGateway, "object", "S3 server: status %d", status)
+	case status == http.StatusOK && s.offset != 0:
+		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "S3 server: no range")
 	case into.lost || len(into.body) != s.size:
-		return failed(http.StatusRequestedRangeNotSatisfiable, "the object has another size")
+		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "the object has another size")
 	}
 	s.header = into.header
 	return nil
@@ -376,13 +397,14 @@ func (h *Handler) stage(s *session, replay *http.Request) error {
 
 // ready transfers and ends the session.
 func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
+	began := time.Now()
 	key, err := memoryKeyOf(r.Header)
 	if err != nil {
-		return &statusError{http.StatusBadRequest, err}
+		return malformed(err)
 	}
 	cookie, err := hexHeader(r.Header, headerCookie, 8)
 	if err != nil {
-		return &statusError{http.StatusBadRequest, err}
+		return malformed(err)
 	}
 	if _, err := h.authorize(r, nil); err != nil {
 		return err
@@ -401,14 +423,14 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 	}()
 	switch err := s.transfer(ctx, key); {
 	case errors.Is(err, errCookie):
-		return &statusError{http.StatusForbidden, err}
+		return &statusError{http.StatusForbidden, "cookie", err}
 	case err != nil && ctx.Err() != nil:
-		return failed(http.StatusRequestTimeout, "transfer: %w", ctx.Err())
+		return failed(http.StatusRequestTimeout, "timeout", "transfer: %w", ctx.Err())
 	case err != nil:
 		return err
 	}
 	if err := s.revoke(); err != nil {
-		return failed(http.StatusInternalServerError, "revoke the key: %w", err)
+		return failed(http.StatusInternalServerError, "device", "revoke the key: %w", err)
 	}
 
 	header, status, body := s.header, http.StatusOK, []byte(nil)
@@ -417,7 +439,9 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 		staged := s.memory.Bytes()[:s.size]
 		s.replay.Body = io.NopCloser(bytes.NewReader(staged))
 		into := &recorder{header: http.Header{}, body: make([]byte, 0, 64<<10)}
-		h.inner.ServeHTTP(into, s.replay)
+		if err := h.serve(into, s.replay); err != nil {
+			return err
+		}
 		header, status, body = into.header, into.code(), into.body
 		for name, values := range header {
 			w.Header()[name] = values
@@ -432,10 +456,26 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 		if version := header.Get("X-Amz-Version-Id"); version != "" {
 			w.Header().Set(headerVersion, version)
 		}
+		h.count(s)
+		h.options.Log.Debug("transferred", "op", s.op, "target", s.target, "bytes", s.size, "client", r.RemoteAddr,
+			"time", time.Since(began))
 	}
 	w.WriteHeader(status)
 	w.Write(body)
 	return nil
+}
+
+// count counts a transfer.
+func (h *Handler) count(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.op == http.MethodPut {
+		h.stats.Puts++
+		h.stats.PutBytes += uint64(s.size)
+	} else {
+		h.stats.Gets++
+		h.stats.GetBytes += uint64(s.size)
+	}
 }
 
 // begin makes a session busy.
@@ -445,32 +485,14 @@ func (h *Handler) begin(r *http.Request, cookie uint32, cancel context.CancelFun
 	s := h.sessions[r.Header.Get(headerSession)]
 	switch {
 	case s == nil || s.owner != ownerOf(r):
-		return nil, failed(http.StatusConflict, "unknown session")
+		return nil, failed(http.StatusConflict, "session", "unknown session")
 	case s.cookie != cookie:
-		return nil, failed(http.StatusForbidden, "wrong cookie")
+		return nil, failed(http.StatusForbidden, "cookie", "wrong cookie")
 	case s.busy || h.over:
-		return nil, failed(http.StatusConflict, "the session is busy")
+		return nil, failed(http.StatusConflict, "busy", "the session is busy")
 	}
 	s.busy, s.cancel = true, cancel
 	return s, nil
-}
-
-func (s *session) transfer(ctx context.Context, key memoryKey) error {
-	if s.joined && key.qpn != s.client.qpn {
-		return failed(http.StatusBadRequest, "the queue pair differs from that of the token")
-	}
-	if !s.joined {
-		if err := s.join(key.qpn); err != nil {
-			return err
-		}
-	}
-	if s.op == http.MethodPut {
-		return s.link.arrived(ctx, s.cookie, s.size)
-	}
-	if err := s.link.write(key, s.cookie); err != nil {
-		return err
-	}
-	return s.link.written(ctx)
 }
 
 // abandon ends a session, if there is one.
@@ -495,81 +517,4 @@ func (h *Handler) abandon(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// replayOf returns the request that the S3 server gets: the client's original one if the client sent it, and otherwise
-// one with the headers of the control request that are not about RDMA.
-func replayOf(control *http.Request, asked request) (*http.Request, error) {
-	uri := asked.target
-	if query := control.Header.Get(headerQuery); query != "" {
-		uri += "?" + query
-	}
-	target, err := url.ParseRequestURI(uri)
-	if err != nil || target.Host != "" {
-		return nil, fmt.Errorf("s3rdma: %s: %q is not a path", headerTarget, asked.target)
-	}
-	replay := control.Clone(control.Context())
-	replay.Method, replay.URL, replay.RequestURI = asked.op, target, uri
-	replay.Header, replay.Body, replay.ContentLength, replay.TransferEncoding = http.Header{}, http.NoBody, 0, nil
-	for name, values := range control.Header {
-		if original, ok := strings.CutPrefix(name, headerOriginal); ok && original != "" {
-			replay.Header[http.CanonicalHeaderKey(original)] = values
-		}
-	}
-	if len(replay.Header) == 0 {
-		for name, values := range control.Header {
-			if !strings.HasPrefix(name, headerPrefix) {
-				replay.Header[name] = values
-			}
-		}
-		if asked.op == http.MethodGet {
-			replay.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", asked.offset, asked.offset+uint64(asked.size)-1))
-		}
-	}
-	if asked.op == http.MethodPut {
-		replay.ContentLength = int64(asked.size)
-		replay.Header.Set("Content-Length", strconv.Itoa(asked.size))
-	}
-	return replay, nil
-}
-
-// ownerOf returns the digest of the access key in the request's signature.
-func ownerOf(r *http.Request) owner {
-	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
-	key, _, _ := strings.Cut(credential, "/")
-	return sha256.Sum256([]byte(key))
-}
-
-// recorder is a ResponseWriter that keeps the body, as much as body has room for.
-type recorder struct {
-	header http.Header
-	status int
-	body   []byte
-	lost   bool // there was more
-}
-
-func (r *recorder) Header() http.Header { return r.header }
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && status >= 200 {
-		r.status = status
-	}
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	r.status = r.code()
-	if len(b) > cap(r.body)-len(r.body) {
-		r.lost = true
-		return 0, io.ErrShortBuffer
-	}
-	r.body = append(r.body, b...)
-	return len(b), nil
-}
-
-// code returns the status, which is 200 if the server did not set one.
-func (r *recorder) code() int {
-	if r.status == 0 {
-		return http.StatusOK
-	}
-	return r.status
 }

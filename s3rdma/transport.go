@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +50,7 @@ func (f SignerFunc) Sign(ctx context.Context, r *http.Request) error { return f(
 type Stats struct {
 	Puts, Gets uint64 // by RDMA
 	Declined   uint64 // eligible for RDMA, but by HTTP
+	Discarded  uint64 // transfers whose memory is not reused: its key could not be revoked
 }
 
 // Transport is an [http.RoundTripper] for S3 clients. Any number of goroutines may use it.
@@ -89,7 +89,8 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 		declined: map[string]time.Time{}}, nil
 }
 
-// Close waits for transfers, and until the bodies of all responses are closed. Further requests use HTTP.
+// Close waits for transfers, and until the bodies of all responses are closed. Further requests use HTTP. It fails if
+// memory whose key could not be revoked still cannot be released.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	over := t.over
@@ -103,7 +104,9 @@ func (t *Transport) Close() error {
 }
 
 // Stats returns the numbers of requests since the transport was created.
-func (t *Transport) Stats() Stats { return Stats{t.puts.Load(), t.gets.Load(), t.byHTTP.Load()} }
+func (t *Transport) Stats() Stats {
+	return Stats{t.puts.Load(), t.gets.Load(), t.byHTTP.Load(), uint64(t.engine.discarded())}
+}
 
 // RoundTrip sends the request, and moves its payload by RDMA if possible.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -155,7 +158,11 @@ func (t *Transport) eligible(r *http.Request) bool {
 	if len(r.URL.Path) < 2 || r.Header.Get("Authorization") == "" {
 		return false // a list of buckets; a presigned or anonymous request
 	}
-	for name := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	for name := range query {
 		switch name {
 		case "x-id", "versionId":
 		case "partNumber", "uploadId":
@@ -238,6 +245,9 @@ func (t *Transport) get(r *http.Request) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		return nil, r.Context().Err()
 	}
+	if b, ok := r.Context().Value(intoKey{}).(*Buffer); ok && b != nil && b.lost.Load() {
+		return nil, errLost // the program may not trust what HTTP would place there
+	}
 	if !errors.Is(err, errSmall) {
 		t.byHTTP.Add(1)
 	}
@@ -310,275 +320,4 @@ func extent(r *http.Request, head *http.Response) (size int64, offset uint64, er
 		return 0, 0, errDeclined
 	}
 	return size, uint64(first), nil
-}
-
-// body is a payload in the transport's memory. Close waits for reads and releases the memory.
-type body struct {
-	t       *Transport
-	mu      sync.Mutex
-	rest    []byte
-	release func() // nil after Close
-}
-
-func (t *Transport) newBody(payload []byte, release func()) *body {
-	t.running.Add(1)
-	return &body{t: t, rest: payload, release: release}
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.release == nil {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	if len(b.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
-
-func (b *body) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.release != nil {
-		b.release()
-		b.release = nil
-		b.t.running.Done()
-	}
-	return nil
-}
-
-const unsigned = "UNSIGNED-PAYLOAD"
-
-// transfer is one transfer, from the server's acceptance on.
-type transfer struct {
-	t       *Transport
-	request // as it was sent
-	origin  *http.Request
-	link    *link
-	session string
-	remote  memoryKey
-}
-
-// prepare asks the server for a transfer and connects to it. Every error is a reason to use HTTP.
-func (t *Transport) prepare(r *http.Request, op string, memory *rdma.Buffer, size int, offset uint64) (*transfer, error) {
-	link, err := t.engine.newLink(memory, size, op == http.MethodGet)
-	if err != nil {
-		return nil, err
-	}
-	x := &transfer{t: t, origin: r, link: link}
-	own, err := link.token()
-	if err != nil {
-		link.close()
-		return nil, err
-	}
-	x.request = request{op: op, target: r.URL.EscapedPath(), size: size, offset: offset, client: own, psn: link.psn,
-		cookie: random(32)}
-	if err := x.begin(); err != nil {
-		x.abandon()
-		return nil, err
-	}
-	return x, nil
-}
-
-func (x *transfer) begin() error {
-	header := http.Header{}
-	x.request.set(header)
-	if query := x.origin.URL.RawQuery; query != "" {
-		header.Set(headerQuery, query)
-	}
-	for name, values := range x.origin.Header {
-		if name != "Expect" { // concerns the connection
-			header[http.CanonicalHeaderKey(headerOriginal+name)] = values
-		}
-	}
-	response, err := x.control(x.origin.Context(), pathPrepare, header)
-	if err != nil {
-		return err
-	}
-	h := response.Header
-	if response.StatusCode == http.StatusNotImplemented || h.Get(headerProtocol) != protocolV2 {
-		x.t.decline(x.origin.URL.Host)
-		return errDeclined
-	}
-	reply, ok := strings.CutPrefix(h.Get(headerReply), "200:")
-	if response.StatusCode != http.StatusOK || !ok {
-		return errDeclined
-	}
-	x.session = h.Get(headerSession)
-	if h.Get(headerReplays) == "" && !x.foreign() {
-		return errDeclined
-	}
-	peer, err := parseToken(reply)
-	if err != nil {
-		return err
-	}
-	psn, err := hexHeader(h, headerPSN, 6)
-	if err != nil {
-		return err
-	}
-	if x.remote, err = memoryKeyOf(h); err != nil {
-		return err
-	}
-	if err := x.link.connect(peer, x.remote.qpn, uint32(psn)); err != nil {
-		return err
-	}
-	if x.op == http.MethodGet {
-		return x.link.expect()
-	}
-	return nil
-}
-
-// foreign reports whether a server that does not replay the original request does the same as HTTP would.
-func (x *transfer) foreign() bool {
-	if !x.t.options.Foreign {
-		return false
-	}
-	for name := range x.origin.URL.Query() {
-		if name != "x-id" {
-			return false
-		}
-	}
-	for name := range x.origin.Header {
-		switch lower := strings.ToLower(name); {
-		case strings.HasPrefix(lower, "x-amz-meta-"), strings.HasPrefix(lower, "x-amz-server-side"),
-			strings.HasPrefix(lower, "x-amz-object-lock"), strings.HasPrefix(lower, "x-amz-grant"),
-			strings.HasPrefix(lower, "if-"):
-			return false
-		}
-		switch name {
-		case "Content-Encoding", "Cache-Control", "Content-Disposition", "Content-Language", "Expires", "X-Amz-Acl",
-			"X-Amz-Tagging", "X-Amz-Storage-Class", "X-Amz-Website-Redirect-Location":
-			return false
-		}
-	}
-	return !strings.HasPrefix(x.origin.Header.Get("X-Amz-Content-Sha256"), "STREAMING-")
-}
-
-// decline remembers that a host does not speak the protocol.
-func (t *Transport) decline(host string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.declined[host] = time.Now().Add(t.options.RetryAfter)
-}
-
-// control sends a signed control request. The response's body is closed.
-func (x *transfer) control(ctx context.Context, path string, header http.Header) (*http.Response, error) {
-	u := *x.origin.URL
-	u.Path, u.RawPath, u.RawQuery = path, "", ""
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	r.Host = x.origin.Host
-	r.Header = header
-	header.Set("X-Amz-Content-Sha256", unsigned)
-	if err := x.t.options.Signer.Sign(ctx, r); err != nil {
-		return nil, err
-	}
-	response, err := x.t.base.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
-	response.Body.Close()
-	return response, nil
-}
-
-// ready starts the transfer at the server, and returns when the server has finished.
-func (x *transfer) ready(ctx context.Context) (*http.Response, error) {
-	header := http.Header{}
-	header.Set(headerProtocol, protocolV2)
-	header.Set(headerSession, x.session)
-	header.Set(headerCookie, fmt.Sprintf("%08x", x.cookie))
-	x.link.key().set(header)
-	response, err := x.control(ctx, pathReady, header)
-	if err != nil {
-		return nil, err
-	}
-	h := response.Header
-	switch cookie, err := hexHeader(h, headerCookie, 8); {
-	case response.StatusCode != http.StatusOK || h.Get(headerProtocol) != protocolV2:
-		return nil, errDeclined
-	case err != nil || uint32(cookie) != x.cookie || h.Get(headerTransferred) != strconv.Itoa(x.size):
-		return nil, errDeclined
-	}
-	return response, nil
-}
-
-// put writes to the server's memory. The response is that of the S3 server.
-func (x *transfer) put() (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
-	defer cancel()
-	if err := x.link.write(x.remote, x.cookie); err != nil {
-		return nil, err
-	}
-	// The server may connect its queue pair only when it gets the ready request, so do not wait for the write first.
-	wrote := make(chan error, 1)
-	go func() {
-		err := x.link.written(ctx)
-		if err != nil {
-			cancel()
-		}
-		wrote <- err
-	}()
-	response, err := x.ready(ctx)
-	if err != nil {
-		cancel()
-	}
-	if failed := <-wrote; failed != nil || err != nil {
-		return nil, errors.Join(failed, err)
-	}
-	x.link.close()
-	h := response.Header
-	etag, version := h.Get(headerETag), h.Get(headerVersion)
-	for name := range h {
-		if strings.HasPrefix(name, headerPrefix) || name == headerReplays {
-			delete(h, name)
-		}
-	}
-	if etag != "" {
-		h.Set("ETag", etag)
-	}
-	if version != "" {
-		h.Set("X-Amz-Version-Id", version)
-	}
-	h.Set("Content-Length", "0")
-	response.Request, response.Body, response.ContentLength = x.origin, http.NoBody, 0
-	return response, nil
-}
-
-// get waits for the server's write of the object with this ETag.
-func (x *transfer) get(etag string) error {
-	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
-	defer cancel()
-	response, err := x.ready(ctx)
-	if err != nil {
-		return err
-	}
-	if err := x.link.arrived(ctx, x.cookie, x.size); err != nil {
-		return err
-	}
-	if sent := response.Header.Get(headerETag); sent != "" && etag != "" && sent != etag {
-		return errDeclined // the object changed after the HEAD request
-	}
-	return x.link.close()
-}
-
-// abandon ends the transfer at this end, and then, without waiting, at the server.
-func (x *transfer) abandon() {
-	x.link.close()
-	if x.session == "" {
-		return
-	}
-	x.t.running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.origin.Context()), 5*time.Second)
-		defer cancel()
-		header := http.Header{}
-		header.Set(headerProtocol, protocolV2)
-		header.Set(headerSession, x.session)
-		x.control(ctx, pathCancel, header)
-	})
 }

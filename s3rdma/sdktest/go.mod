@@ -1,4 +1,4 @@
-module github.com/goverbs/goverbs/s3rdma
+module github.com/goverbs/goverbs/s3rdma/sdktest
 
 go 1.26.0
 
@@ -47,4 +47,4 @@ require (
 	gopkg.in/ini.v1 v1.67.3 // indirect
 )
 
-replace github.com/goverbs/goverbs => ../
+replace github.com/goverbs/goverbs => ../..

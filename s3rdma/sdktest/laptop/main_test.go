@@ -16,7 +16,7 @@ import (
 func TestPage(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(&out))
-	page, err := os.ReadFile("../../docs/s3.md")
+	page, err := os.ReadFile("../../../docs/s3.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package s3rdma_test
+package sdktest
 
 import (
 	"bytes"
@@ -285,7 +285,14 @@ func control(t *testing.T, r *rig, path string, header map[string]string) *http.
 
 // TestControl sends malformed and misplaced control requests.
 func TestControl(t *testing.T) {
-	r := newRig(t, settings{handler: s3rdma.HandlerOptions{MaxSessions: 2, SessionLifetime: 100 * time.Millisecond}})
+	trust := func(_, replay *http.Request) (*http.Request, error) {
+		if replay == nil {
+			return nil, nil
+		}
+		return replay.WithContext(context.WithValue(replay.Context(), authenticated{}, true)), nil
+	}
+	r := newRig(t, settings{handler: s3rdma.HandlerOptions{MaxSessions: 2, SessionLifetime: 100 * time.Millisecond,
+		Authorize: trust}})
 	good := func(changes ...string) map[string]string {
 		h := map[string]string{"x-amz-rdma-protocol": "hipobj-rc-v2", "x-amz-rdma-op": "PUT",
 			"x-amz-rdma-target": "/bucket/key", "x-amz-rdma-size": "100", "x-amz-rdma-offset": "0",
@@ -345,16 +352,25 @@ func TestControl(t *testing.T) {
 // TestForeign has ends that do not know the extension, as other implementations: requests without headers that matter
 // move by RDMA, to the right key.
 func TestForeign(t *testing.T) {
-	r := newRig(t, settings{client: s3rdma.Options{Foreign: true}, between: func(base http.RoundTripper) http.RoundTripper {
-		return onReply("prepare", set("X-Goverbs-Replay", ""))(roundTripper(func(r *http.Request) (*http.Response, error) {
-			for name := range r.Header {
-				if strings.HasPrefix(name, "X-Goverbs-") {
-					delete(r.Header, name)
-				}
+	authorize := func(control, replay *http.Request) (*http.Request, error) {
+		if !signed(control) {
+			return nil, errors.New("wrong signature")
+		}
+		if replay == nil {
+			return nil, nil
+		}
+		return replay.WithContext(context.WithValue(replay.Context(), authenticated{}, true)), nil
+	}
+	sign := s3rdma.SignerFunc(func(ctx context.Context, r *http.Request) error {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Goverbs-") {
+				delete(r.Header, name)
 			}
-			return base.RoundTrip(r)
-		}))
-	}})
+		}
+		return signer(ctx, r)
+	})
+	r := newRig(t, settings{client: s3rdma.Options{Foreign: true, Signer: sign},
+		handler: s3rdma.HandlerOptions{Authorize: authorize}, between: onReply("prepare", set("X-Goverbs-Replay", ""))})
 	c, data := awsStore{r.aws(r.transport)}, pattern(1<<20, 1)
 	_, err := c.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("a key"),
 		Body: bytes.NewReader(data)})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package s3rdma_test
+package sdktest
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ func TestClientProcess(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, "killed", string(out))
 			}
-			assert.Contains(t, string(out), "moved by RDMA: {1 1 0}")
+			assert.Contains(t, string(out), "moved by RDMA: {1 1 0 0}")
 			assert.Eventually(t, func() bool { return r.handler.Sessions() == 0 }, 10*time.Second, 5*time.Millisecond)
 		})
 	}

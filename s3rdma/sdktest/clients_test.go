@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package s3rdma_test
+package sdktest
 
 import (
 	"context"

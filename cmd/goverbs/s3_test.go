@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestS3Options expects usage errors and errors that name the option. s3rdma/sdktest runs the gateway.
+func TestS3Options(t *testing.T) {
+	code, _, problems := goverbs("s3")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, problems, "--backend")
+	const backend = "--backend=http://127.0.0.1:1"
+	for want, args := range map[string][]string{
+		"--tls-key":           {backend, "--tls-cert=c"},
+		"must be positive":    {backend, "--sessions=0"},
+		"not be negative":     {backend, "--grace=-1s"},
+		"--backend http":      {"--backend=nonsense", "-d", "soft0"},
+		"--metrics HOST:PORT": {backend, "-d", "soft0", "--listen=127.0.0.1:0", "--metrics=nonsense"},
+	} {
+		code, _, problems := goverbs(append([]string{"s3"}, args...)...)
+		assert.Equal(t, exitFailed, code)
+		assert.Contains(t, problems, want)
+	}
+}

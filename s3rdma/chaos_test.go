@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package s3rdma
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// mishap is what happens to a request at a step of the protocol.
+type mishap struct {
+	step string // HEAD, or the last element of a control path
+	what int
+	end  context.CancelFunc // of the client
+
+	done, dead atomic.Bool
+}
+
+// Mishaps.
+const (
+	lostRequest = iota
+	lostReply
+	diesBefore // the client sends nothing from then on, not even a cancel request
+	diesAfter
+	mishaps
+)
+
+type mishapKey struct{}
+
+var errLostMessage = errors.New("connection reset")
+
+// misfortune makes mishaps happen, which it finds in the context of requests.
+func misfortune(base http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		m, _ := r.Context().Value(mishapKey{}).(*mishap)
+		if m == nil {
+			return base.RoundTrip(r)
+		}
+		if m.dead.Load() {
+			return nil, errLostMessage
+		}
+		step := r.Method
+		if step == http.MethodPost {
+			step = path.Base(r.URL.Path)
+		}
+		if step != m.step || m.done.Swap(true) {
+			return base.RoundTrip(r)
+		}
+		die := func() {
+			m.dead.Store(true)
+			m.end()
+		}
+		switch m.what {
+		case lostRequest:
+			return nil, errLostMessage
+		case diesBefore:
+			die()
+			return nil, errLostMessage
+		}
+		response, err := base.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		response.Body.Close()
+		if m.what == diesAfter {
+			die()
+		}
+		return nil, errLostMessage
+	})
+}
+
+// TestChaos moves many small objects while packets, control requests and their replies are lost, clients die at each
+// step, and the server is replaced. Every object is right, and no session, memory region or queue pair is left.
+func TestChaos(t *testing.T) {
+	objects := 1600
+	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+		objects = 100000
+	}
+	const workers = 16
+	options := HandlerOptions{SessionLifetime: 100 * time.Millisecond, TransferTimeout: 300 * time.Millisecond}
+	p := newPair(t, options, Options{Threshold: 1, TransferTimeout: 300 * time.Millisecond,
+		RetryAfter: time.Microsecond}, misfortune)
+	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,
+		Late: time.Millisecond}))
+	var done, killed, wrong atomic.Int64
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(worker)))
+			// do sends a request, and reports whether its client has died.
+			do := func(method, key string, data []byte) (got []byte, died bool, err error) {
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				m := &mishap{end: end}
+				if random.IntN(4) == 0 {
+					m.step, m.what = []string{"HEAD", "prepare", "ready", "cancel"}[random.IntN(4)], random.IntN(mishaps)
+					ctx = context.WithValue(ctx, mishapKey{}, m)
+				}
+				got, err = p.do(ctx, method, key, data)
+				return got, m.dead.Load(), err
+			}
+			key := fmt.Sprint(worker)
+			for i := 0; i < objects/workers && !t.Failed(); i++ {
+				data := bytesOf(1+random.IntN(8192), uint64(i))
+				if _, died, err := do(http.MethodPut, key, data); died {
+					killed.Add(1)
+					key = fmt.Sprintf("%d-%d", worker, i) // the server may still store the object under the old key
+					if _, err := p.do(t.Context(), http.MethodPut, key, data); err != nil {
+						t.Errorf("put %s: %v", key, err)
+						return
+					}
+				} else if err != nil {
+					t.Errorf("put %s: %v", key, err)
+					return
+				}
+				got, died, err := do(http.MethodGet, key, nil)
+				switch {
+				case died:
+					killed.Add(1)
+				case err != nil:
+					t.Errorf("get %s: %v", key, err)
+				case !bytes.Equal(got, data):
+					wrong.Add(1)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	replaced := 0
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case <-time.After(200 * time.Millisecond):
+			replaced++
+			options.Device = p.handler.options.Device
+			next, err := NewHandler(p.store, options)
+			require.NoError(t, err)
+			old := p.serving.Swap(next)
+			assert.NoError(t, old.Close())
+			p.handler = next
+		}
+	}
+	assert.Zero(t, wrong.Load(), "objects with other bytes")
+	assert.EqualValues(t, objects/workers*workers, done.Load())
+	assert.Eventually(t, func() bool { return p.handler.Sessions() == 0 }, 5*time.Second, 5*time.Millisecond)
+	p.transport.running.Wait()
+	left := p.fabric.Resources()
+	assert.Zero(t, left["qp"], "%v", left)
+	assert.Zero(t, left["mr"], "%v", left)
+	stats := p.transport.Stats()
+	assert.Greater(t, stats.Puts, uint64(objects/2))
+	assert.Greater(t, stats.Gets, uint64(objects/2))
+	t.Logf("%+v; %d clients died, %d servers replaced", stats, killed.Load(), replaced)
+}
