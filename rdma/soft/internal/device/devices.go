@@ -118,7 +118,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	for _, gid := range d.GIDs {
 		f.Assign(gid, nil)
 	}
-	d.Tell(ibv.EVENT_DEVICE_FATAL)
+	d.ReportEvent(ibv.EVENT_DEVICE_FATAL)
 	f.manager.Removed(d)
 	f.manager.Cut(d)
 	f.manager.Rest()
@@ -149,7 +149,7 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 		if up {
 			event = ibv.EVENT_PORT_ACTIVE
 		}
-		d.Tell(event)
+		d.ReportEvent(event)
 		if d.Down {
 			d.Count(counters.LinkDowns)
 			f.manager.Cut(d)
@@ -187,7 +187,7 @@ func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 		d.GIDs = append(d.GIDs, gid)
 	}
 	f.Assign(gid, &d.Port)
-	d.Tell(ibv.EVENT_GID_CHANGE)
+	d.ReportEvent(ibv.EVENT_GID_CHANGE)
 	return nil
 }
 
@@ -258,7 +258,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 		return err
 	}
 	from.GIDs[slices.Index(from.GIDs, gid)] = [16]byte{}
-	from.Tell(ibv.EVENT_GID_CHANGE)
+	from.ReportEvent(ibv.EVENT_GID_CHANGE)
 	f.manager.Moved(gid, from)
 	return nil
 }

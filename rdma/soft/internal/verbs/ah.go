@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// ah is an address handle as programs know it.
+// ah is an address handle of a program.
 type ah struct {
 	*Context
 	engine.AH
@@ -45,7 +45,7 @@ func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	return add(p.Context, record, h)
 }
 
-// checkAH checks an address vector: over Ethernet it has to be global.
+// checkAH checks an address vector, which must be global on Ethernet.
 func (d *Device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if attr.IsGlobal == 0 || attr.PortNum != PortNum {
 		return syscall.EINVAL
@@ -60,7 +60,7 @@ func (d *Device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	return 0
 }
 
-// resolveEthernet is ibv_resolve_eth_l2_from_gid.
+// resolveEthernet implements ibv_resolve_eth_l2_from_gid.
 func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byte],
 	vlan ibv.Ptr[uint16]) runtime.Errno {
 	c := Find[Context](of)
@@ -120,8 +120,8 @@ func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
 	return q.Detach(*group.Deref())
 }
 
-// back is the path back to the sender of a datagram.
-func (d *Device) back(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
+// replyPath returns the path back to the sender of a datagram.
+func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = PortNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0
@@ -142,7 +142,7 @@ func (d *Device) back(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.A
 	return attr, 0
 }
 
-// initAH is ibv_init_ah_from_wc.
+// initAH implements ibv_init_ah_from_wc.
 func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
 	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
 	c := Find[Context](of)
@@ -151,7 +151,7 @@ func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr
 	}
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Mu.Unlock()
-	attr, errno := c.Device.back(wc.Deref(), grh)
+	attr, errno := c.Device.replyPath(wc.Deref(), grh)
 	if errno != 0 {
 		return errno
 	}
@@ -164,7 +164,7 @@ func createAHFromWC(p *PD, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte]
 	if wc == 0 || port != PortNum {
 		return 0, syscall.EINVAL
 	}
-	attr, errno := p.Device.back(wc.Deref(), grh)
+	attr, errno := p.Device.replyPath(wc.Deref(), grh)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// builder is the state between ibv_wr_start and ibv_wr_complete, in which the queue pair's post is locked.
+// builder is the state between ibv_wr_start and ibv_wr_complete, while QP.Post is locked.
 type builder struct {
 	ops   ibv.QPCreateSendOpsFlags
 	n     uint32 // requests
@@ -20,7 +20,7 @@ type builder struct {
 	spare engine.Request // takes the fields set after an error
 }
 
-// SendOps are the operations by the flags of ibv_create_qp_ex.
+// SendOps lists the operations by the bits of send_ops_flags.
 var SendOps = [...]ibv.WROpcode{
 	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ,
 	ibv.WR_ATOMIC_CMP_AND_SWP,
@@ -28,7 +28,7 @@ var SendOps = [...]ibv.WROpcode{
 	ibv.WR_ATOMIC_WRITE,
 }
 
-// Buildable checks the operations that a queue pair is asked for.
+// Buildable checks the operations requested for a queue pair.
 func Buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	if ops>>len(SendOps) != 0 {
 		return syscall.EOPNOTSUPP
@@ -47,7 +47,7 @@ func (q *QP) extend(ops ibv.QPCreateSendOpsFlags) {
 	all.slots.builder(&q.record.QPEx, ops)
 }
 
-// toQPEx is ibv_qp_to_qp_ex: NULL for one that was not made for it.
+// toQPEx implements ibv_qp_to_qp_ex: NULL for a queue pair without extended functions.
 func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 	if q := Find[QP](of); q != nil && q.build.ops != 0 {
 		return of, 0
@@ -55,7 +55,7 @@ func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 	return 0, syscall.EOPNOTSUPP
 }
 
-// wrStart is the slot wr_start. It takes QP.Post for its caller, until ibv_wr_complete or ibv_wr_abort.
+// wrStart implements the slot wr_start. It returns with QP.Post held, until ibv_wr_complete or ibv_wr_abort.
 func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil {
 		q.Post.Lock()
@@ -64,7 +64,8 @@ func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// wrComplete is the slot wr_complete. It needs no lock: without ibv_wr_start, which has taken QP.Post, it does nothing.
+// wrComplete implements the slot wr_complete. It needs no lock: without ibv_wr_start, which has taken QP.Post, it does
+// nothing.
 func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
@@ -91,7 +92,7 @@ func wrAbort(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// started reports whether the queue pair's post is locked, as ibv_wr_start leaves it.
+// started reports whether QP.Post is locked, as after ibv_wr_start.
 func (q *QP) started() bool {
 	if q.Post.TryLock() {
 		q.Post.Unlock()
@@ -100,7 +101,7 @@ func (q *QP) started() bool {
 	return true
 }
 
-// addressed reports whether all datagrams that were built know where they go.
+// addressed reports whether all built datagrams have a destination.
 func (q *QP) addressed() bool {
 	for i := range q.build.n {
 		if q.Place(q.Posted+i).AH == nil {
@@ -117,7 +118,7 @@ func (b *builder) fail(errno runtime.Errno) {
 	}
 }
 
-// built is the request that setters are for. The caller holds QP.Post.
+// built returns the request to which setters apply. The caller holds QP.Post.
 func (q *QP) built() *engine.Request {
 	if q.build.n == 0 || q.build.errno != 0 {
 		return &q.build.spare
@@ -125,7 +126,7 @@ func (q *QP) built() *engine.Request {
 	return q.Place(q.position())
 }
 
-// position is the place of the last request.
+// position returns the position of the last request.
 func (q *QP) position() uint32 { return q.Posted + q.build.n - 1 }
 
 // begin starts a request and sets the fields common to all opcodes. The caller holds QP.Post.
@@ -146,7 +147,7 @@ func (q *QP) begin(op ibv.WROpcode) *engine.Request {
 	return r
 }
 
-// slotOf makes a function of a queue pair a slot. Calls on a destroyed queue pair do nothing.
+// slotOf returns a slot that calls a function of a queue pair, and does nothing for a destroyed one.
 func slotOf(f func(q *QP, a, b, c, d, e uint64)) runtime.SlotFunc {
 	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {
@@ -156,8 +157,8 @@ func slotOf(f func(q *QP, a, b, c, d, e uint64)) runtime.SlotFunc {
 	}
 }
 
-// remoteOp makes a builder for an operation whose first arguments are a key and an address. It needs no lock:
-// ibv_wr_start has taken QP.Post for the builder.
+// remoteOp returns a slot that builds an operation whose first arguments are a key and an address. It needs no lock,
+// because ibv_wr_start has taken QP.Post.
 func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) runtime.SlotFunc {
 	return func(address, rkey, remote, a, b, c uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {
@@ -171,7 +172,7 @@ func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) run
 	}
 }
 
-// wrAtomicWrite is the slot wr_atomic_write. The caller holds QP.Post, since ibv_wr_start.
+// wrAtomicWrite implements the slot wr_atomic_write. The caller holds QP.Post, since ibv_wr_start.
 func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
@@ -187,13 +188,13 @@ func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.E
 	return 0, 0
 }
 
-// withImm makes a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
-// QP.Post for the builder.
+// withImm returns a slot that builds an operation whose argument is immediate data. It needs no lock, because
+// ibv_wr_start has taken QP.Post.
 func withImm(op ibv.WROpcode) runtime.SlotFunc {
 	return slotOf(func(q *QP, imm, _, _, _, _ uint64) { q.begin(op).Imm = uint32(imm) })
 }
 
-// wrBindMW is the slot wr_bind_mw. The caller holds QP.Post, since ibv_wr_start.
+// wrBindMW implements the slot wr_bind_mw. The caller holds QP.Post, since ibv_wr_start.
 func wrBindMW(q *QP, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
@@ -207,22 +208,22 @@ func wrBindMW(q *QP, window, rkey, info, _, _ uint64) {
 	})
 }
 
-// wrSetUDAddr is the slot wr_set_ud_addr. The caller holds QP.Post, since ibv_wr_start.
+// wrSetUDAddr implements the slot wr_set_ud_addr. The caller holds QP.Post, since ibv_wr_start.
 func wrSetUDAddr(q *QP, handle, number, qkey, _, _ uint64) {
 	if errno := q.address(q.built(), handle, uint32(number), uint32(qkey)); errno != 0 {
 		q.build.fail(errno)
 	}
 }
 
-// wrSetXRCSRQN is the slot wr_set_xrc_srqn. The caller holds QP.Post, since ibv_wr_start.
+// wrSetXRCSRQN implements the slot wr_set_xrc_srqn. The caller holds QP.Post, since ibv_wr_start.
 func wrSetXRCSRQN(q *QP, number, _, _, _, _ uint64) { q.built().Number = uint32(number) }
 
-// wrSetInlineData is the slot wr_set_inline_data. The caller holds QP.Post, since ibv_wr_start.
+// wrSetInlineData implements the slot wr_set_inline_data. The caller holds QP.Post, since ibv_wr_start.
 func wrSetInlineData(q *QP, address, length, _, _, _ uint64) {
 	q.build.reads(func() { q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}}) })
 }
 
-// wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds QP.Post, since ibv_wr_start.
+// wrSetInlineDataList implements the slot wr_set_inline_data_list. The caller holds QP.Post, since ibv_wr_start.
 func wrSetInlineDataList(q *QP, n, pieces, _, _, _ uint64) {
 	if n > uint64(engine.MaxSGE) || n > 0 && pieces == 0 {
 		q.build.fail(syscall.EINVAL)
@@ -231,7 +232,7 @@ func wrSetInlineDataList(q *QP, n, pieces, _, _, _ uint64) {
 	q.build.reads(func() { q.setInline(mem.List[ibv.DataBuf](pieces, int(n))) })
 }
 
-// reads calls a function that reads memory of the program's, which may not be there.
+// reads calls a function that reads memory of the program, which may be unmapped.
 func (b *builder) reads(f func()) {
 	if !mem.Try(f) {
 		b.fail(syscall.EFAULT)
@@ -243,7 +244,7 @@ func (q *QP) setInline(pieces []ibv.DataBuf) {
 	if q.build.errno != 0 {
 		return
 	}
-	if q.build.n == 0 { // it would be another one's
+	if q.build.n == 0 { // it would be that of another request
 		q.build.fail(syscall.EINVAL)
 		return
 	}
@@ -260,12 +261,12 @@ func (q *QP) setInline(pieces []ibv.DataBuf) {
 	}
 }
 
-// wrSetSGE is the slot wr_set_sge. The caller holds QP.Post, since ibv_wr_start.
+// wrSetSGE implements the slot wr_set_sge. The caller holds QP.Post, since ibv_wr_start.
 func wrSetSGE(q *QP, lkey, address, length, _, _ uint64) {
 	q.setSGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
 }
 
-// wrSetSGEList is the slot wr_set_sge_list. The caller holds QP.Post, since ibv_wr_start.
+// wrSetSGEList implements the slot wr_set_sge_list. The caller holds QP.Post, since ibv_wr_start.
 func wrSetSGEList(q *QP, n, sges, _, _, _ uint64) {
 	if n > uint64(q.Cap.MaxSendSGE) || n > 0 && sges == 0 {
 		q.build.fail(syscall.EINVAL)

@@ -24,17 +24,17 @@ type Context struct {
 	record *ibv.VerbsContext
 	uses   int // objects
 	Async  resource.Events[AsyncEvent]
-	closed bool // before its objects were destroyed
+	closed bool // closed before its objects were destroyed
 	file   *fd.Commands
 	opened *opened
-	kept   atomic.Bool // the connection manager keeps it for programs that may have its address; none holds it
+	kept   atomic.Bool // kept by the connection manager for programs that may have its address
 }
 
-// opened is the state that a context shares with the contexts imported through its descriptor: objects of one can be
+// opened is the state that a context shares with contexts imported through its descriptor. Objects of one can be
 // imported into the others.
 type opened struct{ name string } // of the file
 
-// closedContext takes the place of a context that is closed while it has objects: calls find no context there.
+// closedContext replaces a context that is closed while it has objects, so that calls find no context.
 type closedContext struct{ *Context }
 
 func OpenDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
@@ -53,7 +53,7 @@ func OpenDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
 
 // open opens the device once more.
 func (d *Device) open() (*Context, runtime.Errno) {
-	if d.Gone { // it was there when it was listed
+	if d.Gone { // removed since it was listed
 		return nil, syscall.ENOENT
 	}
 	file, errno := fd.NewCommands()
@@ -91,8 +91,8 @@ func (d *Device) openBy(file *fd.Commands, shared *opened) (*Context, runtime.Er
 	return c, 0
 }
 
-// closeDevice is ibv_close_device. As in libibverbs, it also closes a device that still has objects. They stay, can
-// still be destroyed, and count as held by the program; the context's memory goes with the last one.
+// closeDevice implements ibv_close_device. As in libibverbs, it also closes a device that still has objects. They stay,
+// can still be destroyed, and count as held by the program; the context's memory goes with the last one.
 func closeDevice(c *Context) runtime.Errno {
 	errno := c.Close()
 	if errno == syscall.EBUSY {
@@ -125,14 +125,14 @@ func (c *Context) abandon() {
 	replace(uint64(c.Address()), &closedContext{c})
 }
 
-// leave counts an object less.
+// leave decrements the number of objects.
 func (c *Context) leave() {
 	if c.uses--; c.closed && c.uses == 0 {
 		c.end()
 	}
 }
 
-// end frees a context that is closed and has no objects.
+// end frees a closed context without objects.
 func (c *Context) end() {
 	c.Device.Contexts = slices.DeleteFunc(c.Device.Contexts, func(other *Context) bool { return other == c })
 	all.mu.Lock()
@@ -143,19 +143,19 @@ func (c *Context) end() {
 	c.Device.Release()
 }
 
-// imports are the handles of an object besides the one that it was made with. As in libibverbs, any handle destroys the
-// object; the others can then be unimported, and no more. It is under the fabric's lock.
+// imports are the handles of an object besides its original one. As in libibverbs, any handle destroys the object; the
+// others can then only be unimported. The fabric's lock guards it.
 type imports[T any] struct {
 	handles []*T
 	left    bool // the handle that it was made with was unimported: it goes with the object
 }
 
-// remove takes one out.
+// remove removes a handle.
 func (i *imports[T]) remove(h *T) {
 	i.handles = slices.DeleteFunc(i.handles, func(other *T) bool { return other == h })
 }
 
-// handlesOf are all handles of an object.
+// handlesOf returns all handles of an object.
 func handlesOf[T any](made *T, i *imports[T]) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		if yield(made) {
@@ -164,7 +164,7 @@ func handlesOf[T any](made *T, i *imports[T]) iter.Seq[*T] {
 	}
 }
 
-// stale is a handle of an object that was destroyed through another one.
+// stale is a handle of an object that was destroyed through another handle.
 type stale struct {
 	*Context
 	kind   string
@@ -181,7 +181,7 @@ func drop[C any](c *Context, record *C, kind string, free bool) {
 	replace(mem.AddressOf(record), &stale{c, kind, func() { Forget(record) }})
 }
 
-// unimportStale forgets a handle that is stale, and reports whether it is.
+// unimportStale unregisters a stale handle, and reports whether the handle is stale.
 func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 	s := locked[stale](of)
 	if s == nil {
@@ -198,7 +198,7 @@ func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 
 func (c *Context) Address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
 
-// isGone reports whether the device was taken away since it was opened.
+// isGone reports whether the device was removed since it was opened.
 func (c *Context) isGone() bool {
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Mu.Unlock()
@@ -207,7 +207,7 @@ func (c *Context) isGone() bool {
 
 func (c *Context) Fabric() *engine.Engine { return c.Device.On }
 
-// handle is a number for an object that has no other: no two of a device have the same at once.
+// handle returns a handle number for an object without another number, unique in the device.
 func (d *Device) handle() uint32 {
 	d.handles++
 	return d.handles

@@ -18,22 +18,22 @@ type cqRecord struct {
 	index uint32
 }
 
-// cq is a completion queue as programs know it.
+// cq is a completion queue of a program.
 type cq struct {
 	*Context
 	resource.CQ
 	record  *cqRecord
 	index   uint32
 	channel *Channel
-	parent  *PD              // domain that it was made in, or nil
-	events  resource.Reports // of the channel
+	parent  *PD              // its parent domain, or nil
+	events  resource.Reports // completion events
 	asyncs  resource.Reports
-	flags   ibv.CreateCQWCFlags // of an extended one
+	flags   ibv.CreateCQWCFlags // of an extended completion queue
 
-	// Between ibv_start_poll and ibv_end_poll, guarded by CQ.mu.
+	// Between ibv_start_poll and ibv_end_poll, guarded by CQ.Mu.
 	current    *resource.Completion
 	shown      resource.Completion
-	shownStamp resource.Stamp // if stamps
+	shownStamp resource.Stamp // if Stamps
 }
 
 func CreateCQ(of ibv.Ptr[ibv.Context], entries int32, userContext uintptr, ch ibv.Ptr[ibv.CompChannel],
@@ -66,7 +66,7 @@ func (c *Context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 	}
 	q := &cq{Context: c, record: record, channel: ch, parent: parent}
 	q.Core = &c.Fabric().Core
-	q.Broke = func() { q.tell(ibv.EVENT_CQ_ERR, mem.AddressOf(record), &q.asyncs) }
+	q.Broke = func() { q.report(ibv.EVENT_CQ_ERR, mem.AddressOf(record), &q.asyncs) }
 	record.Context, record.Channel, record.CQContext = c.Address(), attr.Channel, attr.CQContext
 	if extended {
 		q.extend(attr)
@@ -91,7 +91,7 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 	if c == nil || entries <= 0 || entries > maxCQE {
 		return syscall.EINVAL
 	}
-	c.Mu.Lock() // first, because a callback of the poll may post before it ends
+	c.Mu.Lock() // first: code between start_poll and end_poll may post
 	defer c.Mu.Unlock()
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Unlock()
@@ -112,7 +112,7 @@ func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 	if errno := mayGo(f, of, c, func() bool { return c.Uses > 0 }, &c.events, &c.asyncs); errno != 0 {
 		return errno
 	}
-	c.silence(&c.asyncs)
+	c.dropEvents(&c.asyncs)
 	if c.channel != nil {
 		c.Quiet()
 		c.channel.Events.Drop(func(other *cq) bool { return other == c })
@@ -131,7 +131,7 @@ func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 
 func (c *cq) reported() *resource.Reports { return &c.asyncs }
 
-// pollCQ is the slot poll_cq.
+// pollCQ implements the slot poll_cq.
 func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil {
@@ -147,7 +147,7 @@ func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(got), 0
 }
 
-// reqNotifyCQ is the slot req_notify_cq.
+// reqNotifyCQ implements the slot req_notify_cq.
 func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil {
@@ -156,7 +156,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	f := c.Fabric()
 	f.Mu.Lock()
 	c.Arm(int32(solicitedOnly) != 0)
-	// the caller will wait for the file, without another call
+	// the caller waits for the file without another call
 	if ch := c.channel; ch != nil && f.Clock.IsVirtual() && !ch.Events.Blocks() {
 		f.Clock.Await(&ch.Events)
 	}
@@ -167,7 +167,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	return 0, 0
 }
 
-// createCQEx is the operation create_cq_ex.
+// createCQEx implements the operation create_cq_ex.
 func createCQEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
@@ -198,7 +198,7 @@ func cqOf(address uint64) *cq {
 	return c
 }
 
-// extend makes the queue one that is polled by ibv_start_poll and its like.
+// extend prepares the queue for ibv_start_poll and the read functions.
 func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	c.flags = attr.WCFlags
 	c.Stamps = c.flags&(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP|ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0
@@ -206,7 +206,7 @@ func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	all.slots.poller(&c.record.CQEx, c.flags)
 }
 
-// startPoll is the slot start_poll. If there is a completion, it takes CQ.Mu for its caller, until ibv_end_poll.
+// startPoll implements the slot start_poll. If there is a completion, it returns with CQ.Mu held, until ibv_end_poll.
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || attr == 0 {
@@ -237,7 +237,7 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(syscall.ENOENT), 0
 }
 
-// step shows the next completion, as a copy: its place and its request's slot are free from now on, because programs
+// step copies the next completion to shown. Its entry and its request's slot are free from then on, because programs
 // post between ibv_start_poll and ibv_end_poll. The caller holds CQ.Mu.
 func (c *cq) step() bool {
 	if !c.Take(&c.shown, &c.shownStamp) {
@@ -248,10 +248,10 @@ func (c *cq) step() bool {
 	return true
 }
 
-// nextPoll is the slot next_poll. The caller holds CQ.Mu, since ibv_start_poll.
+// nextPoll implements the slot next_poll. The caller holds CQ.Mu, since ibv_start_poll.
 func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
-	if c == nil || c.current == nil { // nothing was started
+	if c == nil || c.current == nil { // no poll was started
 		return uint64(syscall.EINVAL), 0
 	}
 	if !c.step() {
@@ -260,7 +260,7 @@ func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// endPoll is the slot end_poll, which releases the lock. The caller holds CQ.Mu, since ibv_start_poll.
+// endPoll implements the slot end_poll, which releases the lock. The caller holds CQ.Mu, since ibv_start_poll.
 func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil {
@@ -271,8 +271,7 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// reader makes a function of the completion that is shown a slot. It needs no lock: ibv_start_poll has taken CQ.Mu for
-// the slot.
+// reader returns a slot that reads the current completion. It needs no lock, because ibv_start_poll has taken CQ.Mu.
 func reader(f func(e *resource.Completion) uint64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil {
@@ -282,7 +281,7 @@ func reader(f func(e *resource.Completion) uint64) runtime.SlotFunc {
 	}
 }
 
-// stampReader is a reader of the creation time of a completion; 0 if the queue does not report it.
+// stampReader returns a slot that reads the timestamp of the current completion, or 0 if the queue has none.
 func stampReader(f func(s *resource.Stamp) int64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil && c.Stamps {
@@ -292,7 +291,7 @@ func stampReader(f func(s *resource.Stamp) int64) runtime.SlotFunc {
 	}
 }
 
-// readTMInfo is the slot read_tm_info. The caller holds CQ.Mu, since ibv_start_poll.
+// readTMInfo implements the slot read_tm_info. The caller holds CQ.Mu, since ibv_start_poll.
 func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
 		mem.Try(func() { *mem.At[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.Tag, Priv: c.current.Priv} })
@@ -300,8 +299,8 @@ func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, hold nothing back, as on devices
-// of mlx5: no event could be left out for good.
+// modifyCQ implements ibv_modify_cq. A count without a period, and a period without a count, delay nothing, as on mlx5:
+// otherwise an event could be delayed forever.
 func modifyCQ(c *cq, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL

@@ -24,26 +24,26 @@ const (
 	PortNum    = 1
 	maxTags    = 1 << 14
 	maxTagOps  = 1 << 12
-	AckDelay   = 15        // code of the time within which an acknowledgement comes
+	AckDelay   = 15        // code of the maximum time before an acknowledgement
 	clockKHz   = 1_000_000 // cycles are nanoseconds
 	maxSRQs    = 1 << 14
 	GIDEntries = 256 // the range of an index
 )
 
-// Device is one of a fabric's, with one port.
+// Device is a device of a fabric, with one port.
 type Device struct {
 	engine.Port
 	Record     *ibv.Device
 	Index      int
 	Persistent bool // memory can be registered as persistent
 	Contexts   []*Context
-	Lists      int                            // that ibv_get_device_list gave, and that it is in
-	inodes     map[string]*resource.XRCDomain // XRC domains that files name
-	handles    uint32                         // last one given
-	dmUsed     uint64                         // bytes of it that are given out
-	Has        Limits                         // objects that there are
+	Lists      int                            // number of results of ibv_get_device_list with the device
+	inodes     map[string]*resource.XRCDomain // XRC domains by file
+	handles    uint32                         // last handle assigned
+	dmUsed     uint64                         // allocated bytes of device memory
+	Has        Limits                         // numbers of objects
 	Limits     Limits
-	Released   func() // by the last user after it was taken away
+	Released   func() // called by the last user of a removed device
 }
 
 // NewDevice returns a device with a port and a name. The caller sets the port's addresses.
@@ -67,7 +67,7 @@ type deviceList struct {
 	devices []*Device
 }
 
-// NewDeviceList is ibv_get_device_list of a fabric. The caller holds Core.Mu.
+// NewDeviceList implements ibv_get_device_list for a fabric. The caller holds Core.Mu.
 func NewDeviceList(on *engine.Engine, devices []*Device, count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	list, errno := AllocateList[ibv.Ptr[ibv.Device]](len(devices) + 1)
 	if errno != 0 {
@@ -107,15 +107,15 @@ func (d *Device) Name() string {
 	return string(name)
 }
 
-// Tell queues an event of the port for every context of the device.
-func (d *Device) Tell(event ibv.EventType) {
+// ReportEvent queues an event of the port for every context of the device.
+func (d *Device) ReportEvent(event ibv.EventType) {
 	for _, c := range d.Contexts {
 		c.portEvent(event)
 	}
 }
 
 // HWCounters returns the counters of a context's device, or nil if the context has no device. Package rdma calls it:
-// for a device that another library has opened, it has the context but not the fabric.
+// for a device that another library has opened, package rdma has the context but not the fabric.
 func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
 	of := locked[Context](mem.AddressOf(c))
 	if of == nil {

@@ -15,26 +15,26 @@ import (
 // AsyncEvent is an event that a context queues for the program.
 type AsyncEvent struct {
 	Kind    ibv.EventType
-	Element uint64            // the object's address; of a port, its number
-	Reports *resource.Reports // of the object; nil for a port
+	Element uint64            // the object's address, or the number of the port
+	Reports *resource.Reports // events of the object; nil for a port
 }
 
-// tell queues an event of an object.
-func (c *Context) tell(kind ibv.EventType, element uint64, r *resource.Reports) {
+// report queues an event of an object.
+func (c *Context) report(kind ibv.EventType, element uint64, r *resource.Reports) {
 	if c.closed {
 		return
 	}
 	c.Async.Push(AsyncEvent{kind, element, r})
 }
 
-func (c *Context) portEvent(kind ibv.EventType) { c.tell(kind, PortNum, nil) }
+func (c *Context) portEvent(kind ibv.EventType) { c.report(kind, PortNum, nil) }
 
-// silence removes the undelivered events of an object.
-func (c *Context) silence(r *resource.Reports) {
+// dropEvents removes the undelivered events of an object.
+func (c *Context) dropEvents(r *resource.Reports) {
 	c.Async.Drop(func(e AsyncEvent) bool { return e.Reports == r })
 }
 
-// getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
+// getAsyncEvent implements ibv_get_async_event. It waits unless the context's file is non-blocking.
 func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.Waiter) runtime.Errno {
 	c := Find[Context](of)
 	if c == nil || to == 0 {
@@ -57,7 +57,7 @@ func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.W
 	return 0
 }
 
-// reporter is an object that asynchronous events concern.
+// reporter is an object with asynchronous events.
 type reporter interface {
 	reported() *resource.Reports
 	Fabric() *engine.Engine
@@ -121,7 +121,7 @@ func DestroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
 	return 0
 }
 
-// getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
+// getCQEvent implements ibv_get_cq_event. It waits unless the channel's file is non-blocking.
 func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
 	userContext ibv.Ptr[uintptr], w *nap.Waiter) runtime.Errno {
 	if queue == 0 || userContext == 0 {

@@ -22,7 +22,7 @@ func Function(library, name string) runtime.Func {
 	return nil
 }
 
-// libraries are the functions of each library that take an object. Packages that do not involve a device add their own.
+// libraries has the functions of each library that take an object. Other packages add theirs with Provide.
 var libraries = map[string]func() map[string]runtime.Func{}
 
 func init() { Provide("libibverbs", libibverbs, libibverbsWaiting) }
@@ -58,7 +58,7 @@ var libibverbsWaiting = func() map[string]abi.Waiting {
 	}
 }
 
-// libibverbs are its exported functions. The device does not support the missing ones.
+// libibverbs has the exported functions that devices support.
 var libibverbs = func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"ibv_free_device_list": abi.Void(abi.Take1(freeDeviceList)),
@@ -124,7 +124,7 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_qp_to_qp_ex": abi.Func1(toQPEx),
 		"ibv_set_ece":     abi.Number(abi.Take2(setECE)),
 		"ibv_query_ece":   abi.Number(abi.Take2(queryECE)),
-		// Copies are not promised to go upwards.
+		// The order of a copy's bytes is not defined.
 		"ibv_query_qp_data_in_order": abi.Constant(int32(0)),
 
 		"ibv_create_ah":               creates(abi.New1(createAH)),
@@ -150,7 +150,7 @@ var libibverbs = func() map[string]runtime.Func {
 	}
 }
 
-// texts are strings of C that were asked for: they stay.
+// texts are the C strings returned so far, which are never freed.
 var texts struct {
 	sync.Mutex
 	at map[string]uint64

@@ -24,8 +24,8 @@ func original[T any](is func(*T) bool) *T {
 	return nil
 }
 
-// ImportContext is ibv_import_device for the devices of a fabric. The context takes the descriptor, and closes it;
-// after an error it stays the caller's. The caller holds Core.Mu.
+// ImportContext is ibv_import_device for the devices of a fabric. The context owns the descriptor and closes it;
+// after an error, the caller still owns it. The caller holds Core.Mu.
 func ImportContext(devices []*Device, file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	name, errno := fd.Name(file)
 	if errno != 0 || name == "" {
@@ -53,7 +53,7 @@ func ImportContext(devices []*Device, file int32) (ibv.Ptr[ibv.Context], runtime
 	return c.Address(), 0
 }
 
-// importPD is ibv_import_pd.
+// importPD implements ibv_import_pd.
 func importPD(c *Context, number uint32) (uint64, runtime.Errno) {
 	from := original(func(p *PD) bool {
 		return p.opened == c.opened && p.of == nil && p.parent == nil && p.Record.Handle == number
@@ -71,7 +71,7 @@ func importPD(c *Context, number uint32) (uint64, runtime.Errno) {
 	return mem.AddressOf(p.Record), 0
 }
 
-// unimportPD is ibv_unimport_pd. Objects created in the domain stay.
+// unimportPD implements ibv_unimport_pd. Objects created in the domain stay.
 func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	if unimportStale(of, "pd") {
 		return 0
@@ -91,7 +91,7 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	return 0
 }
 
-// importMR is ibv_import_mr. As on other devices, the returned region has no address.
+// importMR implements ibv_import_mr. As on other devices, the returned region has no address.
 func importMR(p *PD, number uint32) (uint64, runtime.Errno) {
 	from := original(func(r *Region) bool { return r.opened == p.opened && r.record.Handle == number })
 	if from == nil {
@@ -108,7 +108,7 @@ func importMR(p *PD, number uint32) (uint64, runtime.Errno) {
 	return add(p.Context, record, i)
 }
 
-// unimportMR is ibv_unimport_mr.
+// unimportMR implements ibv_unimport_mr.
 func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	if unimportStale(of, "mr") {
 		return 0
@@ -129,7 +129,7 @@ func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	return 0
 }
 
-// importDM is ibv_import_dm.
+// importDM implements ibv_import_dm.
 func importDM(c *Context, number uint32) (uint64, runtime.Errno) {
 	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
 	if from == nil {
@@ -147,7 +147,7 @@ func importDM(c *Context, number uint32) (uint64, runtime.Errno) {
 	return add(c, record, m)
 }
 
-// unimportDM is ibv_unimport_dm.
+// unimportDM implements ibv_unimport_dm.
 func unimportDM(of ibv.Ptr[ibv.DM]) runtime.Errno {
 	if unimportStale(of, "dm") {
 		return 0

@@ -65,7 +65,8 @@ func (d *Device) full(record any) bool {
 	return *d.Has.of(record) >= *most
 }
 
-// count keeps how many objects a device has, and where those of traced fabrics were made. The caller holds host.mu.
+// count updates the number of objects of a device, and the places where those of traced fabrics were created. The
+// caller holds host.mu.
 func count(record, object any, change int) {
 	if change < 0 {
 		delete(all.made, object)
@@ -85,7 +86,7 @@ func count(record, object any, change int) {
 // owned returns the device that owns the context's objects.
 func (c *Context) owned() *Device { return c.Device }
 
-// Resource is an object that programs hold, for Fabric.Resources. Without a fabric it does not count.
+// Resource is an object of a program, for Fabric.Resources, which skips objects without a fabric.
 type Resource interface {
 	Resource() (kind string, of *engine.Engine)
 }
@@ -122,8 +123,9 @@ func kindOf(object any) (kind string, of *engine.Engine) {
 	return "", nil
 }
 
-// Resources counts what programs hold of a fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Counts of 0 are omitted.
+// Resources counts the objects of a fabric that programs hold: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp",
+// "srq", "ah", "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". Counts of 0
+// are omitted.
 func Resources(f *engine.Engine) map[string]int {
 	counts := map[string]int{}
 	all.mu.RLock()

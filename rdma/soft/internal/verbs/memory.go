@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// bufRecord is a buffer as programs know it: by its address alone.
+// bufRecord is the record of a buffer, of which programs only have the address.
 type bufRecord struct{ _ uint64 }
 
-// Buf is memory that the device allocates for a program: plain memory, which any device takes.
+// Buf is memory that the device allocates for a program: plain memory, which any device can register.
 type Buf struct {
 	*Context
 	record *bufRecord
@@ -28,13 +28,13 @@ type Buf struct {
 
 func (b *Buf) base() uint64 { return b.Memory.Address() }
 
-// holds reports whether a range is in the memory.
+// holds reports whether the memory contains a range.
 func (b *Buf) holds(address, length uint64) bool {
 	offset := address - b.base()
 	return offset <= b.length && length <= b.length-offset
 }
 
-// allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
+// allocBuf implements ibv_alloc_buf. A buffer may be empty, as in C.
 func allocBuf(p *PD, length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
 	size := int(length)
 	if handle == 0 {
@@ -60,7 +60,7 @@ func allocBuf(p *PD, length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Er
 	return b.base(), 0
 }
 
-// freeBuf is ibv_free_buf. It cannot fail: memory that is registered stays until its last region is gone.
+// freeBuf implements ibv_free_buf. It cannot fail: registered memory stays until its last region is deregistered.
 func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
 	b := locked[Buf](of)
 	if b == nil {
@@ -82,21 +82,21 @@ func (b *Buf) release() {
 	}
 }
 
-// regBufMR is ibv_reg_buf_mr.
+// regBufMR implements ibv_reg_buf_mr.
 func regBufMR(p *PD, handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	return p.registerBuf(handle, address, length, address, access)
 }
 
-// registerBuf makes a region of a part of a buffer, which has to be of the same domain.
+// registerBuf registers a part of a buffer, which must belong to the same domain.
 func (p *PD) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	b := Find[Buf](handle)
-	if b == nil || b.owner.made() != p.made() || !b.holds(address, length) {
+	if b == nil || b.owner.original() != p.original() || !b.holds(address, length) {
 		return 0, syscall.EINVAL
 	}
 	return p.register(address, length, iova, access, backing{buf: b})
 }
 
-// exportBuf is ibv_export_buf_dmabuf_fd. The descriptor keeps the memory.
+// exportBuf implements ibv_export_buf_dmabuf_fd. The descriptor keeps the memory.
 func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 	b := locked[Buf](of)
 	if b == nil {
@@ -106,7 +106,7 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 	return b.Memory.Export()
 }
 
-// regMREx is ibv_reg_mr_ex.
+// regMREx implements ibv_reg_mr_ex.
 func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
 	p := Find[PD](domain)
 	if p == nil || init == 0 {
@@ -146,17 +146,17 @@ func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runt
 	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, of)
 }
 
-// regDMABufMR is ibv_reg_dmabuf_mr.
+// regDMABufMR implements ibv_reg_dmabuf_mr.
 func regDMABufMR(p *PD, offset, length, iova uint64, file int32, access ibv.AccessFlags) (uint64,
 	runtime.Errno) {
 	return p.registerFile(file, offset, length, iova, access)
 }
 
-// fileAccess are the flags that regions of a dma-buf can have.
+// fileAccess are the access flags of regions of a dma-buf.
 const fileAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
 	ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_RELAXED_ORDERING
 
-// registerFile makes a region of a part of a file: of a dma-buf, or of other memory that can be mapped.
+// registerFile registers a part of a file: a dma-buf or another file that can be mapped.
 func (p *PD) registerFile(file int32, offset, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	if access&^fileAccess != 0 || (offset^iova)%PageSize != 0 {
 		return 0, syscall.EINVAL
@@ -172,12 +172,12 @@ func (p *PD) registerFile(file int32, offset, length, iova uint64, access ibv.Ac
 	return r, errno
 }
 
-// MaxDM is how much memory a device has, in bytes.
+// MaxDM is the size of device memory in bytes.
 const MaxDM = 1 << 20
 
 const maxDMAlign = 12 // log2 of the largest alignment that can be asked for
 
-// dm is memory of the device. Programs have no address of it.
+// dm is device memory, which programs cannot address.
 type dm struct {
 	*Context
 	record *ibv.DM
@@ -188,8 +188,8 @@ type dm struct {
 	imports[dm]
 }
 
-// made is the memory that a program made, of which m may be an import.
-func (m *dm) made() *dm {
+// original returns the memory of which m is an import, or m.
+func (m *dm) original() *dm {
 	if m.of != nil {
 		return m.of
 	}
@@ -198,12 +198,12 @@ func (m *dm) made() *dm {
 
 func (m *dm) base() uint64 { return m.memory.Address() }
 
-// holds reports whether a range is in the memory.
+// holds reports whether the memory contains a range.
 func (m *dm) holds(offset, length uint64) bool {
 	return offset <= m.length && length <= m.length-offset
 }
 
-// allocDM is the operation alloc_dm.
+// allocDM implements the operation alloc_dm.
 func allocDM(c *Context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
@@ -232,9 +232,9 @@ func allocDM(c *Context, address uint64) (uint64, runtime.Errno) {
 	return add(c, record, &dm{Context: c, record: record, memory: memory, length: attr.Length})
 }
 
-// freeDM is the operation free_dm.
+// freeDM implements the operation free_dm.
 func freeDM(m *dm) runtime.Errno {
-	of := m.made()
+	of := m.original()
 	if errno := mayGo(m.Fabric(), mem.AddressOf(m.record), m, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -246,7 +246,7 @@ func freeDM(m *dm) runtime.Errno {
 	return 0
 }
 
-// exportDM is ibv_dm_export_dmabuf_fd. The descriptor keeps the memory.
+// exportDM implements ibv_dm_export_dmabuf_fd. The descriptor keeps the memory.
 func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 	m := locked[dm](of)
 	if m == nil {
@@ -256,7 +256,7 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 	return m.memory.Export()
 }
 
-// regDMMR is the operation reg_dm_mr. Addresses of the region count from 0.
+// regDMMR implements the operation reg_dm_mr. The region is zero-based.
 func regDMMR(p *PD, address, offset, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	m := Find[dm](address)
 	if m == nil || m.Device != p.Device || !m.holds(offset, length) ||
@@ -270,12 +270,12 @@ func regDMMR(p *PD, address, offset, length uint64, access ibv.AccessFlags) (uin
 	if errno != 0 {
 		return 0, errno
 	}
-	r.dm = m.made()
+	r.dm = m.original()
 	r.dm.uses++
 	return mem.AddressOf(r.record), 0
 }
 
-// memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
+// memcpyToDM implements the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
 func memcpyToDM(m *dm, offset, host, length uint64) runtime.Errno {
 	return m.copy(offset, length, host, func(device uint64) { mem.Move(device, host, length) })
 }
@@ -299,7 +299,8 @@ func (m *dm) copy(offset, length, host uint64, do func(device uint64)) runtime.E
 	return 0
 }
 
-// adviseMR is the operation advise_mr: it pages in the parts of on-demand regions that a program is about to use.
+// adviseMR implements the operation advise_mr: it pages in the parts of on-demand regions that a program is about to
+// use.
 func adviseMR(p *PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag, sges uint64,
 	n uint32) runtime.Errno {
 	writes := false
@@ -321,8 +322,7 @@ func adviseMR(p *PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdvise
 	return 0
 }
 
-// prefetch checks and pages in a part of a region. If there is set, only pages that are present count, and it only
-// checks.
+// prefetch checks and pages in a part of a region. If there is set, it only checks that all pages are present.
 func (p *PD) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	m := p.Device.Keys.Get(s.LKey)
 	switch {
@@ -330,7 +330,7 @@ func (p *PD) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 		return syscall.EFAULT
 	case m.Window != nil:
 		return syscall.EINVAL
-	case m.Domain != p.protects():
+	case m.Domain != p.domain():
 		return syscall.EPERM
 	}
 	place, ok := m.Locate(s.Addr, uint64(s.Length), 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// modifyQP is ibv_modify_qp.
+// modifyQP implements ibv_modify_qp.
 func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask) runtime.Errno {
 	q := FindQP(of)
 	if q == nil || to == 0 {
@@ -62,8 +62,8 @@ func (q *QP) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	return 0
 }
 
-// answersTo leaves attributes out that belong to the other end of an XRC connection: the kernel's uverbs takes them
-// from programs, which set the same for RC, and ignores them.
+// answersTo removes attributes of the other end of an XRC connection: programs set them as for RC, and the kernel's
+// uverbs ignores them.
 func (q *QP) answersTo(mask ibv.QPAttrMask) ibv.QPAttrMask {
 	switch q.Kind {
 	case ibv.QPT_XRC_SEND:
@@ -74,7 +74,7 @@ func (q *QP) answersTo(mask ibv.QPAttrMask) ibv.QPAttrMask {
 	return mask
 }
 
-// qpAccess are the flags that queue pairs can have.
+// qpAccess are the access flags of queue pairs.
 const qpAccess = resource.QueueAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
 	ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
 
@@ -103,7 +103,7 @@ func (q *QP) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	return 0
 }
 
-// queryQP is ibv_query_qp: everything, whatever the mask asks for.
+// queryQP implements ibv_query_qp: all attributes, whatever the mask.
 func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	initTo ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
 	if to == 0 || initTo == 0 {
@@ -137,7 +137,7 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no
 // options.
 
-// setECE is ibv_set_ece. It accepts no options of another vendor's device.
+// setECE implements ibv_set_ece. It accepts no options of another vendor's device.
 func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if FindQP(of) == nil || options == 0 {
 		return syscall.EINVAL
@@ -153,7 +153,7 @@ func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	return 0
 }
 
-// queryECE is ibv_query_ece. Options are vendor-specific, and this device reports none.
+// queryECE implements ibv_query_ece. Options are vendor-specific, and this device reports none.
 func queryECE(of ibv.Ptr[ibv.QP], to ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if FindQP(of) == nil || to == 0 {
 		return syscall.EINVAL

@@ -24,7 +24,7 @@ type Region struct {
 	imports[importedMR]
 }
 
-// backing is whose the memory of a region is; it is empty for the program's own.
+// backing is the owner of a region's memory; it is empty for memory of the program.
 type backing struct {
 	dm     *dm
 	buf    *Buf
@@ -33,15 +33,15 @@ type backing struct {
 	hints  *dmah
 }
 
-// mrAccess are the flags that regions can have. Memory on demand has to be mapped, and is not touched before a message
-// uses it.
+// mrAccess are the access flags of regions. On-demand memory must be mapped, and is not touched before a message uses
+// it.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
 	ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
 
 const PageSize = 4096 // that addresses of regions are compared in
 
-// checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
+// checkAccess checks access flags: remote write access requires local write access. Unknown optional flags are ignored.
 func (d *Device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 	if access&ibv.ACCESS_HUGETLB != 0 { // a promise about pages that this device has no use for
@@ -55,7 +55,7 @@ func (d *Device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
-// registerAll makes a region on demand of all memory of the process.
+// registerAll registers all memory of the process on demand.
 func (p *PD) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint64, runtime.Errno) {
 	if errno := p.Device.checkAccess(access); errno != 0 {
 		return 0, errno
@@ -77,7 +77,7 @@ func (p *PD) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 	return mem.AddressOf(r.record), 0
 }
 
-// register makes a region of memory at an address, which peers know by iova.
+// register registers memory at an address, which peers address by iova.
 func (p *PD) register(address, length uint64, iova uint64, access ibv.AccessFlags, of backing) (uint64,
 	runtime.Errno) {
 	if address == 0 && length == ^uint64(0) {
@@ -126,13 +126,13 @@ func (p *PD) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	return mem.AddressOf(r.record), 0
 }
 
-// inAddressSpace reports whether a range lies where processes of this machine can have memory.
+// inAddressSpace reports whether a range lies in the address space of processes.
 func inAddressSpace(address, length uint64) bool {
 	last := address + length - 1
 	return last >= address && uint64(uintptr(last)) == last
 }
 
-// accessible is present for a range that may lie where no process of this machine has memory.
+// accessible is present for a range that may lie outside the address space.
 func accessible(address, length uint64, write bool) runtime.Errno {
 	if !inAddressSpace(address, length) {
 		return syscall.EFAULT
@@ -148,7 +148,7 @@ func (p *PD) newRegion(of resource.Memory, address uint64) (*Region, runtime.Err
 	}
 	r := &Region{Context: p.Context, record: record, owner: p}
 	r.Memory = of
-	r.Domain = p.protects()
+	r.Domain = p.domain()
 	p.Device.Keys.Add(&r.Memory)
 	*record = ibv.MR{Context: p.Address(), PD: ibv.PtrTo(p.Record), Addr: uintptr(address), Length: of.Length,
 		Handle: p.Device.handle(), LKey: r.Key, RKey: r.Key}
@@ -158,8 +158,8 @@ func (p *PD) newRegion(of resource.Memory, address uint64) (*Region, runtime.Err
 	return r, 0
 }
 
-// allocNullMR is the operation alloc_null_mr: reads by its key return zeros, and writes are dropped. Peers have no use
-// for it.
+// allocNullMR implements the operation alloc_null_mr: reads by its key return zeros, and writes are dropped. Peers
+// cannot use it.
 func allocNullMR(p *PD) (uint64, runtime.Errno) {
 	r, errno := p.newRegion(resource.Memory{Length: ^uint64(0), Access: ibv.ACCESS_LOCAL_WRITE}, 0)
 	if errno != 0 {
@@ -198,8 +198,8 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	return errno
 }
 
-// end is the end of a region that has no windows, by an import of it or, with nil, by the handle that it was made with.
-// The caller holds Core.Mu.
+// end deregisters a region without windows, by one of its imports or, with nil, by its original handle. The caller
+// holds Core.Mu.
 func (r *Region) end(by *importedMR) {
 	r.Device.Keys.Remove(&r.Memory)
 	if r.dm != nil {
@@ -223,14 +223,14 @@ func (r *Region) end(by *importedMR) {
 	drop(r.Context, r.record, "mr", by == nil || r.left)
 }
 
-// importedMR is a region that another context has made, or this one.
+// importedMR is an import of a region, from this context or another one.
 type importedMR struct {
 	*Context
 	record *ibv.MR
 	of     *Region
 }
 
-// importedRegion is the region that the one at an address is an import of, or nil.
+// importedRegion returns the region of which the one at an address is an import, or nil.
 func importedRegion(address uint64) *Region {
 	if i := Find[importedMR](address); i != nil {
 		return i.of
@@ -238,7 +238,7 @@ func importedRegion(address uint64) *Region {
 	return nil
 }
 
-// reregMR is ibv_rereg_mr. Results below 0 encode the state of the region.
+// reregMR implements ibv_rereg_mr. Results below 0 encode the state of the region.
 func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD], address, length uint64,
 	access ibv.AccessFlags) (ibv.ReregMRErrCode, runtime.Errno) {
 	r := locked[Region](of)
@@ -258,7 +258,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		if owner = Find[PD](domain); owner == nil || owner.Device != r.Device {
 			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
-		to.Domain = owner.protects()
+		to.Domain = owner.domain()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
 		if r.Device.checkAccess(access) != 0 {

@@ -22,7 +22,7 @@ type mw struct {
 	gone   atomic.Bool // destroyed
 }
 
-// allocMW is the slot alloc_mw.
+// allocMW implements the slot alloc_mw.
 func allocMW(p *PD, kind uint64) (uint64, runtime.Errno) {
 	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
 		return 0, syscall.EINVAL
@@ -32,14 +32,14 @@ func allocMW(p *PD, kind uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	w := &mw{Context: p.Context, record: record, owner: p}
-	p.Device.Keys.NewWindow(&w.Window, p.protects(), ibv.MWType(kind))
+	p.Device.Keys.NewWindow(&w.Window, p.domain(), ibv.MWType(kind))
 	*record = ibv.MW{Context: p.Address(), PD: ibv.PtrTo(p.Record), RKey: w.Key, Handle: p.Device.handle(),
 		Type: w.Kind}
 	p.hold(1)
 	return add(p.Context, record, w)
 }
 
-// deallocMW is the slot dealloc_mw. A window that is bound is unbound.
+// deallocMW implements the slot dealloc_mw. It unbinds a bound window.
 func deallocMW(w *mw) runtime.Errno {
 	if errno := mayGo(w.Fabric(), mem.AddressOf(w.record), w, never); errno != 0 {
 		return errno
@@ -53,14 +53,14 @@ func deallocMW(w *mw) runtime.Errno {
 	return 0
 }
 
-// lastBound are a window and a region that were looked up. Mostly the next request names them again, and then they are
-// found without a lock.
+// lastBound caches the last window and region that were looked up. The next request mostly names them again, and then
+// needs no lock.
 type lastBound struct {
 	window *mw
 	region *Region
 }
 
-// find is the window and the region at two addresses; either may be nil.
+// find returns the window and the region at two addresses; either may be nil.
 func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 	if l.window == nil || mem.AddressOf(l.window.record) != window || l.window.gone.Load() {
 		l.window = Find[mw](window)
@@ -73,7 +73,7 @@ func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 	return l.window, l.region
 }
 
-// fillBind checks a request to bind a window, as far as that is done when it is posted. The caller holds QP.Post.
+// fillBind fills in a request to bind a window, after the checks of posting. The caller holds QP.Post.
 func (q *QP) fillBind(r *engine.Request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	w, m := q.binds.find(window, uint64(info.MR))
 	if w == nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWPostSend, q.Kind)) {

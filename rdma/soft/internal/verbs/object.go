@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package verbs implements libibverbs for software devices: its functions and slots, by the addresses of the objects that
-// programs hold. An object embeds what the engine sees of it. Methods without a comment about it are called with the
-// fabric's lock, Core.Mu.
+// Package verbs implements libibverbs for software devices: its functions and slots, which find objects by the
+// addresses that programs hold. An object embeds the engine's part of it. Methods require the fabric's lock, Core.Mu,
+// unless a comment states otherwise.
 package verbs
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// host owns the objects of all fabrics: a process has room for few Spaces, and for any number of fabrics.
+// host owns the objects of all fabrics, because a process has room for few Spaces but any number of fabrics.
 type host struct {
 	space *runtime.Space
 	slots slots
 
-	mu      sync.RWMutex       // guards the fields below, up to made; the tables are read without it
+	mu      sync.RWMutex       // guards the fields below; the tables are read without it
 	objects map[uint64]any     // Go state of every object, by the address of its C record
-	made    map[any]made.Place // where the objects of traced fabrics were made
-	qps     table[QP]          // objects of the data path are in a table too, which needs no lock
+	made    map[any]made.Place // creation of the objects of traced fabrics
+	qps     table[QP]          // objects of the data path, found without a lock
 	cqs     table[cq]
 	srqs    table[SRQ]
 }
@@ -67,7 +67,7 @@ func allocate[T any](d *Device) (*T, runtime.Errno) {
 	return AllocateOf[T](d.On)
 }
 
-// AllocateOf is allocate for objects that belong to no device.
+// AllocateOf is allocate for objects without a device.
 func AllocateOf[T any](f *engine.Engine) (*T, runtime.Errno) {
 	if !f.Faulty.Allocates() {
 		f.Failed.Store(true)
@@ -94,7 +94,7 @@ func AllocateList[T any](n int) ([]T, runtime.Errno) {
 // Free frees memory that no object uses.
 func Free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
 
-// Enter makes an object known by the address of its record. It takes host.mu.
+// Enter registers an object by the address of its record. It takes host.mu.
 func Enter[C any](record *C, object any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -102,14 +102,14 @@ func Enter[C any](record *C, object any) {
 	count(record, object, 1)
 }
 
-// add makes an object of a context known, and returns the address of its record.
+// add registers an object of a context, and returns the address of its record.
 func add[C any](c *Context, record *C, object any) (uint64, runtime.Errno) {
 	c.uses++
 	Enter(record, object)
 	return mem.AddressOf(record), 0
 }
 
-// Forget frees a record. It takes host.mu.
+// Forget unregisters an object and frees its record. It takes host.mu.
 func Forget[C any](record *C) {
 	all.mu.Lock()
 	count(record, all.objects[mem.AddressOf(record)], -1)
@@ -118,7 +118,7 @@ func Forget[C any](record *C) {
 	all.space.Free(unsafe.Pointer(record))
 }
 
-// replace puts another object at the address of one that is there. It takes host.mu.
+// replace registers another object at the address of an existing one. It takes host.mu.
 func replace(address uint64, by any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -130,7 +130,7 @@ func replace(address uint64, by any) {
 	}
 }
 
-// Find returns the object at an address, or nil if there is none of the type. It takes host.mu.
+// Find returns the object of type T at an address, or nil. It takes host.mu.
 func Find[T any, A abi.Address](address A) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
@@ -138,7 +138,7 @@ func Find[T any, A abi.Address](address A) *T {
 	return object
 }
 
-// Still reports whether an object is there, asked with the lock that destroying it takes.
+// Still reports whether an object still exists. The caller holds the lock that destroying it takes.
 func Still[T any, A abi.Address](address A, object *T) bool { return Find[T](address) == object }
 
 // object is the constraint of objects of a fabric.
@@ -147,8 +147,8 @@ type object[T any] interface {
 	Fabric() *engine.Engine
 }
 
-// locked finds the object at an address, or nil. It takes Core.Mu for its caller, unless it returns nil: while it
-// waits, another goroutine may destroy the object.
+// locked returns the object at an address with Core.Mu held, or nil without it. While it waits for the lock, another
+// goroutine may destroy the object.
 func locked[T any, P object[T], A abi.Address](address A) P {
 	o := P(Find[T](address))
 	if o == nil {
@@ -162,8 +162,8 @@ func locked[T any, P object[T], A abi.Address](address A) P {
 	return o
 }
 
-// The adapters for functions of an object return EINVAL if there is no object at the address in the first register.
-// held and creates call the function with Core.Mu.
+// Adapters for functions of an object. They return EINVAL if there is no object at the address in the first register.
+// held and creates call the function with Core.Mu held.
 
 func held[T any, P object[T]](f func(P, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
 	return func(a abi.Args) runtime.Errno {
@@ -200,17 +200,17 @@ func makes[T any](f func(*T, abi.Args) (uint64, runtime.Errno)) runtime.Func {
 	}
 }
 
-// mayGo reports whether an object can be destroyed. It returns EBUSY while something uses the object. It waits until
-// the program has acknowledged all events that it got of the object, and releases the fabric's lock during the wait: if
-// another goroutine destroys the object, it returns EINVAL.
+// mayGo prepares the destruction of an object. It returns EBUSY if something uses the object. It waits until the
+// program has acknowledged all events of the object that it got, without the fabric's lock: if another goroutine
+// destroys the object in the meantime, it returns EINVAL.
 func mayGo[T any, A abi.Address](f *engine.Engine, address A, object *T, busy func() bool,
-	told ...*resource.Reports) runtime.Errno {
+	events ...*resource.Reports) runtime.Errno {
 	f.Work()
 	for Still(address, object) {
 		switch {
 		case busy():
 			return syscall.EBUSY
-		case !slices.ContainsFunc(told, func(r *resource.Reports) bool { return !r.Settled() }):
+		case !slices.ContainsFunc(events, func(r *resource.Reports) bool { return !r.Settled() }):
 			return 0
 		}
 		f.Acked.Wait()
@@ -218,16 +218,16 @@ func mayGo[T any, A abi.Address](f *engine.Engine, address A, object *T, busy fu
 	return syscall.EINVAL
 }
 
-// never is when objects are busy that nothing uses.
+// never is the busy function of objects that nothing uses.
 func never() bool { return false }
 
-// table assigns numbers to objects. It is read without a lock, and written under the host's.
+// table assigns numbers to objects. It is read without a lock and written under host.mu.
 type table[T any] struct {
 	entries atomic.Pointer[[]atomic.Pointer[T]]
 	free    []uint32
 }
 
-// get is the object of a number, or nil.
+// get returns the object with a number, or nil.
 func (t *table[T]) get(i uint32) *T {
 	if entries := t.entries.Load(); entries != nil && i < uint32(len(*entries)) {
 		return (*entries)[i].Load()

@@ -12,28 +12,28 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PD is a protection domain, or a parent domain, which protects as the one it was made of.
+// PD is a protection domain or a parent domain, whose keys are those of its protection domain.
 type PD struct {
 	*Context
-	resource.Domain // whose keys count, of the one that was made
+	resource.Domain // of the original
 	Record          *ibv.PD
-	uses            int // of the domain that was made, by all of its handles
-	parent          *PD // the domain of a parent domain
+	uses            int // of the original, by all of its handles
+	parent          *PD // protection domain of a parent domain
 	td              *td
-	of              *PD // of an import: the domain that was made
+	of              *PD // original of an import
 	imports[PD]
 }
 
-// made is the domain that a program made, of which p may be an import.
-func (p *PD) made() *PD {
+// original returns the domain of which p is an import, or p.
+func (p *PD) original() *PD {
 	if p.of != nil {
 		return p.of
 	}
 	return p
 }
 
-// hold counts so many more objects in the domain. The caller holds Core.Mu.
-func (p *PD) hold(n int) { p.made().uses += n }
+// hold adds n to the number of objects in the domain. The caller holds Core.Mu.
+func (p *PD) hold(n int) { p.original().uses += n }
 
 func allocPD(c *Context) (uint64, runtime.Errno) {
 	p, errno := c.newPD()
@@ -55,9 +55,9 @@ func (c *Context) newPD() (*PD, runtime.Errno) {
 	return p, 0
 }
 
-// Dealloc is ibv_dealloc_pd. The caller holds Core.Mu.
+// Dealloc implements ibv_dealloc_pd. The caller holds Core.Mu.
 func (p *PD) Dealloc() runtime.Errno {
-	of := p.made()
+	of := p.original()
 	if errno := mayGo(p.Fabric(), mem.AddressOf(p.Record), p, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
@@ -73,15 +73,15 @@ func (p *PD) Dealloc() runtime.Errno {
 	return 0
 }
 
-// protects is the domain whose keys count.
-func (p *PD) protects() *resource.Domain {
+// domain returns the domain that keys must belong to.
+func (p *PD) domain() *resource.Domain {
 	if p.parent != nil {
-		return &p.parent.made().Domain
+		return &p.parent.original().Domain
 	}
-	return &p.made().Domain
+	return &p.original().Domain
 }
 
-// td is a thread domain: a promise of the program's that this device has no use for.
+// td is a thread domain: a promise of the program, which this device ignores.
 type td struct {
 	*Context
 	record *ibv.TD
@@ -111,8 +111,7 @@ func deallocTD(t *td) runtime.Errno {
 	return 0
 }
 
-// dmah is a DMA handle: hints about the bus between memory and an adapter, of which this device has none. It checks
-// them, and heeds none.
+// dmah is a DMA handle: hints about the bus between memory and an adapter. This device checks and ignores them.
 type dmah struct {
 	*Context
 	record *ibv.DMAH
@@ -122,10 +121,10 @@ type dmah struct {
 // Values of hints.
 const (
 	maxPH  = 3
-	maxCPU = 1<<13 - 1 // the most that Linux counts
+	maxCPU = 1<<13 - 1 // maximum on Linux
 )
 
-// allocDMAH is ibv_alloc_dmah.
+// allocDMAH implements ibv_alloc_dmah.
 func allocDMAH(c *Context, init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, syscall.EINVAL
@@ -148,7 +147,7 @@ func allocDMAH(c *Context, init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errn
 	return add(c, record, &dmah{Context: c, record: record})
 }
 
-// deallocDMAH is ibv_dealloc_dmah.
+// deallocDMAH implements ibv_dealloc_dmah.
 func deallocDMAH(h *dmah) runtime.Errno {
 	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, func() bool { return h.uses > 0 }); errno != 0 {
 		return errno
@@ -170,7 +169,7 @@ func allocParentDomain(c *Context, init uint64) (uint64, runtime.Errno) {
 		(with == nil || with.Device != c.Device) {
 		return 0, syscall.EINVAL
 	}
-	// The program's functions for memory of queues are not called: queues of this device are not in its memory.
+	// The program's allocators are not called: queues of this device are not in the program's memory.
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 && (attr.Alloc == 0 || attr.Free == 0) {
 		return 0, syscall.EINVAL
 	}
@@ -187,7 +186,7 @@ func allocParentDomain(c *Context, init uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(p.Record), 0
 }
 
-// NewPD makes a protection domain for all identifiers of the device. The caller holds Core.Mu.
+// NewPD allocates a protection domain for all identifiers of the device. The caller holds Core.Mu.
 func (c *Context) NewPD() (p *PD, errno runtime.Errno) {
 	made.Shared(func() { p, errno = c.newPD() })
 	return p, errno

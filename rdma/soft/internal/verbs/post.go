@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// postSend is the slot post_send.
+// postSend implements the slot post_send.
 func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
@@ -32,9 +32,9 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	return resource.TellBad(errno, bad, wr), 0
 }
 
-// fillList copies a list of work requests to the ring. It returns the number copied, the request that stopped it, and
-// why. It is mem.Try, written out, because most lists are short. The caller holds QP.Post, and has called
-// SetPanicOnFault.
+// fillList copies a list of work requests to the ring. It returns the number of copied requests and, after an error,
+// the address of the failed one. It inlines mem.Try, because most lists are short. The caller holds QP.Post, and has
+// called SetPanicOnFault.
 func (q *QP) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	wr, errno = first, syscall.EFAULT // until the list is read
 	done := false
@@ -103,7 +103,7 @@ func (q *QP) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	return 0
 }
 
-// fillInline copies inline data, whose keys mean nothing.
+// fillInline copies inline data and ignores its keys.
 func (q *QP) fillInline(position uint32, r *engine.Request, pieces []ibv.SGE) runtime.Errno {
 	r.Inline = 0
 	for _, piece := range pieces {
@@ -116,9 +116,9 @@ func (q *QP) fillInline(position uint32, r *engine.Request, pieces []ibv.SGE) ru
 
 // address sets the destination of a datagram.
 func (q *QP) address(r *engine.Request, handle uint64, number, qkey uint32) runtime.Errno {
-	h := q.latestAH // most datagrams go where the one before went: found without a lock
+	h := q.latestAH // most datagrams have the destination of the previous one, which needs no lock
 	if h == nil || mem.AddressOf(h.record) != handle || h.gone.Load() {
-		if h = Find[ah](handle); h == nil || h.owner.protects() != q.Protects {
+		if h = Find[ah](handle); h == nil || h.owner.domain() != q.Protects {
 			return syscall.EINVAL
 		}
 		q.latestAH = h
@@ -127,7 +127,7 @@ func (q *QP) address(r *engine.Request, handle uint64, number, qkey uint32) runt
 	return 0
 }
 
-// postRecv is the slot post_recv.
+// postRecv implements the slot post_recv.
 func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
@@ -146,7 +146,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	return errno, 0
 }
 
-// bindMW is the slot bind_mw, for windows of type 1.
+// bindMW implements the slot bind_mw, for windows of type 1.
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := FindQP(address), Find[mw](window)
 	if q == nil || w == nil || bind == 0 || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWVerb, q.Kind)) {
@@ -164,14 +164,14 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	r.Start(b.WRID, ibv.WR_BIND_MW, b.SendFlags)
 	m := Find[Region](uint64(b.BindInfo.MR))
-	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
+	// Windows of type 1 are never zero-based (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
 	if b.BindInfo.MR != 0 && m == nil || b.SendFlags&^Rules[q.Kind][ibv.WR_BIND_MW].flags != 0 {
 		return uint64(syscall.EINVAL), 0
 	}
-	// The key is there at once, though the window is bound when its request is carried out.
+	// The key is valid at once, though the window is bound when its request is executed.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
 	binds(r, w, m, &b.BindInfo, key)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

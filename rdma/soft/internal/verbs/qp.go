@@ -15,44 +15,44 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// QP is a queue pair as programs know it.
+// QP is a queue pair of a program.
 type QP struct {
 	*Context
 	engine.QP
 	record  *qpRecord
 	index   uint32
 	owner   *PD
-	closed  bool        // its own handle was destroyed, and others are open
-	handles []*openedQP // of XRC_RECV, that ibv_open_qp gave
+	closed  bool        // its first handle was destroyed, and others are open
+	handles []*openedQP // further handles of an XRC_RECV queue pair, by ibv_open_qp
 	Asyncs  resource.Reports
 
-	// Guarded by QP.post.
+	// Guarded by QP.Post.
 	build    builder
 	binds    lastBound
 	latestAH *ah
 }
 
-// tell queues an event for every context with a handle.
-func (q *QP) tell(kind ibv.EventType) {
+// report queues an event for every context with a handle.
+func (q *QP) report(kind ibv.EventType) {
 	if !q.closed {
-		q.Context.tell(kind, mem.AddressOf(q.record), &q.Asyncs)
+		q.Context.report(kind, mem.AddressOf(q.record), &q.Asyncs)
 	}
 	for _, o := range q.handles {
-		o.Context.tell(kind, mem.AddressOf(o.record), &o.asyncs)
+		o.Context.report(kind, mem.AddressOf(o.record), &o.asyncs)
 	}
 }
 
 func (q *QP) reported() *resource.Reports { return &q.Asyncs }
 
-// IsShared reports whether its receives are those of a shared receive queue.
+// IsShared reports whether the queue pair uses a shared receive queue.
 func (q *QP) IsShared() bool { return q.SRQ != nil }
 
-// Transit is ibv_modify_qp. It is called without the fabric's lock.
+// Transit implements ibv_modify_qp. It is called without the fabric's lock.
 func (q *QP) Transit(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	return q.modify(q.record, attr, mask)
 }
 
-// BreakNow brings it to the error state. The caller holds Core.Mu.
+// BreakNow moves the queue pair to the error state. The caller holds Core.Mu.
 func (q *QP) BreakNow() {
 	if q.State != ibv.QPS_ERR {
 		q.SetState(ibv.QPS_ERR)
@@ -66,7 +66,7 @@ type qpRecord struct {
 	index uint32
 }
 
-// FindQP is the queue pair of a handle.
+// FindQP returns the queue pair of a handle, or nil.
 func FindQP[A abi.Address](address A) *QP {
 	if q := Find[QP](address); q != nil {
 		return q
@@ -77,7 +77,7 @@ func FindQP[A abi.Address](address A) *QP {
 	return nil
 }
 
-// lockedQP returns the queue pair of a handle, or nil. It takes Core.Mu for its caller, unless it returns nil.
+// lockedQP returns the queue pair of a handle with Core.Mu held, or nil without it.
 func lockedQP[A abi.Address](address A) *QP {
 	if o := locked[openedQP](address); o != nil {
 		return o.of
@@ -85,7 +85,7 @@ func lockedQP[A abi.Address](address A) *QP {
 	return locked[QP](address)
 }
 
-// qpOf returns the queue pair that a slot is called with, or nil if it was destroyed.
+// qpOf returns the queue pair of a slot call, or nil if it was destroyed.
 func qpOf(address uint64) *QP {
 	q := all.qps.get(mem.At[qpRecord](address).index)
 	if q == nil || mem.AddressOf(q.record) != address {
@@ -112,7 +112,7 @@ func createQP(p *PD, init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
 	return mem.AddressOf(q.record), 0
 }
 
-// CreateQPEx is the operation create_qp_ex.
+// CreateQPEx implements the operation create_qp_ex.
 func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
@@ -135,7 +135,7 @@ func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(q.record), 0
 }
 
-// createFlags are those of the attributes, which may be without any.
+// createFlags returns the flags of the attributes, or 0 if they have none.
 func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS == 0 {
 		return 0
@@ -143,15 +143,15 @@ func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 	return attr.CreateFlags
 }
 
-// newQP checks attributes and makes a queue pair, in RESET.
+// newQP checks attributes and creates a queue pair in RESET.
 func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
 	f := c.Fabric()
 	f.Mu.Lock()
 	defer f.Unlock()
 	q := &QP{Context: c, QP: engine.QP{On: f, Port: &c.Device.Port, Kind: attr.QPType, Cap: attr.Cap,
 		Signals: attr.SQSigAll != 0, Unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
-	q.Report = q.tell
-	if errno := q.parts(attr); errno != 0 {
+	q.Report = q.report
+	if errno := q.resolve(attr); errno != 0 {
 		return nil, errno
 	}
 	ops := ibv.QPCreateSendOpsFlags(0)
@@ -193,8 +193,8 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
 	return q, 0
 }
 
-// parts looks up the objects that the queue pair refers to.
-func (q *QP) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
+// resolve looks up the objects to which the attributes refer.
+func (q *QP) resolve(attr *ibv.QPInitAttrEx) runtime.Errno {
 	of := q.Context
 	switch q.Kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
@@ -220,14 +220,14 @@ func (q *QP) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if q.owner = Find[PD](uint64(attr.PD)); q.owner == nil || q.owner.Device != of.Device {
 		return syscall.EINVAL
 	}
-	q.Protects = q.owner.protects()
-	if q.SendCQ = of.completes(attr.SendCQ); q.SendCQ == nil {
+	q.Protects = q.owner.domain()
+	if q.SendCQ = of.completionQueue(attr.SendCQ); q.SendCQ == nil {
 		return syscall.EINVAL
 	}
 	if q.Kind == ibv.QPT_XRC_SEND {
 		q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
 	} else {
-		if q.RecvCQ = of.completes(attr.RecvCQ); q.RecvCQ == nil {
+		if q.RecvCQ = of.completionQueue(attr.RecvCQ); q.RecvCQ == nil {
 			return syscall.EINVAL
 		}
 		if attr.SRQ != 0 {
@@ -243,15 +243,15 @@ func (q *QP) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		q.Cap.MaxRecvSGE > engine.MaxSGE || q.Cap.MaxInlineData > maxInline {
 		return syscall.EINVAL
 	}
-	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
+	// Inline data may use the space of the segments, as on Soft-RoCE. Some programs request none and use it.
 	if !of.Device.On.Exact {
 		q.Cap.MaxInlineData = max(q.Cap.MaxInlineData, q.Cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
 	}
 	return 0
 }
 
-// completes returns the completion queue of a handle, or nil if the device has no such queue.
-func (c *Context) completes(of ibv.Ptr[ibv.CQ]) *resource.CQ {
+// completionQueue returns the completion queue of a handle, or nil if the device has no such queue.
+func (c *Context) completionQueue(of ibv.Ptr[ibv.CQ]) *resource.CQ {
 	if q := Find[cq](uint64(of)); q != nil && q.Device == c.Device {
 		return &q.CQ
 	}
@@ -275,15 +275,15 @@ func (q *QP) used() (counts []*int) {
 	return counts
 }
 
-// DestroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
+// DestroyQP implements ibv_destroy_qp. Destroying the last handle destroys the queue pair.
 func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	if o := locked[openedQP](of); o != nil {
 		defer o.Fabric().Unlock()
-		o.silence(&o.asyncs)
+		o.dropEvents(&o.asyncs)
 		if errno := mayGo(o.Fabric(), of, o, never, &o.asyncs); errno != 0 {
 			return errno
 		}
-		o.silence(&o.asyncs)
+		o.dropEvents(&o.asyncs)
 		q := o.of
 		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
 		o.Context.leave()
@@ -306,11 +306,11 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	if len(q.handles) == 0 {
 		q.SetState(ibv.QPS_RESET)
 	}
-	q.silence(&q.Asyncs)
+	q.dropEvents(&q.Asyncs)
 	if errno := mayGo(f, of, q, busy, &q.Asyncs); errno != 0 {
 		return errno
 	}
-	q.silence(&q.Asyncs)
+	q.dropEvents(&q.Asyncs)
 	all.qps.remove(q.index)
 	q.Context.leave()
 	Forget(q.record)
@@ -320,7 +320,7 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	return 0
 }
 
-// end is the end of a queue pair that has no handle any more.
+// end destroys a queue pair without handles.
 func (q *QP) end() {
 	q.SetState(ibv.QPS_RESET) // it may have been used until now
 	q.Fabric().Numbers.Remove(q.Number)

@@ -35,10 +35,10 @@ func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
 	return ibv.ToBE64(d.GUID), 0
 }
 
-// vendor is the number of none, which Soft-RoCE has, too.
+// vendor is the ID of no vendor, as on Soft-RoCE.
 const vendor = 0xffffff
 
-// attributes are those of ibv_query_device.
+// attributes returns the attributes of ibv_query_device.
 func (d *Device) attributes() (a ibv.DeviceAttr) {
 	copy(a.FWVer[:], "1.0")
 	a.VendorID = vendor
@@ -73,7 +73,7 @@ func queryDevice(c *Context, attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
 	return 0
 }
 
-// queryDeviceEx fills in as much as the caller's record holds.
+// queryDeviceEx fills in the part that fits the caller's record.
 func queryDeviceEx(c *Context, input ibv.Ptr[ibv.QueryDeviceExInput], record, size uint64) runtime.Errno {
 	if input != 0 && input.Deref().CompMask != 0 || record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
 		return syscall.EINVAL
@@ -96,7 +96,7 @@ func queryDeviceEx(c *Context, input ibv.Ptr[ibv.QueryDeviceExInput], record, si
 	return 0
 }
 
-// everyODP are the operations of connected queue pairs on on-demand regions.
+// everyODP has the operations of connected queue pairs on on-demand regions.
 const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ |
 	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_FLUSH | ibv.ODP_SUPPORT_ATOMIC_WRITE
 
@@ -107,7 +107,7 @@ const (
 	AtomicWrite     = 1 << 40
 )
 
-// queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
+// queryRTValues implements ibv_query_rt_values_ex: the clock of timestamps.
 func queryRTValues(c *Context, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL
@@ -142,8 +142,8 @@ func (d *Device) port() ibv.PortAttr {
 	return a
 }
 
-// queryPort is ibv_query_port, with the size of the caller's record: the record of the old symbol lacks the newer
-// fields.
+// queryPort implements ibv_query_port, with the size of the caller's record: the record of the old symbol lacks the
+// newer fields.
 func queryPort(c *Context, port uint8, record, size uint64) runtime.Errno {
 	if port != PortNum || record == 0 {
 		return syscall.EINVAL
@@ -166,10 +166,10 @@ func queryPortSymbol(c *Context, port uint8, attr uint64) runtime.Errno {
 	return queryPort(c, port, attr, uint64(oldPortSize))
 }
 
-// portSpeed is that of four lanes of EDR, in units of 100 Mb/s.
+// portSpeed is the speed of four lanes of EDR, in units of 100 Mb/s.
 const portSpeed = 1000
 
-// queryPortSpeed is ibv_query_port_speed.
+// queryPortSpeed implements ibv_query_port_speed.
 func queryPortSpeed(c *Context, port uint32, to ibv.Ptr[uint64]) runtime.Errno {
 	if port != PortNum || to == 0 {
 		return syscall.EINVAL

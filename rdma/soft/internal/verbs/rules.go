@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
-// transports are the types of queue pair that there are here.
+// transports are the supported types of queue pairs.
 var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV}
 
-// sendFlags are all of them.
+// sendFlags are all send flags.
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
 	ibv.SEND_IP_CSUM}
 
@@ -45,7 +45,7 @@ var Rules = func() (all [ibv.QPT_XRC_RECV + 1][engine.KnownOpcodes]opcodeRule) {
 					rule.wrFlags |= flag
 				}
 			}
-			// A request with inline data may have the flag and need not: the provider of rxe requires it.
+			// The flag is optional for a request with inline data; rxe's provider requires it.
 			rule.wrFlags |= rule.flags & ibv.SEND_INLINE
 		}
 	}

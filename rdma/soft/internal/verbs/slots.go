@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// slots are the functions that objects have addresses of.
+// slots are the functions whose addresses objects contain.
 type slots struct {
 	ops      ibv.ContextOps
 	extended ibv.VerbsContext
@@ -37,7 +37,7 @@ func (h *host) fillSlots() (err error) {
 	set(&o.BindMW, bindMW)
 
 	x := &h.slots.extended
-	// call makes a function with registers a slot.
+	// call returns a slot that calls a function with registers.
 	call := func(f runtime.Func) runtime.SlotFunc {
 		f = abi.Guarded(f)
 		return func(r0, r1, r2, r3, r4, r5 uint64) (uint64, runtime.Errno) {

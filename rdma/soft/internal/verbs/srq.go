@@ -20,7 +20,7 @@ type srqRecord struct {
 	index uint32
 }
 
-// SRQ is a shared receive queue as programs know it.
+// SRQ is a shared receive queue of a program.
 type SRQ struct {
 	*Context
 	resource.SRQ
@@ -48,7 +48,7 @@ func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runti
 	return mem.AddressOf(s.record), 0
 }
 
-// CreateSRQEx is the operation create_srq_ex.
+// CreateSRQEx implements the operation create_srq_ex.
 func CreateSRQEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
@@ -117,7 +117,7 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	}
 	s := &SRQ{Context: c, record: record, owner: p}
 	s.Kind, s.Domain, s.CQ = attr.SRQType, d, q
-	s.Low = func() { s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, mem.AddressOf(record), &s.asyncs) }
+	s.Low = func() { s.report(ibv.EVENT_SRQ_LIMIT_REACHED, mem.AddressOf(record), &s.asyncs) }
 	low, values := c.Device.Tops()
 	number, ok := f.Numbers.Add(engine.Numbered{SRQ: &s.SRQ}, low, values)
 	if !ok {
@@ -127,7 +127,7 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	if s.Kind == ibv.SRQT_TM {
 		s.Tags = resource.NewTags(&attr.TMCap)
 	}
-	s.Number, s.Recvs = number, resource.NewRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
+	s.Number, s.Recvs = number, resource.NewRecvQueue(p.domain(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
 	s.index = all.srqs.add(s)
 	record.index, record.Handle = s.index, number
 	record.Context, record.SRQContext, record.PD = c.Address(), attr.SRQContext, ibv.PtrTo(p.Record)
@@ -135,7 +135,7 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	c.uses++
 	if d != nil {
 		d.Uses++
-		d.PDs[p.protects()]++
+		d.PDs[p.domain()]++
 	}
 	if q != nil {
 		q.Uses++
@@ -154,7 +154,7 @@ func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	if errno := mayGo(f, of, s, func() bool { return s.SRQ.Uses > 0 }, &s.asyncs); errno != 0 {
 		return errno
 	}
-	s.silence(&s.asyncs)
+	s.dropEvents(&s.asyncs)
 	f.Numbers.Remove(s.Number)
 	s.Gone = true
 	all.srqs.remove(s.index)
@@ -205,7 +205,7 @@ func querySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 	return 0
 }
 
-// srqNumber is ibv_get_srq_num: XRC senders name a queue by it, and others have none that is of use.
+// srqNumber implements ibv_get_srq_num: the number by which XRC senders name a queue. Others have none.
 func srqNumber(s *SRQ, number uint64) runtime.Errno {
 	switch {
 	case number == 0:
@@ -219,7 +219,7 @@ func srqNumber(s *SRQ, number uint64) runtime.Errno {
 
 func (s *SRQ) reported() *resource.Reports { return &s.asyncs }
 
-// postSRQRecv is the slot post_srq_recv.
+// postSRQRecv implements the slot post_srq_recv.
 func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := all.srqs.get(mem.At[srqRecord](address).index)
 	if s == nil || mem.AddressOf(s.record) != address {
@@ -239,7 +239,7 @@ func checkTags(c *ibv.TMCap) runtime.Errno {
 	return 0
 }
 
-// postSRQOps is the operation post_srq_ops.
+// postSRQOps implements the operation post_srq_ops.
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := locked[SRQ](address)
 	if s == nil {

@@ -65,7 +65,7 @@ const (
 	OExclusive = 0o200
 )
 
-// Close is ibv_close_xrcd. The caller holds Core.Mu.
+// Close implements ibv_close_xrcd. The caller holds Core.Mu.
 func (x *XRCD) Close() runtime.Errno {
 	f := x.Fabric()
 	last := func() bool { return x.domain.Handles == 1 }
@@ -81,7 +81,7 @@ func (x *XRCD) Close() runtime.Errno {
 	return 0
 }
 
-// openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
+// openQP implements ibv_open_qp: another handle of a receiving XRC queue pair.
 func openQP(c *Context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, syscall.EINVAL
@@ -117,7 +117,7 @@ func openQP(c *Context, address uint64) (uint64, runtime.Errno) {
 	return add(c, record, o)
 }
 
-// openedQP is a handle that ibv_open_qp gave.
+// openedQP is a handle from ibv_open_qp.
 type openedQP struct {
 	*Context
 	record *qpRecord
