@@ -23,10 +23,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// ordinals number all devices of the process: no two have the same GUID.
+// ordinals counts the devices of the process, so that GUIDs are unique.
 var ordinals atomic.Uint32
 
-// AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
+// AddDevice adds a device to the fabric. The default name is soft with the device's number, from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -66,7 +66,7 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return nil
 }
 
-// finder returns the libibverbs function of that name that finds devices, or nil. It needs no lock.
+// finder returns the function of libibverbs that lists or imports devices, by name, or nil. It needs no lock.
 func (f *Fabric) finder(name string) runtime.Func {
 	switch name {
 	case "ibv_get_device_list":
@@ -77,14 +77,14 @@ func (f *Fabric) finder(name string) runtime.Func {
 	return nil
 }
 
-// HasDevice reports whether there is a device of the name.
+// HasDevice reports whether there is a device with the name.
 func (f *Fabric) HasDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Named(name) != nil
 }
 
-// Named is one by its name, or nil.
+// Named returns the device with a name, or nil.
 func (f *Fabric) Named(name string) *verbs.Device {
 	i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return d.Name() == name })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (f *Fabric) Named(name string) *verbs.Device {
 	return f.devices[i]
 }
 
-// owner is the device that has a GID, or nil.
+// owner returns the device with a GID, or nil.
 func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 	p := f.GIDs[gid]
 	if i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return &d.Port == p }); i >= 0 {
@@ -102,9 +102,9 @@ func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 	return nil
 }
 
-// RemoveDevice removes a device, and reports whether one of that name existed. Programs that have it open get an event,
-// and their queue pairs break; calls on it fail with EIO, except those that destroy objects. Peers get no more messages
-// from it.
+// RemoveDevice removes a device, and reports whether there was one with the name. Programs that have it open get an
+// event, and their queue pairs break; calls on it fail with EIO, except those that destroy objects. It sends no more
+// messages.
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -113,7 +113,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 		return false
 	}
 	d.Gone, d.Down = true, true
-	d.Lists++ // it is not released before the end of this
+	d.Lists++ // keeps the device until this function returns
 	f.devices = slices.DeleteFunc(f.devices, func(other *verbs.Device) bool { return other == d })
 	for _, gid := range d.GIDs {
 		f.Assign(gid, nil)
@@ -134,8 +134,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return true
 }
 
-// SetLink takes the link of a device down or up again, and reports whether there is a device of the name. While it is
-// down, nothing reaches the device or leaves it.
+// SetLink takes the link of a device down or up, and reports whether there is a device with the name. While the link is
+// down, the device neither sends nor receives.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -191,7 +191,7 @@ func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// connect opens the socket of an address, if the device speaks to other fabrics. Its MTU becomes that of the path.
+// connect opens the socket of an address, if the device is wired, and sets the device's MTU to that of the path.
 func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	if !d.Wired {
 		return nil
@@ -216,10 +216,10 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// mtuOf is the code of an MTU of so many bytes.
+// mtuOf returns the code of an MTU in bytes.
 func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 
-// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Core.Mu, or the fabric is
+// reachOut adds the wire to other fabrics. The caller holds Core.Mu, or the fabric is
 // not shared yet.
 func (f *Fabric) reachOut() {
 	if f.Outer != nil {
@@ -238,7 +238,7 @@ func (f *Fabric) reachOut() {
 }
 
 // MoveAddress moves an address of one device to another, like the failover of a network bond. Connection manager IDs
-// that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
+// bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -263,7 +263,8 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return nil
 }
 
-// Addresses are the addresses of all devices, each with the name of its device. Link-local ones are those with a wire.
+// Addresses returns the addresses of all devices, with the names of the devices. Link-local addresses belong to wired
+// devices.
 func (f *Fabric) Addresses() map[netip.Addr]string {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -286,7 +287,7 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 // fabric must not be used afterwards.
 func (f *Fabric) Close() error {
 	var links []*roce.Link
-	defer func() { // without the lock, which their readers take
+	defer func() { // without the lock, which the sockets' readers take
 		for _, l := range links {
 			l.Wait()
 		}
@@ -324,7 +325,7 @@ func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	return d.Counters()
 }
 
-// Counters are the event counts of a fabric; see soft.Counters.
+// Counters has the event counts of a fabric; see soft.Counters.
 type Counters struct {
 	Lost       uint64
 	Duplicates uint64
@@ -334,7 +335,7 @@ type Counters struct {
 	Gaps       uint64
 }
 
-// Counters are those of the fabric: of all devices that it ever had.
+// Counters returns the event counts of all devices that the fabric has had.
 func (f *Fabric) Counters() Counters {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -371,7 +372,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 		d.MTU = ibv.MTU_4096
 	}
 	d.GUID = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
-	if o.Wire { // peers know a device by it, and other processes have devices, too
+	if o.Wire { // the GUID must be unique among processes
 		var random [5]byte
 		rand.Read(random[:])
 		d.GUID |= uint64(binary.BigEndian.Uint16(random[:])) << 40
@@ -383,7 +384,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 	if d.Wired = o.Wire; d.Wired {
 		d.Keys.Hide()
 		d.Joined = map[[16]byte]*roce.Link{}
-		gids = gids[1:] // others reach it by its address alone
+		gids = gids[1:] // other hosts reach it only by its address
 	}
 	mac := d.MAC()
 	d.Link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package device implements fabrics of software devices: their wires, sockets, faults and clocks, and what the
-// connection manager needs of them.
+// Package device implements fabrics of software devices: their wires, sockets, faults and clocks, and the interface to
+// the connection manager.
 package device
 
 import (
@@ -36,9 +36,9 @@ type Options struct {
 	Virtual bool
 	Faults  Faults
 	Trace   bool
-	// ExactCaps is that of soft.Options.
+	// ExactCaps is soft.Options.ExactCaps.
 	ExactCaps bool
-	losses    *packets.Losses // of tests: all devices are joined by packets, of which these are lost
+	losses    *packets.Losses // for tests: a wire of packets joins all devices, with these losses
 }
 
 // DeviceOptions configure a device; see soft.DeviceOptions.
@@ -56,20 +56,20 @@ type DeviceOptions struct {
 // fabric's lock guards the fields from devices on.
 type Fabric struct {
 	engine.Engine
-	captures pcap.Captures // of the packets that it sends and receives
+	captures pcap.Captures // of sent and received packets
 
 	devices []*verbs.Device
-	gone    []*verbs.Device // that were taken away, and that programs have open
-	made    int             // devices that there ever were
+	gone    []*verbs.Device // removed devices that programs have open
+	made    int             // number of devices added so far
 	direct  *inprocess.Wire
-	sound   wire.Wire       // the one without faults: direct, or a test's wire over it, or outer
+	sound   wire.Wire       // the wire without faults
 	past    counters.Counts // of removed devices
 	manager Manager
 }
 
-// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" encodes every
-// message to bytes, "delayed" delivers it when the clock has advanced, "packets" turns it into RoCEv2 packets, and
-// "lossy" loses, repeats, delays, swaps and damages some of these, with a virtual clock: packets.Named defines which.
+// wireVariable is the environment variable that selects the wire between all devices, for tests: "encoded" encodes
+// every message to bytes, "delayed" delivers it when the clock has advanced, "packets" turns it into RoCE v2 packets,
+// and "lossy" drops, duplicates, delays, reorders and corrupts packets, with a virtual clock; see packets.Named.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
 // New creates a fabric, which exists until Close. It needs no lock: the fabric is not shared yet.
@@ -84,7 +84,7 @@ func New(o Options) (*Fabric, error) {
 	losses, lossy := packets.Named(named)
 	f := &Fabric{manager: unmanaged{}, direct: inprocess.New()}
 	f.Traced, f.Exact = o.Trace, o.ExactCaps
-	f.Start(o.Virtual || lossy) // lost messages are sent again without a wait
+	f.Start(o.Virtual || lossy) // retransmissions then take no time
 	f.sound = f.direct
 	switch {
 	case o.losses != nil:
@@ -109,7 +109,7 @@ func New(o Options) (*Fabric, error) {
 	return f, nil
 }
 
-// packetWire is a wire of packets in memory.
+// packetWire returns a wire of packets in memory.
 func (f *Fabric) packetWire(losses packets.Losses) *packets.Wire {
 	w := packets.Over(f.direct, losses, f.later)
 	w.Watch(func(p []byte, from, to *packet.Endpoint) {
@@ -148,7 +148,7 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 	return verbs.Function(library, name)
 }
 
-// own are the functions that take no object. It needs no lock: the manager stays the same one.
+// own returns a function that takes no object. It needs no lock, because the manager does not change.
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs":
@@ -171,10 +171,10 @@ func (f *Fabric) SetFaults(o Faults) {
 	f.setFaults(o)
 }
 
-// FailedAllocation reports whether a fault made an allocation fail since it was last asked.
+// FailedAllocation reports whether a fault made an allocation fail since the last call.
 func (f *Fabric) FailedAllocation() bool { return f.Failed.Swap(false) }
 
-// setFaults routes messages over the faulty wire, if there are faults.
+// setFaults routes messages through the faulty wire, if there are faults.
 func (f *Fabric) setFaults(o Faults) {
 	f.Faulty.Set(o)
 	f.Failed.Store(false)
