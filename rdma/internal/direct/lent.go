@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// Package native posts and polls by the paths of its queues, and lends them to programs that post and poll without its
-// slots: a second path of a queue would be a second writer. Native ends its queues, and counts their events.
+// A queue of package native has one path, because two would be two writers. The package posts and polls through it, and
+// lends it to programs that bypass the package's slots. It also destroys the queues and counts their events.
 
 var owned sync.Map // *ibv.Context to *Queues
 
