@@ -444,21 +444,19 @@ type trackedTable struct {
 	count int
 }
 
-// tracking is a place: 32 bytes on 64-bit machines, so that none is in two cache lines.
+// trackedPlace is 32 bytes on 64-bit machines, so that none is in two cache lines.
 type trackedPlace struct {
 	trackedQueues
 	num uint64 // of the queue pair, and taken; or 0
 }
 
-// taken is a bit that no number has.
-const taken = 1 << 32
-
-// fewestPlaces is how many places there are at first. No hash may be shifted away, so there are two at least.
-const fewestPlaces = 4
+const (
+	taken        = 1 << 32 // a bit that no number has
+	fewestPlaces = 4       // at first; no hash may be shifted away, so there are two at least
+)
 
 func (t *trackedTable) init() { t.resize(fewestPlaces) }
 
-// place is a place of the table.
 func (t *trackedTable) place(at uint32) *trackedPlace {
 	return (*trackedPlace)(unsafe.Add(t.first, uintptr(at)*unsafe.Sizeof(trackedPlace{})))
 }
