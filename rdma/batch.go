@@ -83,6 +83,8 @@ var (
 	errBatchZero   = invalid("", "", "the batch is the zero value of its type, and needs its constructor")
 	errBatchNil    = invalid("", "", "the batch is nil")
 	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
+	errBatchEmpty  = invalid("", "", "the batch is empty, so there is nothing to post, and no completion will come")
+	errBatchClosed = closed("batch")
 )
 
 // nowhere is linked and end of a batch whose next pointers were not set for a post.
@@ -142,11 +144,6 @@ func (b *batch) Err() error {
 	}
 	return b.err
 }
-
-// errBatchEmpty is the error of a post of nothing.
-var errBatchEmpty = invalid("", "", "the batch is empty, so there is nothing to post, and no completion will come")
-
-var errBatchClosed = closed("batch")
 
 // postable reports whether a part of the batch can be posted: the batch lacks nothing, and the part is not empty.
 func (b *batch) postable(from, to int) bool {

@@ -67,14 +67,11 @@ type sendRule struct {
 	alone  uint32 // one more than the most bytes of one entry, if that is all there is to check; otherwise 0
 }
 
-// knownOpcodes is more than the highest opcode of the tables.
-const knownOpcodes = 16
-
-// atomicSize is the number of bytes of an atomic operation, and the alignment of its remote address.
-const atomicSize = 8
-
-// largestMessage is the largest message of any transport: 2³¹ bytes.
-const largestMessage = 1 << 31
+const (
+	knownOpcodes   = 16      // more than the highest opcode of the tables
+	atomicSize     = 8       // bytes of an atomic operation, and the alignment of its remote address
+	largestMessage = 1 << 31 // bytes, of any transport
+)
 
 // sendFlags are all of them, in the order of their bits.
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
@@ -142,7 +139,7 @@ func isAtomic(op ibv.WROpcode) bool {
 	return op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
 }
 
-// rule is that of a work request with a known opcode.
+// rule is that of a request with a known opcode.
 func (c *sendChecks) rule(w *ibv.SendWR) *sendRule {
 	const inline = uint32(knownOpcodes / ibv.SEND_INLINE)
 	return &c.rules[uint32(w.Opcode)%knownOpcodes+uint32(w.SendFlags&ibv.SEND_INLINE)*inline]

@@ -86,6 +86,9 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 	if err == nil {
 		q.owned = true
 		q.tracks.Store(true)
+		if own := queueOf(q.path); own != nil {
+			own.Held(&q.mu)
+		}
 	}
 	return q, err
 }
@@ -186,10 +189,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 		}
 		return n, nil
 	}
-	if tracks {
-		q.mu.Unlock()
-	}
-	return 0, pollFailed(q.path, q.c, n)
+	return 0, q.pollFailed(n, tracks)
 }
 
 // pollHeld polls up to so many times until there is something, and gives back slots. The caller holds
@@ -392,14 +392,24 @@ func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	q.armed.Store(true)
 	r := q.arm.Arm(q.c, solicitedOnly)
 	if r != 0 {
-		if reason := misused(q.arm, false); reason != "" {
+		var reason string
+		if q.quiet(func() { reason = misused(q.arm, false) }); reason != "" {
 			return &VerbError{Verb: verb, Errno: syscall.EBUSY, Reason: reason}
 		}
 	}
 	return callError(verb, r)
 }
 
-// pollFailed returns the error for a result that is not a number of completions. For a provider without ibv_poll_cq,
+// pollFailed is the error of a Poll with this result. It releases CompletionQueue.mu, if Poll holds it.
+func (q *CompletionQueue) pollFailed(result int, held bool) error {
+	if held {
+		defer q.mu.Unlock()
+	}
+	return pollFailed(q.path, q.c, result)
+}
+
+// pollFailed returns the error for a result that is not a number of completions. The caller holds CompletionQueue.mu, if
+// polls do. For a provider without ibv_poll_cq,
 // libibverbs returns EOPNOTSUPP, a positive number.
 func pollFailed(p Path, c *ibv.CQ, result int) error {
 	if result > 0 {
@@ -434,21 +444,19 @@ type trackedTable struct {
 	count int
 }
 
-// tracking is a place: 32 bytes on 64-bit machines, so that none is in two cache lines.
+// trackedPlace is 32 bytes on 64-bit machines, so that none is in two cache lines.
 type trackedPlace struct {
 	trackedQueues
 	num uint64 // of the queue pair, and taken; or 0
 }
 
-// taken is a bit that no number has.
-const taken = 1 << 32
-
-// fewestPlaces is how many places there are at first. No hash may be shifted away, so there are two at least.
-const fewestPlaces = 4
+const (
+	taken        = 1 << 32 // a bit that no number has
+	fewestPlaces = 4       // at first; no hash may be shifted away, so there are two at least
+)
 
 func (t *trackedTable) init() { t.resize(fewestPlaces) }
 
-// place is a place of the table.
 func (t *trackedTable) place(at uint32) *trackedPlace {
 	return (*trackedPlace)(unsafe.Add(t.first, uintptr(at)*unsafe.Sizeof(trackedPlace{})))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 )
 
 // CQ is a completion queue.
@@ -329,6 +330,9 @@ func (q *CQ) NewPollProgram(n int) (*PollProgram, error) {
 		return nil, q.notExtended()
 	}
 	p, err := NewPollProgram(q.ex.c, n, q.ex.values, q.ex.options)
+	if err == nil && q.native != nil {
+		p.path, err = trace.Of(lockedPath{q.native.Queue, &q.queue.mu})
+	}
 	return p, wrap(verb, q.name, err)
 }
 

@@ -115,7 +115,7 @@ func (q *QP) flush(p drainContext) error {
 		}
 	}
 	if sends {
-		q.sendCQ.queue.quiet(q.send.Reset) // requests that succeeded without a signal have no completion
+		q.send.forget(q.sendCQ) // requests that succeeded without a signal have no completion
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (q *QP) flushERDMA(p drainContext) error {
 		return err
 	}
 	if marked {
-		q.sendCQ.queue.quiet(q.send.Reset)
+		q.send.forget(q.sendCQ)
 	}
 	return q.flushCounted(p)
 }

@@ -3,13 +3,16 @@
 package rdma
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
@@ -61,4 +64,43 @@ func TestMisused(t *testing.T) {
 			assert.Equal(t, []bool{true, false, false}, p.sends)
 		})
 	}
+}
+
+// excluded is a path that reports whether its calls exclude others by a lock.
+type excluded struct {
+	quickly
+	mu lock.Lock
+}
+
+func (p *excluded) alone() bool {
+	took := make(chan bool, 1)
+	go func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		took <- true
+	}()
+	select {
+	case <-took:
+		return false
+	case <-time.After(5 * time.Millisecond):
+		return true
+	}
+}
+
+func (p *excluded) PollExtended(*ibv.CQ, []ibv.WC) int32 {
+	if p.alone() {
+		return 0
+	}
+	return -1
+}
+
+func (p *excluded) Misused(bool) string { return fmt.Sprint(p.alone()) }
+
+// TestLockedPath: programs that poll a queue by themselves exclude its other polls.
+func TestLockedPath(t *testing.T) {
+	p := new(excluded)
+	path := lockedPath{p, &p.mu}
+	assert.Zero(t, path.PollExtended(nil, nil))
+	assert.Equal(t, "true", misused(path, false))
+	assert.Equal(t, "false", misused(p, false))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/backend"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
@@ -138,6 +139,24 @@ func directQueueOf(p Path, queue func(datapath.Maker) (datapath.Queue, error)) (
 func queueOf(p Path) datapath.Queue {
 	q, _ := trace.Under(p).(datapath.Queue)
 	return q
+}
+
+// lockedPath polls a queue whose callers hold a lock.
+type lockedPath struct {
+	datapath.Queue
+	mu *lock.Lock
+}
+
+func (p lockedPath) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Queue.PollExtended(cq, wcs)
+}
+
+func (p lockedPath) Misused(sends bool) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Queue.Misused(sends)
 }
 
 // misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.

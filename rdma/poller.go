@@ -34,8 +34,11 @@ type Poller[T any] struct {
 	spare []*[atOnce]ibv.WC // C writes here; slices of goroutines that do not poll now
 }
 
-// atOnce is how many completions a Poller takes out of its queue at once.
-const atOnce = 32
+const (
+	atOnce   = 32         // completions that a Poller takes out of its queue at once
+	newCalls = "NewCalls" // the verb of a Poller for Calls
+	none     = ^uint32(0) // the index of no ticket
+)
 
 // ticket is an entry of the slab. Its wr_id is the index and a generation, so that the wr_id of a returned ticket is
 // invalid.
@@ -45,11 +48,6 @@ type ticket[T any] struct {
 	next       uint32 // free ticket
 	taken      bool
 }
-
-const newCalls = "NewCalls"
-
-// none is the index of no ticket.
-const none = ^uint32(0)
 
 // Completed is a completion with the value of its request's ticket.
 type Completed[T any] struct {

@@ -323,10 +323,10 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	}
 	q.collect()
 	if q.send != nil {
-		q.sendCQ.queue.quiet(q.send.Reset) // work that was not drained has no completion
+		q.send.forget(q.sendCQ) // work that was not drained has no completion
 	}
 	if q.recv != nil {
-		q.recvCQ.queue.quiet(q.recv.Reset)
+		q.recv.forget(q.recvCQ)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()

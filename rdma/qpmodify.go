@@ -99,10 +99,10 @@ func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
-		q.sendCQ.queue.quiet(q.send.Reset)
+		q.send.forget(q.sendCQ)
 	}
 	if q.recv != nil {
-		q.recvCQ.queue.quiet(q.recv.Reset)
+		q.recv.forget(q.recvCQ)
 	}
 	q.limitReads(1) // until the next connection sets it
 	q.sendMark.forget()

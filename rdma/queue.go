@@ -95,6 +95,13 @@ func (q *queue) Reset() {
 	q.reset()
 }
 
+// forget frees all slots while nothing is posted, and nothing is polled from a completion queue.
+func (q *queue) forget(cq *CQ) {
+	q.mu.Lock() // before CompletionQueue.mu, as by posts of a path in Go that look for misuse
+	defer q.mu.Unlock()
+	cq.queue.quiet(q.reset)
+}
+
 // still calls f while nothing is posted to either queue, which may be nil.
 func still(send *SendQueue, recv *RecvQueue, f func() error) error {
 	if send != nil {

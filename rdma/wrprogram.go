@@ -121,12 +121,10 @@ func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
 	return err == nil
 }
 
-// withQP returns arguments behind the queue pair.
 func (p *WRProgram) withQP(args []uint64) []uint64 {
 	return slices.Insert(args, 0, uint64(address(p.qp)))
 }
 
-// add appends a request.
 func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) (WRRequest, *ibv.SendWR) {
 	p.complete()
 	if p.closed {
@@ -171,14 +169,12 @@ func (p *WRProgram) complete() {
 	}
 }
 
-// finish appends ibv_wr_complete.
 func (p *WRProgram) finish() {
-	if p.closed {
-		return
+	if !p.closed {
+		p.complete()
+		p.step(p.qp.WRComplete, "ibv_wr_complete")
+		p.closed = true
 	}
-	p.complete()
-	p.step(p.qp.WRComplete, "ibv_wr_complete")
-	p.closed = true
 }
 
 // held returns a copy in Go memory that lives as long as the program.
@@ -195,8 +191,6 @@ func held[T any](p *WRProgram, v []T) uint64 {
 func word(v uint32) uint64 {
 	return uint64(runtime.Word(v))
 }
-
-// The operations of a WRProgram: each appends a request.
 
 // Send appends ibv_wr_send.
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/direct"
@@ -121,6 +122,7 @@ func (withoutCQs) CQ(*ibv.CQ) (datapath.Queue, error) { return idle{}, nil }
 type idle struct{ datapath.Queue }
 
 func (idle) Inspect() string                { return "" }
+func (idle) Held(*lock.Lock)                {}
 func (idle) End(destroy func() error) error { return destroy() }
 
 // TestRefusedFlags: queue pairs whose requests have headers (IPoIB's) have no data path in Go, and go to C without one.

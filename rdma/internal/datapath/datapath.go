@@ -51,7 +51,8 @@ type Queue interface {
 	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only
 	// if memory of the request is not mapped. Callers hold the lock that Held has set.
 	PostOne(w *ibv.SendWR) bool
-	// Held sets the lock that callers of PostOne and other posts hold. It is called before the first post.
+	// Held sets the lock that callers of PostOne and other posts hold, or of a completion queue, callers of Poll,
+	// PollExtended and Misused; all other methods of that take it. It is called before the first post or poll.
 	Held(by *lock.Lock)
 	// Reset is called after C has moved the queue pair to RESET.
 	Reset()

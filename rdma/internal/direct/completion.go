@@ -16,7 +16,7 @@ func isReceive(opcode uint8) bool {
 }
 
 // read converts a device's completion to a work completion. Like libmlx5, it does not change undefined fields. The
-// caller holds completionQueue.mu.
+// caller holds the queue's lock.
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	p := q.pair(number)

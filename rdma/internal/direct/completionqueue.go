@@ -3,6 +3,7 @@
 package direct
 
 import (
+	"cmp"
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
@@ -17,6 +18,7 @@ import (
 type completionQueue struct {
 	refusing
 	mu       lock.Lock
+	held     *lock.Lock // which replaces mu: callers of Poll hold it; or nil
 	last     *queuePair // whose completion was read last
 	first    unsafe.Pointer
 	size     uintptr // of a completion: 64 bytes, or 128, of which the last 64 are always present
@@ -55,13 +57,22 @@ func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
 		targets: map[uint32]*queuePair{}}
 }
 
+// Held sets the lock that callers of Poll, PollExtended and Misused hold, before the first of them.
+func (q *completionQueue) Held(by *lock.Lock) { q.held = by }
+
+// locked takes the queue's lock and returns it.
+func (q *completionQueue) locked() *lock.Lock {
+	l := cmp.Or(q.held, &q.mu)
+	l.Lock()
+	return l
+}
+
 // add adds a queue pair that completes in q from now on; q may be nil.
 func (q *completionQueue) add(p *queuePair) {
 	if q == nil {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	q.pairs[p.c.QPNum] = p
 	q.last = nil
 }
@@ -71,8 +82,7 @@ func (q *completionQueue) remove(p *queuePair) {
 	if q == nil {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	if q.pairs[p.c.QPNum] == p {
 		delete(q.pairs, p.c.QPNum)
 	}
@@ -93,14 +103,29 @@ func (q *completionQueue) there(number uint32) bool {
 }
 
 // Poll reads completions, up to len(wcs) of them.
-func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 { return q.poll(wcs, false) }
+func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
+	if q.held != nil {
+		return q.take(wcs, false)
+	}
+	return q.poll(wcs, false)
+}
 
 // PollExtended is Poll, and sets all fields as the functions of libmlx5's extended completion queues do.
-func (q *completionQueue) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 { return q.poll(wcs, true) }
+func (q *completionQueue) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
+	if q.held != nil {
+		return q.take(wcs, true)
+	}
+	return q.poll(wcs, true)
+}
 
 func (q *completionQueue) poll(wcs []ibv.WC, extended bool) int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.take(wcs, extended)
+}
+
+// take is poll. The caller holds the queue's lock.
+func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 	n, begin := 0, q.consumed
 	for n < len(wcs) {
 		ready := q.consumed
@@ -165,8 +190,7 @@ func (q *completionQueue) pair(number uint32) *queuePair {
 // pause returns when polls that have begun before are finished; q may be nil.
 func (q *completionQueue) pause() {
 	if q != nil {
-		q.mu.Lock()
-		defer q.mu.Unlock()
+		defer q.locked().Unlock()
 	}
 }
 
@@ -175,8 +199,7 @@ func (q *completionQueue) drop(p *queuePair) {
 	if q == nil {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
 		acquire()
 		e := q.at(number)
@@ -225,8 +248,7 @@ func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
 
 // Arm requests an event. Events are numbered, so that the device can distinguish new requests from answered ones.
 func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	if q.misused() != "" {
 		return ebusy
 	}
@@ -247,8 +269,7 @@ func (q *completionQueue) Event() { q.events.Add(1) }
 // returned nil. The completions that were not polled move there. In the old ring they precede a completion that marks
 // its end, which counts as one that was consumed.
 func (q *completionQueue) Resize(out *mlx5dv.CQ, exchange func() error) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	if err := exchange(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ package direct
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -213,4 +214,35 @@ func TestRegisterSharedMeanwhile(t *testing.T) {
 	both.Wait()
 	assert.True(t, r.qp.send.register.shared.Load())
 	r.qp.send.register.leave(second)
+}
+
+// TestHeldLock: after Held, polls and Misused run under the caller's lock, and all else waits for it. A queue that package
+// native lends keeps its own lock, because native polls it as well.
+func TestHeldLock(t *testing.T) {
+	r, by := newRig(t, ibv.QPT_RC), new(lock.Lock)
+	lentCQ{r.cq}.Held(by)
+	assert.Nil(t, r.cq.held)
+	r.cq.Held(by)
+	for what, f := range map[string]func(){
+		"add":     func() { r.cq.add(r.qp) },
+		"remove":  func() { r.cq.remove(r.qp) },
+		"drop":    func() { r.cq.drop(r.qp) },
+		"pause":   r.cq.pause,
+		"arm":     func() { r.cq.Arm(nil, false) },
+		"inspect": func() { r.cq.Inspect() },
+	} {
+		by.Lock()
+		done := make(chan bool)
+		go func() { f(); close(done) }()
+		_, n := r.poll(8)
+		assert.Zero(t, n)
+		assert.Empty(t, r.cq.Misused(false))
+		select {
+		case <-done:
+			t.Errorf("%s does not wait for the lock", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+		by.Unlock()
+		<-done
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
@@ -44,6 +45,7 @@ type (
 )
 
 func (lentCQ) Event()                          {}
+func (lentCQ) Held(*lock.Lock)                 {} // native polls as well
 func (lentCQ) End(destroy func() error) error  { return destroy() }
 func (lentSRQ) End(destroy func() error) error { return destroy() }
 func (q lentSRQ) Inspect() string              { return q.Misused(false) }

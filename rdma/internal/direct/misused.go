@@ -131,16 +131,20 @@ func (q *sharedQueue) Inspect() string {
 }
 
 // Misused checks for polls, and for queue pairs of C that complete here.
-func (q *completionQueue) Misused(bool) string { return q.Inspect() }
+func (q *completionQueue) Misused(bool) string {
+	if q.held != nil {
+		return q.misused()
+	}
+	return q.Inspect()
+}
 
-// Inspect is Misused.
+// Inspect is Misused. The caller does not hold the queue's lock.
 func (q *completionQueue) Inspect() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.locked().Unlock()
 	return q.misused()
 }
 
-// misused is Inspect. The caller holds completionQueue.mu.
+// misused is Inspect. The caller holds the queue's lock.
 func (q *completionQueue) misused() string {
 	record, own := host32(ibv.BE32(q.record.consumed.Load())), q.consumed&0xffffff
 	switch {
