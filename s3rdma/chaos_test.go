@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -93,7 +92,7 @@ func TestChaos(t *testing.T) {
 
 func chaos(t *testing.T, direct bool, steps []string) {
 	objects := 800
-	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+	if everything() {
 		objects = 100000
 	}
 	const workers = 16

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ func (e *endless) same(r io.Reader, from, size int64) error {
 // GOVERBS_EVERYTHING, the objects have about 4 MiB.
 func TestLarge(t *testing.T) {
 	about, least := int64(4<<20), int64(1)
-	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+	if everything() {
 		about, least = 4<<30, 1<<20
 	}
 	part := about / 16
