@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,7 @@ import (
 
 // mishap is what happens to a request at a step of the protocol.
 type mishap struct {
-	step string // HEAD, or the last element of a control path
+	step string // a method, or the last element of a control path
 	what int
 	end  context.CancelFunc // of the client
 
@@ -87,13 +86,18 @@ func misfortune(base http.RoundTripper) http.RoundTripper {
 // TestChaos moves many small objects while packets, control requests and their replies are lost, clients die at each
 // step, and the server is replaced. Every object is right, and no session, memory region or queue pair is left.
 func TestChaos(t *testing.T) {
-	objects := 1600
-	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+	t.Run("hipobj-rc-v2", func(t *testing.T) { chaos(t, false, []string{"HEAD", "prepare", "ready", "cancel"}) })
+	t.Run("direct", func(t *testing.T) { chaos(t, true, []string{"HEAD", "GET", "PUT"}) })
+}
+
+func chaos(t *testing.T, direct bool, steps []string) {
+	objects := 800
+	if everything() {
 		objects = 100000
 	}
 	const workers = 16
-	options := HandlerOptions{SessionLifetime: 100 * time.Millisecond, TransferTimeout: 300 * time.Millisecond}
-	p := newPair(t, options, Options{Threshold: 1, TransferTimeout: 300 * time.Millisecond,
+	options := HandlerOptions{Direct: direct, SessionLifetime: 100 * time.Millisecond, TransferTimeout: 300 * time.Millisecond}
+	p := newPair(t, options, Options{Direct: direct, Threshold: 1, TransferTimeout: 300 * time.Millisecond,
 		RetryAfter: time.Microsecond}, misfortune)
 	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,
 		Late: time.Millisecond}))
@@ -108,7 +112,7 @@ func TestChaos(t *testing.T) {
 				defer end()
 				m := &mishap{end: end}
 				if random.IntN(4) == 0 {
-					m.step, m.what = []string{"HEAD", "prepare", "ready", "cancel"}[random.IntN(4)], random.IntN(mishaps)
+					m.step, m.what = steps[random.IntN(len(steps))], random.IntN(mishaps)
 					ctx = context.WithValue(ctx, mishapKey{}, m)
 				}
 				got, err = p.do(ctx, method, key, data)
@@ -165,6 +169,9 @@ func TestChaos(t *testing.T) {
 	assert.EqualValues(t, objects/workers*workers, done.Load())
 	assert.Eventually(t, func() bool { return p.handler.Sessions() == 0 }, 5*time.Second, 5*time.Millisecond)
 	p.transport.running.Wait()
+	p.transport.closeLanes()
+	p.transport.lanes = map[string][]*clientLane{}
+	assert.NoError(t, p.handler.Close())
 	left := p.fabric.Resources()
 	assert.Zero(t, left["qp"], "%v", left)
 	assert.Zero(t, left["mr"], "%v", left)

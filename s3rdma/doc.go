@@ -17,6 +17,9 @@
 //	PUT: write to the server's memory       ─▶ PUT: revoke the key, replay the request with the staged body
 //	                                        ◀─ bytes transferred, ETag
 //
+// With Options.Direct and HandlerOptions.Direct, a transfer is a single request, on queue pairs that both ends keep; see
+// docs/s3.md.
+//
 // # Authentication
 //
 // Neither end of this package verifies signatures. The client repeats the headers of the original request, with its

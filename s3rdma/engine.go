@@ -29,13 +29,13 @@ type engine struct {
 // perLink is the room for completions of a link: one send and one receive, which devices may round up.
 const perLink = 4
 
-// newEngine creates the objects for a number of transfers at once.
-func newEngine(device *rdma.Device, transfers int, keep int64) (*engine, error) {
+// newEngine creates the objects for a number of links at once.
+func newEngine(device *rdma.Device, links int, keep int64) (*engine, error) {
 	if device == nil {
 		return nil, errors.New("s3rdma: Options.Device is nil; open one with rdma.Open")
 	}
 	e := &engine{device: device, pool: pool{keep: keep, blocked: map[*rdma.Buffer]bool{}}, destroy: io.Closer.Close}
-	if err := e.open(transfers * perLink); err != nil {
+	if err := e.open(links * perLink); err != nil {
 		e.close()
 		return nil, err
 	}
@@ -58,7 +58,9 @@ func (e *engine) open(completions int) (err error) {
 
 // strand keeps a link that could not be closed, and its memory, until the engine is closed.
 func (e *engine) strand(l *link) {
-	e.pool.block(l.memory)
+	if l.memory != nil {
+		e.pool.block(l.memory)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stranded = append(e.stranded, l)

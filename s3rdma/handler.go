@@ -35,13 +35,16 @@ type HandlerOptions struct {
 	// default.
 	SessionLifetime, TransferTimeout time.Duration
 
-	// Authorize verifies the signature of a control request. It may return a changed replay: the request that the S3
+	// Authorize verifies the signature of a control request, or of a direct request, which is also the replay. It may return a changed replay: the request that the S3
 	// server gets in place of the client's, for example with a context that marks it as authenticated. replay is nil if
 	// nothing is replayed. An error rejects the request with 403.
 	//
 	// Without Authorize, signatures of control requests are not verified. The S3 server verifies that of the replay: the
 	// original request of a [Transport], or the headers of the control request, signed for another path.
 	Authorize func(control, replay *http.Request) (*http.Request, error)
+
+	// Direct also accepts the direct protocol, hipObject's first one, which is a single request.
+	Direct bool
 
 	Log *slog.Logger // transfers at level debug, declined ones at info, failures of the device at error; nil: none
 }
@@ -56,6 +59,7 @@ type Handler struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	clients  map[owner]int // sessions of each
+	lanes    map[laneKey]*lane
 	stats    HandlerStats
 	draining bool // no new sessions
 	over     bool
@@ -89,11 +93,15 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	e, err := newEngine(o.Device, o.MaxSessions, o.Idle)
+	links := o.MaxSessions
+	if o.Direct {
+		links *= 2
+	}
+	e, err := newEngine(o.Device, links, o.Idle)
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{},
+	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{}, lanes: map[laneKey]*lane{},
 		stats: HandlerStats{Declined: map[string]uint64{}}}, nil
 }
 
@@ -143,6 +151,9 @@ func (h *Handler) Close() error {
 		h.finish(s)
 	}
 	h.running.Wait()
+	for _, l := range h.lanes { // nobody else uses them any more
+		h.closeLink(l.link)
+	}
 	return h.engine.close()
 }
 
@@ -163,6 +174,10 @@ func (h *Handler) Stats() HandlerStats {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]func(http.ResponseWriter, *http.Request) error{
 		pathPrepare: h.prepare, pathReady: h.ready, pathCancel: h.abandon}[r.URL.Path]
+	if r.Header.Get(headerToken) != "" && (r.Method == http.MethodGet || r.Method == http.MethodPut) {
+		h.direct(w, r)
+		return
+	}
 	if serve == nil || r.Method != http.MethodPost || !h.enter() {
 		h.inner.ServeHTTP(w, r)
 		return
@@ -179,6 +194,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
+	http.Error(w, err.Error(), h.declined(r, err).status)
+}
+
+// declined counts and logs a request that is declined, and returns its status.
+func (h *Handler) declined(r *http.Request, err error) *statusError {
 	known := &statusError{http.StatusInternalServerError, "device", err}
 	errors.As(err, &known)
 	h.mu.Lock()
@@ -190,7 +210,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.options.Log.Log(r.Context(), level, "declined", "request", path.Base(r.URL.Path), "client", r.RemoteAddr, "reason",
 		known.reason, "error", err)
-	http.Error(w, err.Error(), known.status)
+	return known
 }
 
 func (h *Handler) enter() bool {
@@ -353,6 +373,11 @@ func (h *Handler) finish(s *session) {
 	if s.memory != nil {
 		h.engine.pool.put(s.memory)
 	}
+	h.leave(s)
+}
+
+// leave ends what admit has counted.
+func (h *Handler) leave(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stats.Sessions--

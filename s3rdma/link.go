@@ -30,27 +30,52 @@ type link struct {
 // newLink creates a queue pair and registers the first size bytes of memory, for a peer that writes if writable. The
 // peer can never read.
 func (e *engine) newLink(memory *rdma.Buffer, size int, writable bool) (*link, error) {
-	l := &link{engine: e, memory: memory, psn: random(24)}
-	if err := l.open(size, writable); err != nil {
+	l, err := e.newQueuePair(random(24))
+	if err != nil {
+		return nil, err
+	}
+	var access ibv.AccessFlags
+	if writable {
+		access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
+	}
+	if err := l.register(memory, size, access); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *link) open(size int, writable bool) (err error) {
-	e := l.engine
-	if l.qp, err = e.device.NewRC(rdma.QPParts{PD: e.pd, CQ: e.cq,
-		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err != nil {
+// newQueuePair creates a link without memory, whose first packet has number psn.
+func (e *engine) newQueuePair(psn uint32) (*link, error) {
+	qp, err := e.device.NewRC(rdma.QPParts{PD: e.pd, CQ: e.cq,
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return nil, err
+	}
+	return &link{engine: e, qp: qp, psn: psn}, nil
+}
+
+// register registers the first size bytes of memory.
+func (l *link) register(memory *rdma.Buffer, size int, access ibv.AccessFlags) (err error) {
+	// By address: the pool's buffers are larger than the payload, and the peer gets only the payload.
+	l.mr, err = l.engine.pd.RegAddress(uintptr(memory.Address()), uint64(size), memory.Address(), access)
+	l.memory = memory
+	return err
+}
+
+// unregister ends the peer's access to the memory, so that the link can be used for another. It closes the link if that
+// fails. The link's write or read has ended.
+func (l *link) unregister() error {
+	if err := l.engine.destroy(l.mr); err != nil {
+		return errors.Join(err, l.close())
+	}
+	l.mr, l.memory = nil, nil
+	if l.sends != nil {
+		err := l.sends.Close()
+		l.sends = nil
 		return err
 	}
-	var access ibv.AccessFlags
-	if writable {
-		access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
-	}
-	// By address: the pool's buffers are larger than the payload, and the peer gets only the payload.
-	l.mr, err = e.pd.RegAddress(uintptr(l.memory.Address()), uint64(size), l.memory.Address(), access)
-	return err
+	return nil
 }
 
 // token returns the identity of the link for the peer.
@@ -59,8 +84,11 @@ func (l *link) token() (token, error) {
 	if err != nil {
 		return token{}, err
 	}
-	return token{transport: transportRC, qpn: own.QPNum, gid: own.GID, lid: own.LID, port: 1,
-		rkey: l.mr.RKey(), address: l.mr.Address(), length: l.mr.Len()}, nil
+	t := token{transport: transportRC, qpn: own.QPNum, gid: own.GID, lid: own.LID, port: 1}
+	if l.mr != nil {
+		t.rkey, t.address, t.length = l.mr.RKey(), l.mr.Address(), l.mr.Len()
+	}
+	return t, nil
 }
 
 func (l *link) key() memoryKey { return memoryKey{l.qp.Num(), l.mr.Address(), l.mr.RKey()} }
@@ -119,22 +147,28 @@ func (l *link) arrived(ctx context.Context, cookie uint32, size int) error {
 var errCookie = errors.New("s3rdma: peer wrote a wrong cookie")
 
 // write posts a write of all of the memory to the peer's.
-func (l *link) write(to memoryKey, cookie uint32) (err error) {
+func (l *link) write(to memoryKey, cookie uint32) error {
+	return l.post(func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+		return b.WriteImm(id, to.address, to.rkey, ibv.ToBE32(cookie))
+	})
+}
+
+// post posts a request for all of the memory.
+func (l *link) post(request func(b *rdma.SendBatch, id uint64) rdma.SendRequest) (err error) {
 	if l.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
 		return err
 	}
 	if l.send, err = l.engine.calls.Begin(); err != nil {
 		return err
 	}
-	l.sends.WriteImm(l.send.ID(), to.address, to.rkey, ibv.ToBE32(cookie)).
-		Add(l.mr.SGE(0, uint32(l.mr.Len()))).Signaled()
+	request(l.sends, l.send.ID()).Add(l.mr.SGE(0, uint32(l.mr.Len()))).Signaled()
 	if _, err = l.qp.PostSend(l.sends); err != nil {
 		l.send.Cancel()
 	}
 	return err
 }
 
-// written waits for the peer's acknowledgement of the write.
+// written waits for the completion of the request: for a write, the peer's acknowledgement.
 func (l *link) written(ctx context.Context) error {
 	wc, err := l.send.Wait(ctx)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,12 @@ func (p *pair) get(key string) []byte {
 	data, err := p.do(p.t.Context(), http.MethodGet, key, nil)
 	require.NoError(p.t, err)
 	return data
+}
+
+// everything reports whether tests run at full length: not with the race detector, for which make test sets
+// GOVERBS_ROUNDS.
+func everything() bool {
+	return os.Getenv("GOVERBS_EVERYTHING") != "" && os.Getenv("GOVERBS_ROUNDS") == ""
 }
 
 // bytesOf returns size bytes that depend on the seed.

@@ -73,6 +73,15 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// send sends what was recorded.
+func (r *recorder) send(w http.ResponseWriter) {
+	for name, values := range r.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(r.code())
+	w.Write(r.body)
+}
+
 // code returns the status, which is 200 if the server did not set one.
 func (r *recorder) code() int {
 	if r.status == 0 {

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"net/http"
+	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -41,6 +43,37 @@ func (t token) String() string {
 	b = append(b, t.port)
 	b = binary.LittleEndian.AppendUint16(b, t.lid)
 	return hex.EncodeToString(b)
+}
+
+var errTransport = failed(http.StatusNotImplemented, "protocol", "a token of another transport")
+
+// parseDirect parses the token of a direct request, which an address and a size may follow. A token of a dynamically
+// connected transport, in either form, fails with errTransport.
+func parseDirect(s string) (token, error) {
+	s = strings.TrimSuffix(s, ";")
+	head, rest, more := strings.Cut(s, ":")
+	switch {
+	case more && len(head) == 16 && strings.Trim(head, "0123456789abcdefABCDEF") == "",
+		len(head) == 2*tokenBytes && strings.HasPrefix(head, "00"):
+		return token{}, errTransport
+	}
+	t, err := parseToken(head)
+	if err != nil {
+		return token{}, malformed(err)
+	}
+	if more {
+		h := http.Header{}
+		address, size, _ := strings.Cut(rest, ":")
+		h.Set(headerAddress, address)
+		h.Set(headerSize, size)
+		if t.address, err = hexHeader(h, headerAddress, 16); err == nil {
+			t.length, err = hexHeader(h, headerSize, 16)
+		}
+	}
+	if err != nil || t.qpn == 0 || t.length == 0 {
+		return token{}, malformed(errToken)
+	}
+	return t, nil
 }
 
 // parseToken parses a token of a reliable connection. All zeros are valid: the peer is on the same device.

@@ -29,6 +29,11 @@ type Options struct {
 	// headers do not matter use RDMA. URLs must be of path style, as https://host/bucket/key.
 	Foreign bool
 
+	// Direct uses the direct protocol, hipObject's first one, in place of hipobj-rc-v2: one request for a transfer, on
+	// queue pairs that both ends keep. The server reads the body of a PUT from the client's memory. Requests whose body is
+	// signed in chunks use HTTP.
+	Direct bool
+
 	// RetryAfter is the time for which a host is not asked again after it has declined the protocol; 1 min by default.
 	RetryAfter time.Duration
 	// TransferTimeout is the time of one transfer; 30 s by default.
@@ -61,7 +66,8 @@ type Transport struct {
 	places  chan struct{} // of transfers
 
 	mu       sync.Mutex
-	declined map[string]time.Time // host: when to ask again
+	declined map[string]time.Time     // host: when to ask again
+	lanes    map[string][]*clientLane // host: those not in use
 	over     bool
 	running  sync.WaitGroup // transfers, responses with memory, and cancel requests
 
@@ -81,12 +87,16 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	setDefault(&o.Idle, 64<<20)
 	setDefault(&o.RetryAfter, time.Minute)
 	setDefault(&o.TransferTimeout, transferTimeout)
-	e, err := newEngine(o.Device, o.Transfers, o.Idle)
+	links := o.Transfers
+	if o.Direct {
+		links *= 2
+	}
+	e, err := newEngine(o.Device, links, o.Idle)
 	if err != nil {
 		return nil, err
 	}
 	return &Transport{base: base, options: o, engine: e, places: make(chan struct{}, o.Transfers),
-		declined: map[string]time.Time{}}, nil
+		declined: map[string]time.Time{}, lanes: map[string][]*clientLane{}}, nil
 }
 
 // Close waits for transfers, and until the bodies of all responses are closed. Further requests use HTTP. It fails if
@@ -100,6 +110,7 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.running.Wait()
+	t.closeLanes()
 	return t.engine.close()
 }
 
@@ -144,7 +155,7 @@ func (t *Transport) enter() bool {
 func (t *Transport) eligible(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPut:
-		if r.Body == nil || r.ContentLength < int64(t.options.Threshold) || r.ContentLength < 1 ||
+		if t.options.Direct && !isDirect(r) || r.Body == nil || r.ContentLength < int64(t.options.Threshold) || r.ContentLength < 1 ||
 			r.ContentLength > maxSize || len(r.TransferEncoding) > 0 || r.Header.Get("X-Amz-Copy-Source") != "" {
 			return false
 		}
@@ -194,25 +205,16 @@ func (t *Transport) put(r *http.Request) (*http.Response, error) {
 		t.byHTTP.Add(1)
 		return t.base.RoundTrip(r)
 	}
+	if t.options.Direct {
+		return t.putDirect(r, memory, size)
+	}
 	x, err := t.prepare(r, http.MethodPut, memory, size, 0)
 	if err != nil {
 		t.engine.pool.put(memory)
 		t.byHTTP.Add(1)
 		return t.base.RoundTrip(r)
 	}
-	payload := memory.Bytes()[:size]
-	_, err = io.ReadFull(r.Body, payload)
-	if err == nil {
-		// The SDK's readers check the size, and compute trailers, when they reach the end.
-		var more [1]byte
-		if n, end := r.Body.Read(more[:]); n > 0 {
-			err = fmt.Errorf("s3rdma: the body has more than %d bytes", size)
-		} else if end != nil && end != io.EOF {
-			err = end
-		}
-	}
-	r.Body.Close()
-	if err != nil {
+	if err := readBody(r, memory.Bytes()[:size]); err != nil {
 		x.abandon()
 		t.engine.pool.put(memory)
 		return nil, err
@@ -224,12 +226,33 @@ func (t *Transport) put(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	x.abandon()
+	return t.again(r, memory, size)
+}
+
+// readBody reads a body of exactly this length, and closes it.
+func readBody(r *http.Request, payload []byte) error {
+	defer r.Body.Close()
+	if _, err := io.ReadFull(r.Body, payload); err != nil {
+		return err
+	}
+	// The SDK's readers check the size, and compute trailers, when they reach the end.
+	var more [1]byte
+	if n, err := r.Body.Read(more[:]); n > 0 {
+		return fmt.Errorf("s3rdma: the body has more than %d bytes", len(payload))
+	} else if err != nil && err != io.EOF {
+		return err
+	}
+	return nil
+}
+
+// again sends a PUT by HTTP, whose body is in memory already.
+func (t *Transport) again(r *http.Request, memory *rdma.Buffer, size int) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		t.engine.pool.put(memory)
 		return nil, r.Context().Err()
 	}
 	again := r.Clone(r.Context())
-	again.Body = t.newBody(payload, func() { t.engine.pool.put(memory) })
+	again.Body = t.newBody(memory.Bytes()[:size], func() { t.engine.pool.put(memory) })
 	again.GetBody = nil
 	t.byHTTP.Add(1)
 	return t.base.RoundTrip(again)
@@ -286,10 +309,17 @@ func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	etag := response.Header.Get("ETag")
-	x, err := t.prepare(r, http.MethodGet, memory, int(size), offset)
-	if err == nil {
-		if err = x.get(etag); err != nil {
-			x.abandon()
+	if t.options.Direct {
+		var moved *http.Response
+		if moved, err = t.exchange(r, memory, int(size)); err == nil && moved.Header.Get("ETag") != etag {
+			err = errDeclined // the object changed after the HEAD request
+		}
+	} else {
+		var x *transfer
+		if x, err = t.prepare(r, http.MethodGet, memory, int(size), offset); err == nil {
+			if err = x.get(etag); err != nil {
+				x.abandon()
+			}
 		}
 	}
 	if err != nil {

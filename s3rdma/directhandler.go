@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package s3rdma
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// The direct protocol is hipObject's first one: an ordinary S3 request has the token of the client's memory, and the
+// server reads (PUT) or writes (GET) that memory before it answers. The client's queue pair has to be connected to the
+// server's by then, but the client learns the server's number from the answer. So the first request of a queue pair is
+// declined, with the server's token, and both ends keep the pair connected for later requests: a lane.
+
+// headerLane is the server's token in the answer to the first request of a lane. It is our extension.
+const headerLane = "X-Goverbs-Lane"
+
+// lane is the server's end of a pair of queue pairs. One request at a time uses it.
+type lane struct {
+	key   laneKey
+	link  *link
+	token token
+	busy  bool
+	used  time.Time
+}
+
+// laneKey is a client's queue pair.
+type laneKey struct {
+	owner owner
+	gid   ibv.GID
+	lid   uint16
+	qpn   uint32
+}
+
+// direct serves a GET or PUT with a token. If it cannot move the payload by RDMA, a GET moves it by HTTP, and a PUT
+// stores nothing.
+func (h *Handler) direct(w http.ResponseWriter, r *http.Request) {
+	peer, err := parseDirect(r.Header.Get(headerToken))
+	if err == nil {
+		if err = h.tryDirect(w, r, peer); err == nil {
+			return
+		}
+	}
+	known := h.declined(r, err)
+	switch {
+	case errors.Is(err, errToken):
+		http.Error(w, err.Error(), known.status)
+	case r.Method == http.MethodPut:
+		w.Header().Set(headerReply, "501")
+		w.WriteHeader(http.StatusOK)
+	default:
+		w.Header().Set(headerReply, "501")
+		h.inner.ServeHTTP(w, r)
+	}
+}
+
+// tryDirect moves the payload and answers. After an error, it has not answered.
+func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) error {
+	if !h.enter() {
+		return failed(http.StatusNotImplemented, "closing", "the server is closing")
+	}
+	defer h.running.Done()
+	switch {
+	case !h.options.Direct:
+		return failed(http.StatusNotImplemented, "protocol", "the direct protocol is not enabled")
+	case peer.length > uint64(min(h.options.MaxObject, maxSize)):
+		return failed(http.StatusNotImplemented, "size", "%d bytes; the limit is %d", peer.length, h.options.MaxObject)
+	case r.Method == http.MethodPut && r.ContentLength != 0:
+		return failed(http.StatusNotImplemented, "malformed", "a PUT with a token and a body")
+	}
+	r, err := h.authorize(r, r)
+	if err != nil {
+		return err
+	}
+	s := &session{request: request{op: r.Method, target: r.URL.Path, size: int(peer.length)}, owner: ownerOf(r)}
+	if err := h.admit(s); err != nil {
+		return err
+	}
+	defer h.leave(s)
+	memory, err := h.engine.pool.get(s.size)
+	if err != nil {
+		return &statusError{http.StatusNotImplemented, "device", err}
+	}
+	defer h.engine.pool.put(memory)
+	l, err := h.takeLane(w, s.owner, peer)
+	if err != nil {
+		return err
+	}
+	intact := false
+	defer func() { h.returnLane(l, intact) }()
+	ctx, cancel := context.WithTimeout(r.Context(), h.options.TransferTimeout)
+	defer cancel()
+	began := time.Now()
+	if r.Method == http.MethodPut {
+		intact, err = h.directPut(ctx, w, r, s, l, peer, memory)
+	} else {
+		intact, err = h.directGet(ctx, w, r, s, l, peer, memory)
+	}
+	if err == nil && intact {
+		h.options.Log.Debug("transferred", "op", s.op, "target", s.target, "bytes", s.size, "client", r.RemoteAddr,
+			"time", time.Since(began))
+	}
+	return err
+}
+
+// directPut reads the client's memory and stores it. It reports whether the lane can be used again.
+func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane, peer token,
+	memory *rdma.Buffer) (intact bool, err error) {
+	if err := l.link.move(ctx, memory, s.size, ibv.ACCESS_LOCAL_WRITE, func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+		return b.Read(id, peer.address, peer.rkey)
+	}); err != nil {
+		return false, &statusError{http.StatusNotImplemented, "timeout", err}
+	}
+	replay := r.Clone(r.Context())
+	replay.Body, replay.ContentLength = io.NopCloser(bytes.NewReader(memory.Bytes()[:s.size])), int64(s.size)
+	replay.Header.Set("Content-Length", strconv.Itoa(s.size))
+	into := &recorder{header: http.Header{}, body: make([]byte, 0, 64<<10)}
+	if err := h.serve(into, replay); err != nil {
+		return true, err
+	}
+	if into.code() == http.StatusOK {
+		h.count(s)
+		into.header.Set(headerReply, "200:"+l.token.String())
+		into.header.Set(headerTransferred, strconv.Itoa(s.size))
+	}
+	into.send(w)
+	return true, nil
+}
+
+// directGet gets the object and writes it to the client's memory. It reports whether the lane can be used again.
+func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane, peer token,
+	memory *rdma.Buffer) (intact bool, err error) {
+	into := &recorder{header: http.Header{}, body: memory.Bytes()[:0:s.size]}
+	if err := h.serve(into, r); err != nil || into.lost {
+		return true, failed(http.StatusNotImplemented, "object", "the object is larger than the client's memory")
+	}
+	status := into.code()
+	if status != http.StatusOK && status != http.StatusPartialContent || len(into.body) == 0 {
+		into.send(w) // an error of the S3 server
+		return true, nil
+	}
+	if err := l.link.move(ctx, memory, len(into.body), 0, func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+		return b.Write(id, peer.address, peer.rkey)
+	}); err != nil {
+		h.declined(r, &statusError{http.StatusNotImplemented, "timeout", err})
+		into.header.Set(headerReply, "501")
+		into.send(w)
+		return false, nil
+	}
+	s.size = len(into.body)
+	h.count(s)
+	into.header.Set(headerReply, fmt.Sprintf("%d:%s", status, l.token))
+	into.header.Set(headerTransferred, strconv.Itoa(s.size))
+	into.header.Set("Content-Length", "0")
+	into.body = nil
+	into.send(w)
+	return true, nil
+}
+
+// move reads or writes the peer's memory. After an error, the link has to be closed.
+func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, access ibv.AccessFlags,
+	request func(b *rdma.SendBatch, id uint64) rdma.SendRequest) error {
+	if err := l.register(memory, size, access); err != nil {
+		return err
+	}
+	if err := l.post(request); err != nil {
+		return err
+	}
+	if err := l.written(ctx); err != nil {
+		return err
+	}
+	return l.unregister()
+}
+
+// takeLane returns the lane of a client's queue pair. If there is none, it creates one, puts its token into the answer
+// and fails.
+func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, error) {
+	key := laneKey{o, peer.gid, peer.lid, peer.qpn}
+	h.mu.Lock()
+	l := h.lanes[key]
+	if l != nil && l.busy {
+		h.mu.Unlock()
+		return nil, failed(http.StatusNotImplemented, "busy", "the queue pair is in use")
+	}
+	if l != nil {
+		l.busy = true
+		h.mu.Unlock()
+		return l, nil
+	}
+	var oldest *lane
+	for _, other := range h.lanes {
+		if !other.busy && (oldest == nil || other.used.Before(oldest.used)) {
+			oldest = other
+		}
+	}
+	if len(h.lanes) < h.options.MaxSessions {
+		oldest = nil
+	} else if oldest == nil {
+		h.mu.Unlock()
+		return nil, failed(http.StatusNotImplemented, "limit", "%d queue pairs are in use", len(h.lanes))
+	} else {
+		delete(h.lanes, oldest.key)
+	}
+	l = &lane{key: key, busy: true}
+	h.lanes[key] = l // reserves the place
+	h.mu.Unlock()
+	if oldest != nil {
+		h.closeLink(oldest.link)
+	}
+	err := l.open(h.engine, peer)
+	h.returnLane(l, err == nil)
+	if err != nil {
+		return nil, &statusError{http.StatusNotImplemented, "device", err}
+	}
+	w.Header().Set(headerLane, l.token.String())
+	return nil, failed(http.StatusNotImplemented, "session", "the first request of a queue pair")
+}
+
+// open connects a new queue pair to the client's.
+func (l *lane) open(e *engine, peer token) (err error) {
+	if l.link, err = e.newQueuePair(0); err != nil {
+		return err
+	}
+	if l.token, err = l.link.token(); err != nil {
+		return err
+	}
+	return l.link.connect(peer, peer.qpn, 0)
+}
+
+// returnLane ends the use of a lane, and closes it if it is not intact.
+func (h *Handler) returnLane(l *lane, intact bool) {
+	h.mu.Lock()
+	l.busy, l.used = false, time.Now()
+	keep := intact && !h.over
+	if !keep {
+		delete(h.lanes, l.key)
+	}
+	h.mu.Unlock()
+	if !keep {
+		h.closeLink(l.link)
+	}
+}
+
+func (h *Handler) closeLink(l *link) {
+	if l == nil {
+		return
+	}
+	if err := l.close(); err != nil {
+		h.options.Log.Error("memory is discarded", "error", err)
+	}
+}
