@@ -195,6 +195,10 @@ func (b *builder) Inline(buffers []ibv.DataBuf) {
 	data, remote := b.send.data(h), h.remote()
 	if remote != nil {
 		data = data[bufferSize:]
+		if !b.send.inlineWrites || operation(h.operation)&opMask == opRead {
+			b.Fail(syscall.EINVAL)
+			return
+		}
 	}
 	n := uint64(0)
 	for i := range buffers {

@@ -219,7 +219,7 @@ func (l *library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efa
 	case own.WRFlags != 0:
 		return 0, syscall.EOPNOTSUPP
 	}
-	o := qpOptions{inlineWrite: own.Flags&efadv.QP_FLAGS_INLINE_WRITE != 0, level: own.SL}
+	o := qpOptions{inlineWrites: own.Flags&efadv.QP_FLAGS_INLINE_WRITE != 0, level: own.SL}
 	if own.Flags&efadv.QP_FLAGS_UNSOLICITED_WRITE_RECV != 0 {
 		if !d.has(uapi.EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV) {
 			return 0, syscall.EOPNOTSUPP

@@ -91,9 +91,9 @@ const (
 
 // qpOptions are those of efadv_create_qp_ex.
 type qpOptions struct {
-	flags       uapi.EFACreateQPFlags
-	inlineWrite bool // inline data of writes follows their remote buffers
-	level       uint8
+	flags        uapi.EFACreateQPFlags
+	inlineWrites bool // inline data of writes follows their remote buffers
+	level        uint8
 }
 
 // CreateQP implements [driver.Context].
@@ -108,7 +108,7 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send driver.Command,
 	o qpOptions) (driver.QP, syscall.Errno) {
 	l := &d.limits
-	size, ok := d.sendSize(in.MaxInlineData, o.inlineWrite)
+	size, ok := d.sendSize(in.MaxInlineData, o.inlineWrites)
 	if !ok || in.IsSRQ != 0 || in.MaxSendSGE > uint32(l.MaxSQSGE) || in.MaxRecvSGE > uint32(l.MaxRQSGE) ||
 		in.MaxSendWR > d.mostSends(size) || in.MaxRecvWR > l.MaxRQWR/max(in.MaxRecvSGE, 1) {
 		return nil, syscall.EINVAL
@@ -120,6 +120,7 @@ func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	sends, recvs := power(max(in.MaxSendWR, uint32(d.own.MinSQWR))), power(in.MaxRecvWR*in.MaxRecvSGE)
 	in.MaxSendWR, in.MaxRecvWR = sends, recvs/max(in.MaxRecvSGE, 1)
 	q.send.size, q.send.sges, q.send.inline = size, in.MaxSendSGE, in.MaxInlineData
+	q.send.inlineWrites = o.inlineWrites
 	q.send.long, q.send.everyOne = o.flags&qpLongIDs != 0, in.SQSigAll != 0
 	q.recv.sges, q.recv.last = in.MaxRecvSGE, recvs-1
 	own := uapi.EFAIBVCreateQP{SQRingSize: sends * size, RQRingSize: recvs * uint32(recvSize), Flags: o.flags, SL: o.level}
@@ -132,8 +133,8 @@ func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 }
 
 // sendSize returns the size of a request with a number of bytes of inline data.
-func (d *device) sendSize(inline uint32, inlineWrite bool) (size uint32, ok bool) {
-	if inlineWrite || inline > uint32(d.own.InlineBufSize) {
+func (d *device) sendSize(inline uint32, inlineWrites bool) (size uint32, ok bool) {
+	if inlineWrites || inline > uint32(d.own.InlineBufSize) {
 		return wide, inline <= uint32(d.own.InlineBufSizeEx)
 	}
 	return narrow, true

@@ -24,6 +24,7 @@ type sendQueue struct {
 	batch         uint32  // requests that the device takes before a doorbell; 0: any number
 	sges          uint32  // of a request
 	inline        uint32  // bytes
+	inlineWrites  bool    // writes can have inline data
 	next          uint16  // request; the doorbell's value
 	pending       uint32  // requests that the device does not have yet
 	phase         uint8   // inverted by each lap
