@@ -98,7 +98,8 @@ func TestNativeEFASizes(t *testing.T) {
 
 // nativeEFATests are tests of EFA that also run over package native.
 var nativeEFATests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
-	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide", "TestEFADestroyedQueuePair"}
+	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide",
+	"TestEFADestroyedQueuePair", "TestSRDStorm"}
 
 // TestNativeEFA runs them.
 func TestNativeEFA(t *testing.T) {
@@ -158,9 +159,11 @@ const preparedDepth = 8
 func (u *user) prepare(own efadv.CQInitAttr) *prepared {
 	u.t.Helper()
 	p := &prepared{}
-	var err error
-	p.cq, err = libefa.CreateCQ(u.context, &ibv.CQInitAttrEx{CQE: preparedDepth, WCFlags: ibv.WC_STANDARD_FLAGS}, &own,
-		uint32(unsafe.Sizeof(own)))
+	channel, err := verbs.CreateCompChannel(u.context)
+	require.NoError(u.t, err)
+	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyCompChannel(channel)) })
+	p.cq, err = libefa.CreateCQ(u.context, &ibv.CQInitAttrEx{CQE: preparedDepth, Channel: ibv.PtrTo(channel),
+		WCFlags: ibv.WC_STANDARD_FLAGS}, &own, uint32(unsafe.Sizeof(own)))
 	require.NoError(u.t, err)
 	cq := verbs.CQExToCQ(p.cq)
 	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyCQ(cq)) })
@@ -287,9 +290,12 @@ func TestNativeEFACompletions(t *testing.T) {
 			}
 		}
 		var texts [2]string
-		extended := r.IntN(2) == 0
+		extended, armed, solicited := r.IntN(2) == 0, r.IntN(4) == 0, r.IntN(2)
 		for k, p := range queues {
 			numbers := p.post(t, users[k], ahs[k], id)
+			if armed {
+				texts[k] = fmt.Sprintf("armed %d %x\n", code(verbs.ReqNotifyCQ(verbs.CQExToCQ(p.cq), solicited)), *p.bell)
+			}
 			for _, which := range []int{isRecv, 1 - isRecv} {
 				c := e
 				if which != isRecv { // complete the other one successfully

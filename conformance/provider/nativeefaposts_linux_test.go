@@ -112,7 +112,7 @@ func (p *poster) recv() {
 	n := 1 + p.r.IntN(3)
 	for i := range n {
 		p.id++
-		list := p.list(i, 1<<16)
+		list := p.list(i, 1<<17)
 		p.recvs[i] = ibv.RecvWR{WRID: p.id, SGList: ibv.PtrTo(&list[0]), NumSGE: int32(len(list))}
 		if i+1 < n {
 			p.recvs[i].Next = ibv.PtrTo(&p.recvs[i+1])
