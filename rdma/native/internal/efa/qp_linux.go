@@ -6,7 +6,6 @@ package efa
 
 import (
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -258,8 +257,7 @@ func (q *queuePair) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Recv
 		}
 	}
 	if r.next != before {
-		flush()
-		atomic.StoreUint32(r.bell, uint32(r.next))
+		ring(r.bell, uint32(r.next))
 	}
 	if errno != 0 {
 		*bad = ibv.PtrTo(list)

@@ -7,7 +7,6 @@ package efa
 import (
 	"encoding/binary"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -103,14 +102,12 @@ func (s *sendQueue) publish() {
 		for i := range n {
 			at := (first + i) & (s.count - 1) * s.size
 			from, to := s.local[at:][:s.size], s.device[at:][:s.size]
-			for j := 0; j < len(from); j += 8 {
-				atomic.StoreUint64((*uint64)(unsafe.Pointer(&to[j])), *(*uint64)(unsafe.Pointer(&from[j])))
+			for ; len(from) > 0; from, to = from[narrow:], to[narrow:] {
+				*(*[narrow]byte)(to) = *(*[narrow]byte)(from)
 			}
 		}
 		s.pending -= n
-		flush()
-		atomic.StoreUint32(s.bell, uint32(uint16(first+n)))
-		flush()
+		ring(s.bell, uint32(uint16(first+n)))
 	}
 }
 
