@@ -183,9 +183,6 @@ func (b *builder) SGEs(sges []ibv.SGE) {
 	}
 }
 
-// mostLocal is the number of local buffers of a read or write.
-const mostLocal = 1
-
 // Inline copies buffers to the last request.
 func (b *builder) Inline(buffers []ibv.DataBuf) {
 	h := b.last

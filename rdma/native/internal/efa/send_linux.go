@@ -119,6 +119,7 @@ func (q *queuePair) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.Send
 	if s.bell == nil || qp.State != ibv.QPS_RTS && qp.State != ibv.QPS_SQD {
 		errno = int32(syscall.EINVAL)
 	}
+	s.takeBack() // a request whose data could not be read: the post has panicked
 	for ; errno == 0 && list != nil; list = list.Next.Deref() {
 		if errno = q.post(list); errno != 0 {
 			break
