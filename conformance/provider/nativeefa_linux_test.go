@@ -44,13 +44,19 @@ func efaUsers(t *testing.T, still bool) (users [2]*user, inside bool) {
 
 // efaQP creates a queue pair by ibv_create_qp, or one of SRD.
 func (u *user) efaQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr) (*ibv.QP, ibv.QPCap, error) {
+	return u.efaSignaledQP(kind, cap, own, 0)
+}
+
+// efaSignaledQP is efaQP, with sq_sig_all.
+func (u *user) efaSignaledQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr, everyOne int32) (*ibv.QP, ibv.QPCap,
+	error) {
 	if kind == ibv.QPT_UD {
-		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap}
+		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap, SQSigAll: everyOne}
 		qp, err := verbs.CreateQP(u.pd, &a)
 		return qp, a.Cap, err
 	}
 	x := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap, PD: ibv.PtrTo(u.pd),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND |
+		SQSigAll: everyOne, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND |
 			ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
 			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM}
 	qp, err := libefa.CreateQPEx(u.context, &x, &own, uint32(unsafe.Sizeof(own)))

@@ -255,9 +255,9 @@ func TestNativeEFAPosts(t *testing.T) {
 			flags = efadv.QP_FLAGS_INLINE_WRITE
 		}
 		var posters [2]*poster
-		seed := r.Uint64()
+		seed, everyOne := r.Uint64(), int32(r.IntN(2))
 		for i, u := range users {
-			qp, _, err := u.efaQP(kind, cap, efadv.QPInitAttr{Flags: flags})
+			qp, _, err := u.efaSignaledQP(kind, cap, efadv.QPInitAttr{Flags: flags}, everyOne)
 			require.NoError(t, err)
 			posters[i] = &poster{t: t, u: u, r: rand.New(rand.NewPCG(seed, 1)), qp: qp, ah: ahs[i], inline: inline,
 				ud: kind == ibv.QPT_UD, data: data, wrs: make([]ibv.SendWR, 3), recvs: make([]ibv.RecvWR, 3),
