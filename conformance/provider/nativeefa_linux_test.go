@@ -22,6 +22,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libefa"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // efaUsers returns users of libefa and of package native over an emulated EFA adapter, if this is the process of a test
@@ -43,13 +44,19 @@ func efaUsers(t *testing.T, still bool) (users [2]*user, inside bool) {
 
 // efaQP creates a queue pair by ibv_create_qp, or one of SRD.
 func (u *user) efaQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr) (*ibv.QP, ibv.QPCap, error) {
+	return u.efaSignaledQP(kind, cap, own, 0)
+}
+
+// efaSignaledQP is efaQP, with sq_sig_all.
+func (u *user) efaSignaledQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr, everyOne int32) (*ibv.QP, ibv.QPCap,
+	error) {
 	if kind == ibv.QPT_UD {
-		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap}
+		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap, SQSigAll: everyOne}
 		qp, err := verbs.CreateQP(u.pd, &a)
 		return qp, a.Cap, err
 	}
 	x := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap, PD: ibv.PtrTo(u.pd),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND |
+		SQSigAll: everyOne, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND |
 			ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
 			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM}
 	qp, err := libefa.CreateQPEx(u.context, &x, &own, uint32(unsafe.Sizeof(own)))
@@ -98,7 +105,8 @@ func TestNativeEFASizes(t *testing.T) {
 
 // nativeEFATests are tests of EFA that also run over package native.
 var nativeEFATests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
-	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide", "TestEFADestroyedQueuePair"}
+	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide",
+	"TestEFADestroyedQueuePair", "TestSRDStorm"}
 
 // TestNativeEFA runs them.
 func TestNativeEFA(t *testing.T) {
@@ -138,9 +146,42 @@ func TestNativeEFADevice(t *testing.T) {
 	if !inside {
 		return
 	}
-	c := users[0].deviceOf()
-	require.Equal(t, c, users[1].deviceOf())
-	t.Log(c)
+	require.Equal(t, users[0].deviceOf(), users[1].deviceOf())
+	assert.Equal(t, ibv.TRANSPORT_UNSPECIFIED, users[1].context.Device.Deref().TransportType)
+}
+
+// TestNativeEFAGenerations creates as many queue pairs as there are numbers, and another one. Numbers of requests
+// distinguish queue pairs with the same number.
+func TestNativeEFAGenerations(t *testing.T) {
+	users, inside := efaUsers(t, true)
+	if !inside {
+		return
+	}
+	const times = 2
+	var ids [2][times][2]uint16
+	for i, u := range users {
+		ah, err := verbs.CreateAH(u.pd, &ibv.AHAttr{PortNum: 1, IsGlobal: 1})
+		require.NoError(t, err)
+		first := uint32(0)
+		for found := 0; found < times; {
+			qp, _, err := u.efaQP(ibv.QPT_UD, ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1},
+				efadv.QPInitAttr{})
+			require.NoError(t, err)
+			if first == 0 {
+				first = qp.QPNum
+			}
+			if qp.QPNum == first {
+				p := &prepared{qp: qp}
+				p.ready(t)
+				ids[i][found] = p.post(t, u, ah, 1)
+				found++
+			}
+			require.NoError(t, verbs.DestroyQP(qp))
+		}
+		require.NoError(t, verbs.DestroyAH(ah))
+	}
+	assert.Equal(t, ids[0], ids[1])
+	assert.NotEqual(t, ids[0][0], ids[0][1])
 }
 
 // prepared creates a queue pair in RTS with some sends and receives, on a completion queue of its own.
@@ -158,9 +199,11 @@ const preparedDepth = 8
 func (u *user) prepare(own efadv.CQInitAttr) *prepared {
 	u.t.Helper()
 	p := &prepared{}
-	var err error
-	p.cq, err = libefa.CreateCQ(u.context, &ibv.CQInitAttrEx{CQE: preparedDepth, WCFlags: ibv.WC_STANDARD_FLAGS}, &own,
-		uint32(unsafe.Sizeof(own)))
+	channel, err := verbs.CreateCompChannel(u.context)
+	require.NoError(u.t, err)
+	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyCompChannel(channel)) })
+	p.cq, err = libefa.CreateCQ(u.context, &ibv.CQInitAttrEx{CQE: preparedDepth, Channel: ibv.PtrTo(channel),
+		WCFlags: ibv.WC_STANDARD_FLAGS}, &own, uint32(unsafe.Sizeof(own)))
 	require.NoError(u.t, err)
 	cq := verbs.CQExToCQ(p.cq)
 	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyCQ(cq)) })
@@ -170,11 +213,7 @@ func (u *user) prepare(own efadv.CQInitAttr) *prepared {
 		MaxRecvSGE: 1}, efadv.QPInitAttr{})
 	require.NoError(u.t, err)
 	u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyQP(p.qp)) })
-	attr := ibv.QPAttr{PortNum: 1, QKey: key}
-	for j, mask := range []ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY, 0, ibv.QP_SQ_PSN} {
-		attr.QPState = ibv.QPS_INIT + ibv.QPState(j)
-		require.NoError(u.t, verbs.ModifyQP(p.qp, &attr, ibv.QP_STATE|mask))
-	}
+	p.ready(u.t)
 	var has efadv.CQAttr
 	require.NoError(u.t, libefa.QueryCQ(cq, &has, uint32(unsafe.Sizeof(has))))
 	page := unsafe.Slice(has.Buffer.Deref(), os.Getpagesize())
@@ -182,6 +221,15 @@ func (u *user) prepare(own efadv.CQInitAttr) *prepared {
 	require.NoError(u.t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE))
 	p.bell = has.Doorbell.Deref()
 	return p
+}
+
+func (p *prepared) ready(t *testing.T) {
+	t.Helper()
+	attr := ibv.QPAttr{PortNum: 1, QKey: key}
+	for j, mask := range []ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY, 0, ibv.QP_SQ_PSN} {
+		attr.QPState = ibv.QPS_INIT + ibv.QPState(j)
+		require.NoError(t, verbs.ModifyQP(p.qp, &attr, ibv.QP_STATE|mask))
+	}
 }
 
 // post posts a send and a receive, and returns their numbers.
@@ -287,9 +335,12 @@ func TestNativeEFACompletions(t *testing.T) {
 			}
 		}
 		var texts [2]string
-		extended := r.IntN(2) == 0
+		extended, armed, solicited := r.IntN(2) == 0, r.IntN(4) == 0, r.IntN(2)
 		for k, p := range queues {
 			numbers := p.post(t, users[k], ahs[k], id)
+			if armed {
+				texts[k] = fmt.Sprintf("armed %d %x\n", code(verbs.ReqNotifyCQ(verbs.CQExToCQ(p.cq), solicited)), *p.bell)
+			}
 			for _, which := range []int{isRecv, 1 - isRecv} {
 				c := e
 				if which != isRecv { // complete the other one successfully
@@ -309,4 +360,43 @@ func TestNativeEFACompletions(t *testing.T) {
 		}
 		require.Equal(t, texts[0], texts[1], "%x", e)
 	}
+}
+
+// TestNativeEFAAllocations: posting and polling on EFA allocate nothing.
+func TestNativeEFAAllocations(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t).As(EFA), pathNative, envRelease+"=65.0")
+		return
+	}
+	g := newSRD(t, 0)
+	ah, qpn, qkey := g.to(1)
+	a := g.qps[0]
+	sends, err := rdma.NewSendBatch(1, 1, 0)
+	keep(t, sends, err)
+	sends.Send(1).Add(g.mrs[0].SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
+	recvs, err := rdma.NewRecvBatch(1, 1)
+	keep(t, recvs, err)
+	recvs.Recv(2).Add(g.mrs[1].SGE(0, 8))
+	wcs := make([]ibv.WC, 1)
+	poll := func(cq *rdma.CQ) {
+		for {
+			n, err := cq.Poll(wcs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 {
+				return
+			}
+		}
+	}
+	assert.Zero(t, testing.AllocsPerRun(200, func() {
+		if _, err := g.qps[1].PostRecv(recvs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.PostSend(sends); err != nil {
+			t.Fatal(err)
+		}
+		poll(a.SendCQ())
+		poll(g.qps[1].RecvCQ())
+	}))
 }

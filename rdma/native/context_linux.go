@@ -64,8 +64,11 @@ func (b *Backend) deviceList(a []uint64) (uint64, runtime.Errno) {
 		d := &device{DeviceInfo: info, record: record}
 		d.uses.Store(1)
 		record.NodeType, record.TransportType = ibv.NodeType(info.NodeType), ibv.TRANSPORT_IB
-		if record.NodeType == ibv.NODE_RNIC {
+		switch record.NodeType {
+		case ibv.NODE_RNIC:
 			record.TransportType = ibv.TRANSPORT_IWARP
+		case ibv.NODE_UNSPECIFIED: // EFA
+			record.TransportType = ibv.TRANSPORT_UNSPECIFIED
 		}
 		copy(record.Name[:len(record.Name)-1], info.Name)
 		copy(record.DevPath[:len(record.DevPath)-1], info.Path)

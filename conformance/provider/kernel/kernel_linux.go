@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/runtime"
@@ -43,9 +44,13 @@ func Open() (*Kernel, error) {
 	}
 	l := &runtime.Library{Name: "emulatedkernel", SOName: path}
 	function := func(name string) *runtime.Function { return &runtime.Function{Library: l, Name: name} }
+	kind := ibv.NODE_CA
+	if driver == uapi.RDMA_DRIVER_EFA {
+		kind = ibv.NODE_UNSPECIFIED
+	}
 	return &Kernel{open: function("open"), ioctl: function("ioctl"), close: function("close"),
 		device: native.DeviceInfo{Name: adapter + "_0", Path: "/dev/infiniband/uverbs0", Driver: uint32(driver),
-			NodeType: 1, NodeGUID: 1}}, nil
+			NodeType: uint8(kind), NodeGUID: 1}}, nil
 }
 
 // library returns the file of the preloaded library.

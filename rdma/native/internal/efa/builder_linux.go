@@ -183,9 +183,6 @@ func (b *builder) SGEs(sges []ibv.SGE) {
 	}
 }
 
-// mostLocal is the number of local buffers of a read or write.
-const mostLocal = 1
-
 // Inline copies buffers to the last request.
 func (b *builder) Inline(buffers []ibv.DataBuf) {
 	h := b.last
@@ -195,6 +192,10 @@ func (b *builder) Inline(buffers []ibv.DataBuf) {
 	data, remote := b.send.data(h), h.remote()
 	if remote != nil {
 		data = data[bufferSize:]
+		if !b.send.inlineWrites || operation(h.operation)&opMask == opRead {
+			b.Fail(syscall.EINVAL)
+			return
+		}
 	}
 	n := uint64(0)
 	for i := range buffers {

@@ -24,7 +24,7 @@ type completionQueue struct {
 
 	mu     sync.Mutex
 	maps   [2][]byte // nil: the queue is closed
-	rings  []ring
+	rings  []part
 	turn   int    // the ring to read next
 	size   uint32 // of a completion
 	read   uint32 // completions
@@ -35,8 +35,8 @@ type completionQueue struct {
 	forgotten func()
 }
 
-// ring is a ring of completions.
-type ring struct {
+// part is a ring of completions.
+type part struct {
 	buffer []byte
 	mask   uint32
 	next   uint32
@@ -103,7 +103,7 @@ func (q *completionQueue) open(answer *uapi.EFAIBVCreateCQResp, count uint32) (e
 		return syscall.EIO
 	}
 	for i := range uint64(d.own.SubCqsPerCQ) {
-		q.rings = append(q.rings, ring{buffer: q.maps[0][i*bytes:][:bytes], mask: count - 1})
+		q.rings = append(q.rings, part{buffer: q.maps[0][i*bytes:][:bytes], mask: count - 1})
 	}
 	if answer.CompMask&uapi.EFA_CREATE_CQ_RESP_DB_OFF == 0 {
 		return 0
@@ -150,7 +150,7 @@ func (q *completionQueue) Free() {
 // ringBell rings the doorbell with the numbers of completions and events that were read. The caller holds mu.
 func (q *completionQueue) ringBell(armed uint32) {
 	if q.bell != nil {
-		atomic.StoreUint32(q.bell, q.read&0xffff|(q.events&bellEvents)<<bellEventsAt|armed)
+		ring(q.bell, q.read&0xffff|(q.events&bellEvents)<<bellEventsAt|armed)
 	}
 }
 
@@ -176,7 +176,7 @@ func (q *completionQueue) Event() {
 }
 
 // peek returns the completion at an index, or nil if the device has not written it. A lap inverts the phase.
-func (r *ring) peek(index, size uint32) *recvCompletion {
+func (r *part) peek(index, size uint32) *recvCompletion {
 	e := (*recvCompletion)(unsafe.Pointer(&r.buffer[(index&r.mask)*size]))
 	flags := atomic.LoadUint32((*uint32)(unsafe.Pointer(e))) >> 24
 	if flags&donePhase == index/(r.mask+1)&1 {

@@ -109,6 +109,9 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
+	if d.limits.MaxSQWR > mostCount || d.limits.MaxRQWR > mostCount {
+		return nil, syscall.EIO
+	}
 	d.qps.open(has.Base.MaxQP)
 	d.cqs.all = map[uint32]*completionQueue{}
 	return d, 0

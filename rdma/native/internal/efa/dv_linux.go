@@ -31,6 +31,8 @@ func Functions(f driver.Finder) map[string]runtime.Func {
 		"efadv_create_driver_qp": l.createDriverQP,
 		"efadv_create_qp_ex":     l.createQPEx,
 		"efadv_create_cq":        l.createCQ,
+		"efadv_get_max_sq_depth": l.mostSQ,
+		"efadv_get_max_rq_depth": l.mostRQ,
 		"efadv_cq_from_ibv_cq_ex": func(a []uint64) (uint64, runtime.Errno) {
 			if q, ok := l.CQ(ibv.Ptr[ibv.CQ](a[0])).(*completionQueue); ok && q.own != nil {
 				return uint64(uintptr(unsafe.Pointer(q.own))), 0
@@ -49,14 +51,20 @@ type library struct {
 
 func at[T any](address uint64) *T { return ibv.Ptr[T](address).Deref() }
 
-// answer copies as much of a structure as the program has room for.
-func answer[T any](to uint64, room uint64, v *T) syscall.Errno {
-	b := driver.Bytes(v)
-	if to == 0 || uint32(room) < 8 {
+// bytesAt returns memory of the program. Go 1.26 fails to compile copies of constant size to and from it if it is
+// inlined.
+//
+//go:noinline
+func bytesAt(address uint64, n uintptr) []byte { return unsafe.Slice(at[byte](address), n) }
+
+// answer copies as much of a structure as the program has room for, which is at least the room of the first version.
+func answer(to uint64, room uint64, v []byte, first uintptr) syscall.Errno {
+	n := uintptr(uint32(room))
+	if to == 0 || n < first {
 		return syscall.EINVAL
 	}
-	n := min(len(b), int(uint32(room)))
-	copy(unsafe.Slice(at[byte](to), n), b[:n])
+	given := bytesAt(to, n)
+	clear(given[copy(given, v):])
 	return 0
 }
 
@@ -67,7 +75,7 @@ func input[T any](v *T, from, size uint64, least uintptr) bool {
 	if from == 0 || n < least {
 		return false
 	}
-	b, given := driver.Bytes(v), unsafe.Slice(at[byte](from), n)
+	b, given := driver.Bytes(v), bytesAt(from, n)
 	for _, unknown := range given[min(len(b), len(given)):] {
 		if unknown != 0 {
 			return false
@@ -109,7 +117,7 @@ func (l *library) queryDevice(a []uint64) syscall.Errno {
 			out.DeviceCaps |= c.to
 		}
 	}
-	return answer(a[1], a[2], &out)
+	return answer(a[1], a[2], driver.Bytes(&out), unsafe.Offsetof(out.DeviceCaps))
 }
 
 // queryAH is efadv_query_ah.
@@ -119,7 +127,8 @@ func (l *library) queryAH(a []uint64) syscall.Errno {
 	if part == nil || l.device(ah.Deref().Context) == nil {
 		return syscall.EOPNOTSUPP
 	}
-	return answer(a[1], a[2], &efadv.AHAttr{AHN: addressOf(part)})
+	out := efadv.AHAttr{AHN: addressOf(part)}
+	return answer(a[1], a[2], driver.Bytes(&out), unsafe.Sizeof(out))
 }
 
 // queryMR is efadv_query_mr, which asks the kernel.
@@ -148,8 +157,8 @@ func (l *library) queryMR(a []uint64) syscall.Errno {
 		return errno
 	}
 	v := func(i int) uint16 { return *(*uint16)(unsafe.Pointer(unsafe.SliceData(out[i]))) }
-	return answer(a[1], a[2], &efadv.MRAttr{ICIDValidity: efadv.MRAttrValidity(v(0)), RecvICID: v(1), RDMAReadICID: v(2),
-		RDMARecvICID: v(3)})
+	attr := efadv.MRAttr{ICIDValidity: efadv.MRAttrValidity(v(0)), RecvICID: v(1), RDMAReadICID: v(2), RDMARecvICID: v(3)}
+	return answer(a[1], a[2], driver.Bytes(&attr), unsafe.Sizeof(attr))
 }
 
 // queryQP is efadv_query_qp_wqs.
@@ -164,11 +173,12 @@ func (l *library) queryQP(a []uint64) syscall.Errno {
 	if s.long {
 		sends.Caps = efadv.WQ_CAPS_64_BIT_REQ_ID
 	}
-	if errno := answer(a[1], a[3], &sends); errno != 0 {
+	recvs := efadv.WQAttr{Buffer: ibv.PtrTo(unsafe.SliceData(r.buffer)), EntrySize: uint32(recvSize),
+		NumEntries: r.last + 1, Doorbell: ibv.PtrTo(r.bell), MaxBatch: r.last + 1}
+	if errno := answer(a[1], a[3], driver.Bytes(&sends), unsafe.Sizeof(sends)); errno != 0 {
 		return errno
 	}
-	return answer(a[2], a[3], &efadv.WQAttr{Buffer: ibv.PtrTo(unsafe.SliceData(r.buffer)), EntrySize: uint32(recvSize),
-		NumEntries: r.last + 1, Doorbell: ibv.PtrTo(r.bell), MaxBatch: r.last + 1})
+	return answer(a[2], a[3], driver.Bytes(&recvs), unsafe.Sizeof(recvs))
 }
 
 // queryCQ is efadv_query_cq, for queues of one ring.
@@ -182,8 +192,43 @@ func (l *library) queryCQ(a []uint64) syscall.Errno {
 	if q.bell != nil {
 		out.Doorbell = ibv.PtrTo(q.bell)
 	}
-	return answer(a[1], a[2], &out)
+	room := min(uint64(uint32(a[2])), uint64(unsafe.Sizeof(out)))
+	return answer(a[1], room, driver.Bytes(&out), unsafe.Offsetof(out.Doorbell))
 }
+
+// mostSQ is efadv_get_max_sq_depth.
+func (l *library) mostSQ(a []uint64) (uint64, runtime.Errno) {
+	var attr efadv.SQDepthAttr
+	d := l.device(ibv.Ptr[ibv.Context](a[0]))
+	switch {
+	case d == nil:
+		return negative(syscall.EOPNOTSUPP), 0
+	case !input(&attr, a[1], min(a[2], uint64(unsafe.Sizeof(attr))), unsafe.Sizeof(attr)) || attr.CompMask != 0 || attr.MaxSendSGE > uint32(d.limits.MaxSQSGE) ||
+		attr.MaxRDMASGE > mostLocal:
+		return negative(syscall.EINVAL), 0
+	}
+	size, ok := d.sendSize(attr.MaxInlineData, attr.Flags&efadv.SQ_DEPTH_ATTR_INLINE_WRITE != 0)
+	if !ok {
+		return negative(syscall.EINVAL), 0
+	}
+	return uint64(d.mostSends(size)), 0
+}
+
+// mostRQ is efadv_get_max_rq_depth.
+func (l *library) mostRQ(a []uint64) (uint64, runtime.Errno) {
+	var attr efadv.RQDepthAttr
+	d := l.device(ibv.Ptr[ibv.Context](a[0]))
+	switch {
+	case d == nil:
+		return negative(syscall.EOPNOTSUPP), 0
+	case !input(&attr, a[1], min(a[2], uint64(unsafe.Sizeof(attr))), unsafe.Sizeof(attr)) || attr.CompMask != 0 || attr.MaxRecvSGE == 0 ||
+		attr.MaxRecvSGE > uint32(d.limits.MaxRQSGE):
+		return negative(syscall.EINVAL), 0
+	}
+	return uint64(d.limits.MaxRQWR / attr.MaxRecvSGE), 0
+}
+
+func negative(errno syscall.Errno) uint64 { return uint64(-int64(errno)) }
 
 // createDriverQP is efadv_create_driver_qp.
 func (l *library) createDriverQP(a []uint64) (uint64, runtime.Errno) {
@@ -213,13 +258,13 @@ func (l *library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efa
 	switch {
 	case d == nil:
 		return 0, syscall.EOPNOTSUPP
-	case own.CompMask != 0 || own.Reserved != 0 || attr.QPType != ibv.QPT_DRIVER && attr.QPType != ibv.QPT_UD ||
-		attr.QPType == ibv.QPT_DRIVER && own.DriverQPType != efadv.QP_DRIVER_TYPE_SRD || own.Flags&^known != 0:
+	case own.CompMask != 0 || own.Reserved != 0 || attr.QPType != ibv.QPT_DRIVER ||
+		own.DriverQPType != efadv.QP_DRIVER_TYPE_SRD || own.Flags&^known != 0:
 		return 0, syscall.EINVAL
 	case own.WRFlags != 0:
 		return 0, syscall.EOPNOTSUPP
 	}
-	o := qpOptions{inlineWrite: own.Flags&efadv.QP_FLAGS_INLINE_WRITE != 0, level: own.SL}
+	o := qpOptions{inlineWrites: own.Flags&efadv.QP_FLAGS_INLINE_WRITE != 0, level: own.SL}
 	if own.Flags&efadv.QP_FLAGS_UNSOLICITED_WRITE_RECV != 0 {
 		if !d.has(uapi.EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV) {
 			return 0, syscall.EOPNOTSUPP

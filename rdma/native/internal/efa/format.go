@@ -70,6 +70,10 @@ const (
 	bufferSize = unsafe.Sizeof(buffer{})
 	narrow     = 64 // sizes of send requests
 	wide       = 128
+
+	mostBuffers = uint32((narrow - headSize) / bufferSize) // of a request
+	mostLocal   = 1                                        // of a read or write
+	mostCount   = 1 << 16                                  // requests of a queue, which have numbers of 16 bits
 )
 
 // recvBuffer is one buffer of a receive. Those of a receive are adjacent.

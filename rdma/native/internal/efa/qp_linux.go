@@ -6,7 +6,6 @@ package efa
 
 import (
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -75,12 +74,10 @@ func (r *requests) takeBack(calls uint32) {
 type queuePair struct {
 	device *device
 	number uint32
-	kind   ibv.QPType
 	cqs    [2]*completionQueue
 	send   sendQueue
 	recv   recvQueue
 	maps   [4][]byte
-	cap    ibv.QPCap
 }
 
 // Flags of queue pairs and completion queues whose requests have numbers of 64 bits. efa-abi.h lacks them.
@@ -91,9 +88,9 @@ const (
 
 // qpOptions are those of efadv_create_qp_ex.
 type qpOptions struct {
-	flags       uapi.EFACreateQPFlags
-	inlineWrite bool // inline data of writes follows their remote buffers
-	level       uint8
+	flags        uapi.EFACreateQPFlags
+	inlineWrites bool // inline data of writes follows their remote buffers
+	level        uint8
 }
 
 // CreateQP implements [driver.Context].
@@ -108,18 +105,19 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send driver.Command,
 	o qpOptions) (driver.QP, syscall.Errno) {
 	l := &d.limits
-	size, ok := d.sendSize(in.MaxInlineData, o.inlineWrite)
-	if !ok || in.IsSRQ != 0 || in.MaxSendSGE > uint32(l.MaxSQSGE) || in.MaxRecvSGE > uint32(l.MaxRQSGE) ||
+	size, ok := d.sendSize(in.MaxInlineData, o.inlineWrites)
+	if !ok || in.IsSRQ != 0 || in.MaxSendSGE > min(uint32(l.MaxSQSGE), mostBuffers) || in.MaxRecvSGE > uint32(l.MaxRQSGE) ||
 		in.MaxSendWR > d.mostSends(size) || in.MaxRecvWR > l.MaxRQWR/max(in.MaxRecvSGE, 1) {
 		return nil, syscall.EINVAL
 	}
 	if d.has(capLongIDs) {
 		o.flags |= qpLongIDs
 	}
-	q := &queuePair{device: d, kind: ibv.QPType(in.QPType), cqs: d.cqs.find(in.SendCQHandle, in.RecvCQHandle)}
+	q := &queuePair{device: d, cqs: d.cqs.find(in.SendCQHandle, in.RecvCQHandle)}
 	sends, recvs := power(max(in.MaxSendWR, uint32(d.own.MinSQWR))), power(in.MaxRecvWR*in.MaxRecvSGE)
 	in.MaxSendWR, in.MaxRecvWR = sends, recvs/max(in.MaxRecvSGE, 1)
 	q.send.size, q.send.sges, q.send.inline = size, in.MaxSendSGE, in.MaxInlineData
+	q.send.inlineWrites = o.inlineWrites
 	q.send.long, q.send.everyOne = o.flags&qpLongIDs != 0, in.SQSigAll != 0
 	q.recv.sges, q.recv.last = in.MaxRecvSGE, recvs-1
 	own := uapi.EFAIBVCreateQP{SQRingSize: sends * size, RQRingSize: recvs * uint32(recvSize), Flags: o.flags, SL: o.level}
@@ -132,11 +130,12 @@ func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 }
 
 // sendSize returns the size of a request with a number of bytes of inline data.
-func (d *device) sendSize(inline uint32, inlineWrite bool) (size uint32, ok bool) {
-	if inlineWrite || inline > uint32(d.own.InlineBufSize) {
-		return wide, inline <= uint32(d.own.InlineBufSizeEx)
+func (d *device) sendSize(inline uint32, inlineWrites bool) (size uint32, ok bool) {
+	size, most := uint32(narrow), uint32(d.own.InlineBufSize)
+	if inlineWrites || inline > most {
+		size, most = wide, uint32(d.own.InlineBufSizeEx)
 	}
-	return narrow, true
+	return size, inline <= min(most, size-uint32(headSize))
 }
 
 // mostSends returns the largest number of requests in a send queue.
@@ -170,9 +169,7 @@ func (q *queuePair) open(answer *uapi.EFAIBVCreateQPResp, sendCount, recvCount u
 }
 
 // Path implements [driver.QP].
-func (q *queuePair) Path(record *ibv.QP, _ ibv.QPCap, _ bool) (driver.QPPath, syscall.Errno) {
-	return q, 0
-}
+func (q *queuePair) Path(*ibv.QP, ibv.QPCap, bool) (driver.QPPath, syscall.Errno) { return q, 0 }
 
 // Cap implements [driver.QP].
 func (q *queuePair) Cap(cap ibv.QPCap) ibv.QPCap { return cap }
@@ -257,8 +254,7 @@ func (q *queuePair) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Recv
 		}
 	}
 	if r.next != before {
-		flush()
-		atomic.StoreUint32(r.bell, uint32(r.next))
+		ring(r.bell, uint32(r.next))
 	}
 	if errno != 0 {
 		*bad = ibv.PtrTo(list)

@@ -7,7 +7,6 @@ package efa
 import (
 	"encoding/binary"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -24,6 +23,7 @@ type sendQueue struct {
 	batch         uint32  // requests that the device takes before a doorbell; 0: any number
 	sges          uint32  // of a request
 	inline        uint32  // bytes
+	inlineWrites  bool    // writes can have inline data
 	next          uint16  // request; the doorbell's value
 	pending       uint32  // requests that the device does not have yet
 	phase         uint8   // inverted by each lap
@@ -102,14 +102,12 @@ func (s *sendQueue) publish() {
 		for i := range n {
 			at := (first + i) & (s.count - 1) * s.size
 			from, to := s.local[at:][:s.size], s.device[at:][:s.size]
-			for j := 0; j < len(from); j += 8 {
-				atomic.StoreUint64((*uint64)(unsafe.Pointer(&to[j])), *(*uint64)(unsafe.Pointer(&from[j])))
+			for ; len(from) > 0; from, to = from[narrow:], to[narrow:] {
+				*(*[narrow]byte)(to) = *(*[narrow]byte)(from)
 			}
 		}
 		s.pending -= n
-		flush()
-		atomic.StoreUint32(s.bell, uint32(uint16(first+n)))
-		flush()
+		ring(s.bell, uint32(uint16(first+n)))
 	}
 }
 
@@ -121,6 +119,7 @@ func (q *queuePair) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.Send
 	if s.bell == nil || qp.State != ibv.QPS_RTS && qp.State != ibv.QPS_SQD {
 		errno = int32(syscall.EINVAL)
 	}
+	s.takeBack() // a request whose data could not be read: the post has panicked
 	for ; errno == 0 && list != nil; list = list.Next.Deref() {
 		if errno = q.post(list); errno != 0 {
 			break
