@@ -132,8 +132,7 @@ func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
 	count := func() uint32 {
 		var out mlx5dv.CQ
 		u.init(&mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(cq), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_CQ)
-		require.EqualValues(u.t, 64, out.CQESize)
-		return out.CQECnt
+		return out.CQECnt * out.CQESize
 	}
 	sizes[0], sizes[1] = uint32(cq.CQE), count()
 	if verbs.ResizeCQ(cq, resized) == nil {
@@ -162,9 +161,27 @@ func (u *user) srq(kind ibv.SRQType, attr ibv.SRQAttr) (sizes [5]uint32) {
 	return sizes
 }
 
-// TestNativeOtherSizes is TestNativeSizes for completion queues and shared receive queues.
+// TestNativeOtherSizes is TestNativeSizes for completion queues, with each size of a completion, and shared receive
+// queues.
 func TestNativeOtherSizes(t *testing.T) {
-	if !insideReleases(t, pathNative) {
+	if os.Getenv(envInside) == "" {
+		for _, e := range releases(t) {
+			for _, size := range []string{"64", "128", "96"} {
+				again(t, e, pathNative, envCompletionSize+size)
+			}
+		}
+		return
+	}
+	if os.Getenv("MLX5_CQE_SIZE") == "96" {
+		for _, b := range []runtime.Backend{nil, backend(t)} {
+			var n int32
+			list, err := verbs.From{Backend: b}.GetDeviceList(&n)
+			require.NoError(t, err)
+			c, err := verbs.OpenDevice(list.Deref())
+			require.NoError(t, err)
+			_, err = verbs.CreateCQ(c, 15, 0, nil, 0)
+			assert.ErrorIs(t, err, syscall.EINVAL)
+		}
 		return
 	}
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
@@ -333,6 +350,16 @@ func TestNativeObjects(t *testing.T) {
 
 func nativeObjects(t *testing.T, e *Emulated) {
 	t.Helper()
+	for _, size := range []string{"64", "128"} {
+		nativeObjectsOf(t, e, size)
+	}
+}
+
+// envCompletionSize sets the number of bytes of a completion, in libmlx5 and in package native.
+const envCompletionSize = "MLX5_CQE_SIZE="
+
+func nativeObjectsOf(t *testing.T, e *Emulated, size string) {
+	t.Helper()
 	program := testProgram(t, e, ".")
 	record := filepath.Join(dir, "record-objects")
 	var shapes []map[string]bool
@@ -340,7 +367,7 @@ func nativeObjects(t *testing.T, e *Emulated) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s",
 			"-test.run=^("+strings.Join(nativeTests, "|")+")$")
-		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record)
+		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record, envCompletionSize+size)
 		out, err := cmd.CombinedOutput()
 		cancel()
 		require.NoError(t, err, "%s, %s: %s", path, e.libraries.Release, out)
