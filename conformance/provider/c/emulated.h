@@ -368,6 +368,7 @@ extern const struct command object_commands[];
 
 // counts.c
 void hold(enum kind, int more);
+void system_call(const char *name, unsigned command);
 
 // gid.c
 int query_gids(struct ib_uverbs_ioctl_hdr *);

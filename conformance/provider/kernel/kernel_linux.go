@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -21,9 +22,12 @@ import (
 // events arrive on sockets.
 type Kernel struct {
 	native.System
-	device             native.DeviceInfo
-	open, ioctl, close *runtime.Function
+	device                    native.DeviceInfo
+	open, ioctl, write, close *runtime.Function
 }
+
+// nodeGUID is that of the emulated device.
+const nodeGUID = 0x02676f7665726273
 
 var _ native.Kernel = &Kernel{}
 
@@ -43,9 +47,9 @@ func Open() (*Kernel, error) {
 	}
 	l := &runtime.Library{Name: "emulatedkernel", SOName: path}
 	function := func(name string) *runtime.Function { return &runtime.Function{Library: l, Name: name} }
-	return &Kernel{open: function("open"), ioctl: function("ioctl"), close: function("close"),
+	return &Kernel{open: function("open"), ioctl: function("ioctl"), write: function("write"), close: function("close"),
 		device: native.DeviceInfo{Name: adapter + "_0", Path: "/dev/infiniband/uverbs0", Driver: uint32(driver),
-			NodeType: 1, NodeGUID: 1}}, nil
+			NodeType: 1, NodeGUID: nodeGUID}}, nil
 }
 
 // library returns the file of the preloaded library.
@@ -91,6 +95,13 @@ func (k *Kernel) Open(path string) (int32, syscall.Errno) {
 func (k *Kernel) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.Errno {
 	_, err := k.ioctl.Exported().MinusOne(uintptr(fd), request, uintptr(command))
 	return errno(err)
+}
+
+// Write implements native.Kernel.
+func (k *Kernel) Write(fd int32, b []byte) (int, syscall.Errno) {
+	n, err := k.write.Exported().MinusOne(uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	goruntime.KeepAlive(b)
+	return max(int(n), 0), errno(err)
 }
 
 // Close implements native.Kernel.
