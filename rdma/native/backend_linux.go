@@ -252,6 +252,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_reg_mr_iova":          b.regMRIOVA,
 		"ibv_reg_mr_iova2":         b.regMRIOVA,
 		"ibv_reg_mr_ex":            b.regMREx,
+		"ibv_reg_dmabuf_mr":        b.regDMABuf,
 		"ibv_rereg_mr":             b.reregMR,
 		"ibv_alloc_buf":            b.allocBuf,
 		"ibv_free_buf":             void(b.freeBuf),

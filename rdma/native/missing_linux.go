@@ -16,7 +16,7 @@ import (
 func addMissing(all map[string]runtime.Func) {
 	object := func([]uint64) (uint64, runtime.Errno) { return 0, syscall.EOPNOTSUPP }
 	for _, name := range []string{"ibv_import_device", "ibv_import_pd", "ibv_import_mr", "ibv_import_dm",
-		"ibv_reg_dmabuf_mr", "ibv_alloc_dmah", "ibv_create_comp_cntr"} {
+		"ibv_alloc_dmah", "ibv_create_comp_cntr"} {
 		all[name] = object
 	}
 	for _, name := range []string{"ibv_set_ece", "ibv_query_ece", "ibv_query_port_speed", "_ibv_query_comp_cntr_caps"} {
