@@ -7,6 +7,7 @@ package native
 import (
 	"encoding/binary"
 	"math"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -20,7 +21,10 @@ import (
 type domain struct {
 	context *context
 	record  *ibv.PD
-	number  uint32 // of the driver
+	number  uint32        // of the driver
+	uses    atomic.Int32  // parent domains in it; of a parent domain, queue pairs
+	in      *domain       // of a parent domain; nil for others
+	td      *threadDomain // of a parent domain, or nil
 }
 
 func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
@@ -57,6 +61,12 @@ func (b *Backend) deallocPD(address uint64) syscall.Errno {
 	p := find[domain](b, address)
 	if p == nil {
 		return syscall.EINVAL
+	}
+	if p.uses.Load() > 0 {
+		return syscall.EBUSY
+	}
+	if p.in != nil {
+		return b.deallocParentDomain(p)
 	}
 	if errno := p.context.deallocPD(p.record.Handle); errno != 0 {
 		return errno
@@ -141,8 +151,8 @@ func (b *Backend) regDMABuf(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	e := binary.NativeEndian
-	return b.newMR(p, ibv.MR{Addr: uintptr(offset), Length: length, Handle: uint32(*handle.Data()), LKey: e.Uint32(lkey),
-		RKey: e.Uint32(rkey)})
+	return b.newMR(p, ibv.MR{Addr: uintptr(offset), Length: length, Handle: uint32(*handle.Data()),
+		LKey: e.Uint32(lkey), RKey: e.Uint32(rkey)})
 }
 
 func (c *context) deregMR(handle uint32) syscall.Errno {

@@ -290,6 +290,7 @@ type queuePair struct {
 	device   *device
 	sizes    queues
 	register *register
+	shared   bool // the register is not that of a thread domain
 	named    bool // completions name it by index
 	index    uint32
 	out      mlx5dv.QP
@@ -299,6 +300,12 @@ type queuePair struct {
 // CreateQP implements [driver.Context].
 func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send driver.Command) (driver.QP,
 	syscall.Errno) {
+	return d.CreateQPIn(nil, in, out, send)
+}
+
+// CreateQPIn implements [driver.ThreadDomains]. td may be nil.
+func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
+	send driver.Command) (driver.QP, syscall.Errno) {
 	kind := ibv.QPType(in.QPType)
 	cap := ibv.QPCap{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
@@ -316,8 +323,12 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 		return nil, errno
 	}
 	q := &queuePair{memory: m, device: d, sizes: sizes}
-	if q.register, errno = d.registers.get(); errno != 0 {
+	if t, ok := td.(*threadDomain); ok {
+		q.register = t.register
+	} else if q.register, errno = d.registers.get(); errno != 0 {
 		return q, errno
+	} else {
+		q.shared = true
 	}
 	if q.named = kind != ibv.QPT_XRC_RECV; q.named {
 		q.index = d.indexes.get()
@@ -366,7 +377,7 @@ func (q *queuePair) End(destroy func() syscall.Errno) syscall.Errno { return end
 
 // Free implements [driver.Queue].
 func (q *queuePair) Free() {
-	if q.register != nil {
+	if q.shared {
 		q.device.registers.put(q.register)
 	}
 	if q.named {
