@@ -121,11 +121,13 @@ func nativeCalls(t *testing.T, e *Emulated, seeds int, found []int) {
 			for _, live := range []string{"", "live"} {
 				compareNative(t, e, words, run.on, run.kind, live, found)
 			}
+			compareNative(t, e, words, run.on, run.kind, "live", found, envCompletionSize+"128")
 		}
 	}
 }
 
-func compareNative(t *testing.T, e *Emulated, words [][]string, on Adapter, kind, live string, found []int) {
+func compareNative(t *testing.T, e *Emulated, words [][]string, on Adapter, kind, live string, found []int,
+	env ...string) {
 	t.Helper()
 	seed := strconv.FormatUint(uint64(rand.Uint32()), 10)
 	record, results := filepath.Join(dir, "record"), filepath.Join(dir, "results")
@@ -137,6 +139,7 @@ func compareNative(t *testing.T, e *Emulated, words [][]string, on Adapter, kind
 		cmd := e.As(on).Command(t.Context(), w[0], w[1:]...)
 		cmd.Env = append(cmd.Env, "GOVERBS_RECORD="+record, envInside+"="+kind, envSeed+"="+seed, envLive+"="+live,
 			envResults+"="+results, envNative+"=1")
+		cmd.Env = append(cmd.Env, env...)
 		if live == "" {
 			cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_STILL=1")
 		}

@@ -7,10 +7,12 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,8 +137,7 @@ func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
 	count := func() uint32 {
 		var out mlx5dv.CQ
 		u.init(&mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(cq), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_CQ)
-		require.EqualValues(u.t, 64, out.CQESize)
-		return out.CQECnt
+		return out.CQECnt * out.CQESize
 	}
 	sizes[0], sizes[1] = uint32(cq.CQE), count()
 	if verbs.ResizeCQ(cq, resized) == nil {
@@ -165,9 +166,27 @@ func (u *user) srq(kind ibv.SRQType, attr ibv.SRQAttr) (sizes [5]uint32) {
 	return sizes
 }
 
-// TestNativeOtherSizes is TestNativeSizes for completion queues and shared receive queues.
+// TestNativeOtherSizes is TestNativeSizes for completion queues, with each size of a completion, and shared receive
+// queues.
 func TestNativeOtherSizes(t *testing.T) {
-	if !insideReleases(t, pathNative) {
+	if os.Getenv(envInside) == "" {
+		for _, e := range releases(t) {
+			for _, size := range []string{"64", "128", "96"} {
+				again(t, e, pathNative, envCompletionSize+size)
+			}
+		}
+		return
+	}
+	if os.Getenv("MLX5_CQE_SIZE") == "96" {
+		for _, b := range []runtime.Backend{nil, backend(t)} {
+			var n int32
+			list, err := verbs.From{Backend: b}.GetDeviceList(&n)
+			require.NoError(t, err)
+			c, err := verbs.OpenDevice(list.Deref())
+			require.NoError(t, err)
+			_, err = verbs.CreateCQ(c, 15, 0, nil, 0)
+			assert.ErrorIs(t, err, syscall.EINVAL)
+		}
 		return
 	}
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
@@ -306,6 +325,100 @@ func TestNativeRegisters(t *testing.T) {
 	assert.Equal(t, places[0], places[1])
 }
 
+// TestNativeThreadDomains creates and destroys thread domains and queue pairs in random order, and compares the
+// doorbell registers. Objects that are in use cannot be destroyed.
+func TestNativeThreadDomains(t *testing.T) {
+	if !insideReleases(t, pathNative) {
+		return
+	}
+	var texts [2]string
+	for i, u := range [2]*user{newUser(t, nil), newUser(t, backend(t))} {
+		texts[i] = u.threadDomains(rand.New(rand.NewPCG(7, 8)))
+	}
+	assert.Equal(t, texts[0], texts[1])
+	assert.Greater(t, strings.Count(texts[0], "queue pair"), 50)
+	assert.Contains(t, texts[0], "parent domain in use: 16")
+}
+
+// threadDomains makes random calls and describes the results.
+func (u *user) threadDomains(r *rand.Rand) string {
+	u.t.Helper()
+	type parent struct {
+		td  *ibv.TD
+		pd  *ibv.PD
+		qps []*ibv.QP
+	}
+	var out strings.Builder
+	code := func(what string, err error) {
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		fmt.Fprintf(&out, "%s: %d\n", what, int(errno))
+	}
+	seen := map[uintptr]int{}
+	var all []*parent
+	end := func(p *parent) {
+		code("thread domain in use", verbs.DeallocTD(p.td))
+		if len(p.qps) > 0 {
+			code("parent domain in use", verbs.DeallocPD(p.pd))
+		}
+		for _, qp := range p.qps {
+			require.NoError(u.t, verbs.DestroyQP(qp))
+		}
+		code("parent domain", verbs.DeallocPD(p.pd))
+		code("thread domain", verbs.DeallocTD(p.td))
+	}
+	for range 200 {
+		switch kind := r.IntN(4); {
+		case kind == 0 || len(all) == 0:
+			td, err := verbs.AllocTD(u.context, &ibv.TDInitAttr{})
+			require.NoError(u.t, err)
+			pd, err := verbs.AllocParentDomain(u.context,
+				&ibv.ParentDomainInitAttr{PD: ibv.PtrTo(u.pd), TD: ibv.PtrTo(td)})
+			require.NoError(u.t, err)
+			code("domain in use", verbs.DeallocPD(u.pd))
+			all = append(all, &parent{td: td, pd: pd})
+		case kind == 1:
+			i := r.IntN(len(all))
+			end(all[i])
+			all = slices.Delete(all, i, i+1)
+		default:
+			p := all[r.IntN(len(all))]
+			pd := p.pd
+			if kind == 2 && r.IntN(2) == 0 {
+				pd = u.pd
+			}
+			qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq),
+				QPType: ibv.QPT_RC, Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+			require.NoError(u.t, err)
+			var dv mlx5dv.QP
+			u.init(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp), Out: ibv.PtrTo(&dv)}}, mlx5dv.OBJ_QP)
+			if _, ok := seen[dv.BF.Reg]; !ok {
+				seen[dv.BF.Reg] = len(seen)
+			}
+			fmt.Fprintln(&out, "queue pair", pd == p.pd, qp.PD == ibv.PtrTo(pd), seen[dv.BF.Reg], dv.BF.Reg%4096,
+				dv.BF.Size)
+			if pd == u.pd {
+				u.t.Cleanup(func() { assert.NoError(u.t, verbs.DestroyQP(qp)) })
+			} else {
+				p.qps = append(p.qps, qp)
+			}
+		}
+	}
+	for _, p := range all {
+		end(p)
+	}
+	_, err := verbs.AllocTD(u.context, &ibv.TDInitAttr{CompMask: 1})
+	code("thread domain of an unknown mask", err)
+	_, err = verbs.AllocParentDomain(u.context, &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(u.pd), CompMask: 1 << 20})
+	code("parent domain of an unknown mask", err)
+	_, err = verbs.AllocParentDomain(u.context, &ibv.ParentDomainInitAttr{})
+	code("parent domain of nothing", err)
+	pd, err := verbs.AllocParentDomain(u.context, &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(u.pd)})
+	code("parent domain without a thread domain", err)
+	code("its end", verbs.DeallocPD(pd))
+	return out.String()
+}
+
 // place is a doorbell register: its number in order of use, its offset in its page, and its size.
 type place struct {
 	number int
@@ -336,6 +449,16 @@ func TestNativeObjects(t *testing.T) {
 
 func nativeObjects(t *testing.T, e *Emulated) {
 	t.Helper()
+	for _, size := range []string{"64", "128"} {
+		nativeObjectsOf(t, e, size)
+	}
+}
+
+// envCompletionSize sets the number of bytes of a completion, in libmlx5 and in package native.
+const envCompletionSize = "MLX5_CQE_SIZE="
+
+func nativeObjectsOf(t *testing.T, e *Emulated, size string) {
+	t.Helper()
 	program := testProgram(t, e, ".")
 	record := filepath.Join(dir, "record-objects")
 	var shapes []map[string]bool
@@ -343,7 +466,7 @@ func nativeObjects(t *testing.T, e *Emulated) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		cmd := e.Command(ctx, program, "-test.v", "-test.timeout=100s",
 			"-test.run=^("+strings.Join(nativeTests, "|")+")$")
-		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record)
+		cmd.Env = append(cmd.Env, envInside+"="+path, "GOVERBS_RECORD="+record, envCompletionSize+size)
 		out, err := cmd.CombinedOutput()
 		cancel()
 		require.NoError(t, err, "%s, %s: %s", path, e.libraries.Release, out)

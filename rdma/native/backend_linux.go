@@ -252,6 +252,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"ibv_reg_mr_iova":          b.regMRIOVA,
 		"ibv_reg_mr_iova2":         b.regMRIOVA,
 		"ibv_reg_mr_ex":            b.regMREx,
+		"ibv_reg_dmabuf_mr":        b.regDMABuf,
 		"ibv_rereg_mr":             b.reregMR,
 		"ibv_alloc_buf":            b.allocBuf,
 		"ibv_free_buf":             void(b.freeBuf),
@@ -334,6 +335,9 @@ func (b *Backend) fillSlots() (err error) {
 	set(&x.CreateCQEx, b.createCQEx)
 	set(&x.CreateQPEx, b.createQPEx)
 	set(&x.CreateSRQEx, b.createSRQEx)
+	set(&x.AllocTD, b.allocTD)
+	set(&x.DeallocTD, b.deallocTD)
+	set(&x.AllocParentDomain, b.allocParentDomain)
 	set(&x.OpenXRCD, b.openXRCD)
 	set(&x.CloseXRCD, b.closeXRCD)
 	set(&x.GetSRQNum, b.srqNumber)

@@ -5,7 +5,9 @@
 package native
 
 import (
+	"encoding/binary"
 	"math"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -19,7 +21,10 @@ import (
 type domain struct {
 	context *context
 	record  *ibv.PD
-	number  uint32 // of the driver
+	number  uint32        // of the driver
+	uses    atomic.Int32  // parent domains in it; of a parent domain, queue pairs
+	in      *domain       // of a parent domain; nil for others
+	td      *threadDomain // of a parent domain, or nil
 }
 
 func (b *Backend) allocPD(a []uint64) (uint64, runtime.Errno) {
@@ -57,6 +62,12 @@ func (b *Backend) deallocPD(address uint64) syscall.Errno {
 	if p == nil {
 		return syscall.EINVAL
 	}
+	if p.uses.Load() > 0 {
+		return syscall.EBUSY
+	}
+	if p.in != nil {
+		return b.deallocParentDomain(p)
+	}
 	if errno := p.context.deallocPD(p.record.Handle); errno != 0 {
 		return errno
 	}
@@ -93,16 +104,55 @@ func (b *Backend) regMR(pd, address, length, iova uint64, access ibv.AccessFlags
 		}
 		return 0, errno
 	}
+	return b.newMR(p, ibv.MR{Addr: uintptr(address), Length: length, Handle: out.MRHandle, LKey: out.LKey,
+		RKey: out.RKey})
+}
+
+// newMR returns the record of a region that the kernel has created.
+func (b *Backend) newMR(p *domain, mr ibv.MR) (uint64, runtime.Errno) {
+	c := p.context
 	record, errno := allocate[ibv.MR](b)
 	if errno != 0 {
-		c.deregMR(out.MRHandle)
+		c.deregMR(mr.Handle)
 		return 0, errno
 	}
-	*record = ibv.MR{Context: c.pointer(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: length,
-		Handle: out.MRHandle, LKey: out.LKey, RKey: out.RKey}
+	mr.Context, mr.PD = c.pointer(), ibv.PtrTo(p.record)
+	*record = mr
 	c.uses.Add(1)
 	b.enter(addressOf(record), &region{domain: p, record: record})
 	return addressOf(record), 0
+}
+
+// regDMABuf is ibv_reg_dmabuf_mr.
+func (b *Backend) regDMABuf(a []uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, a[0])
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	offset, length, iova, fd, access := a[1], a[2], a[3], uint32(a[4]), uint32(a[5])
+	r, errno := p.context.Request(uint16(uapi.UVERBS_OBJECT_MR), uint16(uapi.UVERBS_METHOD_REG_DMABUF_MR))
+	if errno != 0 {
+		return 0, errno
+	}
+	defer p.context.Put(r)
+	handle := r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_HANDLE), 0, 0)
+	lkey := r.Output(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY), 4)
+	rkey := r.Output(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY), 4)
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE), 0, uint64(p.record.Handle))
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_OFFSET), 8, offset)
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_LENGTH), 8, length)
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_IOVA), 8, iova)
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_FD), 4, uint64(fd))
+	r.Attr(uint16(uapi.UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS), 4, uint64(access))
+	if errno := p.context.Send(&r); errno != 0 {
+		if errno == syscall.EPROTONOSUPPORT { // the kernel has no such method for the device
+			errno = syscall.EOPNOTSUPP
+		}
+		return 0, errno
+	}
+	e := binary.NativeEndian
+	return b.newMR(p, ibv.MR{Addr: uintptr(offset), Length: length, Handle: uint32(*handle.Data()),
+		LKey: e.Uint32(lkey), RKey: e.Uint32(rkey)})
 }
 
 func (c *context) deregMR(handle uint32) syscall.Errno {
@@ -183,7 +233,7 @@ func (b *Backend) forkStatus([]uint64) (uint64, runtime.Errno) {
 	return uint64(ibv.FORK_DISABLED), 0
 }
 
-// regMREx is ibv_reg_mr_ex, without dma-bufs and other sources of memory.
+// regMREx is ibv_reg_mr_ex, without dma-bufs, which regDMABuf registers, and other sources of memory.
 func (b *Backend) regMREx(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
 		return 0, syscall.EINVAL

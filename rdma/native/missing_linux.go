@@ -16,7 +16,7 @@ import (
 func addMissing(all map[string]runtime.Func) {
 	object := func([]uint64) (uint64, runtime.Errno) { return 0, syscall.EOPNOTSUPP }
 	for _, name := range []string{"ibv_import_device", "ibv_import_pd", "ibv_import_mr", "ibv_import_dm",
-		"ibv_reg_dmabuf_mr", "ibv_alloc_dmah", "ibv_create_comp_cntr"} {
+		"ibv_alloc_dmah", "ibv_create_comp_cntr"} {
 		all[name] = object
 	}
 	for _, name := range []string{"ibv_set_ece", "ibv_query_ece", "ibv_query_port_speed", "_ibv_query_comp_cntr_caps"} {
@@ -29,13 +29,13 @@ func (b *Backend) fillMissing(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	x := &b.slots.extended
 	object := func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return 0, syscall.EOPNOTSUPP }
 	for _, f := range []*ibv.FuncPtr{&x.AllocDMAH, &x.AllocNullMR, &x.CreateCounters, &x.RegDMMR, &x.AllocDM,
-		&x.CreateFlowActionESP, &x.AllocParentDomain, &x.AllocTD, &x.CreateRWQIndTable, &x.CreateWQ, &x.IBVCreateFlow,
+		&x.CreateFlowActionESP, &x.CreateRWQIndTable, &x.CreateWQ, &x.IBVCreateFlow,
 		&x.OpenQP} {
 		set(f, object)
 	}
 	number := func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(syscall.EOPNOTSUPP), 0 }
 	for _, f := range []*ibv.FuncPtr{&x.DeallocDMAH, &x.ReadCounters, &x.AttachCountersPointFlow, &x.DestroyCounters,
-		&x.FreeDM, &x.ModifyFlowActionESP, &x.DestroyFlowAction, &x.ModifyQPRateLimit, &x.DeallocTD, &x.ModifyCQ,
+		&x.FreeDM, &x.ModifyFlowActionESP, &x.DestroyFlowAction, &x.ModifyQPRateLimit, &x.ModifyCQ,
 		&x.PostSRQOps, &x.DestroyRWQIndTable, &x.DestroyWQ, &x.ModifyWQ, &x.QueryRTValues, &x.IBVDestroyFlow} {
 		set(f, number)
 	}

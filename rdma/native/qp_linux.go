@@ -16,6 +16,7 @@ import (
 // queuePair is a queue pair.
 type queuePair struct {
 	context *context
+	domain  *domain // a parent domain, or nil
 	record  *qpRecord
 	acked   reports
 	own     driver.QP
@@ -98,7 +99,12 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 		}
 		free(b, record)
 	}
-	q.own, errno = create(&in, &out, command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent))
+	command := command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent)
+	if p != nil && p.td != nil {
+		q.own, errno = c.own.(driver.ThreadDomains).CreateQPIn(p.td.own, &in, &out, command)
+	} else {
+		q.own, errno = create(&in, &out, command)
+	}
 	if errno != 0 {
 		fail()
 		return 0, errno
@@ -120,6 +126,10 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 	attr.Cap = cap
 	record.index = b.qps.add(q)
 	c.uses.Add(1)
+	if p != nil && p.in != nil {
+		q.domain = p
+		p.uses.Add(1)
+	}
 	b.enter(addressOf(record), q)
 	return addressOf(record), 0
 }
@@ -145,6 +155,9 @@ func (b *Backend) destroyQP(address uint64) syscall.Errno {
 	b.qps.remove(q.record.index)
 	q.own.Free()
 	q.context.uses.Add(-1)
+	if q.domain != nil {
+		q.domain.uses.Add(-1)
+	}
 	free(b, q.record)
 	return 0
 }

@@ -75,6 +75,8 @@ struct mr {
 	struct pd *pd;
 	uint64_t start, length, va;
 	uint32_t access, key;
+	void *buffer; // mapping of a dma-buf, or NULL
+	size_t size;
 };
 
 // A memory window, bound to a part of a region.
@@ -368,6 +370,7 @@ extern const struct command object_commands[];
 
 // counts.c
 void hold(enum kind, int more);
+void system_call(const char *name, unsigned command);
 
 // gid.c
 int query_gids(struct ib_uverbs_ioctl_hdr *);
@@ -377,6 +380,7 @@ bool mapped(uint64_t address);
 uint8_t *look_up(struct qp *, uint64_t address, uint32_t length, uint32_t key, uint32_t access);
 bool bind_window(struct qp *, const struct binding *);
 bool invalidate(struct qp *, uint32_t key);
+int reg_dmabuf(struct file *, struct ib_uverbs_ioctl_hdr *);
 extern const struct command memory_commands[];
 
 // record.c

@@ -53,6 +53,42 @@ static int reg_mr(struct call *c)
 	return answer(c, &r, sizeof r);
 }
 
+static uint64_t value(struct ib_uverbs_ioctl_hdr *h, uint16_t id)
+{
+	struct ib_uverbs_attr *a = attribute(h, id);
+	return a ? a->data : 0;
+}
+
+// reg_dmabuf registers a part of a dma-buf. A file in memory takes its place.
+int reg_dmabuf(struct file *f, struct ib_uverbs_ioctl_hdr *h)
+{
+	struct ib_uverbs_attr *handle = attribute(h, UVERBS_ATTR_REG_DMABUF_MR_HANDLE);
+	struct pd *pd = find_object(f, PD, value(h, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE));
+	uint64_t words[] = {value(h, UVERBS_ATTR_REG_DMABUF_MR_OFFSET), value(h, UVERBS_ATTR_REG_DMABUF_MR_LENGTH),
+		value(h, UVERBS_ATTR_REG_DMABUF_MR_IOVA), value(h, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS)};
+	if (recording())
+		record_words("dma-buf", words, sizeof words);
+	uint64_t offset = words[0], length = words[1], va = words[2], in_page = offset & (PAGE - 1);
+	if (!handle || !pd || in_page != (va & (PAGE - 1)))
+		return EINVAL;
+	size_t size = in_page + length;
+	void *buffer = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, value(h, UVERBS_ATTR_REG_DMABUF_MR_FD),
+		offset - in_page);
+	if (buffer == MAP_FAILED)
+		return errno;
+	struct mr *mr = new_object(f, MR, sizeof *mr);
+	if (!mr)
+		return ENOMEM;
+	mr->pd = pd;
+	pd->o.users++;
+	mr->buffer = buffer, mr->size = size;
+	mr->start = (uintptr_t)buffer + in_page, mr->length = length, mr->va = va, mr->access = words[3];
+	mr->key = mr->o.handle << 8 | ++kernel->variant;
+	handle->data = mr->o.handle;
+	return give(h, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &mr->key, sizeof mr->key) &&
+		give(h, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &mr->key, sizeof mr->key) ? 0 : EINVAL;
+}
+
 static int rereg_mr(struct call *c)
 {
 	struct ib_uverbs_rereg_mr q;
@@ -84,8 +120,11 @@ static int dereg_mr(struct call *c)
 	struct ib_uverbs_dereg_mr q;
 	TAKE(c, q);
 	struct mr *mr = find_object(c->file, MR, q.mr_handle);
-	if (mr && !mr->o.users) // no window is bound to it
+	if (mr && !mr->o.users) { // no window is bound to it
 		mr->pd->o.users--;
+		if (mr->buffer)
+			munmap(mr->buffer, mr->size);
+	}
 	return destroy_object(mr ? &mr->o : NULL);
 }
 

@@ -75,6 +75,8 @@ int open(const char *path, int flags, ...)
 		mode = va_arg(more, mode_t);
 		va_end(more);
 	}
+	if (is_device(path) || is(path, cm_path))
+		system_call("open", 0);
 	if (is_device(path))
 		return open_device(flags);
 	if (is(path, cm_path))
@@ -116,6 +118,8 @@ int ioctl(int fd, unsigned long request, ...)
 	device_lock();
 	struct file *f = file_of(fd);
 	int err = f ? uverbs_ioctl(f, argument) : ENOTTY;
+	if (err != EPROTONOSUPPORT) // libibverbs tries the methods of newer kernels first
+		system_call("ioctl", 0);
 	device_unlock();
 	if (err) {
 		errno = err;
@@ -127,6 +131,8 @@ int ioctl(int fd, unsigned long request, ...)
 int close(int fd)
 {
 	device_lock();
+	if (file_of(fd) || is_cm(fd))
+		system_call("close", 0);
 	for (struct file **at = &kernel->files; *at; at = &(*at)->next) {
 		struct file *f = *at;
 		if (f->fd != fd)

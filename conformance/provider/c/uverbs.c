@@ -128,6 +128,8 @@ int uverbs_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 		return query_gids(h);
 	if (recording())
 		record_method(h);
+	if (h->object_id == UVERBS_OBJECT_MR && h->method_id == UVERBS_METHOD_REG_DMABUF_MR)
+		return reg_dmabuf(f, h);
 	if (h->object_id >> UVERBS_ID_NS_SHIFT || h->method_id >> UVERBS_ID_NS_SHIFT)
 		return driver->ioctl(f, h);
 	return driver->scalable ? counter_ioctl(f, h) : EPROTONOSUPPORT;

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -22,9 +23,12 @@ import (
 // events arrive on sockets.
 type Kernel struct {
 	native.System
-	device             native.DeviceInfo
-	open, ioctl, close *runtime.Function
+	device                    native.DeviceInfo
+	open, ioctl, write, close *runtime.Function
 }
+
+// nodeGUID is that of the emulated device.
+const nodeGUID = 0x02676f7665726273
 
 var _ native.Kernel = &Kernel{}
 
@@ -48,9 +52,9 @@ func Open() (*Kernel, error) {
 	if driver == uapi.RDMA_DRIVER_EFA {
 		kind = ibv.NODE_UNSPECIFIED
 	}
-	return &Kernel{open: function("open"), ioctl: function("ioctl"), close: function("close"),
+	return &Kernel{open: function("open"), ioctl: function("ioctl"), write: function("write"), close: function("close"),
 		device: native.DeviceInfo{Name: adapter + "_0", Path: "/dev/infiniband/uverbs0", Driver: uint32(driver),
-			NodeType: uint8(kind), NodeGUID: 1}}, nil
+			NodeType: uint8(kind), NodeGUID: nodeGUID}}, nil
 }
 
 // library returns the file of the preloaded library.
@@ -96,6 +100,13 @@ func (k *Kernel) Open(path string) (int32, syscall.Errno) {
 func (k *Kernel) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.Errno {
 	_, err := k.ioctl.Exported().MinusOne(uintptr(fd), request, uintptr(command))
 	return errno(err)
+}
+
+// Write implements native.Kernel.
+func (k *Kernel) Write(fd int32, b []byte) (int, syscall.Errno) {
+	n, err := k.write.Exported().MinusOne(uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	goruntime.KeepAlive(b)
+	return max(int(n), 0), errno(err)
 }
 
 // Close implements native.Kernel.

@@ -69,6 +69,19 @@ type (
 	CreateCQ func(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send Command) (CQ, syscall.Errno)
 )
 
+// ThreadDomains is a Context that has thread domains. Their queue pairs do not share a doorbell register with others.
+type ThreadDomains interface {
+	AllocTD() (TD, syscall.Errno)
+	// CreateQPIn is CreateQP for a queue pair of a thread domain.
+	CreateQPIn(td TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send Command) (QP, syscall.Errno)
+}
+
+// TD is a thread domain.
+type TD interface {
+	// Free follows the end of its queue pairs.
+	Free()
+}
+
 // Queue is a queue of a driver.
 type Queue interface {
 	// End destroys the queue by a call of destroy, and returns its error. Completions of a queue pair that has ended are

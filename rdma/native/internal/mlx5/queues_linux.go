@@ -86,37 +86,49 @@ func completions(n uint32) (count uint32, ok bool) {
 	return power(min(n, most) + 1), n <= most
 }
 
-// invalidate marks the completions in a buffer as not written.
-func invalidate(buffer *offheap.Mapping) {
+// invalidate marks the completions of a size in a buffer as not written.
+func invalidate(buffer *offheap.Mapping, size uint32) {
 	b := buffer.Bytes()
-	for i := cqeSize - 1; int(i) < len(b); i += cqeSize {
+	for i := int(size) - 1; i < len(b); i += int(size) {
 		b[i] = mlx5dv.MLX5_CQE_INVALID << 4
 	}
 }
 
-const cqeSize = uint32(unsafe.Sizeof(mlx5dv.MLX5CQE64{}))
+// completionSize returns the number of bytes of a completion: 64, or 128 with room for larger messages if the variable
+// of libmlx5 asks for it.
+func completionSize() (size uint32, ok bool) {
+	text, set := environment("MLX5_CQE_SIZE")
+	switch {
+	case !set, text == "64":
+		return 64, true
+	case text == "128":
+		return 128, true
+	}
+	return 0, false
+}
 
 // CreateCQ implements [driver.Context].
 func (d *device) CreateCQ(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send driver.Command) (driver.CQ,
 	syscall.Errno) {
 	count, ok := completions(in.CQE)
-	if !ok {
+	size, known := completionSize()
+	if !ok || !known {
 		return nil, syscall.EINVAL
 	}
-	m, errno := d.memory(count * cqeSize)
+	m, errno := d.memory(count * size)
 	if errno != 0 {
 		return nil, errno
 	}
-	invalidate(m.buffer)
+	invalidate(m.buffer, size)
 	q := &completionQueue{memory: m, device: d}
 	in.CQE = count - 1
-	own := uapi.MLX5IBCreateCQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), CQESize: cqeSize,
+	own := uapi.MLX5IBCreateCQ{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), CQESize: size,
 		Flags: uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, UARPageIndex: uint16(d.completes.id)}
 	var answer uapi.MLX5IBCreateCQResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
 		return q, errno
 	}
-	q.out = mlx5dv.CQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), CQECnt: count, CQESize: cqeSize,
+	q.out = mlx5dv.CQ{Buf: m.buffer.Address(), DBRec: ibv.PtrTo((*ibv.BE32)(m.record)), CQECnt: count, CQESize: size,
 		CQUAR: uintptr(unsafe.Pointer(unsafe.SliceData(d.completes.mapping))), CQN: answer.CQN}
 	return q, 0
 }
@@ -138,15 +150,15 @@ func (q *completionQueue) Resize(in *uapi.IBUverbsResizeCQ, out *uapi.IBUverbsRe
 	if out.CQE = count - 1; count == q.out.CQECnt {
 		return 0 // the kernel would not change the buffer either
 	}
-	buffer, err := offheap.Map(int(count*cqeSize), offheap.Options{})
+	buffer, err := offheap.Map(int(count*q.out.CQESize), offheap.Options{})
 	if err != nil {
 		return syscall.ENOMEM
 	}
-	invalidate(buffer)
+	invalidate(buffer, q.out.CQESize)
 	in.CQE = count - 1
 	resized := q.out
 	resized.Buf, resized.CQECnt = buffer.Address(), count
-	own := uapi.MLX5IBResizeCQ{BufAddr: uint64(resized.Buf), CQESize: uint16(cqeSize)}
+	own := uapi.MLX5IBResizeCQ{BufAddr: uint64(resized.Buf), CQESize: uint16(q.out.CQESize)}
 	err = q.path.(resizer).Resize(&resized, func() error {
 		if errno := send(driver.Bytes(&own), nil); errno != 0 {
 			return errno
@@ -278,6 +290,7 @@ type queuePair struct {
 	device   *device
 	sizes    queues
 	register *register
+	shared   bool // the register is not that of a thread domain
 	named    bool // completions name it by index
 	index    uint32
 	out      mlx5dv.QP
@@ -287,6 +300,12 @@ type queuePair struct {
 // CreateQP implements [driver.Context].
 func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send driver.Command) (driver.QP,
 	syscall.Errno) {
+	return d.CreateQPIn(nil, in, out, send)
+}
+
+// CreateQPIn implements [driver.ThreadDomains]. td may be nil.
+func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
+	send driver.Command) (driver.QP, syscall.Errno) {
 	kind := ibv.QPType(in.QPType)
 	cap := ibv.QPCap{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
@@ -304,8 +323,12 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 		return nil, errno
 	}
 	q := &queuePair{memory: m, device: d, sizes: sizes}
-	if q.register, errno = d.registers.get(); errno != 0 {
+	if t, ok := td.(*threadDomain); ok {
+		q.register = t.register
+	} else if q.register, errno = d.registers.get(); errno != 0 {
 		return q, errno
+	} else {
+		q.shared = true
 	}
 	if q.named = kind != ibv.QPT_XRC_RECV; q.named {
 		q.index = d.indexes.get()
@@ -354,7 +377,7 @@ func (q *queuePair) End(destroy func() syscall.Errno) syscall.Errno { return end
 
 // Free implements [driver.Queue].
 func (q *queuePair) Free() {
-	if q.register != nil {
+	if q.shared {
 		q.device.registers.put(q.register)
 	}
 	if q.named {

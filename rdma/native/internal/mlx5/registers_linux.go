@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 )
 
 // register is a doorbell register, which queue pairs may share.
@@ -27,10 +28,11 @@ func (r *register) address() uintptr {
 
 // registers are those of a device's queue pairs.
 type registers struct {
-	device *device
-	mu     sync.Mutex
-	pages  []*page
-	all    []*register
+	device    *device
+	mu        sync.Mutex
+	pages     []*page
+	all       []*register // apart from those of thread domains
+	dedicated []*register // unused ones of thread domains
 }
 
 const (
@@ -45,16 +47,11 @@ func (s *registers) get() (*register, syscall.Errno) {
 	defer s.mu.Unlock()
 	r := s.least(s.all)
 	if r == nil || r.users > 0 && len(s.all) < defaultRegisters {
-		p, errno := s.device.newPage(mlx5dv.UAR_ALLOC_TYPE_BF)
+		added, errno := s.add()
 		if errno != 0 {
 			return nil, errno
 		}
-		s.pages = append(s.pages, p)
-		size := s.device.own.BFRegSize
-		for i := range uint32(perPage) {
-			s.all = append(s.all, &register{page: p, offset: uintptr(firstRegister + i*size), size: size / 2})
-		}
-		r = s.all[len(s.all)-perPage]
+		s.all, r = append(s.all, added...), added[0]
 	}
 	if r.users > 0 {
 		r = s.least(s.all[defaultLowLatency:])
@@ -107,3 +104,56 @@ func (x *indexes) put(n uint32) {
 
 // log returns the logarithm of a power of two, or 0.
 func log(n uint32) uint32 { return uint32(bits.Len32(n|1)) - 1 }
+
+// threadDomain is a thread domain: a register of its queue pairs.
+type threadDomain struct {
+	registers *registers
+	register  *register
+}
+
+// AllocTD implements [driver.ThreadDomains].
+func (d *device) AllocTD() (driver.TD, syscall.Errno) {
+	r, errno := d.registers.dedicate()
+	if errno != 0 {
+		return nil, errno
+	}
+	return &threadDomain{&d.registers, r}, 0
+}
+
+// Free implements [driver.TD]. Other thread domains may use the register.
+func (t *threadDomain) Free() {
+	s := t.registers
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dedicated = append(s.dedicated, t.register)
+}
+
+// dedicate returns an unused register that get does not return.
+func (s *registers) dedicate() (*register, syscall.Errno) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.dedicated) == 0 {
+		added, errno := s.add()
+		if errno != 0 {
+			return nil, errno
+		}
+		s.dedicated = added
+	}
+	r := s.dedicated[0]
+	s.dedicated = s.dedicated[1:]
+	return r, 0
+}
+
+// add allocates a page and returns its registers. The caller holds mu.
+func (s *registers) add() (added []*register, errno syscall.Errno) {
+	p, errno := s.device.newPage(mlx5dv.UAR_ALLOC_TYPE_BF)
+	if errno != 0 {
+		return nil, errno
+	}
+	s.pages = append(s.pages, p)
+	size := s.device.own.BFRegSize
+	for i := range uint32(perPage) {
+		added = append(added, &register{page: p, offset: uintptr(firstRegister + i*size), size: size / 2})
+	}
+	return added, 0
+}
