@@ -247,7 +247,8 @@ func (p *prepared) post(t *testing.T, u *user, ah *ibv.AH, id uint64) (numbers [
 		at uint32
 	}{{s, 0}, {r, 8}} {
 		last := (*q.Doorbell.Deref() - 1) % q.NumEntries
-		numbers[i] = *(*uint16)(unsafe.Pointer(&unsafe.Slice(q.Buffer.Deref(), q.EntrySize*q.NumEntries)[last*q.EntrySize+q.at]))
+		b := unsafe.Slice(q.Buffer.Deref(), q.EntrySize*q.NumEntries)
+		numbers[i] = *(*uint16)(unsafe.Pointer(&b[last*q.EntrySize+q.at]))
 	}
 	return numbers
 }

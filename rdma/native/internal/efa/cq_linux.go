@@ -240,7 +240,7 @@ func (q *completionQueue) take(e *recvCompletion, wc *ibv.WC) bool {
 		return false
 	}
 	if q.own != nil {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&q.last)), longCompletion), unsafe.Slice((*byte)(unsafe.Pointer(e)), q.size))
+		copy(driver.Bytes(&q.last), unsafe.Slice((*byte)(unsafe.Pointer(e)), q.size))
 	}
 	*wc = ibv.WC{Status: statusOf(e.status), VendorErr: uint32(e.status), QPNum: uint32(e.qpn)}
 	op := operation(e.flags >> doneOperationAt & doneOperation)

@@ -85,6 +85,11 @@ func input[T any](v *T, from, size uint64, least uintptr) bool {
 	return true
 }
 
+// lenient is input for structures of which libefa ignores bytes that are unknown.
+func lenient[T any](v *T, from, size uint64) bool {
+	return input(v, from, min(size, uint64(unsafe.Sizeof(*v))), unsafe.Sizeof(*v))
+}
+
 // device returns the device of a context, or nil if it is another driver's.
 func (l *library) device(c ibv.Ptr[ibv.Context]) *device {
 	d, _ := l.Context(c).(*device)
@@ -203,7 +208,7 @@ func (l *library) mostSQ(a []uint64) (uint64, runtime.Errno) {
 	switch {
 	case d == nil:
 		return negative(syscall.EOPNOTSUPP), 0
-	case !input(&attr, a[1], min(a[2], uint64(unsafe.Sizeof(attr))), unsafe.Sizeof(attr)) || attr.CompMask != 0 || attr.MaxSendSGE > uint32(d.limits.MaxSQSGE) ||
+	case !lenient(&attr, a[1], a[2]) || attr.CompMask != 0 || attr.MaxSendSGE > uint32(d.limits.MaxSQSGE) ||
 		attr.MaxRDMASGE > mostLocal:
 		return negative(syscall.EINVAL), 0
 	}
@@ -221,7 +226,7 @@ func (l *library) mostRQ(a []uint64) (uint64, runtime.Errno) {
 	switch {
 	case d == nil:
 		return negative(syscall.EOPNOTSUPP), 0
-	case !input(&attr, a[1], min(a[2], uint64(unsafe.Sizeof(attr))), unsafe.Sizeof(attr)) || attr.CompMask != 0 || attr.MaxRecvSGE == 0 ||
+	case !lenient(&attr, a[1], a[2]) || attr.CompMask != 0 || attr.MaxRecvSGE == 0 ||
 		attr.MaxRecvSGE > uint32(d.limits.MaxRQSGE):
 		return negative(syscall.EINVAL), 0
 	}

@@ -120,7 +120,8 @@ func (d *device) createQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 	q.send.inlineWrites = o.inlineWrites
 	q.send.long, q.send.everyOne = o.flags&qpLongIDs != 0, in.SQSigAll != 0
 	q.recv.sges, q.recv.last = in.MaxRecvSGE, recvs-1
-	own := uapi.EFAIBVCreateQP{SQRingSize: sends * size, RQRingSize: recvs * uint32(recvSize), Flags: o.flags, SL: o.level}
+	own := uapi.EFAIBVCreateQP{SQRingSize: sends * size, RQRingSize: recvs * uint32(recvSize), Flags: o.flags,
+		SL: o.level}
 	var answer uapi.EFAIBVCreateQPResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
 		return nil, errno
@@ -145,8 +146,8 @@ func (d *device) mostSends(size uint32) uint32 { return min(d.limits.MaxSQWR, d.
 func (q *queuePair) open(answer *uapi.EFAIBVCreateQPResp, sendCount, recvCount uint32) (errno syscall.Errno) {
 	d := q.device
 	sends := sendCount * q.send.size
-	for i, m := range []struct{ key, size uint64 }{{answer.LlqDescMmapKey, uint64(answer.LlqDescOffset) + uint64(sends)},
-		{answer.SQDBMmapKey, uint64(answer.SQDBOffset) + 4}, {answer.RQMmapKey, answer.RQMmapSize},
+	for i, m := range []struct{ key, size uint64 }{
+		{answer.LlqDescMmapKey, uint64(answer.LlqDescOffset) + uint64(sends)}, {answer.SQDBMmapKey, uint64(answer.SQDBOffset) + 4}, {answer.RQMmapKey, answer.RQMmapSize},
 		{answer.RQDBMmapKey, uint64(answer.RQDBOffset) + 4}} {
 		if q.maps[i], errno = d.mapped(m.key, m.size); errno != 0 {
 			return errno
