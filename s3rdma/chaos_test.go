@@ -96,7 +96,8 @@ func chaos(t *testing.T, direct bool, steps []string) {
 		objects = 100000
 	}
 	const workers = 16
-	options := HandlerOptions{Direct: direct, SessionLifetime: 100 * time.Millisecond, TransferTimeout: 300 * time.Millisecond}
+	options := HandlerOptions{Direct: direct, SessionLifetime: 100 * time.Millisecond,
+		TransferTimeout: 300 * time.Millisecond}
 	p := newPair(t, options, Options{Direct: direct, Threshold: 1, TransferTimeout: 300 * time.Millisecond,
 		RetryAfter: time.Microsecond}, misfortune)
 	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,

@@ -20,6 +20,7 @@ import (
 // server reads (PUT) or writes (GET) that memory before it answers. The client's queue pair has to be connected to the
 // server's by then, but the client learns the server's number from the answer. So the first request of a queue pair is
 // declined, with the server's token, and both ends keep the pair connected for later requests: a lane.
+// BenchmarkProtocols compares the protocols.
 
 // headerLane is the server's token in the answer to the first request of a lane. It is our extension.
 const headerLane = "X-Goverbs-Lane"
@@ -113,11 +114,10 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 }
 
 // directPut reads the client's memory and stores it. It reports whether the lane can be used again.
-func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane, peer token,
-	memory *rdma.Buffer) (intact bool, err error) {
-	if err := l.link.move(ctx, memory, s.size, ibv.ACCESS_LOCAL_WRITE, func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
-		return b.Read(id, peer.address, peer.rkey)
-	}); err != nil {
+func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
+	peer token, memory *rdma.Buffer) (intact bool, err error) {
+	read := func(b *rdma.SendBatch, id uint64) rdma.SendRequest { return b.Read(id, peer.address, peer.rkey) }
+	if err := l.link.move(ctx, memory, s.size, ibv.ACCESS_LOCAL_WRITE, read); err != nil {
 		return false, &statusError{http.StatusNotImplemented, "timeout", err}
 	}
 	replay := r.Clone(r.Context())
@@ -137,8 +137,8 @@ func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.
 }
 
 // directGet gets the object and writes it to the client's memory. It reports whether the lane can be used again.
-func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane, peer token,
-	memory *rdma.Buffer) (intact bool, err error) {
+func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
+	peer token, memory *rdma.Buffer) (intact bool, err error) {
 	into := &recorder{header: http.Header{}, body: memory.Bytes()[:0:s.size]}
 	if err := h.serve(into, r); err != nil || into.lost {
 		return true, failed(http.StatusNotImplemented, "object", "the object is larger than the client's memory")
@@ -148,9 +148,8 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 		into.send(w) // an error of the S3 server
 		return true, nil
 	}
-	if err := l.link.move(ctx, memory, len(into.body), 0, func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
-		return b.Write(id, peer.address, peer.rkey)
-	}); err != nil {
+	write := func(b *rdma.SendBatch, id uint64) rdma.SendRequest { return b.Write(id, peer.address, peer.rkey) }
+	if err := l.link.move(ctx, memory, len(into.body), 0, write); err != nil {
 		h.declined(r, &statusError{http.StatusNotImplemented, "timeout", err})
 		into.header.Set(headerReply, "501")
 		into.send(w)

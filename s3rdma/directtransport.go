@@ -72,7 +72,8 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 	bytes := h.Get(headerTransferred)
 	// Another queue pair than that of the lane cannot have reached this one.
 	if peer, err := parseToken(text); err == nil && l.peer != (token{}) && peer == l.peer &&
-		status == strconv.Itoa(response.StatusCode) && (bytes == strconv.Itoa(size) || bytes == "" && r.Method == http.MethodPut) {
+		status == strconv.Itoa(response.StatusCode) &&
+		(bytes == strconv.Itoa(size) || bytes == "" && r.Method == http.MethodPut) {
 		io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
 		response.Body.Close()
 		for name := range h {

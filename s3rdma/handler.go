@@ -35,9 +35,10 @@ type HandlerOptions struct {
 	// default.
 	SessionLifetime, TransferTimeout time.Duration
 
-	// Authorize verifies the signature of a control request, or of a direct request, which is also the replay. It may return a changed replay: the request that the S3
-	// server gets in place of the client's, for example with a context that marks it as authenticated. replay is nil if
-	// nothing is replayed. An error rejects the request with 403.
+	// Authorize verifies the signature of a control request, or of a direct request, which is also the replay. It may
+	// return a changed replay: the request that the S3 server gets in place of the client's, for example with a context
+	// that marks it as authenticated. replay is nil if nothing is replayed. An error rejects the request with 403; direct
+	// requests are declined.
 	//
 	// Without Authorize, signatures of control requests are not verified. The S3 server verifies that of the replay: the
 	// original request of a [Transport], or the headers of the control request, signed for another path.
@@ -101,8 +102,8 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{}, lanes: map[laneKey]*lane{},
-		stats: HandlerStats{Declined: map[string]uint64{}}}, nil
+	return &Handler{inner: inner, options: o, engine: e, sessions: map[string]*session{}, clients: map[owner]int{},
+		lanes: map[laneKey]*lane{}, stats: HandlerStats{Declined: map[string]uint64{}}}, nil
 }
 
 // setDefault replaces an option that is not positive.
@@ -253,7 +254,8 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if asked.size > h.options.MaxObject {
-		return failed(http.StatusRequestEntityTooLarge, "size", "%d bytes; the limit is %d", asked.size, h.options.MaxObject)
+		return failed(http.StatusRequestEntityTooLarge, "size", "%d bytes; the limit is %d", asked.size,
+			h.options.MaxObject)
 	}
 	s := &session{request: asked, owner: ownerOf(r)}
 	if err := h.admit(s); err != nil {
@@ -338,7 +340,8 @@ func (h *Handler) admit(s *session) error {
 	case now.Sessions >= o.MaxSessions:
 		return failed(http.StatusServiceUnavailable, "limit", "%d transfers are under way", now.Sessions)
 	case h.clients[s.owner] >= o.MaxSessionsPerClient:
-		return failed(http.StatusServiceUnavailable, "limit", "%d transfers of the client are under way", h.clients[s.owner])
+		return failed(http.StatusServiceUnavailable, "limit", "%d transfers of the client are under way",
+			h.clients[s.owner])
 	case now.Staged+int64(s.size) > o.MaxStaged:
 		return failed(http.StatusServiceUnavailable, "limit", "%d bytes are staged", now.Staged)
 	}

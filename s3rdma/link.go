@@ -208,7 +208,8 @@ func (l *link) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, call := range []rdma.Call{l.recv, l.send} {
-		if _, err := call.Wait(ctx); err != nil && !errors.Is(err, rdma.ErrNoCompletion) && !errors.Is(err, rdma.ErrClosed) {
+		_, err := call.Wait(ctx)
+		if err != nil && !errors.Is(err, rdma.ErrNoCompletion) && !errors.Is(err, rdma.ErrClosed) {
 			return fmt.Errorf("s3rdma: end transfer: %w", err)
 		}
 	}

@@ -36,21 +36,24 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
+// built is the directory of the command, once it is built.
+var built string
+
 // command builds goverbs, once.
-var command = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "goverbs")
-	if err != nil {
+var command = sync.OnceValues(func() (file string, err error) {
+	if built, err = os.MkdirTemp("", "goverbs"); err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "goverbs"), "./cmd/goverbs")
+	file = filepath.Join(built, "goverbs")
+	build := exec.Command("go", "build", "-o", file, "./cmd/goverbs")
 	build.Dir, build.Env, build.Stderr = "../..", append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
-	return filepath.Join(dir, "goverbs"), build.Run()
+	return file, build.Run()
 })
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if file, err := command(); err == nil && os.Getenv("S3RDMA_SERVER") == "" {
-		os.RemoveAll(filepath.Dir(file))
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }

@@ -56,9 +56,9 @@ func TestClientProcess(t *testing.T) {
 		clientProcess(t, url, os.Getenv("S3RDMA_DEATH"))
 		return
 	}
-	r := newRig(t, settings{wire: true, handler: s3rdma.HandlerOptions{SessionLifetime: 300 * time.Millisecond,
-		TransferTimeout: 2 * time.Second}})
-	for _, death := range []string{"", "prepared PUT", "prepared GET", "ready PUT", "ready GET"} {
+	r := newRig(t, settings{wire: true, handler: s3rdma.HandlerOptions{Direct: true,
+		SessionLifetime: 300 * time.Millisecond, TransferTimeout: 2 * time.Second}})
+	for _, death := range []string{"", "prepared PUT", "prepared GET", "ready PUT", "ready GET", "direct PUT", "direct GET"} {
 		t.Run(death, func(t *testing.T) {
 			c := exec.Command(os.Args[0], "-test.run=^TestClientProcess$", "-test.v")
 			c.Env = append(os.Environ(), "S3RDMA_SERVER="+r.server.URL, "S3RDMA_DEATH="+death)
@@ -86,8 +86,8 @@ func clientProcess(t *testing.T, url, death string) {
 	at, method, _ := strings.Cut(death, " ")
 	var armed bool
 	between := roundTripper(func(r *http.Request) (*http.Response, error) {
-		if armed && strings.HasSuffix(r.URL.Path, "ready") {
-			if at == "ready" {
+		if armed && (strings.HasSuffix(r.URL.Path, "ready") || r.Header.Get("X-Amz-Rdma-Token") != "" && at == "direct") {
+			if at != "prepared" {
 				go http.DefaultTransport.RoundTrip(r)
 				time.Sleep(3 * time.Millisecond)
 			}
@@ -95,7 +95,8 @@ func clientProcess(t *testing.T, url, death string) {
 		}
 		return http.DefaultTransport.RoundTrip(r)
 	})
-	transport, err := s3rdma.NewTransport(between, s3rdma.Options{Device: device, Signer: signer, Threshold: threshold})
+	transport, err := s3rdma.NewTransport(between, s3rdma.Options{Device: device, Signer: signer, Threshold: threshold,
+		Direct: at == "direct"})
 	require.NoError(t, err)
 	r := &rig{t: t, server: &httptest.Server{URL: url}}
 	c := awsStore{r.aws(transport)}
