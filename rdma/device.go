@@ -54,7 +54,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 		if !info.IsSoftware() {
 			object += " (" + chosen.Name(info.Backend) + ")"
 		}
-		return nil, explain("ibv_open_device", object, needsLibrary(info.Backend, err),
+		return nil, explain("ibv_open_device", object, needsLibrary(info.Backend, needsDriver, err),
 			verberr.Injected(info.Backend, err))
 	}
 	return adoptDevice(c, info, libibverbs.CloseDevice)
@@ -141,7 +141,8 @@ func (d *Device) from() libibverbs.From {
 
 // refused is the device for package refusal.
 func (d *Device) refused() refusal.Device {
-	return refusal.Device{C: d.c, Software: d.info.IsSoftware(), Vectors: d.vectors}
+	return refusal.Device{C: d.c, Software: d.info.IsSoftware(), Vectors: d.vectors,
+		Lacks: func(err error) string { return needsLibrary(d.info.Backend, needsVerb, err) }}
 }
 
 // registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.

@@ -215,13 +215,18 @@ func Open(name string) (*Device, error) {
 	return d, err
 }
 
-// needsLibrary explains why package native does not open a device, if its driver is the reason.
-func needsLibrary(backend runtime.Backend, err error) string {
+// Reasons for errors of package native.
+const (
+	needsDriver = "its driver needs rdma-core; those of mlx5 and EFA are in rdma/native/mlx5 and rdma/native/efa, for " +
+		"recent kernels"
+	needsVerb   = "the kernel or package native does not have it; rdma-core may"
+)
+
+// needsLibrary returns reason, and how to use rdma-core, for what package native does not support; otherwise "".
+func needsLibrary(backend runtime.Backend, reason string, err error) string {
 	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		return ""
 	}
-	const reason = "its driver needs rdma-core; those of mlx5 and EFA are in rdma/native/mlx5 and rdma/native/efa, for " +
-		"recent kernels"
 	if missing := chosen.WithoutLibrary(); missing != "" {
 		return reason + ": " + missing
 	}

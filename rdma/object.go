@@ -170,7 +170,8 @@ func createObject[C any](d *Device, o *object, to **C, owner any, verb string, c
 	defer doneAll(parents...)
 	c, err := create()
 	if err != nil {
-		return wrap(verb, parents[len(parents)-1].name, verberr.Injected(d.info.Backend, err))
+		err = verberr.Injected(d.info.Backend, err)
+		return explain(verb, parents[len(parents)-1].name, needsLibrary(d.info.Backend, needsVerb, err), err)
 	}
 	*to = c
 	at := address(c)

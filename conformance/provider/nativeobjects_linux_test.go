@@ -515,3 +515,39 @@ func TestNativeAllocations(t *testing.T) {
 		}
 	}))
 }
+
+// TestNativeMissing checks that the errors of objects that package native lacks name rdma-core.
+func TestNativeMissing(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t), pathNative)
+		return
+	}
+	d := openDevice(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	cq, err := d.CreateCQ(8, nil, 0, rdma.QueueOptions{})
+	keep(t, cq, err)
+	for name, create := range map[string]func() error{
+		"raw packets": func() error {
+			_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, rdma.QueueOptions{})
+			return err
+		},
+		"null region": func() error { _, err := pd.AllocNullMR(); return err },
+		"work queue": func() error {
+			_, err := d.CreateWQ(&ibv.WQInitAttr{WQType: ibv.WQT_RQ, MaxWR: 1, MaxSGE: 1, PD: pd.Ptr(), CQ: cq.Ptr()},
+				rdma.QueueOptions{})
+			return err
+		},
+		"allocators": func() error {
+			_, err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{PD: pd.Ptr(),
+				CompMask: ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS})
+			return err
+		},
+	} {
+		err := create()
+		assert.ErrorIs(t, err, rdma.ErrNotSupported, name)
+		assert.ErrorContains(t, err, "rdma-core", name)
+		t.Log(err)
+	}
+}

@@ -18,8 +18,9 @@ import (
 // Device is the device that rejected the request. The caller keeps it open.
 type Device struct {
 	C        *ibv.Context
-	Software bool // it belongs to a software backend
-	Vectors  int  // completion vectors
+	Software bool               // it belongs to a software backend
+	Vectors  int                // completion vectors
+	Lacks    func(error) string // why package native does not support something, or ""
 }
 
 // NotSoMuch reports whether an error may mean that the request exceeds a limit of the device. A software device runs
@@ -65,6 +66,9 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 	}
 	switch {
 	case errors.Is(err, syscall.EOPNOTSUPP):
+		if reason := d.Lacks(err); reason != "" {
+			return explain(reason, err)
+		}
 		const reason = "the device does not support queue pairs of type %s, or not with these attributes"
 		return explain(fmt.Sprintf(reason, ShortName(kind)), err)
 	case d.NotSoMuch(err):
