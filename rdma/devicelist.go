@@ -219,7 +219,7 @@ func Open(name string) (*Device, error) {
 const (
 	needsDriver = "its driver needs rdma-core; those of mlx5 and EFA are in rdma/native/mlx5 and rdma/native/efa, for " +
 		"recent kernels"
-	needsVerb   = "the kernel or package native does not have it; rdma-core may"
+	needsVerb = "the kernel or package native does not have it; rdma-core may"
 )
 
 // needsLibrary returns reason, and how to use rdma-core, for what package native does not support; otherwise "".
