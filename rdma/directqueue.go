@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// directQueue is a queue that its path owns, and the maker of the path. It is nil for a queue that reaches the device
+// directQueue is a queue owned by its path, with the maker of the path. It is nil for a queue that reaches the device
 // in another way.
 type directQueue struct {
 	datapath.Queue
 	maker datapath.Maker
 }
 
-// directQueueOf makes the path of a queue that C has created, if p is a Maker. Otherwise it returns p.
+// directQueueOf creates the path of a queue that C has created, if p is a Maker. Otherwise it returns p.
 func directQueueOf(p Path, queue func(datapath.Maker) (datapath.Queue, error)) (Path, *directQueue, error) {
 	maker, ok := p.(datapath.Maker)
 	if !ok {
@@ -38,7 +38,7 @@ func queueOf(p Path) datapath.Queue {
 	return q
 }
 
-// misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.
+// misused describes how C has used a queue that a path in Go owns, or returns "". The caller keeps others from posting.
 func misused(p Path, sends bool) string {
 	if q := queueOf(p); q != nil {
 		return q.Misused(sends)
@@ -63,7 +63,7 @@ func (n *directQueue) destroy(destroy func() error) error {
 	return n.End(destroy)
 }
 
-// misuse is the error of a queue that C has used, or nil. The caller keeps others from posting.
+// misuse returns the error for a queue that C has used, or nil. The caller keeps others from posting.
 func (n *directQueue) misuse(verb, name string) error {
 	if n == nil {
 		return nil

@@ -52,7 +52,7 @@ func TestLastWQEBeforeReset(t *testing.T) {
 		to(t, e.qp, ibv.QPS_ERR)
 		to(t, e.qp, ibv.QPS_RESET)
 		d.events.flush()
-		if !assert.False(t, e.qp.lastWQE.again()) {
+		if !assert.False(t, e.qp.lastWQE.reset()) {
 			break
 		}
 		loop(t, e.qp)
@@ -74,7 +74,7 @@ func TestLastWQEOfFailedQP(t *testing.T) {
 	d.events.flush()
 	waitForLastWQE(t, time.Minute)
 	assert.Less(t, timed(t, d, e.qp), lastWQEWait)
-	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained again at once")
+	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained reset at once")
 }
 
 // A goroutine that waits until all events are read does not hang when the reader has ended.

@@ -86,7 +86,7 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 	if err := q.init(fn, object, provider.PostRecv, o); err != nil || o.Unchecked {
 		return err
 	}
-	o.knowing(q.provider)
+	o.restrict(q.provider)
 	q.rules.sges, q.rules.least = o.Cap.MaxRecvSGE, o.leastRecvSGE()
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
