@@ -74,7 +74,7 @@ func TestLastWQEOfFailedQP(t *testing.T) {
 	d.events.flush()
 	waitForLastWQE(t, time.Minute)
 	assert.Less(t, timed(t, d, e.qp), lastWQEWait)
-	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained reset at once")
+	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained again at once")
 }
 
 // A goroutine that waits until all events are read does not hang when the reader has ended.

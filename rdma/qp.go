@@ -348,7 +348,7 @@ func (q *QP) Close() error {
 	return CloseAll(nil, q)
 }
 
-// refuse makes both queues refuse posts, or with nil accept them reset.
+// refuse makes both queues refuse posts, or with nil accept them again.
 func (q *QP) refuse(why *VerbError) {
 	of := func(verb string) error {
 		if why == nil {
