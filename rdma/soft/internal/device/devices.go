@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// ordinals number all devices of the process: no two have the same GUID.
+// ordinals counts the devices of the process, so that their GUIDs are unique.
 var ordinals atomic.Uint32
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
@@ -66,7 +66,7 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return nil
 }
 
-// finder returns the libibverbs function of that name that finds devices, or nil. It needs no lock.
+// finder returns the libibverbs function of the given name that finds devices, or nil. It needs no lock.
 func (f *Fabric) finder(name string) runtime.Func {
 	switch name {
 	case "ibv_get_device_list":
@@ -77,14 +77,14 @@ func (f *Fabric) finder(name string) runtime.Func {
 	return nil
 }
 
-// HasDevice reports whether there is a device of the name.
+// HasDevice reports whether the fabric has a device of the given name.
 func (f *Fabric) HasDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Named(name) != nil
 }
 
-// Named is one by its name, or nil.
+// Named returns the device with the given name, or nil.
 func (f *Fabric) Named(name string) *verbs.Device {
 	i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return d.Name() == name })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (f *Fabric) Named(name string) *verbs.Device {
 	return f.devices[i]
 }
 
-// owner is the device that has a GID, or nil.
+// owner returns the device that has a GID, or nil.
 func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 	p := f.GIDs[gid]
 	if i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return &d.Port == p }); i >= 0 {
@@ -113,7 +113,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 		return false
 	}
 	d.Gone, d.Down = true, true
-	d.Lists++ // it is not released before the end of this
+	d.Lists++ // keeps it from being released during this call
 	f.devices = slices.DeleteFunc(f.devices, func(other *verbs.Device) bool { return other == d })
 	for _, gid := range d.GIDs {
 		f.Assign(gid, nil)
@@ -134,8 +134,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return true
 }
 
-// SetLink takes the link of a device down or up again, and reports whether there is a device of the name. While it is
-// down, nothing reaches the device or leaves it.
+// SetLink sets the link of a device down or up, and reports whether there is a device of the given name. While the link
+// is down, the device neither sends nor receives.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -182,7 +182,7 @@ func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 	case i >= 0:
 		d.GIDs[i] = gid
 	case len(d.GIDs) == verbs.GIDEntries:
-		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", d.Name(), verbs.GIDEntries)
+		return fmt.Errorf("soft: device %s already has the maximum of %d GIDs", d.Name(), verbs.GIDEntries)
 	default:
 		d.GIDs = append(d.GIDs, gid)
 	}
@@ -191,12 +191,13 @@ func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// connect opens the socket of an address, if the device speaks to other fabrics. Its MTU becomes that of the path.
+// connect opens the socket of an address if the device communicates with other fabrics, and reduces the device's MTU to
+// that of the path.
 func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	if !d.Wired {
 		return nil
 	}
-	f.reachOut()
+	f.addOuterWire()
 	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
 	// process alone.
 	l, err := f.Outer.Attach(address, d.Link, d, udp.Options{Share: len(d.Links) == 0})
@@ -206,7 +207,7 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	d.Links = append(d.Links, l)
 	n, err := l.MTU()
 	if err == nil && n == 0 {
-		err = fmt.Errorf("its path takes no packets of 256 bytes: %w", syscall.EMSGSIZE)
+		err = fmt.Errorf("its path cannot carry packets of 256 bytes: %w", syscall.EMSGSIZE)
 	}
 	if err != nil {
 		d.Disconnect()
@@ -216,12 +217,12 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// mtuOf is the code of an MTU of so many bytes.
+// mtuOf returns the code of an MTU in bytes.
 func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 
-// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Core.Mu, or the fabric is
-// not shared yet.
-func (f *Fabric) reachOut() {
+// addOuterWire layers the wire to other fabrics over the wire within this fabric. The caller holds Core.Mu, or the
+// fabric is not shared yet.
+func (f *Fabric) addOuterWire() {
 	if f.Outer != nil {
 		return
 	}
@@ -263,7 +264,8 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return nil
 }
 
-// Addresses are the addresses of all devices, each with the name of its device. Link-local ones are those with a wire.
+// Addresses returns the addresses of all devices, each with the name of its device. Link-local addresses are included
+// only if they have a wire.
 func (f *Fabric) Addresses() map[netip.Addr]string {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -286,7 +288,7 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 // fabric must not be used afterwards.
 func (f *Fabric) Close() error {
 	var links []*roce.Link
-	defer func() { // without the lock, which their readers take
+	defer func() { // without the lock, which the readers of the files take
 		for _, l := range links {
 			l.Wait()
 		}
@@ -324,7 +326,7 @@ func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	return d.Counters()
 }
 
-// Counters are the event counts of a fabric; see soft.Counters.
+// Counters holds the event counts of a fabric; see soft.Counters.
 type Counters struct {
 	Lost       uint64
 	Duplicates uint64
@@ -334,7 +336,7 @@ type Counters struct {
 	Gaps       uint64
 }
 
-// Counters are those of the fabric: of all devices that it ever had.
+// Counters returns the fabric's counts, which include removed devices.
 func (f *Fabric) Counters() Counters {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -371,7 +373,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 		d.MTU = ibv.MTU_4096
 	}
 	d.GUID = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
-	if o.Wire { // peers know a device by it, and other processes have devices, too
+	if o.Wire { // peers identify a device by its GUID, which must be unique among processes
 		var random [5]byte
 		rand.Read(random[:])
 		d.GUID |= uint64(binary.BigEndian.Uint16(random[:])) << 40
@@ -383,7 +385,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 	if d.Wired = o.Wire; d.Wired {
 		d.Keys.Hide()
 		d.Joined = map[[16]byte]*roce.Link{}
-		gids = gids[1:] // others reach it by its address alone
+		gids = gids[1:] // other fabrics reach it only by its address
 	}
 	mac := d.MAC()
 	d.Link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
@@ -395,14 +397,14 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 	return d, nil
 }
 
-// deviceList is ibv_get_device_list.
+// deviceList implements ibv_get_device_list.
 func (f *Fabric) deviceList(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	f.Mu.Lock()
 	defer f.Unlock()
 	return verbs.NewDeviceList(&f.Engine, f.devices, count)
 }
 
-// importDevice is ibv_import_device.
+// importDevice implements ibv_import_device.
 func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	f.Mu.Lock()
 	defer f.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package device implements fabrics of software devices: their wires, sockets, faults and clocks, and what the
-// connection manager needs of them.
+// Package device implements fabrics of software devices: their wires, sockets, faults and clocks, and the methods that
+// the connection manager calls.
 package device
 
 import (
@@ -30,18 +30,18 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Options configure a fabric; see soft.Options.
+// Options configures a fabric; see soft.Options.
 type Options struct {
 	Devices []DeviceOptions
 	Virtual bool
 	Faults  Faults
 	Trace   bool
-	// ExactCaps is that of soft.Options.
+	// ExactCaps is the field of soft.Options.
 	ExactCaps bool
-	losses    *packets.Losses // of tests: all devices are joined by packets, of which these are lost
+	losses    *packets.Losses // for tests: all devices exchange packets, and these are lost
 }
 
-// DeviceOptions configure a device; see soft.DeviceOptions.
+// DeviceOptions configures a device; see soft.DeviceOptions.
 type DeviceOptions struct {
 	Name       string
 	Address    netip.Addr
@@ -52,17 +52,17 @@ type DeviceOptions struct {
 	Down       bool
 }
 
-// Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines. The
-// fabric's lock guards the fields from devices on.
+// Fabric is a set of devices that reach each other. Its methods are safe for concurrent use. The fabric's lock guards
+// the fields from devices on.
 type Fabric struct {
 	engine.Engine
-	captures pcap.Captures // of the packets that it sends and receives
+	captures pcap.Captures // of packets sent and received
 
 	devices []*verbs.Device
-	gone    []*verbs.Device // that were taken away, and that programs have open
-	made    int             // devices that there ever were
+	gone    []*verbs.Device // removed devices that programs still have open
+	made    int             // number of devices ever added
 	direct  *inprocess.Wire
-	sound   wire.Wire       // the one without faults: direct, or a test's wire over it, or outer
+	sound   wire.Wire       // the wire below the faults: direct, or a test's wire over it, or outer
 	past    counters.Counts // of removed devices
 	manager Manager
 }
@@ -72,7 +72,7 @@ type Fabric struct {
 // "lossy" loses, repeats, delays, swaps and damages some of these, with a virtual clock: packets.Named defines which.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
-// New creates a fabric, which exists until Close. It needs no lock: the fabric is not shared yet.
+// New creates a fabric. Release it with Close. It needs no lock: the fabric is not shared yet.
 func New(o Options) (*Fabric, error) {
 	if _, err := verbs.TheHost(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func New(o Options) (*Fabric, error) {
 	losses, lossy := packets.Named(named)
 	f := &Fabric{manager: unmanaged{}, direct: inprocess.New()}
 	f.Traced, f.Exact = o.Trace, o.ExactCaps
-	f.Start(o.Virtual || lossy) // lost messages are sent again without a wait
+	f.Start(o.Virtual || lossy) // virtual time retransmits lost messages without waiting
 	f.sound = f.direct
 	switch {
 	case o.losses != nil:
@@ -109,7 +109,7 @@ func New(o Options) (*Fabric, error) {
 	return f, nil
 }
 
-// packetWire is a wire of packets in memory.
+// packetWire returns a wire that carries packets in memory.
 func (f *Fabric) packetWire(losses packets.Losses) *packets.Wire {
 	w := packets.Over(f.direct, losses, f.later)
 	w.Watch(func(p []byte, from, to *packet.Endpoint) {
@@ -131,13 +131,13 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 	sends := inMemory || f.Outer != nil
 	f.Mu.Unlock()
 	if !sends {
-		return nil, fmt.Errorf("soft: no device of the fabric sends packets, which those with an address do "+
+		return nil, fmt.Errorf("soft: no device of the fabric sends packets; use a device with an address "+
 			"(soft@ADDRESS, or DeviceOptions.Wire): %w", syscall.EOPNOTSUPP)
 	}
 	return f.captures.Start(to)
 }
 
-// later calls a function after a time. The caller holds Core.Mu.
+// later calls f after a delay. The caller holds Core.Mu.
 func (f *Fabric) later(d time.Duration, fire func()) { f.Clock.After(d, fire) }
 
 // Function returns a function of a library, whether or not it takes an object of the fabric.
@@ -148,7 +148,7 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 	return verbs.Function(library, name)
 }
 
-// own are the functions that take no object. It needs no lock: the manager stays the same one.
+// own returns the function of the given name if it takes no object. It needs no lock: the manager never changes.
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs":
@@ -161,17 +161,17 @@ func (f *Fabric) own(library, name string) runtime.Func {
 	return nil
 }
 
-// Faults configure the faults of a fabric; see soft.Faults.
+// Faults configures the faults of a fabric; see soft.Faults.
 type Faults = faulty.Faults
 
-// SetFaults replaces the faults from now on.
+// SetFaults replaces the faults.
 func (f *Fabric) SetFaults(o Faults) {
 	f.Mu.Lock()
 	defer f.Unlock()
 	f.setFaults(o)
 }
 
-// FailedAllocation reports whether a fault made an allocation fail since it was last asked.
+// FailedAllocation reports whether a fault has made an allocation fail since the last call.
 func (f *Fabric) FailedAllocation() bool { return f.Failed.Swap(false) }
 
 // setFaults routes messages over the faulty wire, if there are faults.

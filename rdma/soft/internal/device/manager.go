@@ -17,42 +17,41 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Manager is the connection manager of a fabric, as its devices know it.
+// Manager is the interface of a fabric's connection manager to its devices.
 type Manager interface {
 	// Function returns a function of librdmacm that takes no object, or nil.
 	Function(name string) runtime.Func
-	// Receive handles a message that came to a device. The caller holds Core.Mu.
+	// Receive handles a message that arrived at a device. The caller holds Core.Mu.
 	Receive(at *verbs.Device, m *message.MAD)
 	// Removed notifies all identifiers on a device that it is gone. The caller holds Core.Mu.
 	Removed(d *verbs.Device)
-	// Cut reports that the link of a device is down: waiters get no messages from programs behind it. The caller holds
-	// Core.Mu.
+	// Cut handles a device's link going down: programs beyond the link no longer answer. The caller holds Core.Mu.
 	Cut(d *verbs.Device)
 	// Moved notifies all identifiers bound to an address of a device that another device has it now. The caller holds
 	// Core.Mu.
 	Moved(gid [16]byte, from *verbs.Device)
-	// Rest closes the objects that only the connection manager has open. The caller holds Core.Mu.
+	// Rest closes the objects that only the connection manager still holds open. The caller holds Core.Mu.
 	Rest()
-	// OpenChannels counts the event channels that programs have. The caller holds Core.Mu.
+	// OpenChannels returns the number of event channels that programs have open. The caller holds Core.Mu.
 	OpenChannels() int
-	// AddressOwner is Fabric.AddressOwner. The caller holds Core.Mu.
+	// AddressOwner implements Fabric.AddressOwner. The caller holds Core.Mu.
 	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
-	// Ends are those of connections that the connection manager has, by the numbers of their queue pairs. The caller
-	// holds Core.Mu.
+	// Ends returns the connection manager's connection ends by the numbers of their queue pairs. The caller holds
+	// Core.Mu.
 	Ends() map[uint32]engine.ManagedEnd
 }
 
 // Manage sets the fabric's connection manager. It needs no lock: nothing uses the fabric yet.
 func (f *Fabric) Manage(m Manager) { f.manager = m }
 
-// Tap puts a wire over the one that messages go by, until SetFaults. It is for tests.
+// Tap layers a wire over the current one until SetFaults is called. It is for tests.
 func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) {
 	f.Mu.Lock()
 	defer f.Unlock()
 	f.Wire, f.Plain = over(f.Wire), false
 }
 
-// unmanaged is the connection manager of a fabric that has none.
+// unmanaged is the Manager of a fabric without a connection manager.
 type unmanaged struct{}
 
 func (unmanaged) Function(string) runtime.Func                     { return nil }
@@ -74,10 +73,10 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 
 // Fabric methods for the connection manager, other than its clock and its objects.
 
-// Present are the devices, without those that were taken away. The caller holds Core.Mu.
+// Present returns the devices that have not been removed. The caller holds Core.Mu.
 func (f *Fabric) Present() []*verbs.Device { return f.devices }
 
-// First is the first device, or nil. The caller holds Core.Mu.
+// First returns the first device, or nil. The caller holds Core.Mu.
 func (f *Fabric) First() *verbs.Device {
 	if len(f.devices) == 0 {
 		return nil
@@ -85,8 +84,8 @@ func (f *Fabric) First() *verbs.Device {
 	return f.devices[0]
 }
 
-// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them,
-// unless it has a wire: then they are other places. The caller holds Core.Mu.
+// Owner returns the device that has an address, or nil. 127.0.0.1 and ::1 belong to the first device if no device has
+// them and the first device has no wire. The caller holds Core.Mu.
 func (f *Fabric) Owner(ip netip.Addr) *verbs.Device {
 	if d := f.owner(ip.As16()); d != nil {
 		return d
@@ -98,7 +97,7 @@ func (f *Fabric) Owner(ip netip.Addr) *verbs.Device {
 	return nil
 }
 
-// Reach is where an address is reached: at a device of the fabric, or through the wire to others. The caller holds
+// Reach returns how to reach an address: at a device of the fabric, or through the wire to others. The caller holds
 // Core.Mu.
 func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 	if d := f.Owner(ip); d != nil {
@@ -110,8 +109,8 @@ func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 	return message.Remote(ip.As16()), true
 }
 
-// Elsewhere is where an address of a device's is reached in other processes that have it, too, if there may be some.
-// The caller holds Core.Mu.
+// Elsewhere returns how to reach other processes that share an address of a device, if there may be any. The caller
+// holds Core.Mu.
 func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
 	if f.Outer == nil || !f.Outer.IsShared(ip.As16()) {
 		return to, false
@@ -132,9 +131,9 @@ func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 	return ""
 }
 
-// Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
-// have one, it is the one with the address that the kernel would send from, or else the first. A scope other than 0 is
-// the interface that the device must be on. The caller holds Core.Mu.
+// Toward returns the device with a wire to an address of another fabric, or nil, and the device's own address on it.
+// Among several it prefers the device with the address that the kernel would send from, and then the first. If scope is
+// not 0, the device must be on that interface. The caller holds Core.Mu.
 func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *verbs.Device, own netip.Addr) {
 	wired := 0
 	for _, other := range f.devices {
@@ -177,13 +176,13 @@ func (f *Fabric) PathMTU(from *verbs.Device, own, to netip.Addr) ibv.MTU {
 	return from.MTU
 }
 
-// Resources counts what programs hold of the fabric; see soft.Fabric.
+// Resources counts the fabric's objects that programs hold; see soft.Fabric.
 func (f *Fabric) Resources() map[string]int { return verbs.Resources(&f.Engine) }
 
 // Held describes the objects that programs hold; see soft.Fabric.
 func (f *Fabric) Held() []string { return verbs.Held(&f.Engine) }
 
-// Connections are the connected queue pairs, by device and number.
+// Connections returns the connected queue pairs by device and number.
 func (f *Fabric) Connections() (all []engine.Connection) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()

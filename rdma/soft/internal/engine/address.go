@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// GIDAt is the GID of an index, if there is one.
+// GIDAt returns the GID at an index, if there is one.
 func (d *Port) GIDAt(index uint8) (gid [16]byte, ok bool) {
 	if int(index) >= len(d.GIDs) {
 		return gid, false
@@ -23,8 +23,8 @@ func (d *Port) GIDAt(index uint8) (gid [16]byte, ok bool) {
 	return d.GIDs[index], d.GIDs[index] != gid
 }
 
-// HopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To groups,
-// it is the program's.
+// HopLimit is the hop limit of unicast paths, which the kernel sets for RoCE when it resolves the address. Multicast
+// uses the program's value.
 const HopLimit = 64
 
 // Resolved is an address vector as the kernel completes it when it resolves the address.
@@ -36,23 +36,21 @@ func Resolved(attr *ibv.AHAttr) ibv.AHAttr {
 	return to
 }
 
-// IsMulticast reports whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have
-// there.
+// IsMulticast reports whether a GID is an IPv6 multicast address, or an IPv4-mapped one.
 func IsMulticast(gid [16]byte) bool {
 	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
 }
 
-// MAC is the address of the device's port, which its GUID is made of.
+// MAC returns the Ethernet address of the device's port, from which its GUID is derived.
 func (d *Port) MAC() [6]byte {
 	return [6]byte{byte(d.GUID >> 56), byte(d.GUID >> 48), byte(d.GUID >> 40), byte(d.GUID >> 16), byte(d.GUID >> 8),
 		byte(d.GUID)}
 }
 
-// bytes is the most that a datagram has.
+// bytes returns the maximum size of a datagram.
 func (d *Port) bytes() uint64 { return 128 << d.MTU }
 
-// address is where a queue pair is to which the handle leads. It keeps the answer until a GID leads elsewhere, because
-// looking it up costs a tenth of a datagram.
+// address returns the address of a queue pair at the handle's destination. It caches the result until a GID moves.
 func (h *AH) address(e *Engine, qpn uint32) *message.Address {
 	if member := udp.MemberOfQP(qpn); h.moves != e.Moves || h.member != member {
 		h.to, h.moves, h.member = e.AddressOf(h.GID, qpn), e.Moves, member
@@ -70,8 +68,8 @@ func (e *Engine) Assign(gid [16]byte, p *Port) {
 	e.GIDs[gid] = p
 }
 
-// AddressOf is where a queue pair is reached at a GID: the address of the group that the GID names, or of the device
-// that has it, unless the queue pair is that of another process that has it, too.
+// AddressOf returns the address of a queue pair at a GID: that of the multicast group or of the device with the GID,
+// unless the queue pair belongs to another process that shares the GID.
 func (e *Engine) AddressOf(gid [16]byte, qpn uint32) message.Address {
 	if IsMulticast(gid) {
 		return message.Group(gid)
@@ -85,8 +83,9 @@ func (e *Engine) AddressOf(gid [16]byte, qpn uint32) message.Address {
 	return message.Address{GID: gid}
 }
 
-// Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
-// at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Core.Mu.
+// Claim makes other processes pass this one the requests for a service that arrive at one of the device's addresses, or
+// with the zero Addr at any of them. It returns EADDRINUSE if another process has claimed the service. The caller holds
+// Core.Mu.
 func (p *Port) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err error) {
 	for _, l := range p.Links {
 		if ip.IsValid() && !l.Has(ip.As16()) {
@@ -110,7 +109,7 @@ func (p *Port) Pass(service uint64, m *message.MAD) bool {
 	return slices.ContainsFunc(p.Links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
 }
 
-// IDOf makes a number the communication ID of an identifier on the device. The caller holds Core.Mu.
+// IDOf converts a number to a communication ID of an identifier on the device. The caller holds Core.Mu.
 func (p *Port) IDOf(number uint32) uint32 {
 	if len(p.Links) == 0 || !p.Links[0].IsShared() {
 		return number
@@ -129,16 +128,16 @@ func (p *Port) Scope(ip netip.Addr) uint32 {
 	return 0
 }
 
-// IsWired reports whether the device speaks to other fabrics.
+// IsWired reports whether the device communicates with other fabrics.
 func (p *Port) IsWired() bool { return p.Wired }
 
-// PKey is the partition key that connections have.
+// PKey returns the partition key of connections.
 func (p *Port) PKey() uint16 { return p.PKeys[0] }
 
-// GIDAtIP is the GID that an address of the device's stands for.
+// GIDAtIP returns the GID for an IP address of the device.
 func (p *Port) GIDAtIP(ip netip.Addr) [16]byte { return p.GIDs[p.GIDOf(ip)] }
 
-// GIDOf is the index of the GID that an address of the device's stands for.
+// GIDOf returns the index of the GID for an IP address of the device.
 func (p *Port) GIDOf(ip netip.Addr) uint8 {
 	if i := slices.Index(p.GIDs, ip.As16()); i >= 0 && !ip.IsUnspecified() {
 		return uint8(i)
@@ -151,12 +150,12 @@ func (p *Port) GIDOf(ip netip.Addr) uint8 {
 	return 0
 }
 
-// IP is the device's first address.
+// IP returns the device's first IP address.
 func (p *Port) IP() netip.Addr {
 	return netip.AddrFrom16(p.GIDs[p.GIDOf(netip.IPv6Unspecified())]).Unmap()
 }
 
-// Address is where the device's port is.
+// Address returns the address of the device's port.
 func (p *Port) Address() message.Address {
 	return message.Address{Link: p.Link, GID: p.GIDs[0]}
 }
@@ -166,10 +165,10 @@ func (p *Port) AddressOf(own netip.Addr) message.Address {
 	return message.Address{Link: p.Link, GID: p.GIDAtIP(own)}
 }
 
-// MulticastQPN is the number of all queue pairs of a group.
+// MulticastQPN is the queue pair number that addresses all members of a multicast group.
 const MulticastQPN = 0xffffff
 
-// Attach makes it a member of a multicast group. The caller holds Core.Mu.
+// Attach adds the queue pair to a multicast group. The caller holds Core.Mu.
 func (q *QP) Attach(group [16]byte) runtime.Errno {
 	e, p := q.On, q.Port
 	if slices.Contains(e.groups[group], q) {
@@ -224,7 +223,7 @@ func (d *Port) leave(group [16]byte) {
 	}
 }
 
-// Detach ends the membership. The caller holds Core.Mu.
+// Detach removes the queue pair from a multicast group. The caller holds Core.Mu.
 func (q *QP) Detach(group [16]byte) runtime.Errno {
 	e, p := q.On, q.Port
 	i := slices.Index(e.groups[group], q)

@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// mostAnswers is how many answers of a queue pair wait at most.
+// mostAnswers is the maximum number of answers that a queue pair queues.
 const mostAnswers = 256
 
-// answerPackets is how many sequence numbers a request takes that is answered with data.
+// answerPackets returns the number of sequence numbers used by a request that is answered with data.
 func (q *QP) answerPackets(m *message.Request) uint32 {
 	switch {
 	case q.sender == nil:
@@ -24,7 +24,7 @@ func (q *QP) answerPackets(m *message.Request) uint32 {
 	return max(q.packets(m), 1)
 }
 
-// answer makes an answer without data.
+// answer creates an answer without data.
 func (q *QP) answer(m *message.Request, kind message.Kind, s message.Syndrome, psn uint32) *message.Answer {
 	a := &q.back
 	a.Kind, a.Syndrome, a.PSN, a.Life = kind, s, psn, m.Life
@@ -54,9 +54,8 @@ func (q *QP) answerData(m *message.Request) *message.Answer {
 	return q.sendAnswer(r)
 }
 
-// sendAnswer sends the answer that back has, of a read with the memory that Engine.read has. One of many packets goes
-// in parts, so that it holds up no others and a peer cannot have any amount of memory filled with it. Until all of them
-// are sent, later answers wait. It returns no answer.
+// sendAnswer sends the answer in back; for a read, the data is in Engine.read. A long answer is sent in parts, so that
+// it does not delay others and a peer cannot make it fill memory. Later answers wait until all parts are sent.
 func (q *QP) sendAnswer(r readRange) *message.Answer {
 	a := &q.back
 	a.Transport, a.PKey, a.MTU, a.Continues, a.More = q.ExpectsOf, q.Out.PKey, 128<<q.Attr.PathMTU, false, false

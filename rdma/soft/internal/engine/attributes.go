@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// Set keeps the values of attributes.
+// Set stores the values of attributes.
 func (q *QP) Set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	to := &q.Attr
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
@@ -62,10 +62,10 @@ func (q *QP) face() {
 	}
 }
 
-// PSNs are the sequence numbers of the packets that the queue pair sends and expects next.
+// PSNs returns the sequence numbers of the packets that the queue pair sends and expects next.
 func (q *QP) PSNs() (next, expects uint32) {
 	next = q.psn
-	if q.sender != nil && q.pending.len() > 0 { // of which not all are sent, or are sent again
+	if q.sender != nil && q.pending.len() > 0 { // some are unsent or being retransmitted
 		next, _ = q.sender.UnderWay()
 	}
 	return next, q.Receiver.Expects

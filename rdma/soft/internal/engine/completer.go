@@ -16,8 +16,8 @@ import (
 // atomicSize is the size of the operand of an atomic, in bytes.
 const atomicSize = 8
 
-// answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
-// Core.Mu.
+// answered handles an answer that Send did not return. An answer that matches no pending message is dropped. The caller
+// holds Core.Mu.
 func (q *QP) answered(a *message.Answer) {
 	if q.sender != nil {
 		q.acknowledged(a)
@@ -42,7 +42,7 @@ func (q *QP) answered(a *message.Answer) {
 	}
 }
 
-// acknowledged takes an answer to messages that travelled as packets.
+// acknowledged handles an answer to messages sent as packets.
 func (q *QP) acknowledged(a *message.Answer) {
 	s := q.sender
 	if q.pending.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
@@ -78,7 +78,7 @@ func (q *QP) acknowledged(a *message.Answer) {
 	}
 }
 
-// refused takes a NAK, which is for the oldest message that was not acknowledged.
+// refused handles a NAK, which concerns the oldest unacknowledged message.
 func (q *QP) refused(a *message.Answer) {
 	b, t := q.pending.first(), &q.retry
 	if q.sender != nil {
@@ -116,7 +116,7 @@ func (q *QP) refused(a *message.Answer) {
 	q.count(told)
 }
 
-// answerIsLate retransmits the messages that were not answered in time, unless the retries are used up.
+// answerIsLate retransmits the messages whose answers timed out, unless the retries are exhausted.
 func (q *QP) answerIsLate() {
 	t := &q.retry
 	t.due = 0
@@ -129,14 +129,14 @@ func (q *QP) answerIsLate() {
 	q.goBack(true)
 }
 
-// goBack makes all unacknowledged messages be sent again.
+// goBack schedules all unacknowledged messages for retransmission.
 func (q *QP) goBack(lost bool) {
 	if q.sent = false; q.sender != nil {
 		q.sender.Back(lost)
 	}
 }
 
-// dataArrived takes the next part of the data that a message asked for, and reports whether an answer brings it.
+// dataArrived handles the next part of the data that a message requested, and reports whether the answer carries it.
 func (q *QP) dataArrived(a *message.Answer) bool {
 	i, packet, ok := q.sender.Answer(a.PSN)
 	if !ok {
@@ -154,7 +154,7 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 	return fits
 }
 
-// readLength is how many bytes the request at a position reads.
+// readLength returns the number of bytes that the request at a position reads.
 func (q *QP) readLength(position uint32) uint64 {
 	r := &q.ring[position&q.mask]
 	if r.Opcode != ibv.WR_RDMA_READ {
@@ -194,8 +194,8 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	return status, fits
 }
 
-// keepData is takeData outside Send. It copies again if memory of this side turns out to be gone. An answer whose own
-// memory is gone cannot be read.
+// keepData is takeData outside Send. It copies again if local memory turns out to be unmapped. An answer whose own
+// memory is unmapped cannot be read.
 func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	f := q.On
 	copies := func() ibv.WCStatus {
@@ -218,7 +218,7 @@ func (q *QP) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	return ibv.WC_LOC_PROT_ERR, true
 }
 
-// tryKeep copies, and returns a panic of memory that is gone.
+// tryKeep copies the data, and returns the panic of an access to unmapped memory.
 func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
 	f := q.On
 	done, before := false, f.guard()
@@ -233,7 +233,7 @@ func (q *QP) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any)
 	return status, nil
 }
 
-// placeData copies data after the first bytes of a message's memory. It panics if memory is gone.
+// placeData copies data to a message's memory after its first skip bytes. It panics if memory is unmapped.
 func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
 	if b.step == readStep {
 		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
@@ -246,7 +246,7 @@ func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus 
 	return ibv.WC_SUCCESS
 }
 
-// gather looks up the memory of a request, which is at a position, on the sender's side.
+// gather looks up the sender's memory for the request at a position.
 func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
 	f := q.On
 	if r.Inline >= 0 {
@@ -302,7 +302,7 @@ func (q *QP) endPending(status ibv.WCStatus) {
 	q.endMessage(b, status)
 }
 
-// endMessage ends a message that is not pending any more.
+// endMessage ends a message that is no longer pending.
 func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	if b.step == ownRequest {
 		q.finish(q.Place(b.position), status)
@@ -310,7 +310,7 @@ func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 	}
 	r := q.rendezvous.first()
 	if b.step == readStep {
-		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
+		q.completeTag(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
 		q.SRQ.Tags.Recycle(r.tag)
 		r.isRead = true
 	}
@@ -326,7 +326,7 @@ func (q *QP) endMessage(b pending, status ibv.WCStatus) {
 func (q *QP) endRendezvous() {
 	for q.rendezvous.len() > 0 {
 		if r := q.rendezvous.first(); !r.isRead {
-			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
+			q.completeTag(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
 			q.SRQ.Tags.Recycle(r.tag)
 		}
 		q.rendezvous.drop()
@@ -371,8 +371,8 @@ func (q *QP) waits() bool {
 	return q.sent
 }
 
-// setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
-// looks at the time that counts by then.
+// setTimer sets the timer for answers to messages in flight. If a timer is already set, it stays: when it fires, the
+// queue pair checks the current deadline.
 func (q *QP) setTimer() {
 	t := &q.retry
 	if t.paused {
@@ -403,7 +403,7 @@ func (q *QP) pause(d time.Duration) {
 	q.retry.timer = q.On.Clock.After(d, q.retry.fire)
 }
 
-// forEver is the rnr_retry that has no end.
+// forEver is the rnr_retry value that means infinite retries.
 const forEver = 7
 
 // notReadyTimes are the RNR timers of codes 1 and higher, in hundredths of a millisecond; that of code 0 is the
@@ -417,14 +417,14 @@ func notReadyTime(code uint8) time.Duration {
 	return time.Duration(notReadyTimes[code&31]) * 10 * time.Microsecond
 }
 
-// asking are the operations that are answered with more than an acknowledgement.
+// asking lists the operations that are answered with more than an acknowledgement.
 const asking = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD | 1<<ibv.WR_FLUSH |
 	1<<ibv.WR_ATOMIC_WRITE
 
 // asksFor reports whether a request is answered with more than an acknowledgement.
 func asksFor(opcode ibv.WROpcode) bool { return asking>>(opcode&31)&1 != 0 }
 
-// packets is how many packets of the path's MTU a message takes, or the answer to a read.
+// packets returns the number of packets of the path's MTU for a message, or for the answer to a read.
 func (q *QP) packets(m *message.Request) uint32 {
 	if m.Opcode == ibv.WR_FLUSH || q.Kind == ibv.QPT_UD {
 		return 1
@@ -432,12 +432,12 @@ func (q *QP) packets(m *message.Request) uint32 {
 	return packetsOf(m.Length, q.Attr.PathMTU)
 }
 
-// packetsOf is how many packets a number of bytes takes.
+// packetsOf returns the number of packets for a number of bytes.
 func packetsOf(length uint64, mtu ibv.MTU) uint32 {
 	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
 }
 
-// sum is how many bytes segments have.
+// sum returns the total length of segments.
 func sum(of []mem.Segment) (n uint64) {
 	for i := range of {
 		n += of[i].Length
@@ -445,7 +445,7 @@ func sum(of []mem.Segment) (n uint64) {
 	return n
 }
 
-// KnownOpcodes is more than the highest opcode of the tables.
+// KnownOpcodes is one more than the highest opcode of the tables.
 const KnownOpcodes = 16
 
 // sendOpcodes and recvOpcodes are those of completions, by opcode.
@@ -456,8 +456,8 @@ var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
 	return send, recv
 }()
 
-// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and
-// unreliable connections, there is a way back.
+// stateAfter returns the queue pair's state after a send has ended, if it changes. Datagrams and unreliable connections
+// enter SQE, which they can leave again.
 func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
 	if status == ibv.WC_SUCCESS {
 		return 0, false

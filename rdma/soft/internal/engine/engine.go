@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package engine implements the queue pairs of software devices: the requester sends the posted requests, the responder
-// executes those of peers, the completer takes the answers. A Port is a device on the wire; an Engine is what the queue
-// pairs of a fabric share. The package knows neither the objects that programs hold nor their addresses.
+// executes those of peers, the completer handles the answers. A Port is a device on the wire; an Engine is the state
+// that the queue pairs of a fabric share. The package does not depend on the objects that programs hold, or on their
+// addresses.
 package engine
 
 import (
@@ -29,25 +30,25 @@ const (
 	MaxGroupQPs = 240
 )
 
-// Engine is what the queue pairs of a fabric share. The fabric's lock guards it, unless noted otherwise: the poster
-// executes all ready work under it, including the receiving side. So posts cannot deadlock, whichever queue pairs are
-// involved, and events have one order.
+// Engine is the state that the queue pairs of a fabric share. The fabric's lock guards it, unless noted otherwise: the
+// poster executes all ready work under it, including the receiving side. Thus posts cannot deadlock, whichever queue
+// pairs are involved, and events are totally ordered.
 type Engine struct {
 	resource.Core
 	recovery
-	Traced  bool                      // where objects are made is noted; it does not change
+	Traced  bool                      // the places where objects are created are recorded; constant
 	Exact   bool                      // Options.ExactCaps
-	Failed  atomic.Bool               // an allocation was made to fail, and that was not queried yet
+	Failed  atomic.Bool               // an allocation was made to fail since the last query
 	Polled  atomic.Pointer[roce.Wire] // outer
 	Numbers numbers.Table[Numbered]
 	GIDs    map[[16]byte]*Port
 	Moves   uint64             // changes of addressOf results, from 1 on
 	groups  map[[16]byte][]*QP // of multicast
 	Wire    wire.Wire
-	Plain   bool // wire is the one in memory, and nothing over it
+	Plain   bool // wire is the wire in memory, without layers over it
 	Faulty  *faulty.Wire
-	Outer   *roce.Wire // leads to other fabrics; nil if no device speaks to them
-	Lost    uint64     // messages, but for those that faulty loses
+	Outer   *roce.Wire // connects to other fabrics; nil if no device does
+	Lost    uint64     // messages, except those that faulty loses
 	lives   uint64     // of queue pairs, until now
 
 	// Of the request that is sent, and of the one that is carried out.
@@ -71,13 +72,13 @@ func (e *Engine) newLife() uint64 {
 	return e.lives
 }
 
-// QPOf is the queue pair that has a number, or nil.
+// QPOf returns the queue pair with a number, or nil.
 func (e *Engine) QPOf(number uint32) *QP { return e.Numbers.Get(number).QP }
 
-// srqOf is the shared receive queue that has a number, or nil.
+// srqOf returns the shared receive queue with a number, or nil.
 func (e *Engine) srqOf(number uint32) *resource.SRQ { return e.Numbers.Get(number).SRQ }
 
-// lose counts a message that does not arrive, if it is one of a connection.
+// lose counts a lost message if it belongs to a connection.
 func (e *Engine) lose(m *message.Request) {
 	if m.Transport != ibv.QPT_UD {
 		e.Lost++
@@ -127,7 +128,8 @@ type Port struct {
 	MADs       func(*message.MAD) // takes messages of the connection manager
 }
 
-// QP is a queue pair, as peers know it. The fabric's lock guards its fields, unless noted otherwise.
+// QP is a queue pair, without the parts that only the program sees. The fabric's lock guards its fields, unless noted
+// otherwise.
 type QP struct {
 	On        *Engine
 	Port      *Port
@@ -185,7 +187,7 @@ type QP struct {
 	moving     bool             // in progress
 }
 
-// fifo is a queue. Its memory is used again once all that was added is dropped.
+// fifo is a queue. It reuses its memory once all elements have been dropped.
 type fifo[T any] struct {
 	all  []T
 	done int
@@ -195,13 +197,13 @@ type fifo[T any] struct {
 type retry struct {
 	timer    uint64 // 0 for none
 	due      int64  // when an answer is late; the timer may be set for an earlier time, when another one was
-	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire takes nothing
+	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire is full
 	lost     int    // timeouts in a row
 	notReady int    // RNR NAKs in a row
 	fire     func() // of the timer
 }
 
-// pending is a message that was begun and is not done.
+// pending is a message that was begun and has not ended.
 type pending struct {
 	position uint32 // of its request
 	step     step
@@ -218,7 +220,7 @@ const (
 	finStep                // the message that ends a rendezvous
 )
 
-// arriving is the rest of a responder's state where messages travel as packets.
+// arriving is the responder's additional state for messages that arrive as packets.
 type arriving struct {
 	Part    part // the message that is arriving
 	answers fifo[waiting]
@@ -226,7 +228,7 @@ type arriving struct {
 	brokeAt uint32           // its sequence number
 }
 
-// waiting is an answer that waits for those before it to be sent.
+// waiting is an answer that is queued behind earlier ones.
 type waiting struct {
 	answer  message.Answer // without its data
 	reading readRange
@@ -239,12 +241,12 @@ type readRange struct {
 	length uint64
 }
 
-// part is a message that arrives in parts, of which some have come.
+// part is a message of which only some parts have arrived.
 type part struct {
 	on     bool // the first part has come, and the last has not
 	writes bool
-	done   uint64 // bytes that came
-	remote uint64 // where a write goes, its key, and its whole length
+	done   uint64 // bytes that have arrived
+	remote uint64 // address, key and total length of a write
 	rkey   uint32
 	length uint64
 	Whole  []byte // of a send that is matched by its tag, which needs all of it
@@ -277,7 +279,7 @@ type Request struct {
 	Bind    resource.Binding
 }
 
-// AH is the path that an address handle stands for.
+// AH is the path of an address handle.
 type AH struct {
 	GID    [16]byte // where to
 	Route  ibv.GlobalRoute

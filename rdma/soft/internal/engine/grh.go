@@ -26,7 +26,7 @@ const (
 	immediateSize   = 4
 )
 
-// grhOf is the header of a datagram, as it was in its packet. Packets of IPv4 have the Identification 0.
+// grhOf returns the header of a datagram as it was in its packet. The Identification of IPv4 packets is 0.
 func grhOf(m *message.Request) (h [GRHSize]byte) {
 	route, from, to := &m.Route, &m.From.GID, &m.To.GID
 	length := datagramHeaders + (uint16(m.Length)+3)&^3
@@ -52,7 +52,7 @@ func grhOf(m *message.Request) (h [GRHSize]byte) {
 	return h
 }
 
-// checksum is the sum of the 16-bit words of a header, as the internet's checksums want it.
+// checksum returns the Internet checksum of a header.
 func checksum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -85,5 +85,5 @@ func ReadGRH(h *[GRHSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 	return route, [16]byte(h[24:]), 0
 }
 
-// isIPv4 reports whether a GID is an address of IPv4.
+// isIPv4 reports whether a GID is an IPv4 address.
 func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }

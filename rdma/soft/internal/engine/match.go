@@ -48,7 +48,7 @@ func (q *QP) matched(m *message.Request) message.Syndrome {
 		payload := q.On.framed[:copy(q.On.framed[:], m.Payload)] // which the message keeps as it is
 		status := q.place(s.Recvs.Domain, e.SGEs, mem.Skip(payload, tmhSize), n)
 		s.Tags.Take(i)
-		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		q.completeTag(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
 		s.Tags.Recycle(e)
 		return q.answerOf(status)
 	}
@@ -58,24 +58,24 @@ func (q *QP) matched(m *message.Request) message.Syndrome {
 		status := q.place(s.Recvs.Domain, e.SGEs, []mem.Segment{headers}, headers.Length)
 		s.Tags.Take(i)
 		if status != ibv.WC_SUCCESS {
-			q.told(&r, status, ibv.WC_TM_MATCH, 0)
+			q.completeTag(&r, status, ibv.WC_TM_MATCH, 0)
 			s.Tags.Recycle(e)
 			return q.answerOf(status)
 		}
-		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		q.completeTag(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
 		s.Tags.Recycle(e)
 		return message.Ack
 	}
 	s.Tags.Take(i)
-	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.completeTag(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
 	q.rendezvous.add(r) // its data is read behind the answer to this message
 	q.On.Ready = append(q.On.Ready, q)
 	return message.Ack
 }
 
-// told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
-// and not once more in that of the data that is read later.
-func (q *QP) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+// completeTag publishes a completion of a receive with a tag. Only the completion of the matching message carries the
+// tag; that of the data read later does not.
+func (q *QP) completeTag(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.SRQ.CQ.Next()
 	*c = resource.Completion{
 		WC: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.Number, SrcQP: r.source,
@@ -87,7 +87,7 @@ func (q *QP) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint3
 	q.SRQ.CQ.Publish(c, r.solicited)
 }
 
-// untagged takes a message into a plain receive.
+// untagged stores a message in a plain receive.
 func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
 	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
@@ -111,7 +111,7 @@ func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	return q.answerOf(status)
 }
 
-// peek copies the first bytes of a message, as many as it has.
+// peek copies the first bytes of a message, at most as many as it has.
 func peek(to uint64, n uint64, from []mem.Segment) {
 	for _, s := range from {
 		k := min(n, s.Length)

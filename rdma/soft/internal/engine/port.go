@@ -37,8 +37,8 @@ func (p *Port) Tops() (low, n uint32) {
 	return first >> numbers.Bits, n
 }
 
-// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
-// caller holds Core.Mu.
+// Request handles and answers a request to one of the device's queue pairs or to a multicast group. The caller holds
+// Core.Mu.
 func (p *Port) Request(m *message.Request) *message.Answer {
 	e := p.On
 	switch {
@@ -80,9 +80,9 @@ func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
 	return nil
 }
 
-// carrier is the receiver of a request: a device for connections, a queue pair for datagrams.
+// carrier executes requests: a device for connections, a queue pair for datagrams.
 type carrier interface {
-	// carry carries the request out, and returns the answer. The caller holds Core.Mu.
+	// carry executes the request, and returns the answer. The caller holds Core.Mu.
 	carry(m *message.Request) *message.Answer
 }
 
@@ -104,7 +104,7 @@ func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any)
 	return a, nil
 }
 
-// carry takes a request of a connection. The caller holds Core.Mu.
+// carry executes a request of a connection. The caller holds Core.Mu.
 func (p *Port) carry(m *message.Request) *message.Answer {
 	q := p.On.QPOf(m.DestQP)
 	if q == nil || q.Port != p {
@@ -140,8 +140,8 @@ func (p *Port) drop(m *message.Request, why counters.Counter) {
 	p.On.lose(m)
 }
 
-// Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
-// not fit is dropped. The caller holds Core.Mu.
+// Answer handles a delayed answer to a request of one of the device's queue pairs. An answer that matches no request is
+// dropped. The caller holds Core.Mu.
 func (p *Port) Answer(a *message.Answer) {
 	q := p.On.QPOf(a.DestQP)
 	switch {
@@ -168,7 +168,7 @@ func (p *Port) Answer(a *message.Answer) {
 	}
 }
 
-// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
+// datagrams handles a datagram to one of the device's queue pairs or to a multicast group.
 func (p *Port) datagrams(m *message.Request) {
 	e := p.On
 	if p.Down {
@@ -210,8 +210,7 @@ func (p *Port) SendMAD(m *message.MAD) {
 	}
 }
 
-// MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
-// Core.Mu.
+// MAD handles an incoming message of the connection manager, unless the link is down. The caller holds Core.Mu.
 func (p *Port) MAD(m *message.MAD) {
 	if p.Down {
 		p.Count(counters.WhileDown)
@@ -220,7 +219,7 @@ func (p *Port) MAD(m *message.MAD) {
 	p.MADs(m)
 }
 
-// Disconnect closes the device's sockets. Readers of them end later.
+// Disconnect closes the device's sockets. Their readers end later.
 func (p *Port) Disconnect() (links []*roce.Link) {
 	links, p.Links = p.Links, nil
 	for group, l := range p.Joined {

@@ -64,7 +64,7 @@ func (e *Engine) Sent() {
 // Filled records that the outer wire has packets to send. The caller holds Core.Mu.
 func (e *Engine) Filled() { e.Outgoing = true }
 
-// Start makes the engine ready, without a wire. It needs no lock: the engine is not shared yet.
+// Start initializes the engine, without a wire. It needs no lock: the engine is not shared yet.
 func (e *Engine) Start(virtual bool) {
 	e.GIDs, e.Moves, e.groups = map[[16]byte]*Port{}, 1, map[[16]byte][]*QP{}
 	e.Acked.L, e.Overran, e.Send = &e.Mu, e.overrun, e.sendAndUnlock

@@ -28,7 +28,7 @@ func (q *QP) count(c counters.Counter) { q.Port.Counts[c]++ }
 // Refused reports whether a table entry forbids the operation.
 func Refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
-// completes is the completion queue that a receive completes in.
+// completes returns the completion queue of a receive.
 func (q *QP) completes(s *resource.SRQ) *resource.CQ {
 	if s != nil && s.CQ != nil {
 		return s.CQ
@@ -36,7 +36,8 @@ func (q *QP) completes(s *resource.SRQ) *resource.CQ {
 	return q.RecvCQ
 }
 
-// orphaned reports whether the receive that was taken is of a destroyed shared receive queue, as can happen with XRC.
+// orphaned reports whether the receive that was taken belongs to a destroyed shared receive queue, which happens with
+// XRC.
 func (p *part) orphaned() bool { return p.srq != nil && p.srq.Gone }
 
 // giveBack frees the slot of the receive that was taken, without a completion.
@@ -47,10 +48,10 @@ func (p *part) giveBack() {
 	p.Held = false
 }
 
-// PSNMask are the bits of a packet sequence number.
+// PSNMask selects the bits of a packet sequence number.
 const PSNMask = 1<<24 - 1
 
-// Start makes a new queue pair with its attributes one with a number, in RESET.
+// Start assigns a number to a new queue pair with attributes, and moves it to RESET.
 func (q *QP) Start(number uint32) {
 	q.Number = number
 	q.reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind

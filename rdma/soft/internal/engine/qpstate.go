@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// renew clears the state of the peer and of the messages.
+// renew clears the state of the connection and its messages.
 func (q *QP) renew() {
 	q.Out = message.Request{From: message.Address{Link: q.Port.Link}, Transport: q.Kind, PKey: q.Port.PKeys[0],
 		SourceQP: q.Number, Life: q.On.newLife(), Payload: q.On.from[:0]}
@@ -55,7 +55,7 @@ func (q *QP) SetState(to ibv.QPState) {
 	}
 }
 
-// stopSending forgets the pending messages.
+// stopSending drops the pending messages.
 func (q *QP) stopSending() {
 	q.stopTimer()
 	q.pending.reset()
@@ -70,11 +70,11 @@ const (
 	bytesInFlight = 128 << 10 // that any socket's buffer holds, and that stay in a processor's caches
 )
 
-// windowOf is how many packets may be in flight. More of them, as large buffers hold, made large writes on loopback
-// half as fast: the kernel's pages that they go through are then in no cache any more when they are used again.
+// windowOf returns the maximum number of packets in flight. A larger window would slow down large writes on loopback,
+// because the kernel's pages would leave the processor caches before they are reused.
 func windowOf(mtu ibv.MTU) uint32 { return min(mostPackets, uint32(bytesInFlight)>>(7+mtu)) }
 
-// stopTimer ends a pause as well.
+// stopTimer stops the timer, which also ends a pause.
 func (q *QP) stopTimer() {
 	if t := &q.retry; t.timer != 0 {
 		q.On.Clock.Cancel(t.timer)
@@ -120,10 +120,11 @@ func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	return s
 }
 
-// receives reports whether messages come in, in this state.
+// receives reports whether the queue pair accepts messages in its state.
 func (q *QP) receives() bool { return q.State >= ibv.QPS_RTR && q.State <= ibv.QPS_SQE }
 
-// inPartition reports whether a message has a key of the queue pair's partition, and one of the two is a full member's.
+// inPartition reports whether a message's key belongs to the queue pair's partition, and at least one of the two is a
+// full member.
 func (q *QP) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.Out.PKey
@@ -134,8 +135,8 @@ func (q *QP) inPartition(key uint16) bool {
 	return false
 }
 
-// completesIn reports whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
-// its XRC domain.
+// completesIn reports whether a completion queue may get completions of the queue pair, including those of its shared
+// receive queue or of any in its XRC domain.
 func (q *QP) completesIn(c *resource.CQ) bool {
 	if q.SendCQ == c || q.RecvCQ == c || q.SRQ != nil && q.SRQ.CQ == c {
 		return true
@@ -146,7 +147,7 @@ func (q *QP) completesIn(c *resource.CQ) bool {
 	})
 }
 
-// overrun breaks the queue pairs whose completions have no place any more.
+// overrun breaks the queue pairs whose completion queues have overrun.
 func (e *Engine) overrun(c *resource.CQ) {
 	for _, object := range e.Numbers.All() {
 		if q := object.QP; q != nil && q.completesIn(c) && q.State != ibv.QPS_RESET && q.State != ibv.QPS_ERR {

@@ -67,7 +67,7 @@ func describeSend(m *message.Request, e *resource.Completion) {
 	}
 }
 
-// answerOf is the answer to a message that was, or was not, placed.
+// answerOf returns the answer to a message, depending on whether it was placed.
 func (q *QP) answerOf(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		q.count(counters.Receives)
@@ -88,8 +88,8 @@ func (q *QP) breakBy(status ibv.WCStatus) message.Syndrome {
 	return message.InvalidRequest
 }
 
-// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
-// anything is changed that the message changes: if the memory is gone, the message arrives once more.
+// place scatters a message to the entries of a receive, after checking its size and access. It runs before the message
+// changes any other state: if the memory is unmapped, the message is executed again.
 func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.On
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.Careful { // as most are
@@ -108,7 +108,7 @@ func (q *QP) place(d *resource.Domain, sges []ibv.SGE, from []mem.Segment, lengt
 	return q.placeAt(d, sges, 0, from, length)
 }
 
-// placeAt is place, and leaves out the first bytes of the entries.
+// placeAt is place, but skips the first bytes of the entries.
 func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem.Segment, length uint64) ibv.WCStatus {
 	f := q.On
 	n, rest := 0, length
@@ -138,7 +138,7 @@ func (q *QP) placeAt(d *resource.Domain, sges []ibv.SGE, skip uint64, from []mem
 	return ibv.WC_SUCCESS
 }
 
-// remote is where a range is that a message is about, by a key.
+// remote returns the memory that a message names by its key and address.
 func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
 	k := q.Port.Keys.Get(m.RKey)
 	if k == nil || !q.takesKeysOf(k.Domain) || !k.IsFor(&q.User) {
@@ -151,8 +151,8 @@ func (q *QP) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 	return s, ok
 }
 
-// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
-// takes those of its domain's shared receive queues.
+// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has no domain and
+// accepts the keys of its XRC domain's shared receive queues.
 func (q *QP) takesKeysOf(d *resource.Domain) bool {
 	if q.Protects == nil {
 		return q.Domain.PDs[d] > 0
@@ -160,7 +160,7 @@ func (q *QP) takesKeysOf(d *resource.Domain) bool {
 	return q.Protects == d
 }
 
-// carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
+// carry places a datagram in a receive, behind the header with its addresses. Anyone can send a datagram, so none can
 // break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
 // In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
 // Core.Mu.

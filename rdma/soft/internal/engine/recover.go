@@ -14,16 +14,16 @@ import (
 // in a status. The message itself may lie in the sender's memory, which does not concern the receiver: its guard passes
 // the panic on to the sender's guard.
 
-// recovery is the state of that.
+// recovery is the state of these guards.
 type recovery struct {
-	Careful bool // memory of programs is touched before it is used: some of it was gone
-	guarded bool // a caller further up recovers from memory that is gone
+	Careful bool // probe program memory before using it, because some of it was unmapped
+	guarded bool // a caller recovers from panics of unmapped memory
 	panics  bool // the goroutine that holds the lock has called SetPanicOnFault
-	tries   int  // how often the request that is sent began again for that
+	tries   int  // number of restarts of the current request for that reason
 }
 
-// attempts is how often a guard begins again. More than once is needed only where a program unmaps memory while it is
-// used.
+// attempts is the maximum number of retries of a guard. More than one is needed only if a program unmaps memory while
+// it is used.
 const attempts = 8
 
 // guard records that the caller recovers, and makes access to missing memory panic. The caller undoes both by calling
@@ -39,7 +39,7 @@ func (r *recovery) guard() (before guards) {
 	return before
 }
 
-// guards is the state before a guard.
+// guards is the state that unguard restores.
 type guards struct {
 	guarded bool
 	panics  bool

@@ -15,7 +15,7 @@ import (
 // mostPartBytes is the size of a part of a message: a datagram that is segmented later.
 const mostPartBytes = 60 << 10
 
-// Progress sends the requests of the send queue that may be sent, in order, and ends those that are done.
+// Progress sends the requests that may be sent, in order, and ends those that are done.
 func (q *QP) Progress() {
 	if q.moving { // its own peer
 		return
@@ -31,8 +31,8 @@ func (q *QP) Progress() {
 	}
 }
 
-// run calls progress until memory of a request turns out to be gone. Then it starts again carefully, so that the
-// request ends in a status. The caller holds Core.Mu.
+// run calls progress. If memory of a request turns out to be unmapped, it starts again and probes the memory, so that
+// the request ends in a status. The caller holds Core.Mu.
 func (q *QP) run() (done bool) {
 	f := q.On
 	before := f.guard()
@@ -66,7 +66,7 @@ func (q *QP) run() (done bool) {
 	}
 }
 
-// flushSends ends all requests.
+// flushSends flushes all requests.
 func (q *QP) flushSends() {
 	q.stopSending()
 	if q.State == ibv.QPS_ERR {
@@ -94,7 +94,7 @@ func (q *QP) sendPending() bool {
 	return q.send(*b, q.requestOf(b), nil, true)
 }
 
-// requestOf is the request of a pending message, or nil in a rendezvous.
+// requestOf returns the request of a pending message, or nil in a rendezvous.
 func (q *QP) requestOf(b *pending) *Request {
 	if b.step != ownRequest {
 		return nil
@@ -134,7 +134,7 @@ func (q *QP) beginNext() bool {
 	return q.addMessage(b)
 }
 
-// mayBegin reports whether a message may begin behind those that are in flight as packets.
+// mayBegin reports whether a message may begin while others are in flight as packets.
 func (q *QP) mayBegin() bool {
 	s := q.sender
 	if q.pending.len() > 0 {
@@ -323,7 +323,7 @@ func (q *QP) direct(r *Request) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// describe makes out a message of the first rendezvous, and returns how many segments of Engine.from its payload has.
+// describe fills in a message of the first rendezvous, and returns the number of segments in Engine.from.
 func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	m, h := &q.Out, &q.rendezvous.first().headers
 	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
@@ -341,7 +341,7 @@ func (q *QP) describe(s step) (n int, status ibv.WCStatus) {
 	return 0, ibv.WC_SUCCESS
 }
 
-// cut leaves a part of the message that out describes.
+// cut reduces the message in out to a part of it.
 func (q *QP) cut(p *transport.Part) {
 	m := &q.Out
 	m.MTU = 128 << q.Attr.PathMTU
@@ -360,7 +360,7 @@ func (q *QP) cut(p *transport.Part) {
 	m.AckReq = asksFor(m.Opcode) || q.sender.Asks(*p, !p.Last || q.moreFollows(p.Message))
 }
 
-// partSent notes that the wire has taken a part.
+// partSent records that the wire has accepted a part.
 func (q *QP) partSent(p *transport.Part) {
 	q.On.calm()
 	q.Out.Payload = q.On.from[:0]
@@ -376,7 +376,7 @@ func (q *QP) partSent(p *transport.Part) {
 	}
 }
 
-// cut leaves the first n bytes of a list, which it changes.
+// cut truncates a list in place to its first n bytes.
 func cut(from []mem.Segment, n uint64) []mem.Segment {
 	for i := range from {
 		if n <= from[i].Length {
@@ -388,7 +388,7 @@ func cut(from []mem.Segment, n uint64) []mem.Segment {
 	return from
 }
 
-// moreFollows reports whether another message will be sent behind a pending one, whatever the peer answers.
+// moreFollows reports whether another message will follow a pending one, whatever the peer answers.
 func (q *QP) moreFollows(message int) bool {
 	if message+1 < q.pending.len() {
 		return q.pending.at(message+1).status == ibv.WC_SUCCESS
@@ -405,7 +405,7 @@ func (q *QP) moreFollows(message int) bool {
 	return false
 }
 
-// partPackets is how many packets a part of a message has at most.
+// partPackets returns the maximum number of packets in a part of a message.
 func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
 // timeout handles the timer.
@@ -426,7 +426,7 @@ func (q *QP) timeout() {
 	q.Progress()
 }
 
-// bindWindow carries out a request to bind.
+// bindWindow executes a bind request.
 func (q *QP) bindWindow(r *Request) ibv.WCStatus {
 	if !q.Port.Keys.Bind(r.Window, &r.Bind, q.Protects, &q.User) {
 		return ibv.WC_MW_BIND_ERR
@@ -434,7 +434,7 @@ func (q *QP) bindWindow(r *Request) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// invalidate carries out a request to invalidate.
+// invalidate executes an invalidate request.
 func (q *QP) invalidate(r *Request) ibv.WCStatus {
 	w := q.Port.Keys.Bound(r.Imm, &q.User)
 	if w == nil {

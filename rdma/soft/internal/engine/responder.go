@@ -16,8 +16,8 @@ func (q *QP) inStep(m *message.Request) bool {
 	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
 }
 
-// meets accepts a sender in memory whose next message has the first sequence number, if no message came since that was
-// set.
+// meets accepts a sender in memory whose next message has the first sequence number, if no message has arrived since
+// that number was set.
 func (q *QP) meets(m *message.Request) bool {
 	if q.heard || m.PSN != q.Receiver.Expects {
 		return false
@@ -98,7 +98,7 @@ func (q *QP) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool)
 	return nil, false
 }
 
-// answerAsked answers a request that asks for more than an acknowledgement, in packets.
+// answerAsked answers, in packets, a request that needs more than an acknowledgement.
 func (q *QP) answerAsked(m *message.Request) *message.Answer {
 	r := &q.Receiver
 	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
@@ -127,7 +127,7 @@ func (q *QP) arrivesOutOfOrder(m *message.Request) *message.Answer {
 	return nil
 }
 
-// repeated answers a request that came before. Only a read is carried out again.
+// repeated answers a duplicate request. Only a read is executed again.
 func (q *QP) repeated(m *message.Request) *message.Answer {
 	if !q.On.Careful { // otherwise the answer was begun already
 		q.count(counters.Repeats)
@@ -167,7 +167,8 @@ func (q *QP) refuseAgain(m *message.Request) *message.Answer {
 	return nil
 }
 
-// arrivesUnreliably handles an unanswered request, or a part of one. A message of which a part is missing is dropped.
+// arrivesUnreliably handles a request of an unreliable connection, or a part of one. A message with a missing part is
+// dropped.
 func (q *QP) arrivesUnreliably(m *message.Request) {
 	p, r := &q.Part, &q.Receiver
 	if m.Continues && (!p.on || m.PSN != r.Expects) {
@@ -188,12 +189,12 @@ func (q *QP) arrivesUnreliably(m *message.Request) {
 	r.Expects = transport.Next(m.PSN, m.Packets)
 }
 
-// isPart reports whether a message is a part of one, or comes behind one.
+// isPart reports whether a message is a part of a longer one, or follows such a part.
 func (q *QP) isPart(m *message.Request) bool {
 	return q.arriving != nil && (m.Continues || m.More || q.Part.on || q.Part.Held)
 }
 
-// takePart takes a part of a request, or one behind a part.
+// takePart handles a part of a request, or a request after such a part.
 func (q *QP) takePart(m *message.Request) message.Syndrome {
 	p := &q.Part
 	writes := m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
@@ -225,8 +226,8 @@ func (q *QP) takePart(m *message.Request) message.Syndrome {
 	return s
 }
 
-// fitsPart reports whether a part has only full packets, unless it is the last one, and the message no more bytes than
-// one may have.
+// fitsPart reports whether a part consists of full packets, unless it is the last one, and the message does not exceed
+// the maximum size.
 func (q *QP) fitsPart(m *message.Request, writes bool) bool {
 	p, n := &q.Part, sum(m.Payload)
 	done := uint64(0)
@@ -298,7 +299,7 @@ func (q *QP) carryOut(m *message.Request) message.Syndrome {
 	return s
 }
 
-// establish notes that a message came.
+// establish records that a message has arrived.
 func (q *QP) establish() {
 	if q.established {
 		return
@@ -352,7 +353,7 @@ func scatterTo(to mem.Segment, from []mem.Segment) {
 	}
 }
 
-// readBy is a read.
+// readBy executes a read.
 func (q *QP) readBy(m *message.Request) message.Syndrome {
 	s := q.reads(m)
 	if s != message.Ack {
@@ -421,7 +422,7 @@ func (q *QP) flush(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// atomicWrite is a write of 8 bytes that is never seen half done.
+// atomicWrite executes an atomic write of 8 bytes.
 func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
 		return q.refuse(m, message.InvalidRequest)
@@ -434,7 +435,7 @@ func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// receive takes a send into a receive.
+// receive stores a send in a receive.
 func (q *QP) receive(m *message.Request) message.Syndrome {
 	if q.SRQ != nil && q.SRQ.Tags != nil {
 		return q.tagged(m)
@@ -456,7 +457,7 @@ func (q *QP) receive(m *message.Request) message.Syndrome {
 	return q.received(m, status, c, e)
 }
 
-// receivePart takes a part of a send into a receive, which the first part takes.
+// receivePart stores a part of a send in the receive that the first part took.
 func (q *QP) receivePart(m *message.Request) message.Syndrome {
 	p := &q.Part
 	if !m.Continues {
@@ -493,7 +494,7 @@ func (q *QP) receivePart(m *message.Request) message.Syndrome {
 	return q.received(m, status, c, e)
 }
 
-// collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.
+// collect assembles a send that is matched by its tag until it is complete, or larger than any buffer.
 func (q *QP) collect(m *message.Request) message.Syndrome {
 	p := &q.Part
 	if !m.Continues {

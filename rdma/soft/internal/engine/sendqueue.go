@@ -28,10 +28,10 @@ func (q *QP) Publish(n uint32) bool {
 	return takes
 }
 
-// Place is the request at a position.
+// Place returns the request at a position.
 func (q *QP) Place(position uint32) *Request { return &q.ring[position&q.mask] }
 
-// Claim is the request at a position, if there is a slot for it. The caller holds QP.Post.
+// Claim returns the request at a position if its slot is free. The caller holds QP.Post.
 func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
 	if position-q.retired.Load() >= q.Cap.MaxSendWR {
 		return nil, syscall.ENOMEM
@@ -39,7 +39,7 @@ func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
 	return q.Place(position), 0
 }
 
-// Entries is the room for the scatter/gather entries of a place.
+// Entries returns the space for the scatter/gather entries of a place.
 func (q *QP) Entries(position uint32) []ibv.SGE {
 	return q.sges[(position&q.mask)*q.Cap.MaxSendSGE:][:q.Cap.MaxSendSGE]
 }
@@ -55,7 +55,7 @@ func (q *QP) AddInline(position uint32, r *Request, address uint64, length uint6
 	return 0
 }
 
-// inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
+// inlineAt returns the address of a place's inline data, in memory that the queue pair keeps.
 func (q *QP) inlineAt(position uint32) uint64 {
 	if q.Cap.MaxInlineData == 0 {
 		return 0
@@ -63,8 +63,8 @@ func (q *QP) inlineAt(position uint32) uint64 {
 	return mem.AddressOf(&q.inline[(position&q.mask)*q.Cap.MaxInlineData])
 }
 
-// Start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal
-// is made elsewhere first, and copied with its pointers.
+// Start initializes a request in the ring. It sets fields one by one, because a composite literal would be built
+// elsewhere and copied.
 func (r *Request) Start(id uint64, op ibv.WROpcode, flags ibv.SendFlags) {
 	r.id, r.Opcode, r.flags = id, op, flags
 	r.Imm, r.RKey, r.Remote, r.Operand, r.Swap = 0, 0, 0, 0, 0

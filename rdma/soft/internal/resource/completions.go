@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// CQ is a completion queue: a ring that is written under the fabric's lock and read under its own.
+// CQ is a completion queue: a ring that is written under the fabric's lock and read under its own lock.
 type CQ struct {
 	Core    *Core
-	Uses    int  // by queue pairs and shared receive queues
+	Uses    int  // number of queue pairs and shared receive queues
 	Stamps  bool // completions need the time
 	Ignores bool // overruns
 	Broke   func()
@@ -47,7 +47,7 @@ const (
 	armedNext
 )
 
-// Resize makes room for entries, and keeps those that are there. It reports whether there are no more.
+// Resize changes the number of entries, and keeps the existing ones. It reports whether they fit.
 func (c *CQ) Resize(entries uint32) bool {
 	if c.tail-c.head.Load() > entries {
 		return false
@@ -68,7 +68,7 @@ func (c *CQ) Resize(entries uint32) bool {
 	return true
 }
 
-// Next is the entry that the next completion goes to; publish shows it to polls.
+// Next returns the entry for the next completion; Publish makes it visible to polls.
 func (c *CQ) Next() *Completion {
 	if c.tail-c.head.Load() >= c.capacity || c.Broken.Load() {
 		if !c.Ignores && !c.Broken.Swap(true) {
@@ -80,7 +80,7 @@ func (c *CQ) Next() *Completion {
 	return &c.entries[c.tail&c.mask]
 }
 
-// NextOf is next for the completion of a receive, which is the one before a position.
+// NextOf is Next for the completion of the receive before a position.
 func (c *CQ) NextOf(recvs *RecvQueue, position uint32) *Completion {
 	e := c.Next()
 	e.Sends, e.Receives, e.Position = nil, recvs, position
@@ -134,7 +134,7 @@ func (c *CQ) Poll(wcs uint64, n int32) (got int32) {
 	return
 }
 
-// Take takes the next completion and, if the queue has them, the time that it was made. It reports whether there was one.
+// Take removes the next completion and, if the queue records it, its creation time. It reports whether there was one.
 // The caller holds CQ.Mu.
 func (c *CQ) Take(to *Completion, made *Stamp) bool {
 	i := c.head.Load()
@@ -149,14 +149,15 @@ func (c *CQ) Take(to *Completion, made *Stamp) bool {
 	return true
 }
 
-// Drain frees the slots of completions that will not be polled. Shared receive queues live on.
+// Drain frees the slots of completions that will not be polled, because shared receive queues outlive the completion
+// queue.
 func (c *CQ) Drain() {
 	for i := c.head.Load(); i != c.tail; i++ {
 		c.entries[i&c.mask].Retire(1)
 	}
 }
 
-// Arm asks for an event of the next completion, or of the next solicited one.
+// Arm requests an event for the next completion, or for the next solicited one.
 func (c *CQ) Arm(solicited bool) {
 	if !solicited {
 		c.armed = armedNext
@@ -194,10 +195,10 @@ type Stamp struct {
 	Wall  int64 // nanoseconds of wall clock
 }
 
-// moderation holds back the events of a completion queue: one comes for count completions, or a period after the first
-// of them. It is under the fabric's lock.
+// moderation delays the events of a completion queue: one is sent after count completions, or a period after the first
+// of them. The fabric's lock guards it.
 type moderation struct {
-	count  uint16 // 0 and 1 hold nothing back
+	count  uint16 // 0 and 1: no delay
 	period time.Duration
 	held   uint16 // completions since the queue was armed
 	timer  uint64
@@ -222,7 +223,7 @@ func (c *CQ) Modify(count uint16, period time.Duration) {
 	}
 }
 
-// moderate counts a completion that an event is to come for. The caller holds Core.Mu.
+// moderate counts a completion that requires an event. The caller holds Core.Mu.
 func (c *CQ) moderate() {
 	m := &c.moderation
 	switch m.held++; {
@@ -243,7 +244,7 @@ func (c *CQ) notified() {
 	c.Notify()
 }
 
-// Quiet takes back an event that is held back. The caller holds Core.Mu.
+// Quiet cancels a delayed event. The caller holds Core.Mu.
 func (c *CQ) Quiet() {
 	if c.moderation.held > 0 {
 		c.Core.Clock.Cancel(c.moderation.timer)

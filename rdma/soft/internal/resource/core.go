@@ -15,7 +15,7 @@ type Core struct {
 	Mu       sync.Mutex
 	Clock    clock.Clock
 	Acked    sync.Cond // an event was acknowledged
-	Ready    []Task    // that may go on
+	Ready    []Task    // tasks that can continue
 	overruns []*CQ     // whose queue pairs break
 	Outgoing bool      // there are packets to send
 
@@ -27,7 +27,7 @@ type Core struct {
 // Task is work for the holder of the lock.
 type Task interface{ Progress() }
 
-// Lock takes Mu for its caller.
+// Lock locks Mu.
 func (c *Core) Lock() { c.Mu.Lock() }
 
 // Unlock executes all ready work, and unlocks. The caller holds Core.Mu.
@@ -39,7 +39,7 @@ func (c *Core) Unlock() {
 	c.Mu.Unlock()
 }
 
-// UnlockPosted is Unlock for those who post: they wait where many packets wait to be sent.
+// UnlockPosted is Unlock after a post: it waits while many packets are queued.
 func (c *Core) UnlockPosted() {
 	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
 		c.workAndUnlock(true)
@@ -48,7 +48,7 @@ func (c *Core) UnlockPosted() {
 	c.Mu.Unlock()
 }
 
-// workAndUnlock unlocks also where work panics. The caller holds Core.Mu.
+// workAndUnlock unlocks even if work panics. The caller holds Core.Mu.
 func (c *Core) workAndUnlock(patient bool) {
 	defer c.Send(patient)
 	c.Work()
@@ -107,7 +107,7 @@ func (c *Core) Advance(d time.Duration) {
 	})
 }
 
-// Now is the fabric's time since it was made.
+// Now returns the time since the fabric was created.
 func (c *Core) Now() time.Duration {
 	c.Mu.Lock()
 	defer c.Unlock()

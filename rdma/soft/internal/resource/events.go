@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
+// Events is a queue of events, with a file that is readable while the queue is not empty. The fabric's lock guards it.
 type Events[T any] struct {
 	fd.Signal
 	Queue   []T
 	waiters map[*nap.Waiter]struct{} // of threads that wait outside Go; an event wakes all of them
 	closed  bool
 	asleep  int  // number of goroutines that wait for the file; the last one closes it
-	nudged  bool // the file can be read without an event, so that who waits for it looks
+	nudged  bool // the file is readable without an event, so that waiting goroutines check again
 }
 
 // Push adds an event. The caller holds Core.Mu.
@@ -28,7 +28,7 @@ func (e *Events[T]) Push(v T) {
 	e.wake()
 }
 
-// wake wakes the threads that wait outside Go. They look again.
+// wake wakes the threads that wait outside Go, so that they check again.
 func (e *Events[T]) wake() {
 	for w := range e.waiters {
 		w.Wake()
@@ -36,7 +36,7 @@ func (e *Events[T]) wake() {
 	clear(e.waiters)
 }
 
-// PushBefore adds an event before the first one that is later, or at the end. The caller holds Core.Mu.
+// PushBefore inserts an event before the first one that is later, or at the end. The caller holds Core.Mu.
 func (e *Events[T]) PushBefore(v T, later func(T) bool) {
 	i := slices.IndexFunc(e.Queue, later)
 	if i < 0 {
@@ -71,7 +71,7 @@ func (e *Events[T]) Close() {
 	}
 }
 
-// Nudge makes goroutines look again that wait for the file outside our calls.
+// Nudge wakes goroutines that wait for the file outside this package's calls.
 func (e *Events[T]) Nudge() {
 	if e.closed {
 		return
@@ -143,7 +143,7 @@ func (e *Events[T]) leave(c *Core, w *nap.Waiter) {
 	delete(e.waiters, w)
 }
 
-// Reports counts the events of an object that a program got, and those that it acknowledged.
+// Reports counts the events of an object that a program has received, and those that it has acknowledged.
 type Reports struct{ Got, Acked uint32 }
 
 // Acknowledged counts acknowledgements, and wakes their waiters. The caller holds Core.Mu.
@@ -152,10 +152,11 @@ func (c *Core) Acknowledged(r *Reports, n uint32) {
 	c.Acked.Broadcast()
 }
 
-// Settled reports whether all events that the program got are acknowledged.
+// Settled reports whether the program has acknowledged all received events.
 func (r *Reports) Settled() bool { return int32(r.Got-r.Acked) <= 0 }
 
-// Settle waits until they are. The fabric's lock is given up while it waits. The caller holds Core.Mu.
+// Settle waits until the program has acknowledged all received events. It releases the fabric's lock while it waits.
+// The caller holds Core.Mu.
 func (c *Core) Settle(r *Reports) {
 	c.Work()
 	for !r.Settled() {

@@ -22,7 +22,7 @@ type Memory struct {
 	Domain *Domain // that protects
 	Start  uint64
 	Length uint64
-	Base   uint64 // where Start is in the process; 0 for a null region, of zeros that nothing changes, or Everywhere
+	Base   uint64 // address of Start in the process; 0 for a null region, or Everywhere
 	Access ibv.AccessFlags
 	Window *Window // nil for a region
 	User   *User   // of a bound window of type 2
@@ -33,9 +33,9 @@ type Memory struct {
 // at address 0.
 const Everywhere = 1
 
-// Keys is the key table of a device. Keys are drawn until one has a free place in the table, so that one look finds its
-// memory. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of
-// 0, so that key 0 never means anything.
+// Keys is the key table of a device. Keys are drawn until one has a free place in the table, so that a single access
+// finds its memory. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper
+// bits of 0, so that key 0 never means anything.
 type Keys struct {
 	entries []*Memory // by the low bits of the upper 24; a power of two, and half of them are free
 	used    int
@@ -70,10 +70,10 @@ func (k *Keys) Add(m *Memory) {
 	k.used++
 }
 
-// at is the place of a key. The table is not empty.
+// at returns the index of a key. The table must not be empty.
 func (k *Keys) at(key uint32) **Memory { return &k.entries[key>>8&uint32(len(k.entries)-1)] }
 
-// grow makes the table twice as large. Entries in different places stay in different places.
+// grow doubles the size of the table. Entries in different places stay in different places.
 func (k *Keys) grow() {
 	old := k.entries
 	k.entries = make([]*Memory, max(2*len(old), 16))
@@ -84,7 +84,7 @@ func (k *Keys) grow() {
 	}
 }
 
-// Remove takes memory out of the table.
+// Remove removes memory from the table.
 func (k *Keys) Remove(m *Memory) {
 	*k.at(m.Key) = nil
 	k.used--
@@ -100,7 +100,7 @@ func (k *Keys) Get(key uint32) *Memory {
 	return nil
 }
 
-// Local returns where an entry of the owner's own is: of a region of the domain.
+// Local returns the memory of a local entry, which must be in a region of the domain.
 func (k *Keys) Local(d *Domain, s ibv.SGE, access ibv.AccessFlags) (mem.Segment, bool) {
 	m := k.Get(s.LKey)
 	if m == nil || m.Domain != d || m.Window != nil {
@@ -109,7 +109,7 @@ func (k *Keys) Local(d *Domain, s ibv.SGE, access ibv.AccessFlags) (mem.Segment,
 	return m.Locate(s.Addr, uint64(s.Length), access)
 }
 
-// Locate returns where a range is that a key is used for, if the memory has all of it and allows it.
+// Locate returns the location of a range, if the memory contains it and allows the access.
 func (m *Memory) Locate(address, length uint64, access ibv.AccessFlags) (mem.Segment, bool) {
 	offset := address - m.Start
 	if offset > m.Length || length > m.Length-offset || m.Access&access != access {

@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo
-// 2³². A slot is free again when the completion of its receive is polled, as on devices whose queues the program's
-// library keeps.
+// RecvQueue holds the posted receives of a queue pair or of a shared receive queue. Positions count receives that were
+// ever posted, modulo 2³². A slot is free again when the completion of its receive is polled, as on devices whose
+// queues the program's library keeps.
 type RecvQueue struct {
 	Domain   *Domain // that the entries' keys have to be of
 	Capacity uint32
@@ -35,14 +35,14 @@ type receive struct {
 	sges int32
 }
 
-// NewRecvQueue makes a queue of so many receives, of so many entries each.
+// NewRecvQueue creates a queue with room for a number of receives, each with a number of entries.
 func NewRecvQueue(d *Domain, capacity, sges uint32, shared bool) *RecvQueue {
 	r := &RecvQueue{Domain: d, MaxSGE: sges, Shared: shared}
 	r.Resize(capacity)
 	return r
 }
 
-// Resize makes room for so many receives, and keeps those that are there.
+// Resize changes the number of receives that fit, and keeps the posted ones.
 func (r *RecvQueue) Resize(capacity uint32) {
 	size := uint32(1) << bits.Len32(max(capacity, 1)-1)
 	ring, sges := make([]receive, size), make([]ibv.SGE, size*r.MaxSGE)
@@ -53,14 +53,14 @@ func (r *RecvQueue) Resize(capacity uint32) {
 	r.ring, r.sges, r.mask, r.Capacity = ring, sges, size-1, capacity
 }
 
-// Post takes a list of receives; bad is where it stopped.
+// Post posts a list of receives; bad is the one that failed.
 func (r *RecvQueue) Post(first, bad uint64) uint64 {
 	address, errno := r.copyList(first)
 	return TellBad(errno, bad, address)
 }
 
-// copyList copies a list to the ring, and returns the receive that stopped it, and why. It is mem.Try, written out,
-// because most lists are short.
+// copyList copies a list to the ring, and returns the receive that failed and the reason. It inlines mem.Try, because
+// most lists are short.
 func (r *RecvQueue) copyList(first uint64) (address uint64, errno runtime.Errno) {
 	address = first
 	done, before := false, debug.SetPanicOnFault(true)
@@ -111,16 +111,16 @@ func TellBad(errno runtime.Errno, bad, wr uint64) uint64 {
 // Empty reports whether no receive is left.
 func (r *RecvQueue) Empty() bool { return r.Taken == r.Posted }
 
-// First returns the first receive, which is there; Take takes it.
+// First returns the first receive, which must exist; Take removes it.
 func (r *RecvQueue) First() (id uint64, sges []ibv.SGE) {
 	i := r.Taken & r.mask
 	return r.ring[i].id, r.sges[i*r.MaxSGE:][:r.ring[i].sges]
 }
 
-// Take takes the first receive.
+// Take removes and returns the first receive.
 func (r *RecvQueue) Take() { r.Taken++ }
 
-// Retire frees the slots of n receives whose completions were polled, the last of them at a position.
+// Retire frees the slots of n receives whose completions were polled, up to the one at a position.
 func (r *RecvQueue) Retire(position, n uint32) {
 	if r.Shared {
 		r.Freed.Add(n)
@@ -129,20 +129,20 @@ func (r *RecvQueue) Retire(position, n uint32) {
 	FreeUpTo(&r.Freed, position)
 }
 
-// FreeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come
-// in between.
+// FreeUpTo moves the end of the free slots up to a position, but never back: RESET may have freed all of them in
+// between.
 func FreeUpTo(end *atomic.Uint32, position uint32) {
 	for was := end.Load(); int32(position-was) > 0 && !end.CompareAndSwap(was, position); was = end.Load() {
 	}
 }
 
-// Reset drops everything, without completions.
+// Reset drops all receives without completions.
 func (r *RecvQueue) Reset() {
 	r.Taken = r.Posted
 	r.Freed.Store(r.Posted)
 }
 
-// CopySGEs copies n entries of a program's: mostly one, for which a call of memmove takes longer than the copy.
+// CopySGEs copies n entries of a program. It copies a single entry, the usual case, without calling memmove.
 func CopySGEs(to []ibv.SGE, from uint64, n int32) {
 	if n == 1 {
 		to[0] = *mem.At[ibv.SGE](from)
@@ -151,7 +151,7 @@ func CopySGEs(to []ibv.SGE, from uint64, n int32) {
 	copy(to[:n], mem.List[ibv.SGE](from, int(n)))
 }
 
-// Room returns how many bytes the largest receive has that was not taken, or 0.
+// Room returns the size of the largest posted receive, or 0.
 func (r *RecvQueue) Room() (n uint64) {
 	for i := r.Taken; i != r.Posted; i++ {
 		at := i & r.mask
@@ -160,7 +160,7 @@ func (r *RecvQueue) Room() (n uint64) {
 	return n
 }
 
-// Room returns how many bytes entries have.
+// Room returns the total length of entries.
 func Room(sges []ibv.SGE) (n uint64) {
 	for i := range sges {
 		n += uint64(sges[i].Length)
@@ -168,17 +168,17 @@ func Room(sges []ibv.SGE) (n uint64) {
 	return n
 }
 
-// Slot is the place in a queue that is freed when a completion is polled: in a send queue, a receive queue, or neither.
+// Slot is the place in a send queue or a receive queue that is freed when a completion is polled. It may be in neither.
 type Slot struct {
 	Sends    *atomic.Uint32 // the end of the free slots of a send queue
 	Receives *RecvQueue
 	Position uint32 // behind the request in its queue
 }
 
-// IsOf reports whether two slots are of one queue.
+// IsOf reports whether two slots are in the same queue.
 func (s *Slot) IsOf(other *Slot) bool { return s.Sends == other.Sends && s.Receives == other.Receives }
 
-// Retire frees n slots of one queue, of which this is the last one.
+// Retire frees n slots of one queue, up to this one.
 func (s *Slot) Retire(n uint32) {
 	switch {
 	case s.Sends != nil:

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// SRQ is a shared receive queue: plain, of an XRC domain, or one that matches tags.
+// SRQ is a shared receive queue: basic, of an XRC domain, or with tag matching.
 type SRQ struct {
 	Uses   int // queue pairs
 	Number uint32
@@ -18,11 +18,11 @@ type SRQ struct {
 	CQ     *CQ        // of XRC and tag matching
 	Tags   *Tags      // of tag matching
 	Limit  uint32
-	Low    func() // fewer receives than limit are left
+	Low    func() // called when fewer receives than Limit are left
 	Gone   bool   // destroyed
 }
 
-// Took looks at the limit after a receive was taken.
+// Took checks the limit after a receive was taken.
 func (s *SRQ) Took() {
 	if s.Limit > 0 && s.Recvs.Posted-s.Recvs.Taken < s.Limit {
 		s.Limit = 0
@@ -33,7 +33,7 @@ func (s *SRQ) Took() {
 // TagHeader is the size of the header of a message with a tag.
 const TagHeader = uint64(unsafe.Sizeof(ibv.TMH{}))
 
-// Greatest is how many bytes the greatest message has that finds room now, with its header.
+// Greatest returns the size, header included, of the largest message that fits into a receive now.
 func (s *SRQ) Greatest() (n uint64) {
 	for _, e := range s.Tags.Entries {
 		n = max(n, Room(e.SGEs)+TagHeader)
@@ -45,6 +45,6 @@ func (s *SRQ) Greatest() (n uint64) {
 type XRCDomain struct {
 	Uses    int // queue pairs and shared receive queues
 	Handles int
-	PDs     map[*Domain]int // of the shared receive queues: whose keys the queue pairs take
-	File    string          // that names it, or ""
+	PDs     map[*Domain]int // domains of the shared receive queues, whose keys the queue pairs accept
+	File    string          // file that identifies the domain, or ""
 }

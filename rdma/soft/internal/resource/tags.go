@@ -8,13 +8,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Tags are the tag list of a shared receive queue that matches tags.
+// Tags is the tag list of a shared receive queue with tag matching.
 type Tags struct {
 	Entries    []*Tag    // in the order in which they match
 	Ops        RecvQueue // counts operations whose completions were not polled
 	Unexpected uint32    // messages that matched no tag
 
-	free []*Tag // that are to be used again
+	free []*Tag // for reuse
 	most int
 	last uint32 // handle
 	told uint32 // number of unexpected messages that the program last reported as seen
@@ -29,7 +29,7 @@ type Tag struct {
 	Held      bool // added when the program had not seen every unexpected message, and so matches none before it has
 }
 
-// NewTags makes a list with room for as many tags and operations as are asked for.
+// NewTags creates a list with room for the given numbers of tags and operations.
 func NewTags(c *ibv.TMCap) *Tags {
 	return &Tags{most: int(c.MaxNumTags), Ops: RecvQueue{Capacity: c.MaxOps, Shared: true}}
 }
@@ -52,19 +52,19 @@ func (t *Tags) Holds() bool {
 	return !t.InStep() && slices.ContainsFunc(t.Entries, func(e *Tag) bool { return e.Held })
 }
 
-// Match is the place of the first entry that a tag matches, or −1; Take takes it out of the list. An entry whose tag
-// has a bit that its mask lacks matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
+// Match returns the index of the first entry that matches a tag, or −1; Take removes it from the list. An entry whose
+// tag has a bit outside its mask matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
 func (t *Tags) Match(of uint64) int {
 	return slices.IndexFunc(t.Entries, func(e *Tag) bool { return !e.Held && of&e.Mask == e.Tag })
 }
 
-// Take takes an entry out of the list.
+// Take removes an entry from the list.
 func (t *Tags) Take(i int) { t.Entries = slices.Delete(t.Entries, i, i+1) }
 
 // IsFull reports whether the list has no room.
 func (t *Tags) IsFull() bool { return len(t.Entries) >= t.most }
 
-// Add adds an entry with so many buffers behind the others.
+// Add appends an entry with a number of buffers.
 func (t *Tags) Add(sges []ibv.SGE) *Tag {
 	var e *Tag
 	if n := len(t.free); n > 0 {

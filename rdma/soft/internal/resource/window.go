@@ -7,7 +7,7 @@ import "github.com/goverbs/goverbs/generated/ibv"
 // Region is registered memory.
 type Region struct {
 	Memory
-	Windows int // bound to it
+	Windows int // number of windows bound to it
 }
 
 // Window is a memory window.
@@ -17,7 +17,7 @@ type Window struct {
 	Region *Region // that it is bound to, or nil
 }
 
-// User is the queue pair that windows of type 2 are bound on, which alone may use them.
+// User is the queue pair that windows of type 2 are bound to; no other may use them.
 type User struct {
 	Windows int // bound on it
 }
@@ -30,8 +30,8 @@ type Binding struct {
 	Key             uint32 // the low byte is the new one of the window's key; of type 2, the rest is to be the old one
 }
 
-// QueueAccess are region flags without meaning for a queue pair or a window, which programs set on them, as Soft-RoCE
-// allows: they ask for the access that the region has.
+// QueueAccess are region flags that have no meaning for a queue pair or a window. Like Soft-RoCE, the device accepts
+// and ignores them there.
 const QueueAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_DEMAND |
 	ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 
@@ -39,7 +39,7 @@ const QueueAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_MW_BIND | ibv.ACCESS_ON_
 const windowAccess = QueueAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
 	ibv.ACCESS_ZERO_BASED
 
-// NewWindow makes a window that is not bound, and adds its key.
+// NewWindow creates an unbound window, and adds its key.
 func (k *Keys) NewWindow(w *Window, d *Domain, kind ibv.MWType) {
 	*w = Window{Memory: Memory{Domain: d, Window: w}, Kind: kind}
 	k.Add(&w.Memory)
@@ -98,7 +98,7 @@ func (w *Window) Unbind() {
 // rename changes the low byte of the key.
 func (w *Window) rename(key uint32) { w.Key = w.Key&^0xff | key&0xff }
 
-// Bound returns the window of type 2 that is bound on a user under a key, or nil.
+// Bound returns the window of type 2 that is bound to a user with a key, or nil.
 func (k *Keys) Bound(key uint32, u *User) *Window {
 	if m := k.Get(key); m != nil && m.User == u {
 		return m.Window

@@ -45,7 +45,7 @@ func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	return add(p.Context, record, h)
 }
 
-// checkAH checks an address vector: over Ethernet it has to be global.
+// checkAH checks an address vector, which on Ethernet must be global.
 func (d *Device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if attr.IsGlobal == 0 || attr.PortNum != PortNum {
 		return syscall.EINVAL
@@ -120,7 +120,7 @@ func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
 	return q.Detach(*group.Deref())
 }
 
-// back is the path back to the sender of a datagram.
+// back returns the path back to the sender of a datagram.
 func (d *Device) back(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = PortNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {

@@ -28,7 +28,7 @@ var SendOps = [...]ibv.WROpcode{
 	ibv.WR_ATOMIC_WRITE,
 }
 
-// Buildable checks the operations that a queue pair is asked for.
+// Buildable checks the operations requested for a queue pair.
 func Buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	if ops>>len(SendOps) != 0 {
 		return syscall.EOPNOTSUPP
@@ -47,7 +47,7 @@ func (q *QP) extend(ops ibv.QPCreateSendOpsFlags) {
 	all.slots.builder(&q.record.QPEx, ops)
 }
 
-// toQPEx is ibv_qp_to_qp_ex: NULL for one that was not made for it.
+// toQPEx is ibv_qp_to_qp_ex. It returns NULL for a queue pair without extended functions.
 func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 	if q := Find[QP](of); q != nil && q.build.ops != 0 {
 		return of, 0
@@ -100,7 +100,7 @@ func (q *QP) started() bool {
 	return true
 }
 
-// addressed reports whether all datagrams that were built know where they go.
+// addressed reports whether all datagrams that were built have an address.
 func (q *QP) addressed() bool {
 	for i := range q.build.n {
 		if q.Place(q.Posted+i).AH == nil {
@@ -117,7 +117,7 @@ func (b *builder) fail(errno runtime.Errno) {
 	}
 }
 
-// built is the request that setters are for. The caller holds QP.Post.
+// built returns the request that setters change. The caller holds QP.Post.
 func (q *QP) built() *engine.Request {
 	if q.build.n == 0 || q.build.errno != 0 {
 		return &q.build.spare
@@ -125,7 +125,7 @@ func (q *QP) built() *engine.Request {
 	return q.Place(q.position())
 }
 
-// position is the place of the last request.
+// position returns the position of the last request.
 func (q *QP) position() uint32 { return q.Posted + q.build.n - 1 }
 
 // begin starts a request and sets the fields common to all opcodes. The caller holds QP.Post.
@@ -146,7 +146,7 @@ func (q *QP) begin(op ibv.WROpcode) *engine.Request {
 	return r
 }
 
-// slotOf makes a function of a queue pair a slot. Calls on a destroyed queue pair do nothing.
+// slotOf adapts a function of a queue pair to a slot. Calls on a destroyed queue pair do nothing.
 func slotOf(f func(q *QP, a, b, c, d, e uint64)) runtime.SlotFunc {
 	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {
@@ -156,7 +156,7 @@ func slotOf(f func(q *QP, a, b, c, d, e uint64)) runtime.SlotFunc {
 	}
 }
 
-// remoteOp makes a builder for an operation whose first arguments are a key and an address. It needs no lock:
+// remoteOp returns a builder for an operation whose first arguments are a key and an address. It needs no lock:
 // ibv_wr_start has taken QP.Post for the builder.
 func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) runtime.SlotFunc {
 	return func(address, rkey, remote, a, b, c uint64) (uint64, runtime.Errno) {
@@ -187,7 +187,7 @@ func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.E
 	return 0, 0
 }
 
-// withImm makes a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
+// withImm returns a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
 // QP.Post for the builder.
 func withImm(op ibv.WROpcode) runtime.SlotFunc {
 	return slotOf(func(q *QP, imm, _, _, _, _ uint64) { q.begin(op).Imm = uint32(imm) })
@@ -231,7 +231,7 @@ func wrSetInlineDataList(q *QP, n, pieces, _, _, _ uint64) {
 	q.build.reads(func() { q.setInline(mem.List[ibv.DataBuf](pieces, int(n))) })
 }
 
-// reads calls a function that reads memory of the program's, which may not be there.
+// reads calls a function that reads program memory, which may be unmapped.
 func (b *builder) reads(f func()) {
 	if !mem.Try(f) {
 		b.fail(syscall.EFAULT)

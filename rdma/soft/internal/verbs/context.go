@@ -34,7 +34,7 @@ type Context struct {
 // imported into the others.
 type opened struct{ name string } // of the file
 
-// closedContext takes the place of a context that is closed while it has objects: calls find no context there.
+// closedContext replaces a context that is closed while it has objects, so that calls on it fail.
 type closedContext struct{ *Context }
 
 func OpenDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
@@ -125,7 +125,7 @@ func (c *Context) abandon() {
 	replace(uint64(c.Address()), &closedContext{c})
 }
 
-// leave counts an object less.
+// leave removes an object from the count.
 func (c *Context) leave() {
 	if c.uses--; c.closed && c.uses == 0 {
 		c.end()
@@ -143,19 +143,19 @@ func (c *Context) end() {
 	c.Device.Release()
 }
 
-// imports are the handles of an object besides the one that it was made with. As in libibverbs, any handle destroys the
-// object; the others can then be unimported, and no more. It is under the fabric's lock.
+// imports are the handles of an object other than the original one. As in libibverbs, any handle destroys the object;
+// the others can then only be unimported. The fabric's lock guards it.
 type imports[T any] struct {
 	handles []*T
-	left    bool // the handle that it was made with was unimported: it goes with the object
+	left    bool // the original handle was unimported; it is freed with the object
 }
 
-// remove takes one out.
+// remove removes a handle.
 func (i *imports[T]) remove(h *T) {
 	i.handles = slices.DeleteFunc(i.handles, func(other *T) bool { return other == h })
 }
 
-// handlesOf are all handles of an object.
+// handlesOf returns all handles of an object.
 func handlesOf[T any](made *T, i *imports[T]) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		if yield(made) {
@@ -181,7 +181,7 @@ func drop[C any](c *Context, record *C, kind string, free bool) {
 	replace(mem.AddressOf(record), &stale{c, kind, func() { Forget(record) }})
 }
 
-// unimportStale forgets a handle that is stale, and reports whether it is.
+// unimportStale frees a stale handle, and reports whether it was stale.
 func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 	s := locked[stale](of)
 	if s == nil {
@@ -198,7 +198,7 @@ func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 
 func (c *Context) Address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
 
-// isGone reports whether the device was taken away since it was opened.
+// isGone reports whether the device was removed after it was opened.
 func (c *Context) isGone() bool {
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Mu.Unlock()
@@ -207,7 +207,7 @@ func (c *Context) isGone() bool {
 
 func (c *Context) Fabric() *engine.Engine { return c.Device.On }
 
-// handle is a number for an object that has no other: no two of a device have the same at once.
+// handle returns a number for an object that has no other, unique among the device's open objects.
 func (d *Device) handle() uint32 {
 	d.handles++
 	return d.handles

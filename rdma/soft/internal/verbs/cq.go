@@ -25,7 +25,7 @@ type cq struct {
 	record  *cqRecord
 	index   uint32
 	channel *Channel
-	parent  *PD              // domain that it was made in, or nil
+	parent  *PD              // its domain, or nil
 	events  resource.Reports // of the channel
 	asyncs  resource.Reports
 	flags   ibv.CreateCQWCFlags // of an extended one
@@ -198,7 +198,7 @@ func cqOf(address uint64) *cq {
 	return c
 }
 
-// extend makes the queue one that is polled by ibv_start_poll and its like.
+// extend adds the functions of an extended queue, such as ibv_start_poll.
 func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	c.flags = attr.WCFlags
 	c.Stamps = c.flags&(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP|ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0
@@ -271,7 +271,7 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// reader makes a function of the completion that is shown a slot. It needs no lock: ibv_start_poll has taken CQ.Mu for
+// reader adapts a function of the current completion to a slot. It needs no lock: ibv_start_poll has taken CQ.Mu for
 // the slot.
 func reader(f func(e *resource.Completion) uint64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -300,8 +300,8 @@ func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, hold nothing back, as on devices
-// of mlx5: no event could be left out for good.
+// modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, do not delay events, as on mlx5.
+// Otherwise an event could be delayed forever.
 func modifyCQ(c *cq, record uint64) runtime.Errno {
 	if record == 0 {
 		return syscall.EINVAL

@@ -24,26 +24,26 @@ const (
 	PortNum    = 1
 	maxTags    = 1 << 14
 	maxTagOps  = 1 << 12
-	AckDelay   = 15        // code of the time within which an acknowledgement comes
+	AckDelay   = 15        // code of the maximum acknowledgement delay
 	clockKHz   = 1_000_000 // cycles are nanoseconds
 	maxSRQs    = 1 << 14
 	GIDEntries = 256 // the range of an index
 )
 
-// Device is one of a fabric's, with one port.
+// Device is a device of a fabric, with one port.
 type Device struct {
 	engine.Port
 	Record     *ibv.Device
 	Index      int
 	Persistent bool // memory can be registered as persistent
 	Contexts   []*Context
-	Lists      int                            // that ibv_get_device_list gave, and that it is in
-	inodes     map[string]*resource.XRCDomain // XRC domains that files name
-	handles    uint32                         // last one given
-	dmUsed     uint64                         // bytes of it that are given out
-	Has        Limits                         // objects that there are
+	Lists      int                            // number of lists from ibv_get_device_list that contain it
+	inodes     map[string]*resource.XRCDomain // XRC domains by the file that identifies them
+	handles    uint32                         // last number assigned
+	dmUsed     uint64                         // allocated bytes of device memory
+	Has        Limits                         // number of objects
 	Limits     Limits
-	Released   func() // by the last user after it was taken away
+	Released   func() // called when a removed device has no more users
 }
 
 // NewDevice returns a device with a port and a name. The caller sets the port's addresses.

@@ -19,7 +19,7 @@ type AsyncEvent struct {
 	Reports *resource.Reports // of the object; nil for a port
 }
 
-// tell queues an event of an object.
+// tell queues an event that concerns an object.
 func (c *Context) tell(kind ibv.EventType, element uint64, r *resource.Reports) {
 	if c.closed {
 		return

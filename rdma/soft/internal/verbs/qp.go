@@ -32,7 +32,7 @@ type QP struct {
 	latestAH *ah
 }
 
-// tell queues an event for every context with a handle.
+// tell queues an event for every context that has a handle of the queue pair.
 func (q *QP) tell(kind ibv.EventType) {
 	if !q.closed {
 		q.Context.tell(kind, mem.AddressOf(q.record), &q.Asyncs)
@@ -135,7 +135,7 @@ func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(q.record), 0
 }
 
-// createFlags are those of the attributes, which may be without any.
+// createFlags returns the flags in the attributes, or 0 if these have none.
 func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS == 0 {
 		return 0

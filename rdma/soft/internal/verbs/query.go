@@ -38,7 +38,7 @@ func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
 // vendor is the number of none, which Soft-RoCE has, too.
 const vendor = 0xffffff
 
-// attributes are those of ibv_query_device.
+// attributes returns the attributes for ibv_query_device.
 func (d *Device) attributes() (a ibv.DeviceAttr) {
 	copy(a.FWVer[:], "1.0")
 	a.VendorID = vendor
@@ -166,7 +166,7 @@ func queryPortSymbol(c *Context, port uint8, attr uint64) runtime.Errno {
 	return queryPort(c, port, attr, uint64(oldPortSize))
 }
 
-// portSpeed is that of four lanes of EDR, in units of 100 Mb/s.
+// portSpeed is the speed of four lanes of EDR, in units of 100 Mb/s.
 const portSpeed = 1000
 
 // queryPortSpeed is ibv_query_port_speed.
