@@ -76,7 +76,7 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 // packFlow puts the specs directly after the attributes, as C expects.
 func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, reason string) {
 	if attr == nil {
-		return nil, "the attributes are nil"
+		return nil, "there are no attributes"
 	}
 	size := int(unsafe.Sizeof(*attr))
 	for i, s := range specs {
