@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AdoptDevice makes a Device of a context that another library has opened, for example librdmacm. Its objects are used
-// like any others, and Close needs all of them to be closed first. Close then calls release, which may be nil, instead
-// of closing the context, which remains the library's. The Device reads the context's asynchronous events, so nothing
-// else may read them.
+// AdoptDevice returns a Device for a context that another library has opened, for example librdmacm. It behaves like
+// any other Device, and its objects must be closed first. Close calls release, which may be nil, instead of closing the
+// context, which remains the library's. The Device reads the context's asynchronous events, so nothing else may read
+// them.
 //
 // C: ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
 //

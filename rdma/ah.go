@@ -48,7 +48,7 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
 	const verb = "ibv_create_ah_from_wc"
 	if wc == nil || grh == nil {
-		return nil, invalid(verb, p.name, "the completion and its header have to be named")
+		return nil, invalid(verb, p.name, "the completion or the header is nil")
 	}
 	return p.newAH(verb, func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
 }
@@ -62,7 +62,7 @@ func (d *Device) AHAttrFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*ibv.AHAttr
 	const verb = "ibv_init_ah_from_wc"
 	attr := new(ibv.AHAttr)
 	if wc == nil || grh == nil {
-		return attr, invalid(verb, d.name, "the completion and its header have to be named")
+		return attr, invalid(verb, d.name, "the completion or the header is nil")
 	}
 	return attr, d.query(verb, func() error { return libibverbs.InitAHFromWC(d.c, port, wc, grh, attr) })
 }

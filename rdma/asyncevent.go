@@ -68,7 +68,7 @@ type asyncEvents struct {
 	err     error // why there are no more events
 	queue   []AsyncEvent
 	lost    int
-	asks    []chan struct{} // of flushes; closed when nothing is left to read
+	asks    []chan struct{} // of flush calls; each is closed when no event is left to read
 	more    chan struct{}   // holds a token while the queue has an event, or has ended
 }
 
@@ -81,7 +81,7 @@ func (a *asyncEvents) start(d *Device) (err error) {
 	return nil
 }
 
-// stop ends the reader and waits for it.
+// stop stops the reader and waits until it has returned.
 func (a *asyncEvents) stop() {
 	a.mu.Lock()
 	a.stopped = true
@@ -104,7 +104,7 @@ func (a *asyncEvents) read(d *Device) {
 	var failure error
 	var asks []chan struct{}
 	get := func() bool {
-		asks = append(asks, a.asked()...)
+		asks = append(asks, a.takeFlushes()...)
 		failure = libibverbs.GetAsyncEvent(d.c, event)
 		if !errors.Is(failure, syscall.EAGAIN) {
 			return true
@@ -140,8 +140,8 @@ func (a *asyncEvents) read(d *Device) {
 	}
 }
 
-// asked returns the flushes that wait for a look at the events.
-func (a *asyncEvents) asked() []chan struct{} {
+// takeFlushes removes and returns the pending flush requests.
+func (a *asyncEvents) takeFlushes() []chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	asks := a.asks
@@ -149,7 +149,7 @@ func (a *asyncEvents) asked() []chan struct{} {
 	return asks
 }
 
-// flush returns after every event that C has now was reported to its object.
+// flush returns once every event that C has queued by now has been reported to its object.
 func (a *asyncEvents) flush() {
 	select {
 	case <-a.ended:
@@ -315,8 +315,8 @@ func (o *occasion) set() {
 	o.happened = true
 }
 
-// again resets the occasion, and reports whether it had happened.
-func (o *occasion) again() (happened bool) {
+// reset resets the occasion, and reports whether it had happened.
+func (o *occasion) reset() (happened bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if happened = o.happened; happened {

@@ -94,8 +94,8 @@ func TestWaitForUnsignalled(t *testing.T) {
 	_, err := qp.PostSend(b)
 	require.NoError(t, err)
 	for _, err := range wait() {
-		assert.ErrorContains(t, err, fmt.Sprintf("1 requests of QP %#x are not signalled, which have no completion "+
-			"unless they fail: Signaled asks for one", qp.Num()))
+		assert.ErrorContains(t, err, fmt.Sprintf("1 requests of QP %#x are unsignaled and have no completion "+
+			"unless they fail: set Signaled", qp.Num()))
 	}
 	b.Reset()
 	b.Write(2, 0, 0).Signaled()

@@ -42,7 +42,7 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	return err
 }
 
-// bind has C post its request, or posts that to a queue that C does not touch.
+// bind posts the bind request: through C, or directly to a queue that C does not use.
 func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	own := queueOf(q.path)
 	if own == nil || mw == nil || bind == nil {
@@ -61,7 +61,7 @@ func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	return nil
 }
 
-// unbindable is the errno by which ibv_bind_mw, or its provider, refuses a window, or 0.
+// unbindable returns the errno with which ibv_bind_mw or the provider would reject a window, or 0.
 func unbindable(mw *ibv.MW, info *ibv.MWBindInfo) runtime.Errno {
 	mr := info.MR.Deref()
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Buf is memory that the provider allocates in the way that suits it. A confidential machine, for example, can share no
-// other memory with a device. [Buffer] is memory that any device accepts.
+// Buf is memory that the provider allocates in its own way. In a confidential virtual machine, for example, a device
+// can access no other memory. [Buffer] is memory that any device accepts.
 //
 // Man: ibv_alloc_buf(3)
 type Buf struct {
@@ -74,7 +74,7 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 		return nil, invalid(verb, p.name, "%d bytes at %d are not inside %s", length, offset, b.name)
 	}
 	if b.pd != p {
-		return nil, invalid(verb, p.name, "%s is of another protection domain", b.name)
+		return nil, invalid(verb, p.name, "%s belongs to another protection domain", b.name)
 	}
 	part := b.bytes[offset : offset+length : offset+length]
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))

@@ -29,7 +29,7 @@ type CompChannel struct {
 
 	// guarded by ready's turn
 	get     func() bool
-	cq      *ibv.Ptr[ibv.CQ] // C writes its answer to these two
+	cq      *ibv.Ptr[ibv.CQ] // C writes its results to these two
 	context *uintptr
 	failure error
 }
@@ -78,20 +78,20 @@ func (ch *CompChannel) C() *ibv.CompChannel {
 	return whileOpen(&ch.object, ch.c)
 }
 
-// alone reports whether the channel has only one completion queue.
+// alone reports whether the channel has exactly one completion queue.
 func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 
 // Ptr returns the channel for use in attributes.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
-// KeepThread has the goroutine that waits for the channel's events, in Wait or in a queue's, keep its thread, which
-// sleeps in the system call. That one wakes at once; on Go's netpoller, other threads have to wake first. At most 32
-// goroutines of the process do so at a time, and others wait on the netpoller; so do all of them on other systems than
-// Linux.
+// KeepThread makes a goroutine that waits for the channel's events, in Wait or in a queue's Wait, keep its thread,
+// which sleeps in the system call. The thread wakes at once, whereas Go's netpoller has to wake other threads first. At
+// most 32 goroutines of the process keep their threads at a time; the others wait on the netpoller, as all do on
+// systems other than Linux.
 func (ch *CompChannel) KeepThread(keep bool) { ch.ready.KeepThread(keep) }
 
-// taken acknowledges the event that get took, and returns its queue, or nil if that is closed. The caller holds ready's
-// turn.
+// taken acknowledges the event that get read, and returns its queue, or nil if the queue is closed. The caller holds
+// ready's turn.
 func (ch *CompChannel) taken() (*CQ, error) {
 	if ch.failure != nil {
 		return nil, wrap("ibv_get_cq_event", ch.name, ch.failure)
@@ -163,10 +163,11 @@ func (ch *CompChannel) Events(ctx context.Context) iter.Seq2[*CQ, error] {
 // Man: ibv_create_comp_channel(3)
 func (ch *CompChannel) Close() error { return ch.end() }
 
-// ackBatch is how many events are acknowledged at once, because C takes a lock for it.
+// ackBatch is the number of events acknowledged at once, because C takes a lock for each acknowledgement.
 const ackBatch = 64
 
-// readLeft reads the event that the last wait left unread, so that the caller does not take it for the one it requests.
+// readLeft reads the event that the last wait left unread, so that the caller does not mistake it for the event it
+// requests.
 func (q *CQ) readLeft() error {
 	if !q.left.Load() || !q.channel.alone() {
 		return nil
@@ -183,7 +184,7 @@ func (q *CQ) readLeft() error {
 	return q.tookEvent()
 }
 
-// tookEvent acknowledges the event that get took. One of another queue wakes that one's waiting goroutine.
+// tookEvent acknowledges the event that get read. An event of another queue wakes a goroutine waiting for that queue.
 func (q *CQ) tookEvent() error {
 	cq, err := q.channel.taken()
 	if cq != nil && cq != q {
@@ -206,7 +207,7 @@ func (q *CQ) countsEvents() bool {
 	return true
 }
 
-// acknowledge counts an event, and acknowledges many to C at once.
+// acknowledge counts an event, and acknowledges events to C in batches.
 func (q *CQ) acknowledge() {
 	if q.native != nil {
 		q.native.Event()

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// String describes the completion as that of ibv.WC does: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
+// String describes the completion in the format of ibv.WC: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
 // fields that were not requested or are 0.
 func (c Completion) String() string {
 	if c.Status != ibv.WC_SUCCESS {
@@ -133,10 +133,10 @@ func (c *Completion) UnmarshalJSON(text []byte) error {
 // message.
 const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
 
-// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
-// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
-// if the completion has no WC_GRH; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
-// header in the last 20 of those 40 bytes, and the fields of grh mean nothing. Neither is a copy.
+// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, which must be contiguous, and wc
+// the completion. payload is the part of buffer that holds the message. grh is the header in front of it, or nil if the
+// completion lacks WC_GRH, because the bytes are then undefined. Between IPv4 addresses, RoCE v2 puts the IPv4 header
+// into the last 20 of the 40 bytes, and the fields of grh are undefined. Neither result is a copy.
 //
 // Man: ibv_poll_cq(3)
 func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {

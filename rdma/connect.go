@@ -28,7 +28,7 @@ const (
 	DefaultRetryCount  = 7
 	DefaultRNRRetry    = 6  // finite, so that a peer without receives is noticed
 	DefaultMinRNRTimer = 12 // 0.64 ms
-	DefaultReadAtomic  = 16 // reads and atomic operations under way at once, if both devices support as many
+	DefaultReadAtomic  = 16 // reads and atomic operations in flight, if both devices support as many
 	DefaultQKey        = 0x11111111
 )
 
@@ -39,8 +39,8 @@ type Endpoint struct {
 	PSN        uint32 // 24 bits: number of the first packet that the queue pair will send
 	GID        ibv.GID
 	LID        uint16  // 0 on Ethernet
-	MTU        ibv.MTU // of its port; 0: unknown
-	ReadAtomic uint8   // reads and atomic operations of the peer that it serves at once; 0: unknown, and one is tried
+	MTU        ibv.MTU // of the port; 0: unknown
+	ReadAtomic uint8   // maximum of the peer's reads and atomic operations in flight; 0: unknown, treated as 1
 	QKey       uint32  // of a UD queue pair
 }
 
@@ -133,8 +133,8 @@ func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 // GID that [Device.FindGID] prefers, and a random PSN. EndpointOn chooses another GID or port.
 func (q *QP) Endpoint() (Endpoint, error) { return q.EndpointOn(GIDQuery{}) }
 
-// EndpointOn is Endpoint on the port and with the GID that the query describes. It chooses anew, so endpoints that
-// peers got before are no longer valid. If there is no such GID, the error is ENOENT.
+// EndpointOn is like Endpoint, with the port and the GID that the query selects. It makes a new choice, so endpoints
+// given to peers before are no longer valid. If there is no such GID, the error is ENOENT.
 func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
 	if err := q.use("Endpoint"); err != nil {
 		return Endpoint{}, err
@@ -198,7 +198,7 @@ func (q *QP) decide(on GIDQuery) error {
 		return err
 	}
 	var b [4]byte
-	rand.Read(b[:]) // unpredictable for others
+	rand.Read(b[:]) // so that others cannot predict it
 	psn := binary.NativeEndian.Uint32(b[:]) & 0xffffff
 	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU,
 		ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
@@ -213,7 +213,7 @@ func (q *QP) decide(on GIDQuery) error {
 // queue pair, each request names its peer instead; see [QP.Path].
 //
 // The kernel may wait until the network resolves the peer's Ethernet address; ETIMEDOUT means that nothing answered.
-// Connect does not talk to the peer, which has to connect as well: connecting to the number of a queue pair that does
+// Connect does not contact the peer, which has to connect as well: connecting to the number of a queue pair that does
 // not exist succeeds, as in C, and the first request then completes with RETRY_EXC_ERR (status 12). If Connect fails,
 // the queue pair goes back to RESET, so that Connect can be called again.
 //
@@ -305,8 +305,8 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	return attr, nil
 }
 
-// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. It sets the state and
-// the masks. Everything else is as with Connect.
+// ConnectWith is like Connect, with the caller's attributes, of which it uses those that the queue pair's type takes.
+// It sets the state and the masks.
 //
 // C: ibv_modify_qp
 //
@@ -322,7 +322,7 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.state() != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s; connecting starts in RESET: move it there with "+
+		return invalid("ibv_modify_qp", q.name, "the queue pair is in %s; Connect needs RESET: move it there with "+
 			"Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue pair", q.realState())
 	}
 	err := q.connect(*attr)
@@ -332,19 +332,19 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	return err
 }
 
-// realState is the device's state, for error texts. It differs from State after the device itself moved the queue pair
-// to ERR.
+// realState returns the device's state, for error texts. It differs from State after the device itself moved the queue
+// pair to ERR.
 func (q *QP) realState() string {
 	known := q.state()
 	attr, _, err := q.Query(ibv.QP_STATE)
 	if err != nil || attr.QPState == known {
 		return refusal.ShortState(known)
 	}
-	return fmt.Sprintf("%s at the device, because work failed, though it was last moved to %s",
+	return fmt.Sprintf("%s on the device, because a request failed, although it was last moved to %s",
 		refusal.ShortState(attr.QPState), refusal.ShortState(known))
 }
 
-// connect is ConnectWith, and stops where it fails; the caller holds changes.
+// connect is ConnectWith without the return to RESET after a failure; the caller holds changes.
 func (q *QP) connect(own ibv.QPAttr) error {
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
 		required, _, ok := ibv.ModifyQPMask(q.changesAs(), q.state(), to)

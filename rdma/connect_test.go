@@ -281,10 +281,10 @@ func TestConnectToMissingQP(t *testing.T) {
 
 	assert.Equal(t, ibv.QPS_RTS, e.qp.State())
 	err = e.qp.Connect(peer)
-	assert.ErrorContains(t, err, "it is in ERR at the device, because work failed, though it was last moved to RTS")
+	assert.ErrorContains(t, err, "the queue pair is in ERR on the device, because a request failed, although it was last moved to RTS")
 	assert.ErrorContains(t, err, "Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue "+
 		"pair")
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	require.NoError(t, e.qp.Connect(peer))
-	assert.ErrorContains(t, e.qp.Connect(peer), "it is in RTS; connecting starts in RESET")
+	assert.ErrorContains(t, e.qp.Connect(peer), "the queue pair is in RTS; Connect needs RESET")
 }

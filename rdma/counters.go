@@ -68,7 +68,8 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 	return nil
 }
 
-// Read writes the values, by index, to the caller's slice. Without READ_COUNTERS_ATTR_PREFER_CACHED it asks the device.
+// Read writes the values, by index, to the caller's slice. Without READ_COUNTERS_ATTR_PREFER_CACHED it queries the
+// device.
 //
 // C: ibv_read_counters
 //

@@ -36,7 +36,7 @@ type CQ struct {
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
 	native  *directQueue
-	users   atomic.Pointer[CompletionQueue] // queue, or one that rejects polls while a Poller or Calls polls it
+	users   atomic.Pointer[CompletionQueue] // queue, or a queue that rejects polls while a Poller or Calls polls this one
 
 	event   chan struct{} // holds a token if there may be completions to poll
 	waiters atomic.Int32
@@ -177,7 +177,7 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d on %s", c.Handle, d.name) }, parents...)
 }
 
-// unfitCQ returns the reason why no queue can hold this number of completions, or "".
+// unfitCQ returns why no queue can hold this number of completions, or "".
 func unfitCQ(entries int) string {
 	switch {
 	case entries < 1:
@@ -207,14 +207,14 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 	return late(misuse)
 }
 
-// drainMarker is a work request after all others.
+// drainMarker is the last work request of a queue that is being drained.
 type drainMarker struct {
 	cq   *CQ
 	id   uint64
 	done <-chan struct{} // nil: no marker
 }
 
-// forget drops a marker that was not posted or will not complete.
+// forget drops a marker that was not posted or will never complete.
 func (m *drainMarker) forget() {
 	if m.done != nil {
 		m.cq.queue.unmark(m.id)
@@ -268,7 +268,7 @@ func (q *CQ) notForUsers(verb string) error {
 	return q.consumed(verb, q.calls.Load())
 }
 
-// consumed is the error of users' polls while the queue has a consumer.
+// consumed returns the error of users' polls while the queue has a consumer.
 func (q *CQ) consumed(verb string, calls bool) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EBUSY, Reason: "the queue has " + consumer(calls) +
 		", which takes all completions: poll or wait there", Err: ErrInUse}
@@ -305,10 +305,10 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 }
 
 func (q *CQ) notExtended() error {
-	return invalid("ibv_start_poll", q.name, "the queue is not an extended one: CreateCQEx creates those")
+	return invalid("ibv_start_poll", q.name, "the queue is not extended: create it with CreateCQEx")
 }
 
-// ofOther explains the error of a program of another queue.
+// ofOther explains the error of a program that belongs to another queue.
 func (q *CQ) ofOther(err error) error {
 	if err == errOtherQueue {
 		return invalid("ibv_start_poll", q.name, "%v", err)
@@ -336,9 +336,9 @@ func (q *CQ) NewPollProgram(n int) (*PollProgram, error) {
 	return p, wrap(verb, q.name, err)
 }
 
-// Modify sets the moderation of the queue's events: one event for a number of completions, or for fewer when a number
-// of microseconds has passed since the first of them. cq_mod_caps of [Device.QueryEx] has the largest values. Where
-// either number is 0, an event comes for each completion, as without moderation.
+// Modify sets the moderation of the queue's events: one event per given number of completions, or earlier, a given
+// number of microseconds after the first of them. cq_mod_caps of [Device.QueryEx] has the largest values. If either
+// number is 0, each completion causes an event, as without moderation.
 //
 // C: ibv_modify_cq
 //
@@ -355,7 +355,7 @@ func (q *CQ) Modify(attr *ibv.ModifyCQAttr) error {
 	return wrap(verb, q.name, libibverbs.ModifyCQ(q.c, attr))
 }
 
-// Way returns the way to poll the queue ("blocking" or "system") and its provider: [QueueOptions].Way,
+// Way returns how the queue is polled ("blocking" or "system") and its provider: see [QueueOptions].Way and
 // [SendQueue.Provider].
 func (q *CQ) Way() (way string, provider string) {
 	if q.queue == nil { // the zero value

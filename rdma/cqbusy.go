@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/thread"
 )
 
-// DefaultBusyPoll is the time [CQ.Wait] polls before it sleeps, as long as polling finds completions: about the cost of
-// sleeping and waking.
+// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as polling finds completions. It is about the
+// time that sleeping and waking take.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 const (
@@ -21,7 +21,7 @@ const (
 	probes = 8  // one wait in this many polls first even if the last attempt found nothing
 )
 
-// busyPoll is the polling of waits before they sleep.
+// busyPoll is the state of polling before a wait sleeps.
 type busyPoll struct {
 	most   atomic.Int64 // nanoseconds
 	pays   atomic.Bool  // the last attempt found completions
@@ -32,7 +32,7 @@ type busyPoll struct {
 // in that time, Wait stops polling, except for one wait in eight. The goroutine yields to others while it polls.
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
-// linger polls for a while before a wait sleeps.
+// linger polls for up to the busy-poll time before a wait sleeps.
 func (q *CQ) linger(to into) (n int, err error) {
 	b := &q.busy
 	most := time.Duration(b.most.Load())

@@ -46,7 +46,7 @@ func (q *CQ) Resize(entries int) error {
 	}
 	if q.native != nil { // C would copy completions from where it has polled, which is nowhere
 		return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EOPNOTSUPP,
-			Reason: "the queue is polled by a data path in Go, which cannot follow it: create it large enough"}
+			Reason: "a data path in Go polls the queue and cannot resize it: create it large enough"}
 	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
@@ -62,7 +62,7 @@ func (q *CQ) Resize(entries int) error {
 }
 
 // admit reserves room for the completions of a queue pair, a work queue or a shared receive queue: n for its requests,
-// and the depth of srq, which may be nil and counts once for all its queue pairs.
+// plus the depth of srq, which may be nil and is counted once for all its queue pairs.
 func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -76,9 +76,9 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 			others = fmt.Sprintf(" and %d for each further one like this", n)
 		}
 		return &VerbError{Object: q.name, Errno: syscall.ENOMEM,
-			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: "+
+			Reason: fmt.Sprintf("%d completions may be outstanding, but only %d of the queue's %d entries are free: "+
 				"create the queue with at least %d%s, or set QueueOptions.Overcommit",
-				more, q.entries, q.entries-q.taken, q.taken+more, others)}
+				more, q.entries-q.taken, q.entries, q.taken+more, others)}
 	}
 	q.taken += more
 	if srq != nil {

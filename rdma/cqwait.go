@@ -29,7 +29,7 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
 }
 
-// Wait polls until there is at least one completion. Between polls only the goroutine sleeps, not its thread. Before it
+// Wait polls until there is at least one completion. Between polls the goroutine sleeps, but not its thread. Before it
 // sleeps it polls for a while, if that has paid off before: see [CQ.SetBusyPoll]. The queue needs a channel. Any number
 // of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay posted, and their memory
 // belongs to the device. Wait fails if the queue is closed or overruns, if its device is gone, or if dst has no room.
@@ -114,7 +114,7 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	return q.waitUntil(ctx, into{wcs: dst}, solicited, never)
 }
 
-// into is the destination of a wait's completions.
+// into is where a wait stores completions.
 type into struct {
 	wcs     []ibv.WC     // or
 	program *PollProgram // into the program's memory
@@ -129,7 +129,7 @@ func (q *CQ) take(to into) (n int, err error) {
 	return len(found), q.ofOther(err)
 }
 
-// notWaited returns the error of a wait that cannot begin, or nil.
+// notWaited returns why a wait cannot begin, or nil.
 func (q *CQ) notWaited(verb string, dst []ibv.WC) error {
 	if err := q.notForUsers(verb); err != nil {
 		return err
@@ -198,8 +198,8 @@ func (q *CQ) unsignalled(verb string, err error) error {
 	if n == 0 {
 		return err
 	}
-	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are not signalled, which have no completion "+
-		"unless they fail: Signaled asks for one", n, qp), err)
+	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are unsignaled and have no completion "+
+		"unless they fail: set Signaled", n, qp), err)
 }
 
 // sleep returns when there may be completions to poll, or with completions found after arming the queue. One of the
@@ -246,7 +246,7 @@ type asleep struct {
 	n         int
 	err       error
 	solicited bool
-	slept     bool // looked was called before
+	slept     bool // looked has been called before
 	got       bool // an event was read, or none can come
 }
 
@@ -292,7 +292,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 	}
 }
 
-// looked is called each time the channel's file may have become readable. It reads an event if there can be one, and
+// looked is called whenever the channel's file may have become readable. It reads an event if there can be one, and
 // otherwise arms the queue. Every later completion causes another call, so a channel without an event is read only
 // where events are counted. After a sleep it polls first and leaves the event to the next wait, so that a peer gets its
 // answer sooner.
@@ -353,7 +353,7 @@ func (q *CQ) signalAlways() {
 	}
 }
 
-// wake makes all waiting goroutines look again; each wakes the next.
+// wake makes all waiting goroutines poll again; each wakes the next.
 func (q *CQ) wake() {
 	q.signalAlways()
 	if q.channel != nil {

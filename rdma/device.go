@@ -41,8 +41,8 @@ type Device struct {
 	events  asyncEvents
 	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
-	path         atomic.Pointer[Path] // of UsePath; or nil
-	makers       sync.Map             // of paths of single queue pairs: datapath.Maker
+	path         atomic.Pointer[Path] // set by UsePath, or nil
+	makers       sync.Map             // datapath.Maker values of single queue pairs' paths
 	keepsLastWQE atomic.Bool          // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
 }
 
@@ -60,7 +60,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	return adoptDevice(c, info, libibverbs.CloseDevice)
 }
 
-// adoptDevice makes an open context a Device, which owns it from now on. If it fails, it closes the context.
+// adoptDevice returns a Device that owns an open context. If it fails, it closes the context.
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
 	d.begin(info.Name, func() error {
@@ -87,9 +87,9 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	return ImportDeviceOn(nil, name, commands)
 }
 
-// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open. A nil backend selects that
-// of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is rdma-core. After an error the caller still owns
-// the descriptor.
+// ImportDeviceOn is like ImportDevice, for a device of a software backend that this process has open. A nil backend
+// selects that of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is rdma-core. After an error the caller still
+// owns the descriptor.
 func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
 	backend, err := chosen.Of(backend)
 	if err != nil {
@@ -134,12 +134,12 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// from is the device's software backend, for functions that take no object; nil means the library.
+// from returns the device's software backend, for functions that take no object; nil means rdma-core.
 func (d *Device) from() libibverbs.From {
 	return libibverbs.From{Backend: runtime.BackendOf(uintptr(unsafe.Pointer(d.c)))}
 }
 
-// refused is the device for package refusal.
+// refused returns the device as package refusal describes it.
 func (d *Device) refused() refusal.Device {
 	return refusal.Device{C: d.c, Software: d.info.IsSoftware(), Vectors: d.vectors,
 		Lacks: func(err error) string { return needsLibrary(d.info.Backend, needsVerb, err) }}
@@ -182,7 +182,7 @@ func (r *registry) each(f func(o any)) {
 	}
 }
 
-// count counts the objects, by names of their kinds that are the kernel's where it has one, and adds up memory.
+// count counts the objects by kind, under the kernel's name of the kind if it has one, and adds up memory.
 func (r *registry) count(to *stats.Device) {
 	r.each(func(o any) {
 		to.Objects[strings.ToLower(reflect.TypeOf(o).Elem().Name())]++
@@ -224,9 +224,9 @@ func isNil(verb, object, what string) error { return invalid(verb, object, "the 
 
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// UsePath has all queues that are created from now on reach the device by p, with their completion queues; nil: by the
-// device's own functions again. A Path that is set in a queue's [QueueOptions] takes precedence. Queue pairs and their
-// completion queues should use the same one.
+// UsePath makes queues created from now on, completion queues included, use p to reach the device. With nil they use
+// the device's own functions again. A Path that is set in a queue's [QueueOptions] takes precedence. A queue pair and
+// its completion queues should use the same path.
 func (d *Device) UsePath(p Path) {
 	if p == nil {
 		d.path.Store(nil)

@@ -120,7 +120,7 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 	return nil
 }
 
-// listedBy names the backend of a failed list. A missing library names itself.
+// listedBy names the backend whose device list failed. The error of a missing library already names the library.
 func listedBy(backend runtime.Backend, err error) string {
 	if chosen.IsSoftware(backend) || errors.As(err, new(*runtime.NotSupportedError)) {
 		return ""
@@ -209,7 +209,7 @@ func Open(name string) (*Device, error) {
 		all, _ := Devices()
 		return nil, &UnknownDeviceError{Name: name, Known: names(all), Library: chosen.Name(backend)}
 	}
-	if errors.As(err, &unknown) { // there is no native library that could have it either
+	if errors.As(err, &unknown) { // there is no native library that could have the device
 		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
 	}
 	return d, err
@@ -299,7 +299,7 @@ type UnknownDeviceError struct {
 func (e *UnknownDeviceError) Error() string {
 	form := ""
 	if strings.HasPrefix(e.Name, "soft") {
-		form = "; one with an address of this machine is " + soft.Prefix + "ADDRESS"
+		form = "; for an address of this machine use " + soft.Prefix + "ADDRESS"
 	}
 	if e.Library != "" {
 		form = " (kernel devices: " + e.Library + ")" + form
@@ -308,7 +308,7 @@ func (e *UnknownDeviceError) Error() string {
 	case len(e.Known) == 0 && e.Name == "":
 		return "rdma: there is no device" + form
 	case len(e.Known) == 0:
-		return fmt.Sprintf("rdma: no device %q: there is none at all%s", e.Name, form)
+		return fmt.Sprintf("rdma: no device %q: there are no devices%s", e.Name, form)
 	}
 	return fmt.Sprintf("rdma: no device %q; there are %s%s", e.Name, strings.Join(e.Known, ", "), form)
 }

@@ -62,7 +62,7 @@ func (m *DM) C() *ibv.DM { return whileOpen(&m.object, m.c) }
 // Len returns the size in bytes, or 0 for imported memory.
 func (m *DM) Len() uint64 { return m.length }
 
-// within returns how many of n bytes at an offset are in the memory.
+// within returns how many of the n bytes at an offset lie in the memory.
 func (m *DM) within(verb string, off int64, n int) (int, error) {
 	switch {
 	case off < 0:
@@ -100,7 +100,7 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 	}
 	defer m.done()
 	if e := libibverbs.MemcpyToDM(m.c, uint64(off), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uint64(n)); e != nil {
-		return 0, m.uncopied(verb, off, n, e)
+		return 0, m.copyError(verb, off, n, e)
 	}
 	return n, err
 }
@@ -126,21 +126,21 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 	defer m.done()
 	if e := libibverbs.MemcpyFromDM(uintptr(unsafe.Pointer(unsafe.SliceData(b))), m.c, uint64(off),
 		uint64(n)); e != nil {
-		return 0, m.uncopied(verb, off, n, e)
+		return 0, m.copyError(verb, off, n, e)
 	}
 	return n, err
 }
 
-// uncopied returns the error of a copy that failed.
-func (m *DM) uncopied(verb string, off int64, n int, err error) error {
+// copyError returns the error of a failed copy.
+func (m *DM) copyError(verb string, off int64, n int, err error) error {
 	if errors.Is(err, syscall.EINVAL) && (off%4 != 0 || n%4 != 0) {
 		return explain(verb, m.name, fmt.Sprintf("%d bytes at %d: both have to be multiples of 4", n, off), err)
 	}
 	return wrap(verb, m.name, err)
 }
 
-// ExportDMABuf returns a descriptor of a dma-buf of the memory, for [PD.RegDMABuf] of other devices. The caller closes
-// it.
+// ExportDMABuf exports the memory as a dma-buf and returns its descriptor, for [PD.RegDMABuf] of other devices. The
+// caller closes it.
 //
 // C: ibv_dm_export_dmabuf_fd
 //

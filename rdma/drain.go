@@ -41,7 +41,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	q.refuse(&VerbError{Object: q.name, Errno: syscall.EBUSY,
-		Reason: "it is being drained, and takes no work requests until that ends"})
+		Reason: "the queue pair is being drained and rejects work requests until then"})
 	defer q.refuse(nil)
 	if err := q.native.misuse("Drain", q.name); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	return q.drain(drainContext{ctx, q.ends.done()})
 }
 
-// drain is Drain of a queue pair that refuses posts. The caller holds changes.
+// drain is Drain for a queue pair that already rejects posts. The caller holds changes.
 func (q *QP) drain(p drainContext) error {
 	if q.state() == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
 		return nil
@@ -102,8 +102,7 @@ func (q *QP) flush(p drainContext) error {
 		return err
 	}
 	if q.recvMark.done != nil {
-		// Providers that post receives without the kernel notice posted receives in ERR only after another
-		// notification.
+		// A provider that bypasses the kernel notices receives posted in ERR only after another notification.
 		if err := q.fail(); err != nil {
 			return err
 		}
@@ -127,7 +126,7 @@ func (q *QP) alone(p drainContext) (leave func(), err error) {
 		all = all[:1]
 	}
 	all = slices.DeleteFunc(all, func(cq *CQ) bool { return cq == nil })
-	// every goroutine takes them in the same order
+	// lock in the same order in every goroutine
 	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) })
 	for i, cq := range all {
 		select {
@@ -151,8 +150,8 @@ func giveBack(all []*CQ) {
 	}
 }
 
-// awaitLastWQE waits for the event that the queue pair takes no more receives of its shared receive queue, unless the
-// device is known not to raise it.
+// awaitLastWQE waits for the event that ends the queue pair's use of its shared receive queue, unless the device is
+// known not to raise it.
 func (q *QP) awaitLastWQE(p drainContext) error {
 	timer := time.NewTimer(lastWQEWait)
 	defer timer.Stop()
@@ -169,8 +168,8 @@ func (q *QP) awaitLastWQE(p drainContext) error {
 	return nil
 }
 
-// flushERDMA is flush for liberdma, which takes no markers in ERR: that of the sends is posted before, and receives are
-// counted.
+// flushERDMA is flush for liberdma, which rejects markers in ERR: it posts the marker of the sends before ERR, and
+// counts receives.
 func (q *QP) flushERDMA(p drainContext) error {
 	if err := q.await(p, &q.sendMark); err != nil {
 		return err

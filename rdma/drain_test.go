@@ -194,7 +194,7 @@ func TestDrainAfterOverrun(t *testing.T) {
 	for range 2 {
 		err := requireEnd(t, ends)
 		assert.ErrorIs(t, err, syscall.EIO)
-		assert.ErrorContains(t, err, "it is not drained")
+		assert.ErrorContains(t, err, "the queue pair is not drained")
 	}
 	lost.forget()
 }

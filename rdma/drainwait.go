@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// drainContext limits how long a drain goes on.
+// drainContext limits the duration of a drain.
 type drainContext struct {
 	context.Context
-	closing <-chan struct{} // closed when Close begins, which drains by itself; nil for that drain
+	closing <-chan struct{} // closed when Close begins, because Close drains by itself; nil for that drain
 }
 
-// wait waits for something for a time, and reports whether it has happened.
+// wait waits until c is ready or the time has passed, and reports whether c was ready.
 func (p drainContext) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
 	select {
 	case <-what:
@@ -75,7 +75,7 @@ func full(err error) bool {
 	return errors.As(err, &call) && call.Errno == syscall.ENOMEM
 }
 
-// ownHandle returns an address handle of the local port, for a datagram that never leaves.
+// ownHandle returns an address handle of the local port, for a datagram that is never sent.
 func (q *QP) ownHandle() (*ibv.AH, error) {
 	l := q.local
 	if !l.decided {
@@ -187,5 +187,5 @@ func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool
 }
 
 func (q *QP) notDrained(err error) error {
-	return &VerbError{Verb: "Drain", Object: q.name, Reason: "it is not drained", Err: err}
+	return &VerbError{Verb: "Drain", Object: q.name, Reason: "the queue pair is not drained", Err: err}
 }

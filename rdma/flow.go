@@ -88,7 +88,7 @@ func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, 
 	}
 	const most = 255 // num_of_specs has 8 bits
 	if len(specs) > most {
-		return nil, fmt.Sprintf("%d specs, and the most is %d", len(specs), most)
+		return nil, fmt.Sprintf("%d specs exceed the maximum of %d", len(specs), most)
 	}
 	memory := make([]uint64, (size+7)/8) // aligned for attributes
 	packed = (*ibv.FlowAttr)(unsafe.Pointer(unsafe.SliceData(memory)))

@@ -212,9 +212,9 @@ func TestWaitProgram(t *testing.T) {
 	plain, err := pd.Device().CreateCQ(4, nil, 0)
 	plain = keep(t, plain, err)
 	_, err = plain.NewPollProgram(4)
-	assert.ErrorContains(t, err, "not an extended one: CreateCQEx")
+	assert.ErrorContains(t, err, "not extended: create it with CreateCQEx")
 	_, err = plain.WaitProgram(t.Context(), new(PollProgram))
-	assert.ErrorContains(t, err, "not an extended one")
+	assert.ErrorContains(t, err, "not extended")
 }
 
 // TestEvents iterates over the events of a device and of a channel.

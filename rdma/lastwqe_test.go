@@ -52,7 +52,7 @@ func TestLastWQEBeforeReset(t *testing.T) {
 		to(t, e.qp, ibv.QPS_ERR)
 		to(t, e.qp, ibv.QPS_RESET)
 		d.events.flush()
-		if !assert.False(t, e.qp.lastWQE.again()) {
+		if !assert.False(t, e.qp.lastWQE.reset()) {
 			break
 		}
 		loop(t, e.qp)

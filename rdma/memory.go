@@ -103,7 +103,7 @@ func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.holders > 0 {
-		return b.inUse(fmt.Sprintf("%d memory regions over it have to be closed first", b.holders))
+		return b.inUse(fmt.Sprintf("close its %d memory regions first", b.holders))
 	}
 	if b.known != nil {
 		if err := b.known.Leave(); err != nil {
@@ -119,18 +119,18 @@ func (b *Buffer) inUse(reason string) error {
 }
 
 // Pinned is a Go slice that the garbage collector keeps alive and in place until Unpin, even if nothing else refers to
-// it: a device may be reading or writing it. A Pinned that is dropped without Unpin leaks its memory, and nothing
-// worse.
+// it: a device may be reading or writing it. Dropping a Pinned without Unpin leaks its memory but is otherwise
+// harmless.
 type Pinned struct {
 	bytes  []byte
 	pinner goruntime.Pinner
-	also   []*Pinned // unpinned together with this one
+	also   []*Pinned // unpinned with this one
 }
 
 // pinned keeps every Pinned reachable, because Go's runtime ends the process if it finds a dropped Pinner.
 var pinned sync.Map
 
-// Pin pins a slice of Go memory, with everything that was allocated together with it.
+// Pin pins a slice of Go memory, with the entire allocation that it belongs to.
 func Pin(b []byte) *Pinned {
 	p := &Pinned{bytes: b}
 	if len(b) > 0 {

@@ -109,7 +109,7 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
 		if page := uint64(os.Getpagesize()); errors.Is(err, syscall.EINVAL) && (uint64(address)^iova)%page != 0 {
 			err = explain("", "",
-				fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d "+
+				fmt.Sprintf("iova is %#x and the address %#x: they must have the same offset in their pages of %d "+
 					"bytes",
 					iova, address, page), err)
 		}
@@ -213,7 +213,7 @@ func (p *PD) ImportMR(handle uint32) (*MR, error) {
 	return r, nil
 }
 
-// plain registers by address.
+// plain registers memory by address.
 func (r *MR) plain(m registration, access ibv.AccessFlags) error {
 	return r.register("ibv_reg_mr", ibv.AccessRegMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegMR(m.pd.c, uintptr(m.region.Address), m.region.Length, access)
@@ -238,7 +238,7 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		if err := destroy(c); err != nil {
 			return err
 		}
-		r.letGo()
+		r.releaseMemory()
 		return nil
 	}
 	creating := func() (*ibv.MR, error) {
@@ -255,8 +255,8 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		}, append(parents, &m.pd.object)...)
 }
 
-// letGo releases the memory.
-func (r *MR) letGo() {
+// releaseMemory unpins the memory or releases the buffer.
+func (r *MR) releaseMemory() {
 	if r.pinned != nil {
 		r.pinned.Unpin()
 	}

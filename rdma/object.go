@@ -23,7 +23,7 @@ import (
 type object struct {
 	life   life.Life
 	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; complete after the object was created
-	device string // that it comes from, or ""
+	device string // name of its device, or ""
 }
 
 // begin starts the object's lifetime, as a child of its parents, which the caller keeps open by use. destroy destroys
@@ -66,7 +66,7 @@ func (o *object) String() string {
 	if name == "" {
 		return "an object that was never created"
 	}
-	if on := " on " + o.device; o.device != "" && !strings.HasSuffix(name, on) { // of numbers that only one object has
+	if on := " on " + o.device; o.device != "" && !strings.HasSuffix(name, on) { // for names that are unique only on the device
 		name += on
 	}
 	if o.life.IsGone() {
@@ -83,7 +83,7 @@ func (o *object) use(verb string) error { return o.life.Use(verb) }
 
 func (o *object) done() { o.life.Done() }
 
-// useAll is use of several objects: of all of them, or of none if one is closed.
+// useAll is use for several objects: it begins a call on all of them, or on none if one is closed.
 func useAll(verb string, all ...*object) error { return life.UseAll(verb, lives(all)...) }
 
 func doneAll(all ...*object) { life.DoneAll(lives(all)...) }
@@ -217,7 +217,7 @@ func ptrWhileOpen[C any](o *object, c *C) ibv.Ptr[C] {
 	return ibv.PtrTo(c)
 }
 
-// made returns an object, or nil with an error.
+// made returns the object, or nil and the error.
 func made[T any](o *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err

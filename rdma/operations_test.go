@@ -59,7 +59,7 @@ func TestSendOpsFlags(t *testing.T) {
 func TestRemoteQPNumBits(t *testing.T) {
 	of := func(provider string) QueueOptions {
 		o := options(4, 1, 0)
-		o.knowing(provider)
+		o.restrict(provider)
 		return o
 	}
 	for most, o := range map[uint32]QueueOptions{
@@ -88,7 +88,7 @@ func TestRemoteQPNumBits(t *testing.T) {
 func TestReceivesWithoutEntries(t *testing.T) {
 	for _, provider := range []string{"mlx5", "efa"} {
 		o := options(4, 2, 0)
-		o.knowing(provider)
+		o.restrict(provider)
 		q, err := NewRecvQueue(&newDevice(t, ibv.QPT_UD).qp, o)
 		require.NoError(t, err)
 		b := recvBatch(t, 2, 2)

@@ -15,20 +15,20 @@ type QueueOptions struct {
 	Cap ibv.QPCap
 	// SQSigAll signals every send request: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
-	narrow   bool   // the library of the device is libefa: see knowing
+	narrow   bool   // the device's library is libefa: see restrict
 	unasked  uint16 // ibv.QPCreateSendOpsFlags that were not set in send_ops_flags
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
 	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
 	// NoIPChecksum is set if the device lacks IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
-	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The caller
-	// must then prevent an overrun. Only the constructors of objects use it.
+	// Overcommit allows completion queues without room for all work requests of the queue pair. The caller must then
+	// prevent an overrun. Only the constructors of objects use it.
 	Overcommit bool
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
 	// failed sends gives back a slot of that queue, because a failed completion does not identify its queue.
 	Unchecked bool
-	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
+	// Way forces how the queue is called: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
 	// set, the provider.
 	Way string
 	// Path replaces the provider's functions, for example with a data path in Go. If it is nil, the queue uses the path
@@ -38,11 +38,12 @@ type QueueOptions struct {
 	Providers []Provider
 }
 
-// knowing adds restrictions of a provider's library. libefa truncates numbers of remote queue pairs to 16 bits, so that
-// a message would reach another queue pair. It counts a receive without entries, but does not hand it to the device.
-func (o *QueueOptions) knowing(driver string) { o.narrow = o.narrow || driver == "efa" }
+// restrict adds the restrictions of a provider's library. libefa truncates numbers of remote queue pairs to 16 bits, so
+// that a message would reach another queue pair. It counts a receive without entries, but does not hand it to the
+// device.
+func (o *QueueOptions) restrict(driver string) { o.narrow = o.narrow || driver == "efa" }
 
-// leastRecvSGE is the smallest number of entries of a receive.
+// leastRecvSGE returns the minimum number of entries of a receive.
 func (o *QueueOptions) leastRecvSGE() uint32 {
 	if o.narrow && o.Cap.MaxRecvSGE > 0 {
 		return 1

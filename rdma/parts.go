@@ -16,7 +16,7 @@ type QPParts struct {
 	CQ      *CQ          // for sends and receives; nil: a new one with a channel, which QP.SendCQ returns
 	SRQ     *SRQ         // nil: the queue pair has its own receive queue
 	Cap     ibv.QPCap    // the zero value: 64 sends and 64 receives of one entry each
-	Options QueueOptions // of posting, and of polling a new completion queue
+	Options QueueOptions // for posting, and for polling a completion queue created here
 }
 
 // NewRC creates a queue pair of a reliable connection, in state RESET, and the objects it needs. Call [QP.Connect]

@@ -21,9 +21,9 @@ import (
 // completions, or a negative number. A Path must be safe for concurrent use. A post must not keep the list, bad, or
 // memory that they refer to. A post that panics has posted nothing.
 //
-// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. The error of a program
-// that lists or ibv_poll_cq cannot express is [ErrNotSupported]. BindMW and operations of shared receive queues with
-// tag matching call the device's own functions.
+// Programs use the path, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. If a list or
+// ibv_poll_cq cannot express a program, its error is [ErrNotSupported]. BindMW and operations of shared receive queues
+// with tag matching call the device's own functions.
 type Path interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
@@ -33,7 +33,7 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// route is the way a queue calls the function of its provider or backend, and the provider's name.
+// route describes how a queue calls a function of its provider or backend, with the provider's name.
 type route struct {
 	way      runtime.Way
 	provider string
@@ -46,22 +46,22 @@ func (s *route) Way() runtime.Way { return s.way }
 // software device, package native, or a Path), or "" if it was not recognised.
 func (s *route) Provider() string { return s.provider }
 
-// callsC reports whether a queue with this path may call the function by itself: it is C's, and may be called directly.
+// callsC reports whether a queue may call the function itself: it is C's function and may be called directly.
 func (s *route) callsC(p Path) bool {
 	_, c := p.(*provider.Function)
 	return c && s.way == runtime.System && s.provider != provider.Software && runtime.Direct()
 }
 
-// newRoute decides how the function at fn is called, and by which path: that of the options, the backend's, or the
+// newRoute selects how the function at fn is called and through which path: that of the options, the backend's, or the
 // provider's. name is the verb in C.
 func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s route, p Path, err error) {
-	if o.Path != nil { // which is called as it is
+	if o.Path != nil { // called without further decisions
 		s.provider = provider.Software
 		p, err = trace.Of(o.Path)
 		return s, p, err
 	}
 	if fn == 0 {
-		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
+		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider lacks it"}
 	}
 	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.ways())
 	if p = backend.Path(uintptr(fn)); p == nil {
@@ -83,8 +83,8 @@ func driverOf(name string, c ibv.Ptr[ibv.Context]) string {
 	return name
 }
 
-// missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too
-// short for some slots: what stands there is something else.
+// missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too short for some
+// slots: other data follows them.
 func missing(fn ibv.FuncPtr, name, object string) error {
 	since := ""
 	for _, f := range libibverbs.NewSlots {
@@ -104,7 +104,7 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 		Project: "rdma-core", Since: since}
 }
 
-// errnoOf returns the errno of a failed call. Some old libraries return -1 without setting one: that is EIO.
+// errnoOf returns the errno of a failed call, or EIO for old libraries that return -1 without setting one.
 func errnoOf(result int32) runtime.Errno {
 	switch {
 	case result == -1:

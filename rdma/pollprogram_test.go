@@ -28,7 +28,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	plain, err := pd.Device().CreateCQ(16, nil, 0)
 	plain = keep(t, plain, err)
 	for q, reason := range map[*CQ]string{
-		other: "the program polls another completion queue", plain: "the queue is not an extended one",
+		other: "the program polls another completion queue", plain: "the queue is not extended",
 	} {
 		_, err = q.PollProgram(p)
 		assert.ErrorIs(t, err, syscall.EINVAL)

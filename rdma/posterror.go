@@ -16,20 +16,20 @@ import (
 )
 
 // PostError is the error of a list that was not posted, or only in part. errors.Is finds Errno and Err in it, and
-// errors.As a [VerbError] with the same errno. How many requests were posted is the other result of the post.
+// errors.As a [VerbError] with the same errno. The post's other result is the number of requests posted.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
 	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
-	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check refused it,
+	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check rejected it,
 	// and nothing was posted; with Errno EBUSY, C has used the queue, and requests may have been posted. Without a
-	// Reason, the device refused it, and the requests before it were posted. -1 with a Reason: nothing was posted. -1
+	// Reason, the device rejected it, and the requests before it were posted. -1 with a Reason: nothing was posted. -1
 	// without one: C failed and did not report where, so all may have been posted, or none.
 	Index  int
 	WRID   uint64        // of that work request
 	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, ENOMEM if slots are missing, EBUSY if C has used the queue
 	Reason string        // the broken rule and what would be valid; "" if C failed
-	Err    error         // that of the batch or the program, if that is to blame, or nil
+	Err    error         // error of the batch or the program if it caused the failure, or nil
 }
 
 // Error returns the verb, the queue, the request and the reason.
@@ -66,7 +66,7 @@ func (e *PostError) Is(target error) bool {
 	return (&runtime.CallError{Errno: e.Errno}).Is(target) || errors.Is(e.Err, target)
 }
 
-// As gives the error as a VerbError, for programs that treat all verbs alike.
+// As converts the error to a VerbError, for programs that treat all verbs in the same way.
 func (e *PostError) As(target any) bool {
 	to, ok := target.(**VerbError)
 	if ok {
@@ -78,7 +78,7 @@ func (e *PostError) As(target any) bool {
 	return ok
 }
 
-// because completes the error of a post that a batch or a program is not fit for.
+// because completes the error of a post whose batch or program is unusable.
 func (e *PostError) because(err error) *PostError {
 	e.Errno, e.Err = syscall.EINVAL, err
 	if why, ok := err.(*VerbError); ok {
@@ -90,7 +90,7 @@ func (e *PostError) because(err error) *PostError {
 // Unwrap returns Errno.
 func (e *PostError) Unwrap() error { return e.Errno }
 
-// recorded notes in a trace, if one is recorded, that a check refused a post, and gives its error.
+// recorded returns the error of a post that a check rejected, and records it in the trace if there is one.
 func recorded(err error) error {
 	if e, ok := err.(*PostError); ok {
 		reason := e.Reason
@@ -110,7 +110,7 @@ type CompletionError struct {
 	WRID      uint64       `json:"wr_id"`
 	QPNum     uint32       `json:"qp_num"`
 	Status    ibv.WCStatus `json:"status"`
-	VendorErr uint32       `json:"vendor_err"` // a further code of the provider; its documents explain it
+	VendorErr uint32       `json:"vendor_err"` // the provider's own code; see its documentation
 }
 
 // CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.

@@ -29,8 +29,8 @@ type Provider struct {
 	Reason string // evidence: source files, and results of tests
 }
 
-// Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
-// Brief, is called the Blocking way, which is right for all.
+// Providers returns the built-in list. Other providers, and verbs that are neither in Pure nor in Brief, are called the
+// Blocking way, which is correct for any provider.
 func Providers() (all []Provider) {
 	for _, p := range provider.Providers() {
 		all = append(all, Provider{p.Name, Verbs(p.Pure), Verbs(p.Brief), p.Reason})
@@ -38,7 +38,7 @@ func Providers() (all []Provider) {
 	return all
 }
 
-// ways returns the providers of the options as package provider takes them.
+// ways converts the providers of the options to package provider's type.
 func (o *QueueOptions) ways() (all []provider.Provider) {
 	for _, p := range o.Providers {
 		all = append(all, provider.Provider{Name: p.Name, Pure: provider.Verbs(p.Pure), Brief: provider.Verbs(p.Brief),

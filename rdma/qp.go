@@ -151,7 +151,7 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	case q.recv != nil:
 		return q.recv.Post(b)
 	case q.srq != nil:
-		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
+		return 0, q.cannot("ibv_post_recv", "the queue pair receives from "+q.srq.name+": post there")
 	}
 	return 0, q.cannot("ibv_post_recv",
 		"it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
@@ -274,7 +274,7 @@ func (q *QP) SetECE(ece *ibv.ECE) error {
 // closeDrains is the time Close waits for outstanding work before it destroys the queue pair anyway.
 const closeDrains = 2 * time.Second
 
-// idle reports whether certainly no request is outstanding.
+// idle reports whether it is certain that no request is outstanding.
 func (q *QP) idle() bool {
 	switch {
 	case q.state() == ibv.QPS_RESET:
@@ -290,14 +290,14 @@ func (q *QP) refusePosts() {
 	q.refuse(&VerbError{Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed})
 }
 
-// livesOn is called if Close did not destroy the queue pair.
-func (q *QP) livesOn() {
-	q.ends.again()
+// notDestroyed is called if Close did not destroy the queue pair.
+func (q *QP) notDestroyed() {
+	q.ends.reset()
 	q.refuse(nil)
 }
 
-// settleDown drains the queue pair before it is destroyed.
-func (q *QP) settleDown() error {
+// drainForClose drains the queue pair before it is destroyed.
+func (q *QP) drainForClose() error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.native.misuse("Close", q.name) == nil && !q.idle() {
@@ -309,7 +309,7 @@ func (q *QP) settleDown() error {
 	return nil
 }
 
-// destroyC destroys the queue pair, which refuses posts already.
+// destroyC destroys the queue pair, which already rejects posts.
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
@@ -384,12 +384,12 @@ func (q *QP) changesAs() ibv.QPType {
 	return q.kind
 }
 
-// uncounted returns the error of a drain that cannot know the outstanding requests, or nil.
+// uncounted returns an error if a drain cannot determine the outstanding requests.
 func (q *QP) uncounted() error {
 	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil
 	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library takes no marker in " +
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library rejects markers in " +
 		"ERR, and an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or " +
 		"poll until each request has completed"}
 }

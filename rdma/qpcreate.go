@@ -169,13 +169,13 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		parents = append(parents, &q.srq.object)
 	}
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !slices.Contains(parents, &cq.object) { // if both are the same, it is one parent
+		if cq != nil && !slices.Contains(parents, &cq.object) { // a queue for both directions is one parent
 			parents = append(parents, &cq.object)
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.life.Hooks = life.Hooks{Wake: q.ends.set, Stop: q.refusePosts, Revive: q.livesOn,
-		Settle: q.settleDown}
+	q.life.Hooks = life.Hooks{Wake: q.ends.set, Stop: q.refusePosts, Revive: q.notDestroyed,
+		Settle: q.drainForClose}
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {
@@ -200,8 +200,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		return c, nil
 	}
 	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, refusal.ShortName(in.kind)) }
-	// createObject puts the device first among the parents, and the last parent names the object in errors: that is the
-	// domain.
+	// Errors name the last parent, which therefore is the domain: createObject puts the device first.
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
 	}
@@ -209,7 +208,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		undo()
 		return err
 	}
-	q.beside()
+	q.announceToMakers()
 	if q.sends = q.send; q.send == nil {
 		q.sends = refusingSendQueue(q.c, q.noSendQueue("ibv_post_send"))
 	}
@@ -257,7 +256,7 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	return c, nil
 }
 
-// makeNative creates the path of the queue pair if its options have a Path that owns queues.
+// makeNative creates the path of the queue pair if the Path in its options owns queues.
 func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq != nil && !cq.native.fits(o.Path) {
@@ -275,9 +274,9 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	return err
 }
 
-// beside announces queue pairs that C posts to, to Makers that write queues of the same device, in either order of
-// creation. Each side is registered before it looks for the other.
-func (q *QP) beside() {
+// announceToMakers announces queue pairs that C posts to, to Makers that write queues of the same device, in either
+// order of creation. Each side is registered before it looks for the other.
+func (q *QP) announceToMakers() {
 	d := q.device
 	if q.native == nil {
 		if q.send != nil {
@@ -301,7 +300,7 @@ func (q *QP) beside() {
 
 // makeQueues creates the queues of a queue pair that C has created.
 func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
-	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // some kinds of providers have neither
+	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // queue pairs of some provider-specific types have neither
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}

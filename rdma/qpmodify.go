@@ -48,7 +48,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if to == ibv.QPS_ERR && from != ibv.QPS_ERR {
 		q.forgetLastWQE()
 	}
-	if err := q.ask(attr, mask, to); err != nil {
+	if err := q.modifyC(attr, mask, to); err != nil {
 		refused := refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}
 		reason := refused.Modify(from, to, attr, mask)
 		if reason == "" && mask&ibv.QP_AV != 0 {
@@ -56,7 +56,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		}
 		return explain(verb, q.name, reason, err)
 	}
-	if q.c.QPNum != q.Num() { // a DCI or DCT has its number from RTR on
+	if q.c.QPNum != q.Num() { // a DCI or DCT gets its number in RTR
 		q.untrack()
 		q.track()
 	}
@@ -82,10 +82,10 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return nil
 }
 
-// ask calls ibv_modify_qp. Provider libraries reinitialize their queues in RESET without excluding concurrent posts, so
-// posts are held off here. libefa leaves earlier completions in the completion queue and crashes in the poll that finds
-// them later, so they are polled before.
-func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
+// modifyC calls ibv_modify_qp. Provider libraries reinitialize their queues in RESET without excluding concurrent
+// posts, so posts are held off here. libefa leaves earlier completions in the completion queue and crashes in the poll
+// that finds them later, so they are polled before.
+func (q *QP) modifyC(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 	f := func() error { return libibverbs.ModifyQP(q.c, attr, mask) }
 	if mask&ibv.QP_STATE == 0 || to != ibv.QPS_RESET {
 		return f()
@@ -178,7 +178,7 @@ func (q *QP) forgetLastWQE() {
 		return
 	}
 	q.device.events.flush()
-	came := q.lastWQE.again()
+	came := q.lastWQE.reset()
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if came && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
 		q.lastWQE.set()

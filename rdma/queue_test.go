@@ -94,7 +94,7 @@ func TestPostWithoutASlot(t *testing.T) {
 	d.context.Ops = ibv.ContextOps{}
 	_, err := NewSendQueue(&d.qp, options(1, 1, 1))
 	require.ErrorIs(t, err, runtime.ErrNotSupported)
-	assert.EqualError(t, err, "ibv_post_send: the device's provider does not have it")
+	assert.EqualError(t, err, "ibv_post_send: the device's provider lacks it")
 	_, err = NewRecvQueue(&d.qp, options(1, 1, 1))
 	require.ErrorIs(t, err, runtime.ErrNotSupported)
 	_, err = NewSharedRecvQueue(&d.srq, options(1, 1, 1))

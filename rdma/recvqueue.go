@@ -86,7 +86,7 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, c ibv.Ptr[ibv.Co
 	if err := q.init(fn, object, provider.PostRecv, o); err != nil || o.Unchecked {
 		return err
 	}
-	o.knowing(driverOf(q.provider, c))
+	o.restrict(driverOf(q.provider, c))
 	q.rules.sges, q.rules.least = o.Cap.MaxRecvSGE, o.leastRecvSGE()
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }

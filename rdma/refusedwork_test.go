@@ -36,7 +36,7 @@ func TestRefusedWork(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
 	require.Eventually(t, func() bool { return e.qp.recv.refused() != nil }, 20*time.Second, time.Millisecond)
-	refused(syscall.EBUSY, "it is being drained, and takes no work requests until that ends: device or resource busy")
+	refused(syscall.EBUSY, "the queue pair is being drained and rejects work requests until then: device or resource busy")
 	leave()
 	require.NoError(t, requireEnd(t, drained))
 

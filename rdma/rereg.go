@@ -40,7 +40,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 	var domain *ibv.PD
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 		if pd.device != next.pd.device {
-			return invalid(verb, r.name, "%s is of another device", pd.name)
+			return invalid(verb, r.name, "%s belongs to another device", pd.name)
 		}
 		next.pd, domain = pd, pd.c
 	}
@@ -52,12 +52,12 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 	code, err := libibverbs.ReregMR(r.c, flags, domain, uintptr(next.region.Address), next.region.Length, access)
 	switch {
 	case err == nil || code == ibv.REREG_MR_ERR_DO_FORK_OLD:
-		r.becomes(&next, pinned)
+		r.setRegistration(&next, pinned)
 	case pinned == nil:
 	case code == 0 || code == ibv.REREG_MR_ERR_INPUT || code == ibv.REREG_MR_ERR_DONT_FORK_NEW:
 		pinned.Unpin()
 	default:
-		r.pinnedToo(pinned)
+		r.alsoPinned(pinned)
 	}
 	return explain(verb, r.name, reregReason(code), err)
 }
@@ -69,9 +69,9 @@ func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFla
 		return fmt.Sprintf("flags are %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION,
 			ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
 	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
-		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
+		return "IBV_REREG_MR_CHANGE_PD needs a protection domain"
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
-		return "IBV_REREG_MR_CHANGE_TRANSLATION wants memory"
+		return "IBV_REREG_MR_CHANGE_TRANSLATION needs memory"
 	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
 		return refusal.Access(ibv.AccessReregMR, access)
 	case access != 0:
@@ -80,10 +80,10 @@ func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFla
 	return ""
 }
 
-// becomes records C's change of the region. pinned is its new memory, or nil.
-func (r *MR) becomes(next *registration, pinned *Pinned) {
+// setRegistration records C's change of the region. pinned is its new memory, or nil.
+func (r *MR) setRegistration(next *registration, pinned *Pinned) {
 	if pinned != nil {
-		r.letGo()
+		r.releaseMemory()
 		r.pinned = pinned
 	}
 	if old := r.now.Load().pd; next.pd != old {
@@ -94,8 +94,8 @@ func (r *MR) becomes(next *registration, pinned *Pinned) {
 	r.now.Store(next)
 }
 
-// pinnedToo keeps memory pinned that the region may use by now, in addition to its old memory.
-func (r *MR) pinnedToo(p *Pinned) {
+// alsoPinned keeps pinned the new memory that the region may already use, in addition to its old memory.
+func (r *MR) alsoPinned(p *Pinned) {
 	if r.pinned == nil {
 		r.pinned = p
 		return

@@ -151,9 +151,9 @@ func TestReregRefused(t *testing.T) {
 	f.Took()
 	for says, call := range map[string]func() error{
 		"flags are 0; valid flags are": func() error { return mr.Rereg(0, nil, nil, 0) },
-		"wants memory":                 func() error { return mr.Rereg(rereg, nil, nil, 0) },
-		"wants a protection domain":    func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
-		"is of another device": func() error {
+		"needs memory":                 func() error { return mr.Rereg(rereg, nil, nil, 0) },
+		"needs a protection domain":    func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
+		"belongs to another device": func() error {
 			return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil,
 				0)
 		},

@@ -61,7 +61,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if o.Unchecked {
 		return q, nil
 	}
-	o.knowing(driverOf(q.provider, qp.Context))
+	o.restrict(driverOf(q.provider, qp.Context))
 	q.checks, q.checked, q.connected = sendChecksOf(limitsOf(qp.QPType, &o)), true, !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }

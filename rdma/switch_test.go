@@ -43,7 +43,7 @@ func TestOpenWithoutName(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft:127.0.0.1")
 	_, err = rdma.Open("")
 	assert.ErrorContains(t, err, `no device "soft:127.0.0.1"; there are `)
-	assert.ErrorContains(t, err, "; one with an address of this machine is soft@ADDRESS")
+	assert.ErrorContains(t, err, "; for an address of this machine use soft@ADDRESS")
 }
 
 // TestNoKernelDevices: without RDMA in the kernel, the list of devices is empty and not an error, and the error of Open

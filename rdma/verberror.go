@@ -32,8 +32,8 @@ func (e *VerbError) Timeout() bool { return (*verberr.Error)(e).Timeout() }
 // Unwrap returns Err.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// declared makes the packages below this one return a VerbError. Functions that are called to initialize variables
-// refer to it, so that it comes first.
+// declared makes internal packages return a VerbError. Functions that initialize variables refer to it, so that it is
+// initialized first.
 var declared = verberr.Declare(
 	func(e *verberr.Error) error { return (*VerbError)(e) },
 	func(err error) *verberr.Error { e, _ := err.(*VerbError); return (*verberr.Error)(e) },
@@ -43,7 +43,7 @@ var declared = verberr.Declare(
 		return (*verberr.Error)(e)
 	})
 
-// ErrnoReason is the meaning of an errno of some verbs, as errors state it.
+// ErrnoReason is the meaning of an errno of some verbs, as in error texts.
 type ErrnoReason struct {
 	Verbs  []string
 	Errno  runtime.Errno

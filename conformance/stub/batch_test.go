@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// carried are the shapes for ibv_send_wr: the operands of each opcode, besides entries and flags. ud marks those that
-// can be datagrams.
+// carried lists the operands of each opcode in ibv_send_wr, except entries and flags. ud marks those that can be
+// datagrams.
 var carried = []struct {
 	opcode           ibv.WROpcode
 	extra, arm, tail uint32

@@ -16,14 +16,14 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// factTable lists the cells of a table that must be specified: all except those of open, item by item of each
-// dimension, where "" means every item. The tables themselves have no such wildcard.
+// factTable describes which cells of a table must be specified: all except those that match a row of open. A row has an
+// item for each dimension; "" matches every item.
 type factTable struct {
 	size int
 	open [][]string
 }
 
-// driver is the queue pair type without a service.
+// driver is the queue pair type whose service the provider defines.
 const driver = "IBV_QPT_DRIVER"
 
 var factTables = map[string]factTable{
@@ -106,8 +106,8 @@ func isOpen(open [][]string, combination []string) bool {
 	})
 }
 
-// TestFactCoverage checks that every cell exists, that required ones are specified, and that others have a reason.
-// Unnecessary exemptions are errors.
+// TestFactCoverage checks that every cell exists, that required cells are specified, and that all cells have a reason.
+// An unnecessary exemption is an error.
 func TestFactCoverage(t *testing.T) {
 	grids := factGrids(t)
 	for name, want := range factTables {
@@ -137,8 +137,8 @@ func TestFactCoverage(t *testing.T) {
 	}
 }
 
-// sourceOf are the prefixes of sources.
-var sourceOf = []string{"ibv_", "rdma_", "verbs.h", "rdma_cma.h", "rdma-core ", "Linux ", "measured on ",
+// sourcePrefixes are the valid prefixes of a cell's source.
+var sourcePrefixes = []string{"ibv_", "rdma_", "verbs.h", "rdma_cma.h", "rdma-core ", "Linux ", "measured on ",
 	"InfiniBand Architecture Specification", "RFC "}
 
 func assertSourced(t *testing.T, at string, cell *rules.Cell) {
@@ -146,7 +146,7 @@ func assertSourced(t *testing.T, at string, cell *rules.Cell) {
 	assert.NotEmpty(t, cell.Reason, at)
 	for source := range strings.SplitSeq(cell.Source, "; ") {
 		source = strings.TrimPrefix(source, "include/")
-		known := slices.ContainsFunc(append(sourceOf, "libibverbs/", "librdmacm/", "providers/", "drivers/", "rdma/"),
+		known := slices.ContainsFunc(append(sourcePrefixes, "libibverbs/", "librdmacm/", "providers/", "drivers/", "rdma/"),
 			func(p string) bool { return strings.HasPrefix(source, p) })
 		assert.True(t, known, "%s: source %q", at, source)
 	}
@@ -158,9 +158,9 @@ func assertSourced(t *testing.T, at string, cell *rules.Cell) {
 // TestFactsNotLookedUp counts cells that rely at least partly on a specification that was not available. The number may
 // only decrease.
 func TestFactsNotLookedUp(t *testing.T) {
-	whole, part := 0, 0
+	all, some := 0, 0
 	for name, g := range factGrids(t) {
-		if _, mine := factTables[name]; !mine {
+		if _, ok := factTables[name]; !ok {
 			continue
 		}
 		for i := range g.Cells {
@@ -169,12 +169,12 @@ func TestFactsNotLookedUp(t *testing.T) {
 				func(s string) bool { return !strings.HasSuffix(s, "(not looked up)") }))
 			switch {
 			case missing == len(sources):
-				whole++
+				all++
 			case missing > 0:
-				part++
+				some++
 			}
 		}
 	}
-	assert.Equal(t, 9, whole, "wholly")
-	assert.Equal(t, 54, part, "in part")
+	assert.Equal(t, 9, all, "cells without an available source")
+	assert.Equal(t, 54, some, "cells with some unavailable sources")
 }

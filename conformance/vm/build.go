@@ -45,8 +45,8 @@ func goCommand(ctx context.Context, dir string, env []string, args ...string) er
 	return nil
 }
 
-// ended returns the cause of a command's failure: the context's error if the context ended, as the command's own is
-// only "killed".
+// ended returns the cause of a command's failure: the context's error if the context ended, because the command's error
+// is then only "killed".
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -60,8 +60,8 @@ type listed struct {
 	TestGoFiles, XTestGoFiles []string
 }
 
-// Build compiles for the guest the tests of the packages that match patterns, and those of these packages that are
-// programs without tests. Executables go to dir. buildFlags are for the go command, args for each program.
+// Build compiles, for the guest, the tests of the packages that match patterns, and matching programs without tests.
+// Executables go to dir. buildFlags are for the go command, args for each program.
 func Build(ctx context.Context, dir string, patterns, buildFlags, args []string, timeout time.Duration,
 	log Logf) ([]Program, error) {
 	packages, err := list(ctx, patterns, buildFlags)

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// named is an enumerator or a macro with a value. In C both name numbers, and one may replace the other.
+// named is an enumerator or a macro with a value. Both name numbers in C, and a release may replace one with the other.
 type named struct {
 	name, header string
 	value        model.Int
@@ -25,7 +25,8 @@ func (n *named) kind() Kind {
 	return Enumerator
 }
 
-// numbers lists them in header order. A macro with an enumerator's name counts as the enumerator.
+// numbers lists a release's named numbers in header order, and indexes them by name. A macro with the name of an
+// enumerator counts as the enumerator.
 func numbers(r *model.Release) ([]*named, map[string]*named) {
 	var all []*named
 	by := map[string]*named{}
@@ -55,24 +56,24 @@ func numbers(r *model.Release) ([]*named, map[string]*named) {
 }
 
 func (c *comparison) constants() {
-	was, before := numbers(c.old.Release)
-	is, now := numbers(c.new.Release)
-	var gone, come []*named
-	for _, o := range was {
-		if now[o.name] == nil {
-			gone = append(gone, o)
+	oldAll, oldByName := numbers(c.old.Release)
+	newAll, newByName := numbers(c.new.Release)
+	var removed, added []*named
+	for _, o := range oldAll {
+		if newByName[o.name] == nil {
+			removed = append(removed, o)
 		}
 	}
-	for _, n := range is {
-		if before[n.name] == nil {
-			come = append(come, n)
+	for _, n := range newAll {
+		if oldByName[n.name] == nil {
+			added = append(added, n)
 		}
 	}
-	pairs := pairUp(gone, come, func(a, b *named) bool { // macros share values by chance
-		return !a.macro && !b.macro && a.enum != "" && a.enum == b.enum && a.value == b.value && unique(is, b)
+	pairs := pairUp(removed, added, func(a, b *named) bool { // macros share values by chance
+		return !a.macro && !b.macro && a.enum != "" && a.enum == b.enum && a.value == b.value && unique(newAll, b)
 	})
-	for _, n := range is {
-		switch o := before[n.name]; {
+	for _, n := range newAll {
+		switch o := oldByName[n.name]; {
 		case o != nil:
 			c.number(o, n)
 		case pairs[n] != nil:
@@ -84,7 +85,7 @@ func (c *comparison) constants() {
 				strings.TrimSpace("new " + inEnum(n))})
 		}
 	}
-	for _, o := range gone {
+	for _, o := range removed {
 		if !paired(pairs, o) {
 			c.add(Entry{o.header, o.kind(), o.name, Removed, string(o.value), "", Breaking, "gone"})
 		}
@@ -134,7 +135,7 @@ func enumName(tag string) string {
 	return "enum " + tag
 }
 
-// enums compares the enumerations themselves; numbers compares their names.
+// enums compares the enumerations themselves; constants compares their enumerators.
 func (c *comparison) enums() {
 	type placed struct {
 		*model.Enum
@@ -152,11 +153,11 @@ func (c *comparison) enums() {
 		}
 		return all, by
 	}
-	was, before := list(c.old.Release)
-	is, now := list(c.new.Release)
-	for _, n := range is {
+	oldAll, oldByName := list(c.old.Release)
+	newAll, newByName := list(c.new.Release)
+	for _, n := range newAll {
 		name := "enum " + n.Tag
-		o, had := before[n.Tag]
+		o, had := oldByName[n.Tag]
 		if !had {
 			c.add(Entry{n.header, Enum, name, Added, "", counted(len(n.Enumerators), "name"), Additive, "new"})
 			continue
@@ -173,8 +174,8 @@ func (c *comparison) enums() {
 				"comparisons give other results"})
 		}
 	}
-	for _, o := range was {
-		if _, has := now[o.Tag]; !has {
+	for _, o := range oldAll {
+		if _, has := newByName[o.Tag]; !has {
 			c.add(Entry{o.header, Enum, "enum " + o.Tag, Removed, counted(len(o.Enumerators), "name"), "", Breaking,
 				"gone"})
 		}
@@ -214,11 +215,11 @@ func (c *comparison) macros() {
 		}
 		return all, by
 	}
-	was, before := list(c.old.Release)
-	is, now := list(c.new.Release)
+	oldAll, oldByName := list(c.old.Release)
+	newAll, newByName := list(c.new.Release)
 	_, constants := numbers(c.new.Release)
-	for _, n := range is {
-		o, had := before[n.name]
+	for _, n := range newAll {
+		o, had := oldByName[n.name]
 		switch {
 		case !had:
 			c.add(Entry{n.header, Macro, n.name, Added, "", n.text, Additive, "new"})
@@ -229,8 +230,8 @@ func (c *comparison) macros() {
 				"programs that use it expect the old text"})
 		}
 	}
-	for _, o := range was {
-		if _, has := now[o.name]; has {
+	for _, o := range oldAll {
+		if _, has := newByName[o.name]; has {
 			continue
 		}
 		v, why := Breaking, "gone"

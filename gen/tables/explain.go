@@ -17,10 +17,10 @@ import (
 //   - A type belongs to a page that shows its members, else to the page of a function whose prototype uses it, else to
 //     a page that mentions it.
 //   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least
-//     half of them; else like any type, and finally to one that mentions any enumerator.
+//     half of them; else the rule for types applies, and last a page that mentions any enumerator.
 //
-// Among equal pages, the one with the most similar name is chosen. The name of a macro that aliases a declaration
-// counts like its own, and so does the name without the underscores that mark a helper.
+// Among equally good pages, the one with the most similar name is chosen. A macro that aliases a declaration counts as
+// another name of it, and so does the name without the leading underscores of a helper.
 func (p *Pages) Explain(r *model.Release) {
 	x := &explainer{Pages: p, other: map[string][]string{}, users: map[string][]string{}}
 	for name := range p.pages {
@@ -85,14 +85,14 @@ func (x *explainer) function(name string) string {
 			return page.name
 		}
 	}
-	for _, said := range []func(*manPage) map[string]bool{
+	for _, identifiers := range []func(*manPage) map[string]bool{
 		func(m *manPage) map[string]bool { return m.titled },
 		func(m *manPage) map[string]bool { return m.synopsis },
 		func(m *manPage) map[string]bool { return m.declared },
 		func(m *manPage) map[string]bool { return m.words },
 	} {
 		page := x.nearest(names, func(m *manPage) bool {
-			return slices.ContainsFunc(names, func(n string) bool { return said(m)[n] })
+			return slices.ContainsFunc(names, func(n string) bool { return identifiers(m)[n] })
 		})
 		if page != "" {
 			return page
@@ -173,7 +173,7 @@ func (x *explainer) used(names []string) string {
 		users = append(users, x.users[n]...)
 	}
 	if len(users) > 0 {
-		return mostAlike(names, users)
+		return mostSimilar(names, users)
 	}
 	return x.nearest(names, func(m *manPage) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return m.words[n] })
@@ -188,26 +188,26 @@ func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
 			all = append(all, page)
 		}
 	}
-	return mostAlike(names, all)
+	return mostSimilar(names, all)
 }
 
-// mostAlike returns the page whose name is most similar to one of the names, the first of equals.
-func mostAlike(names, pages []string) string {
+// mostSimilar returns the page whose name is most similar to one of the names, or the first of several.
+func mostSimilar(names, pages []string) string {
 	best, most := "", -1.0
 	for _, page := range pages {
-		like := 0.0
+		score := 0.0
 		for _, name := range names {
-			like = max(like, likeness(name, page[:len(page)-2]))
+			score = max(score, similarity(name, page[:len(page)-2]))
 		}
-		if like > most {
-			best, most = page, like
+		if score > most {
+			best, most = page, score
 		}
 	}
 	return best
 }
 
-// likeness returns the share of words that two C names have in common, from 0 to 1.
-func likeness(a, b string) float64 {
+// similarity returns the share of words that two C names have in common, from 0 to 1.
+func similarity(a, b string) float64 {
 	words := map[string]int{}
 	for _, w := range strings.Split(a, "_") {
 		words[w] |= 1

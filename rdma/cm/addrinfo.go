@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AddrInfo is an answer of address resolution: addresses and the path to them. It is C's memory; close it.
+// AddrInfo is a result of address resolution: addresses and the path to them. It refers to C memory, so close it.
 //
 // Man: rdma_getaddrinfo(3)
 type AddrInfo struct {
@@ -39,7 +39,7 @@ type addrList struct {
 	closed bool
 }
 
-// use keeps the answers in memory until done. It returns false if they are closed.
+// use keeps the results in memory until done. It returns false if they are closed.
 func (l *addrList) use() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, hints *cHints) (
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: backend}}, nil
 }
 
-// Next returns the next answer, or nil.
+// Next returns the next result, or nil.
 func (a *AddrInfo) Next() *AddrInfo {
 	if !a.list.use() {
 		return nil
@@ -241,7 +241,7 @@ func cString(s ibv.Ptr[byte]) string {
 	return string(unsafe.Slice(s.Deref(), n))
 }
 
-// name returns the answer's name in messages.
+// name names the result in error texts.
 func (a *AddrInfo) name() string {
 	if a.list.use() {
 		defer a.list.done()

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// begin starts an operation. On a synchronous ID it waits for the event of its success.
+// begin starts an operation. On a synchronous ID it waits for an event that reports success, or for a failure.
 func (id *ID) begin(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) error {
 	_, err := id.beginEvent(ctx, verb, do, success...)
 	return err
@@ -18,10 +18,10 @@ func (id *ID) begin(ctx context.Context, verb string, do func() error, success .
 
 func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) (Event,
 	error) {
-	return id.beginBy(ctx, verb, id.still, do, success...)
+	return id.beginBy(ctx, verb, id.withID, do, success...)
 }
 
-// beginBy is begin with a function that calls C: still or move.
+// beginBy is beginEvent with the function that calls C: withID or withIDLearning.
 func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) error, do func() error,
 	success ...rdmacm.CMEventType) (Event, error) {
 	if err := id.use(verb, id.name); err != nil {
@@ -40,7 +40,7 @@ func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) 
 	return id.await(ctx, verb, success...)
 }
 
-// Synchronous reports whether methods wait for the outcome.
+// Synchronous reports whether the ID's methods wait for the outcome.
 func (id *ID) Synchronous() bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -60,7 +60,7 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 			return Event{}, id.failed(verb, err)
 		}
 		to := id
-		if e.ID != id && e.Listener != id { // of a request, whose ID is migrating to a separate channel
+		if e.ID != id && e.Listener != id { // an event of a request whose ID is migrating to a separate channel
 			to = e.ID
 		}
 		if ok = to == id && ends(e); !ok {
@@ -83,8 +83,8 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	return id.channel, nil
 }
 
-// keep queues an event. The wait of another ID may have received it, and its ID may be waiting at its own channel by
-// now.
+// keep queues an event of the ID. If a wait of another ID received it (foreign), the ID may be waiting on its own
+// channel by now.
 func (id *ID) keep(e Event, foreign bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

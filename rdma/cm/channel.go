@@ -30,9 +30,9 @@ import (
 type EventChannel struct {
 	object
 	c       *rdmacm.EventChannel
-	fd      int32 // of C's, for messages when c is gone
+	fd      int32 // of C's channel, for error texts after c is destroyed
 	backend runtime.Backend
-	number  uint64 // of all channels, in their order
+	number  uint64 // in order of creation, among all channels
 	ready   *readiness.FD
 
 	// calls is held while C takes an event from the channel and it is copied and acknowledged, while an ID of the
@@ -52,8 +52,8 @@ type EventChannel struct {
 
 var channels atomic.Uint64
 
-// CreateEventChannel creates an event channel of the kernel's connection manager, or of the built-in software fabric: see "Which
-// library" in the package's documentation.
+// CreateEventChannel creates an event channel of the kernel's connection manager, or of the built-in software fabric:
+// see "Which library" in the package's documentation.
 //
 // C: rdma_create_event_channel
 //
@@ -112,7 +112,7 @@ func (ch *EventChannel) take() bool {
 	return true
 }
 
-// ends are the events after which there is no connection, and no RDMA_CM_EVENT_DISCONNECTED follows.
+// ends are the events that end a connection without a later RDMA_CM_EVENT_DISCONNECTED.
 var ends = map[rdmacm.CMEventType]bool{rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_REJECTED: true,
 	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_CONNECT_ERROR: true}
 
@@ -273,7 +273,7 @@ func (ch *EventChannel) destroy() (gone bool, err error) {
 	return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 }
 
-// free returns an error while the channel has IDs other than but.
+// free returns an error while the channel has IDs other than those in but.
 func (ch *EventChannel) free(but *ID) error {
 	return ch.freeOf(map[*ID]bool{but: true}, func(Event) bool { return false })
 }

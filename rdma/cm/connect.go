@@ -96,7 +96,7 @@ func (id *ID) Listen(backlog int) error {
 		return err
 	}
 	defer id.done()
-	err := id.move(func() error { return librdmacm.Listen(id.c, backlog) })
+	err := id.withIDLearning(func() error { return librdmacm.Listen(id.c, backlog) })
 	if err == nil {
 		id.listens.Store(true)
 		return nil
@@ -155,15 +155,15 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 	return e, err
 }
 
-// asks records whether this end has declared that it will not read.
+// asks records whether this end has announced that it will not read.
 func (id *ID) asks(p *rdmacm.ConnParam) {
 	if p != nil && p.InitiatorDepth == 0 {
 		id.noReads.Store(true)
 	}
 }
 
-// learnReads informs the checks of the queue pair that C has connected it without reads, if an end wanted none. depth
-// is that of the event on the requesting side.
+// learnReads updates the read limit of the queue pair's checks if C has connected it without reads, because an end
+// disabled them. depth is that of the event on the requesting side.
 func (id *ID) learnReads(depth uint8) {
 	if !id.noReads.Load() && (id.request || depth != 0) {
 		return

@@ -33,7 +33,7 @@ var shared = sharedDevices{of: map[uintptr]*sharedDevice{}}
 
 type sharedDevices struct {
 	mu   sync.Mutex
-	left sync.Cond                 // signals that a user has stopped leaving
+	left sync.Cond                 // signals that a user has finished leaving
 	of   map[uintptr]*sharedDevice // by context
 }
 
@@ -53,15 +53,15 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	}
 	s := &sharedDevice{c: at, users: 1}
 	var err error
-	if made.Shared(func() { err = s.make(c) }); err != nil {
+	if made.Shared(func() { err = s.create(c) }); err != nil {
 		return nil, err
 	}
 	shared.of[at] = s
 	return s, nil
 }
 
-// make creates the shared objects.
-func (s *sharedDevice) make(c *ibv.Context) (err error) {
+// create creates the shared objects.
+func (s *sharedDevice) create(c *ibv.Context) (err error) {
 	if s.device, err = rdma.AdoptDevice(c, nil); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	for s.leaving > 0 && s.users-s.leaving == 1 { // is this the last user? The other leaving ones may fail to leave
+	for s.leaving > 0 && s.users-s.leaving == 1 { // possibly the last user: the others that are leaving may fail to leave
 		shared.left.Wait()
 	}
 	var last []rdma.Object
@@ -115,7 +115,7 @@ func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	return attr.MaxMsgSz
 }
 
-// last returns the objects that are closed with the last user.
+// last returns the objects to close with the last user.
 func (s *sharedDevice) last() []rdma.Object { return []rdma.Object{s.pd, s.device} }
 
 // needed returns why objects, and the shared objects of the last users of devices (which may be nil), cannot be closed,
@@ -131,7 +131,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	return rdma.Needed(all...)
 }
 
-// DeviceList has the devices that connections can use, all open until Close. Close their objects first.
+// DeviceList holds the devices that connections can use. They stay open until Close. Close their objects first.
 //
 // C: rdma_get_devices, rdma_free_devices
 //
@@ -145,8 +145,8 @@ type DeviceList struct {
 }
 
 // GetDevices opens all devices of librdmacm, package native or the built-in software fabric: see "Which library" in the
-// package's documentation. librdmacm keeps them open until the process ends, or until a device is removed and GetDevices
-// is called again. A kernel may wait for that before it removes a software device.
+// package's documentation. librdmacm keeps them open until the process ends, or until a device is removed and
+// GetDevices is called again. A kernel may wait for that before it removes a software device.
 //
 // librdmacm before rdma-core 52 has a bug: after one of several devices is removed, it may treat the others as removed
 // when it looks for devices again, in GetDevices or when an ID is bound to a new device. GetDevices then omits them. If

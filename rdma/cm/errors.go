@@ -27,7 +27,7 @@ import (
 type EventError struct {
 	Verb   string // "rdma_connect"
 	Object string // the ID
-	Event  Event  // its PrivateData came with a rejection
+	Event  Event  // for a rejection, with the peer's PrivateData
 	hint   string // what to check, if the ID has a hint
 }
 
@@ -172,7 +172,7 @@ func elsewhere(backend runtime.Backend) string {
 	return " in this process, and a device soft@ADDRESS reaches others"
 }
 
-// alone returns that other processes cannot be reached, for software devices without a wire, or "".
+// alone returns the hint that software devices without a wire reach no other process, or "".
 func (id *ID) alone() string {
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	if !software {
@@ -237,7 +237,7 @@ func (id *ID) invalid(verb, reason string) error {
 	return verberr.Invalid(verb, id.named(), "%s", reason)
 }
 
-// because is the meaning of an errno of a call.
+// because pairs an errno of a call with its meaning.
 type because struct {
 	errno  runtime.Errno
 	reason string

@@ -202,18 +202,19 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 		return err
 	}
 	defer id.done()
-	return id.failed(verb, id.still(do), reasons...)
+	return id.failed(verb, id.withID(do), reasons...)
 }
 
-// still calls C while the ID stays on its channel and keeps its queues.
-func (id *ID) still(do func() error) error {
+// withID calls C while the ID stays on its channel and keeps its queues.
+func (id *ID) withID(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
 	return do()
 }
 
-// move is still for a call that may give the ID addresses or a device. Other calls do not wait until no event is taken.
-func (id *ID) move(do func() error) error {
+// withIDLearning is withID for a call that may give the ID addresses or a device. Only such calls wait until no event
+// is being read.
+func (id *ID) withIDLearning(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
 	defer id.learnBetweenEvents()

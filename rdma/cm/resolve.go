@@ -31,7 +31,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	if err := isAddress(verb, "the address", local); err != nil {
 		return err
 	}
-	err := id.move(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
+	err := id.withIDLearning(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
 	if err == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (id *ID) BindIB(local IBAddr) error {
 		return err
 	}
 	defer id.done()
-	err := id.move(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
+	err := id.withIDLearning(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
 	if err == nil {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
 	noDevice string) error {
 	const verb = "rdma_resolve_addr"
-	_, err := id.beginBy(ctx, verb, id.move, func() error {
+	_, err := id.beginBy(ctx, verb, id.withIDLearning, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := id.noSource(from, err)
 		switch {

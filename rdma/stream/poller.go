@@ -15,8 +15,9 @@ import (
 )
 
 // poller receives the completions of many connections from one queue. A waiting goroutine of a connection leads if no
-// other does: it waits for completions and handles those of all connections until its own condition is true. So no
-// other goroutine has to be woken for it. Then the next waiting goroutine leads, or else the background goroutine.
+// other does: it waits for completions and handles those of all connections until its own condition is true. Thus no
+// other goroutine has to be woken for the one that leads. Then the next waiting goroutine leads, or else the background
+// goroutine.
 type poller struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
@@ -38,22 +39,22 @@ type poller struct {
 	err   error  // why the queue has failed
 	stop  func() // ends the background goroutine, without the lock
 
-	taken int // queue entries reserved for streams; guarded by shared.mu
+	reserved int // queue entries reserved for streams; guarded by shared.mu
 }
 
-// waiting is the outcome of a wait for completions.
+// waiting is the context of the leading goroutine's wait, which interrupt cancels.
 type waiting struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// waitsBy is how a poller waits.
-type waitsBy struct {
+// waitPolicy is how a poller waits.
+type waitPolicy struct {
 	busyPoll   time.Duration
 	keepThread bool
 }
 
-func newPoller(d *rdma.Device, entries int, by waitsBy) (*poller, error) {
+func newPoller(d *rdma.Device, entries int, by waitPolicy) (*poller, error) {
 	p := &poller{
 		wcs: make([]ibv.WC, 32), turn: make(chan struct{}, 1), released: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), conns: map[uint32]*Conn{},
@@ -219,7 +220,7 @@ func (p *poller) failure() error {
 	return p.err
 }
 
-// wake makes completions be handled that another consumer, such as a drain, has taken from the queue.
+// wake handles completions that another consumer, such as a drain, has taken from the queue.
 func (p *poller) wake() {
 	select {
 	case p.turn <- struct{}{}:

@@ -194,8 +194,8 @@ func TestPollerEndsStreams(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
 	}
-	other, err := clients[0].shared.poller(126, waitsBy{})
+	other, err := clients[0].shared.poller(126, waitPolicy{})
 	require.NoError(t, err)
 	assert.NotSame(t, r, other)
-	require.NoError(t, clients[0].shared.leavePoller(other, 126, waitsBy{}))
+	require.NoError(t, clients[0].shared.leavePoller(other, 126, waitPolicy{}))
 }

@@ -31,7 +31,7 @@ type shared struct {
 	users  int // guarded by devices.mu
 
 	mu    sync.Mutex // guards the fields below
-	all   map[waitsBy][]*poller
+	all   map[waitPolicy][]*poller
 	cache *registration.Cache // of lent memory, or nil
 	relay []*rdma.Buffer      // free memory for ReadFrom
 	reads *protocol.Reads     // of mostReads, or nil
@@ -103,13 +103,13 @@ func (s *shared) mostReads() protocol.Reads {
 }
 
 // poller returns a poller with room for a number of completions. Release it with leavePoller.
-func (s *shared) poller(entries int, by waitsBy) (*poller, error) {
+func (s *shared) poller(entries int, by waitPolicy) (*poller, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := firstEntries
 	for _, p := range s.all[by] {
-		if p.failure() == nil && p.grow(p.taken+entries) {
-			p.taken += entries
+		if p.failure() == nil && p.grow(p.reserved+entries) {
+			p.reserved += entries
 			return p, nil
 		}
 		size = max(size, min(2*p.cq.Len()+2, mostEntries))
@@ -123,19 +123,19 @@ func (s *shared) poller(entries int, by waitsBy) (*poller, error) {
 		return nil, err
 	}
 	if s.all == nil {
-		s.all = map[waitsBy][]*poller{}
+		s.all = map[waitPolicy][]*poller{}
 	}
 	s.all[by] = append(s.all[by], p)
-	p.taken = entries
+	p.reserved = entries
 	return p, nil
 }
 
 // leavePoller releases room. A poller without streams is kept if it is the only one.
-func (s *shared) leavePoller(p *poller, entries int, by waitsBy) error {
+func (s *shared) leavePoller(p *poller, entries int, by waitPolicy) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.all[by]
-	if p.taken -= entries; p.taken > 0 || len(all) == 1 && p.failure() == nil {
+	if p.reserved -= entries; p.reserved > 0 || len(all) == 1 && p.failure() == nil {
 		return nil
 	}
 	if err := p.close(); err != nil {
@@ -176,27 +176,29 @@ func (s *shared) close() error {
 	return err
 }
 
-// waitsBy returns how to wait for the connection's completions. Learned polling happens in the connection.
-func (c *Conn) waitsBy() waitsBy { return waitsBy{max(c.config.BusyPoll, 0), c.config.KeepThread} }
+// waitPolicy returns how to wait for the connection's completions. Learned polling happens in the connection.
+func (c *Conn) waitPolicy() waitPolicy {
+	return waitPolicy{max(c.config.BusyPoll, 0), c.config.KeepThread}
+}
 
 // share sets the connection's shared objects.
 func (c *Conn) share() (err error) {
 	if c.shared, err = share(c.id.ID); err != nil {
 		return err
 	}
-	if c.poller, err = c.shared.poller(protocol.Entries(c.protocol), c.waitsBy()); err != nil {
+	if c.poller, err = c.shared.poller(protocol.Entries(c.protocol), c.waitPolicy()); err != nil {
 		return err
 	}
 	c.key = c.poller.add(c)
 	return c.poller.failure()
 }
 
-// unshare releases them. The queue pair is gone, unless there was an error.
+// unshare releases the shared objects. The queue pair is gone, unless there was an error.
 func (c *Conn) unshare() error {
 	var err error
 	if c.poller != nil {
 		c.poller.remove(c.key)
-		err = c.shared.leavePoller(c.poller, protocol.Entries(c.protocol), c.waitsBy())
+		err = c.shared.leavePoller(c.poller, protocol.Entries(c.protocol), c.waitPolicy())
 	}
 	return errors.Join(err, c.shared.leave())
 }

@@ -63,7 +63,7 @@ func TestSoftStreamWeight(t *testing.T) {
 	assert.LessOrEqual(t, heap+stacks, 64<<10)
 	assert.LessOrEqual(t, resident, 96<<10+protocol.MinBuffer*3/2)
 	shared := &all[0].(*Conn).shared.all
-	pollers := len((*shared)[waitsBy{}])
+	pollers := len((*shared)[waitPolicy{}])
 	need := (ends + 2) * protocol.Entries(new(protocol.Stream))
 	assert.GreaterOrEqual(t, pollers, (need+mostEntries-1)/mostEntries, "no queue overflows")
 	assert.LessOrEqual(t, after.goroutines-before.goroutines, pollers+runtime.GOMAXPROCS(0))
@@ -77,7 +77,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		})
 	}
 	closing.Wait()
-	assert.Len(t, (*shared)[waitsBy{}], 1, "the others were closed with their streams")
+	assert.Len(t, (*shared)[waitPolicy{}], 1, "the others were closed with their streams")
 }
 
 // weight is the resource usage of a process.

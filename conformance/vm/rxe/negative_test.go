@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// mistake is a stage of type RC for a single mistake.
+// mistake is a connected RC pair with buffers, for one mistake.
 type mistake struct {
 	*rig.Rig
 	pair          *rig.Pair
@@ -54,14 +54,14 @@ func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
 
 func (m *mistake) recv(length int) { m.Recv(m.pair.B, 7, m.remote.SGE(0, length)) }
 
-// fresh replaces the sender by a queue pair in a given state, connected to itself.
-func (m *mistake) fresh(state ibv.QPState) {
+// replaceSender replaces the sender with a queue pair in the given state, connected to itself.
+func (m *mistake) replaceSender(state ibv.QPState) {
 	m.pair.A = m.QP(ibv.QPT_RC, m.pair.ASend, m.pair.ARecv)
 	m.Bring(m.pair.A, state)
 }
 
-// tooMany gives work request i of a list one SGE more than the queue pair supports.
-func (m *mistake) tooMany(l *rig.List, i int) {
+// addTooManySGEs gives work request i of a list one SGE more than the queue pair supports.
+func (m *mistake) addTooManySGEs(l *rig.List, i int) {
 	n := int(m.caps().MaxSendSGE) + 1
 	sges := rig.Records[ibv.SGE](m.Rig, n)
 	for k := range sges {
@@ -79,7 +79,8 @@ func (m *mistake) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// mistakes with a rule are rejected by a checked queue before the call. The others depend on keys, regions or the peer.
+// mistakes lists the mistakes. A checked queue rejects those with rule set before the call; the others depend on keys,
+// regions or the peer.
 var mistakes = []struct {
 	name string
 	rule bool
@@ -124,10 +125,10 @@ var mistakes = []struct {
 	{"second of three has too many SGEs", true, func(m *mistake) *rig.List {
 		m.recv(64)
 		l := m.send(3)
-		m.tooMany(l, 1)
+		m.addTooManySGEs(l, 1)
 		return l
 	}},
-	{"too many SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.tooMany(l, 0); return l }},
+	{"too many SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.addTooManySGEs(l, 0); return l }},
 	{"too much inline data", true, func(m *mistake) *rig.List {
 		m.recv(512)
 		l := m.send(1)
@@ -164,13 +165,13 @@ var mistakes = []struct {
 		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(m.Handle()), RemoteQPN: m.pair.B.QPNum, RemoteQKey: rig.QKey}
 		return l
 	}},
-	{"send in RESET", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_RESET); return m.send(1) }},
-	{"send in INIT", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_INIT); return m.send(1) }},
-	{"send in RTR", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_RTR); return m.send(1) }},
+	{"send in RESET", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_RESET); return m.send(1) }},
+	{"send in INIT", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_INIT); return m.send(1) }},
+	{"send in RTR", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_RTR); return m.send(1) }},
 	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
-// TestMistakes measures the result of each mistake: the post, the completions of both sides in order, the state
+// TestMistakes records the result of each mistake: the post, the completions of both sides in order, the state
 // afterwards, and the error of a checked queue.
 func TestMistakes(t *testing.T) {
 	r := rig.Open(t)
@@ -288,7 +289,7 @@ func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 	return strings.Join(runs, " ")
 }
 
-// TestRecvInStates measures in which states receives can be posted, and whether they are flushed.
+// TestRecvInStates records in which states receives can be posted, and whether they are flushed.
 func TestRecvInStates(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)

@@ -56,7 +56,7 @@ func (q Query) String() string {
 // Address returns a GID as an IP address.
 func Address(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap() }
 
-// EntryAddress returns the IP address of a GID's entry. A link-local one has its network interface as zone.
+// EntryAddress returns the IP address of a GID entry. A link-local address has its network interface as zone.
 func EntryAddress(e *ibv.GIDEntry) netip.Addr {
 	a := Address(e.GID)
 	if !a.Is6() || !a.IsLinkLocalUnicast() || e.NDevIfindex == 0 {
@@ -153,7 +153,7 @@ func vlanOf(name string) uint16 {
 // List formats entries for an error.
 func List(all []ibv.GIDEntry) string {
 	if len(all) == 0 {
-		return "none: has the network interface an address?"
+		return "none: does the network interface have an address?"
 	}
 	var names []string
 	for _, e := range all {

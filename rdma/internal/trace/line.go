@@ -72,8 +72,9 @@ func (l *line) open() {
 func (l *line) close() { l.b = append(l.b, '}') }
 func (l *line) end()   { l.b = append(l.b, ']') }
 
-// careful reads memory at addresses of the program. If there is no memory, the call itself reports that.
-func careful(read func()) {
+// ignoreFaults calls read, which reads program memory, and ignores faults: the traced call itself reports unmapped
+// memory.
+func ignoreFaults(read func()) {
 	defer func() { _ = recover() }()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	read()

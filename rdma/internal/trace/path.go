@@ -44,7 +44,7 @@ func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32
 	l.text("verb", verb)
 	l.number("qp", uint64(number))
 	l.list("wrs")
-	careful(func() { wrs(l) })
+	ignoreFaults(func() { wrs(l) })
 	l.end()
 	result = -1 // of a post that panics
 	defer func() {

@@ -134,7 +134,7 @@ func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 	c.line.number("n", c.number)
 	c.line.text("verb", function)
 	if d := decoderOf(function); d.before != nil {
-		careful(func() { d.before(c.line, args) })
+		ignoreFaults(func() { d.before(c.line, args) })
 	}
 	return c
 }
@@ -148,7 +148,7 @@ func (c *call) Ended(result uint64, errno runtime.Errno) {
 	}
 	c.line.number("d", c.since()-c.begin)
 	if d := decoderOf(c.function); d.after != nil {
-		careful(func() { d.after(c.line, c.args, uint64(uintptr(result))) })
+		ignoreFaults(func() { d.after(c.line, c.args, uint64(uintptr(result))) })
 	}
 	c.write(c.line)
 }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReplaced replaces every file that a receiver creates in a shared directory by a link to another file of its user,
-// which must not change.
+// TestReplaced replaces every file that a receiver creates in a shared directory with a link to another file of the
+// same user, which must not change.
 func TestReplaced(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -83,8 +83,8 @@ func TestNoName(t *testing.T) {
 	assert.Equal(t, "right", string(have))
 }
 
-// TestReplacedName checks that on other file systems, the file created is the one written, compared and stored, even if
-// its name was replaced.
+// TestReplacedName checks that on other file systems, the receiver writes and stores the file that it created, even if
+// another file has taken its name.
 func TestReplacedName(t *testing.T) {
 	unnamed = false
 	defer func() { unnamed = true }()

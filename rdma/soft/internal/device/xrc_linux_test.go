@@ -16,8 +16,8 @@ import (
 	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// TestXRCDomainsAreOfDevices: a file names one domain of each device.
-func TestXRCDomainsAreOfDevices(t *testing.T) {
+// TestXRCDomainsPerDevice checks that a file identifies a separate XRC domain on each device.
+func TestXRCDomainsPerDevice(t *testing.T) {
 	r := newRig(t, Options{})
 	file, err := os.Create(filepath.Join(t.TempDir(), "domain"))
 	require.NoError(t, err)

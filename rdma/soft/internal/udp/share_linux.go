@@ -48,13 +48,13 @@ const (
 
 // group is a socket's membership in the group of its address and port.
 type group struct {
-	prefix string
-	member int
-	before []int // descriptors of earlier sockets in the list
-	others bool  // there were other members when it joined
-	name   *net.UnixListener
-	lead   *net.UnixListener // set if it is the lead
-	heeds  *net.UnixConn     // otherwise the connection to the lead
+	prefix   string
+	member   int
+	before   []int // descriptors of earlier sockets in the list
+	others   bool  // there were other members when it joined
+	name     *net.UnixListener
+	lead     *net.UnixListener // set if it is the lead
+	leadConn *net.UnixConn     // otherwise the connection to the lead
 
 	claims    int // descriptor of the file with the locks of services (claim_linux.go)
 	hasClaims bool
@@ -138,11 +138,11 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 // enter makes the socket receive packets, and then visible to processes that join.
 func (s *Socket) enter(at netip.AddrPort) error {
 	g := s.group
-	leads, err := s.leads()
+	isLead, err := s.elect()
 	if errors.Is(err, unix.EADDRINUSE) { // another user has the lead's name
 		err = nil
 	}
-	if err == nil && !leads && !g.others { // the lead has just ended, or belongs to another user
+	if err == nil && !isLead && !g.others { // the lead has just ended, or belongs to another user
 		err = s.steer()
 	}
 	if err == nil {
@@ -368,8 +368,8 @@ func (g *group) close() {
 			l.Close()
 		}
 	}
-	if g.heeds != nil {
-		g.heeds.Close()
+	if g.leadConn != nil {
+		g.leadConn.Close()
 	}
 	for c := range g.followers {
 		c.Close()

@@ -62,9 +62,9 @@ func (s *Socket) steer() error {
 		unix.SetsockoptSockFprog(s.out.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &program))
 }
 
-// leads tries to make the socket the lead by binding the lead's name. Otherwise it connects to the lead. It returns
-// EADDRINUSE if a process of another user has the name.
-func (s *Socket) leads() (bool, error) {
+// elect makes the socket the lead if it can bind the lead's name, and otherwise connects to the lead. It reports
+// whether the socket is the lead, and returns EADDRINUSE if a process of another user has bound the name.
+func (s *Socket) elect() (isLead bool, err error) {
 	at := &net.UnixAddr{Net: "unix", Name: s.group.prefix + "lead"}
 	for end := time.Now().Add(strangerLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		l, err := net.ListenUnix("unix", at)
@@ -79,7 +79,7 @@ func (s *Socket) leads() (bool, error) {
 			return false, err
 		}
 		if c != nil {
-			return false, s.heed(c)
+			return false, s.watchLead(c)
 		}
 	}
 	return false, inUse(at)
@@ -94,12 +94,12 @@ func (s *Socket) lead(l *net.UnixListener) error {
 		return net.ErrClosed
 	}
 	s.group.lead, s.group.followers = l, map[*net.UnixConn]bool{}
-	go answer(l, s.keep)
+	go answer(l, s.watchFollower)
 	return s.steer()
 }
 
-// keep keeps a member's connection to this socket, the lead, until one of them ends.
-func (s *Socket) keep(c *net.UnixConn) {
+// watchFollower holds a member's connection to this socket, the lead, until either process closes it.
+func (s *Socket) watchFollower(c *net.UnixConn) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.closed {
@@ -116,29 +116,29 @@ func (s *Socket) keep(c *net.UnixConn) {
 	}()
 }
 
-// heed keeps a connection to the lead.
-func (s *Socket) heed(c *net.UnixConn) error {
+// watchLead stores the connection to the lead.
+func (s *Socket) watchLead(c *net.UnixConn) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.closed {
 		c.Close()
 		return net.ErrClosed
 	}
-	s.group.heeds = c
+	s.group.leadConn = c
 	return nil
 }
 
-// follow waits for the end of the lead, and then of the next one, until the socket is closed or becomes the lead. The
-// connection carries no data; only its end matters. While a process of another user has the lead's name, the first live
-// member leads without it.
+// follow waits until the lead's process ends, and then the next lead's, until the socket is closed or becomes the lead.
+// The connection carries no data; only its end matters. While a process of another user holds the lead's name, the
+// first live member leads without it.
 func (s *Socket) follow() {
-	leads, err := s.group.lead != nil, error(nil)
-	for !leads && !errors.Is(err, net.ErrClosed) {
-		if c := s.group.heeds; c != nil {
+	isLead, err := s.group.lead != nil, error(nil)
+	for !isLead && !errors.Is(err, net.ErrClosed) {
+		if c := s.group.leadConn; c != nil {
 			_, _ = c.Read(make([]byte, 1))
 			c.Close()
 		}
-		if leads, err = s.leads(); err != nil {
+		if isLead, err = s.elect(); err != nil {
 			if errors.Is(err, unix.EADDRINUSE) {
 				err = s.leadUnnamed()
 			}
@@ -147,7 +147,7 @@ func (s *Socket) follow() {
 	}
 }
 
-// leadUnnamed directs packets for the lead to this socket, if no earlier member lives.
+// leadUnnamed directs packets for the lead to this socket if no earlier member is running.
 func (s *Socket) leadUnnamed() error {
 	for i := range s.group.member {
 		if c, err := dial(s.group.named(i)); err == nil && c != nil {
