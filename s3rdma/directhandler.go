@@ -180,8 +180,8 @@ func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, access i
 	return l.unregister()
 }
 
-// takeLane returns the lane of a client's queue pair. If there is none, it creates one, puts its token into the answer
-// and fails.
+// takeLane returns the lane of a client's queue pair. For a new queue pair it creates a lane, puts the lane's token into
+// the answer and fails.
 func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, error) {
 	key := laneKey{o, peer.gid, peer.lid, peer.qpn}
 	h.mu.Lock()

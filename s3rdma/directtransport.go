@@ -20,7 +20,7 @@ type clientLane struct {
 	peer token // zero until the server's answer to the first request
 }
 
-// isDirect reports whether a PUT means the same if its body is read by RDMA and its headers say so.
+// isDirect reports whether the body of a PUT can be read by RDMA without a change of its headers' meaning.
 func isDirect(r *http.Request) bool {
 	return r.Header.Get("Content-Md5") == "" && !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") &&
 		r.Header.Get("Content-Encoding") != "aws-chunked"

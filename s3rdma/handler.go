@@ -67,7 +67,7 @@ type Handler struct {
 	running  sync.WaitGroup // control requests, and sessions that expire
 }
 
-// HandlerStats count what a handler did since it was created, and what it does now.
+// HandlerStats counts the transfers of a handler since its creation, and those in progress.
 type HandlerStats struct {
 	Puts, Gets         uint64 // by RDMA
 	PutBytes, GetBytes uint64

@@ -192,7 +192,7 @@ func (l *link) close() error {
 	return l.err
 }
 
-// release closes what is open. After an error, it can be called again.
+// release closes all open objects. After an error, it can be called again.
 func (l *link) release() error {
 	var errs []error
 	if l.qp != nil {

@@ -73,7 +73,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// send sends what was recorded.
+// send sends the recorded response.
 func (r *recorder) send(w http.ResponseWriter) {
 	for name, values := range r.header {
 		w.Header()[name] = values

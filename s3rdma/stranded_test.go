@@ -85,8 +85,8 @@ func TestStrandedInto(t *testing.T) {
 	assert.ErrorIs(t, err, errLost)
 }
 
-// TestStrandedServer has a server that cannot revoke the key of a PUT: it does not store what the client can still
-// change, and does not reuse the memory.
+// TestStrandedServer has a server that cannot revoke the key of a PUT: it neither stores data that the client can still
+// change nor reuses the memory.
 func TestStrandedServer(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{Threshold: 1}, nil)
 	broken := breakDestroy[*rdma.MR](p.handler.engine)
