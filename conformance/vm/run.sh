@@ -57,11 +57,13 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
 	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'
 	;;
-native) # without rdma-core, compared with the results of libibverbs; connections; 9 min, 17 min on a busy machine
+native) # without rdma-core, compared with the results of libibverbs; connections; perftest; 14 min, 25 on a busy machine
 	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
 		-test.run TestConfined
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
+	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -env GOVERBS_NATIVE=1 -- ./conformance/vm/interop \
+		-run 'TestPerftest$'
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
@@ -120,6 +122,7 @@ bench) # latencies and rates, written to results; 14 min
 		-env GOVERBS_CMTIME=/bookworm -file "$dir/ownqueues.so=/usr/lib/ownqueues.so" \
 		-- ./conformance/vm/cm -run '^Test(Speed|Counts|Connections)$' -v
 	vm -kernel "$one" -cpus 2 -env GOVERBS_SPEED=1 "${out[@]}" -- ./conformance/vm/objects -run TestRegistrationSpeed -v
+	vm -kernel "$one" -cpus 1 -counted -env GOVERBS_SPEED=1 -- ./rdma/native -run TestGuestCosts -v
 	vm -kernel "$kernel" -cpus 2 -env GOVERBS_SPEED=1 "${out[@]}" -- ./conformance/vm/roce -run TestSpeed -v
 	vm -kernel "$rpma_kernels" -cpus 1 -counted -env GOVERBS_SPEED=1 "${out[@]}" \
 		-with ./conformance/vm/rpma/peer/rpmapeer.c -- ./conformance/vm/rpma -run TestSpeed -v
