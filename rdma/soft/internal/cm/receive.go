@@ -44,7 +44,7 @@ func (c *Manager) receive(at *verbs.Device, m *message.MAD) counters.Counter {
 			leaveUnknown(at, m)
 		case message.REP:
 			if c.hasEnded(at, m) {
-				return counters.CMAgain
+				return counters.CMDuplicate
 			}
 			disown(at, m, message.OfREP)
 		}
@@ -104,10 +104,10 @@ func (c *Manager) requested(at *verbs.Device, m *message.MAD) counters.Counter {
 	sender := peerKey{m.From.Link, m.LocalID}
 	if id := c.requests[sender]; id != nil && (id.state != over || id.tid == m.TID) {
 		id.requestedAgain(m)
-		return counters.CMAgain
+		return counters.CMDuplicate
 	}
 	if c.hasEnded(at, m) {
-		return counters.CMAgain
+		return counters.CMDuplicate
 	}
 	datagrams := m.Attribute == message.SIDRReq
 	space, port := portOf(m.ServiceID)
@@ -265,7 +265,7 @@ func (id *identifier) replied(m *message.MAD) counters.Counter {
 	default:
 		return counters.CMLate
 	}
-	return counters.CMAgain
+	return counters.CMDuplicate
 }
 
 // looked handles a SIDR_REP.
@@ -322,7 +322,7 @@ func (id *identifier) left(m *message.MAD) counters.Counter {
 		id.beginProcessing(m)
 	case left:
 		id.beginProcessing(m)
-		return counters.CMAgain
+		return counters.CMDuplicate
 	case leaving: // both sides sent a DREQ
 		id.conclude()
 		id.processingTID = m.TID
@@ -331,7 +331,7 @@ func (id *identifier) left(m *message.MAD) counters.Counter {
 	case over:
 		id.processingTID = m.TID
 		id.replyDisconnect()
-		return counters.CMAgain
+		return counters.CMDuplicate
 	default:
 		return counters.CMLate
 	}

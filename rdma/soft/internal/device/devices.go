@@ -345,8 +345,8 @@ func (f *Fabric) Counters() Counters {
 			total.Add(&d.Counts)
 		}
 	}
-	return Counters{Lost: f.Lost + f.Faulty.Lost(), Duplicates: total[counters.Repeats],
-		NotReady: total[counters.ToldNotReady], NoReceive: total[counters.NoReceive],
+	return Counters{Lost: f.Lost + f.Faulty.Lost(), Duplicates: total[counters.Duplicates],
+		NotReady: total[counters.ReceivedRNRNAKs], NoReceive: total[counters.NoReceive],
 		Retries: total[counters.WentBack], Gaps: total[counters.Gaps]}
 }
 

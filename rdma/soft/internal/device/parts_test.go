@@ -111,7 +111,7 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		if more { // a continuation is refused
 			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})
 			require.Equal(t, ibv.QPS_ERR, q.State)
-			assert.EqualValues(t, 1, q.Device.Counts[counters.TellsInvalid])
+			assert.EqualValues(t, 1, q.Device.Counts[counters.SentInvalidNAKs])
 		}
 		_, came := r.polled(cq)
 		assert.False(t, came, "a completion of a queue that is gone")

@@ -84,10 +84,10 @@ func (q *QP) refused(a *message.Answer) {
 	if q.sender != nil {
 		b = q.pending.at(q.sender.First())
 	}
-	counter, _ := counters.OfRefusal(a.Syndrome)
+	counter, _ := counters.OfNAK(a.Syndrome)
 	switch a.Syndrome {
 	case message.OutOfOrder:
-		q.count(counters.ToldGaps)
+		q.count(counters.ReceivedSequenceNAKs)
 		if q.sender != nil && q.sender.Missing() {
 			q.count(counters.WentBack)
 		}

@@ -118,7 +118,7 @@ func (p *Port) carry(m *message.Request) *message.Answer {
 	case p.Down:
 		p.drop(m, counters.WhileDown)
 	case q.Out.To.Link != m.From.Link || q.Attr.DestQPNum != m.SourceQP:
-		p.drop(m, counters.StrangePeer)
+		p.drop(m, counters.WrongPeer)
 	case !q.receives():
 		p.drop(m, counters.WrongState)
 		return q.rejectAgain(m)
@@ -152,7 +152,7 @@ func (p *Port) Answer(a *message.Answer) {
 		p.Count(counters.WhileDown)
 		return
 	case a.From.Link != q.Out.To.Link:
-		p.Count(counters.StrangePeer)
+		p.Count(counters.WrongPeer)
 		return
 	case a.Life != q.Out.Life && a.Life != 0:
 		p.Count(counters.LateAnswers)

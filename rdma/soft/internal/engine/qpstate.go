@@ -106,8 +106,8 @@ func (q *QP) flushRecv(c *resource.CQ, recvs *resource.RecvQueue, position uint3
 // refuse rejects a forbidden request and returns the answer: a reliable connection breaks on both sides, and the
 // responder's program gets an event.
 func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
-	_, tells := counters.OfRefusal(s)
-	q.count(tells)
+	_, sent := counters.OfNAK(s)
+	q.count(sent)
 	if !m.IsReliable() {
 		return s
 	}

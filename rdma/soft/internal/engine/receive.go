@@ -26,7 +26,7 @@ func (q *QP) recvQueueOf(m *message.Request) (recvs *resource.RecvQueue, s *reso
 	}
 	if recvs.Empty() {
 		if m.IsReliable() {
-			q.count(counters.TellsNotReady)
+			q.count(counters.SentRNRNAKs)
 		} else {
 			q.count(counters.NoReceive)
 		}

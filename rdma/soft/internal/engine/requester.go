@@ -370,7 +370,7 @@ func (q *QP) sentPart(p *transport.Part) {
 			again = 1
 		}
 		q.resent += uint64(again)
-		q.Port.Counts[counters.SentAgain] += uint64(again)
+		q.Port.Counts[counters.Retransmitted] += uint64(again)
 	}
 	if !q.reliable {
 		q.sender.Unreliable()

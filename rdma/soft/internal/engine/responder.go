@@ -91,7 +91,7 @@ func (q *QP) receiveUnexpected(m *message.Request) (a *message.Answer, done bool
 	case q.reliable:
 		return q.receiveOutOfOrder(m), true
 	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // a duplicate
-		q.count(counters.Repeats)
+		q.count(counters.Duplicates)
 		return nil, true
 	}
 	r.Expects = m.PSN
@@ -130,7 +130,7 @@ func (q *QP) receiveOutOfOrder(m *message.Request) *message.Answer {
 // receiveDuplicate answers a repeated request. Only a read is executed again.
 func (q *QP) receiveDuplicate(m *message.Request) *message.Answer {
 	if !q.On.Careful { // otherwise it is a retry of this function
-		q.count(counters.Repeats)
+		q.count(counters.Duplicates)
 	}
 	switch {
 	case m.Opcode == ibv.WR_RDMA_READ:
