@@ -33,7 +33,7 @@ func TestPollersOnOneProcessor(t *testing.T) {
 	var ready sync.WaitGroup // both can receive
 	ready.Add(2)
 	play := func(qp *rdma.QP, mr *rdma.MR, first bool) {
-		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
+		runtime.LockOSThread()         // never unlocked, so the thread ends with the goroutine
 		before, err := processorTime() // of earlier goroutines on this thread
 		err = errors.Join(err, unix.SchedSetaffinity(0, &one))
 		if err == nil {
