@@ -97,14 +97,14 @@ func (o output) tables(format string, names ...string) error {
 // abiCommand has the options of verbsabi that concern the installed libraries.
 type abiCommand struct {
 	Verbose  bool   `short:"v" help:"Also list harmless differences."`
-	Include  string `short:"I" help:"Directory that contains infiniband/verbs.h; default: the C compiler's search path."`
+	Include  string `short:"I" help:"Directory of infiniband/verbs.h; default: the C compiler's search path."`
 	CC       string `name:"cc" help:"C compiler command; default: $$CC, cc, gcc or clang."`
 	Libdirs  string `short:"L" help:"Library directories, separated by colons."`
 	Only     string `enum:"headers,libraries,both" default:"both" help:"What to check: headers, libraries or both."`
 	Packages string `help:"Check only these packages, such as ibv,rdmacm."`
 	Require  string `help:"Fail unless these were checked, such as ibv,libibverbs.so.1."`
-	Write    string `help:"Also write FORMAT=FILE, several separated by commas: sarif, junit, github, markdown, json, text."`
-	Policy   string `type:"existingfile" help:"File with accepted differences: difference, last day, reason, separated by tabs."`
+	Write    string `help:"Also write FORMAT=FILE, separated by commas: sarif, junit, github or markdown."`
+	Policy   string `type:"existingfile" help:"File with accepted differences; see docs/abi-ci.md."`
 	Baseline string `help:"Accept the differences in this file, and list new ones."`
 	Record   string `name:"write-baseline" help:"Write the differences to this file."`
 }
@@ -123,8 +123,8 @@ func (c abiCommand) Run(o output) error {
 		format = "json"
 	}
 	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
-		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require, Write: c.Write,
-		Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
+		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require,
+		Write: c.Write, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

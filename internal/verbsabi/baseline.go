@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/goverbs/goverbs/gen/bounded"
@@ -56,7 +57,7 @@ func (b *baseline) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// write writes the baseline to a file, which it replaces at once.
+// write replaces a file with the baseline.
 func (b *baseline) write(name string) error {
 	text, err := json.MarshalIndent(b, "", "\t")
 	if err != nil {
@@ -65,17 +66,18 @@ func (b *baseline) write(name string) error {
 	return replaceFile(name, append(text, '\n'))
 }
 
-// replaceFile writes a file under another name and renames it.
+// replaceFile writes a new file and renames it, so that a failure leaves the old one.
 func replaceFile(name string, text []byte) error {
-	temporary := name + ".tmp"
-	err := os.WriteFile(temporary, text, 0o644)
-	if err == nil {
-		err = os.Rename(temporary, name)
-	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {
-		return errors.Join(err, os.Remove(temporary))
+		return err
 	}
-	return nil
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
 }
 
 // readBaseline reads a baseline and checks its digest.

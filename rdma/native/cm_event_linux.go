@@ -41,7 +41,7 @@ func (b *Backend) getEvent(a []uint64) syscall.Errno {
 	return errno
 }
 
-// next takes an event from the kernel, and does what the library has to do for it.
+// next takes an event from the kernel, and does the library's part of handling it.
 func (ch *eventChannel) next() (*rdmacm.CMEvent, syscall.Errno) {
 	b := ch.backend
 	record, errno := allocate[eventRecord](b)

@@ -64,7 +64,7 @@ const (
 	fakeDevice = "rxe0"
 )
 
-// left describes what the process has not released.
+// left describes the objects that the process has not released.
 func (k *fake) left() (all []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

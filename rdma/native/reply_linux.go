@@ -23,7 +23,7 @@ const (
 	nextIBA  = 0x1b // the next header of RoCE v1
 )
 
-// header is what the header before a datagram contains: the way back, and the own GID with its type.
+// header holds the contents of the header before a datagram: the route back, and the own GID with its type.
 type header struct {
 	route ibv.GlobalRoute
 	own   [2]uint64

@@ -105,8 +105,8 @@ func Listen(o Options) (g *Gateway, err error) {
 	return g, nil
 }
 
-// proxy returns the handler that sends requests to the backend. Everything that a client signs stays as it is: the host,
-// the path and the query with their escapes, and the headers.
+// proxy returns the handler that sends requests to the backend. Everything that a client signs stays as it is: the
+// host, the path and the query with their escapes, and the headers.
 func (g *Gateway) proxy(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -141,8 +141,8 @@ func (g *Gateway) Address() (address, metrics string) {
 	return address, metrics
 }
 
-// Run serves until the context ends. Then it rejects new transfers, waits for those under way and for other requests, up
-// to Options.Grace, and closes everything.
+// Run serves until the context ends. Then it rejects new transfers, waits for those under way and for other requests,
+// up to Options.Grace, and closes everything.
 func (g *Gateway) Run(ctx context.Context) error {
 	ended := make(chan error, 2)
 	serving := 1

@@ -26,7 +26,7 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// seal returns what a signature covers, with the secret of the test.
+// seal returns a checksum of the signed parts of a request, with the secret of the test.
 func seal(method, host, uri, hash string) string {
 	return fmt.Sprintf("AWS4-HMAC-SHA256 Credential=AKID/20261128/us-east-1/s3/aws4_request, Signature=%x",
 		sha256.Sum256([]byte(strings.Join([]string{"secret", method, host, uri, hash}, "\n"))))
@@ -180,7 +180,8 @@ func (s *scene) scrape() string {
 	return string(text)
 }
 
-// TestMoves moves an object by RDMA, and a small one by HTTP, below a path and a query that another proxy might rewrite.
+// TestMoves moves an object by RDMA, and a small one by HTTP, below a path and a query that another proxy might
+// rewrite.
 func TestMoves(t *testing.T) {
 	s := newScene(t, nil)
 	for _, uri := range []string{"/bucket/key", "/bucket/a%2Fb%20c//d/../e+f?x-id=PutObject", "/b/k?versionId=a;b&x-id=%41"} {
@@ -202,7 +203,7 @@ func TestMoves(t *testing.T) {
 	assert.Contains(t, s.log.String(), "msg=transferred op=GET target=/bucket/key bytes=100000")
 }
 
-// TestDeclines counts what the gateway declines.
+// TestDeclines checks the counters of declined transfers.
 func TestDeclines(t *testing.T) {
 	s := newScene(t, func(o *Options) { o.Handler.MaxObject = 5000 })
 	data := make([]byte, 5001)

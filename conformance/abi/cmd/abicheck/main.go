@@ -10,6 +10,7 @@ import (
 
 func main() {
 	const module = "github.com/goverbs/goverbs/conformance/abi/cmd/"
-	fmt.Fprintf(os.Stderr, "abicheck is now called verbsabi; use go get -tool %[1]sverbsabi %[1]sabicheck@none\n", module)
+	fmt.Fprintf(os.Stderr, "abicheck is now called verbsabi; use go get -tool %[1]sverbsabi %[1]sabicheck@none\n",
+		module)
 	os.Exit(2)
 }

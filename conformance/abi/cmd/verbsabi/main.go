@@ -25,10 +25,10 @@ const (
 	exitMismatch   = 1
 	exitUnchecked  = 2
 	helpAfterFlags = `
-It parses the installed headers, compares every structure, member, enumerator, constant and prototype with the Go packages,
-and has the C compiler verify the parser's result. In the installed libraries it looks up every function that the Go packages
-declare. It prints a line of counts, a verdict for the headers and for each library, and every incompatible difference with
-the release that introduced it. Compatible differences are counted; -v lists them.
+It parses the installed headers, compares every structure, member, enumerator, constant and prototype with the Go
+packages, and has the C compiler verify the parser's result. In the installed libraries it looks up every function that
+the Go packages declare. It prints a line of counts, a verdict for the headers and for each library, and every
+incompatible difference with the release that introduced it. Compatible differences are counted; -v lists them.
 
   identical     the installation and the Go packages agree
   compatible    one is older; everything that both have is the same
@@ -36,9 +36,9 @@ the release that introduced it. Compatible differences are counted; -v lists the
 
 Missing parts are listed and are not a failure unless -require names them.
 
-Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check (nothing is installed, no C compiler, an unreadable
-header). "go run" turns every code but 0 into 1 and prints the real one; install the command with "go install" where that
-matters.
+Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check (nothing is installed, no C compiler, an
+unreadable header, a stale policy or a damaged baseline). "go run" turns every code but 0 into 1 and prints the real one;
+install the command with "go install" where that matters.
 `
 )
 
@@ -56,9 +56,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.BoolVar(&o.Dump, "dump", false,
 		"print the facts of the Go packages as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, "+
 			"path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
-	json := fs.Bool("json", false, "short for -format json")
 	fs.StringVar(&o.Format, "format", "text", "output `format`: "+strings.Join(verbsabi.Formats(), ", "))
-	fs.StringVar(&o.Write, "write", "", "also write `FORMAT=FILE`, several separated by commas: sarif=abi.sarif,junit=abi.xml")
+	fs.StringVar(&o.Write, "write", "",
+		"also write `FORMAT=FILE`, several separated by commas: sarif=abi.sarif,junit=abi.xml")
 	fs.StringVar(&o.Policy, "policy", "",
 		"`file` with accepted incompatible differences: difference, last day, reason, separated by\ntabs; expired rows "+
 			"and rows that match nothing are errors")
@@ -100,9 +100,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if fs.NArg() > 0 {
 		fmt.Fprintf(stderr, "verbsabi: unexpected arguments %q; see -h\n", fs.Args())
 		return exitUnchecked
-	}
-	if *json {
-		o.Format = "json"
 	}
 	if err := minimum(fs, o); err != nil {
 		fmt.Fprintf(stderr, "verbsabi: %v; see -h\n", err)

@@ -108,7 +108,7 @@ func TestReleaseIsStated(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	code, out, errs := command("-json", "-I", headersOf(t, "44.0"))
+	code, out, errs := command("-format", "json", "-I", headersOf(t, "44.0"))
 	require.Equal(t, 0, code, errs)
 	var a verbsabi.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
@@ -272,8 +272,9 @@ func TestHelp(t *testing.T) {
 	code, _, errs := command("-h")
 	assert.Equal(t, 0, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
-	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ",
-		"-only ", "-L ", "-require ", "-minimum-releases ", "-format ", "-write ", "-policy ", "-baseline ", "-write-baseline "} {
+	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-pkg ",
+		"-only ", "-L ", "-require ", "-minimum-releases ", "-format ", "-write ", "-policy ", "-baseline ",
+		"-write-baseline "} {
 		assert.True(t, strings.Contains(errs, name), name)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // The formats of the queues. Numbers are little-endian, like both architectures of this driver.
 
-// operation is what a request does.
+// operation is the kind of a request.
 type operation uint8
 
 const (
