@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -302,10 +303,11 @@ func TestGatewayAbort(t *testing.T) {
 // has nothing left of the lost transfer.
 func TestGatewayKilled(t *testing.T) {
 	var f *front
-	at := ""
+	var at atomic.Value // string; requests that end a transfer come from goroutines
+	at.Store("")
 	f = newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			switch {
+			switch at := at.Load().(string); {
 			case at == "" || filepath.Base(r.URL.Path) != filepath.Base(at):
 				return base.RoundTrip(r)
 			case filepath.Dir(at) == "after":
@@ -318,23 +320,22 @@ func TestGatewayKilled(t *testing.T) {
 	})
 	c := awsStore{f.aws(f.transport)}
 	data := pattern(8<<20, 1)
-	for _, at = range []string{"after/prepare", "during/ready"} {
+	for _, step := range []string{"after/prepare", "during/ready"} {
 		for name, do := range map[string]func() error{
 			"put": func() error { return c.put(t.Context(), "killed", data) },
 			"get": func() error { _, err := c.get(t.Context(), "killed", ""); return err },
 		} {
-			t.Run(at+" "+name, func(t *testing.T) {
-				step := at
-				at = ""
+			t.Run(step+" "+name, func(t *testing.T) {
+				at.Store("")
 				require.NoError(t, c.put(t.Context(), "killed", data))
-				at = step
+				at.Store(step)
 				err := do()
 				if filepath.Dir(step) == "after" {
 					assert.Error(t, err)
 				}
 				f.kill()
 				assert.Eventually(t, func() bool { return f.fabric.Resources()["qp"] == 0 }, 10*time.Second, 10*time.Millisecond)
-				at = ""
+				at.Store("")
 				f.start()
 				before := f.transport.Stats().Gets
 				require.NoError(t, c.put(t.Context(), "again", data))
@@ -342,11 +343,11 @@ func TestGatewayKilled(t *testing.T) {
 				require.NoError(t, err)
 				sameBytes(t, data, got)
 				assert.Equal(t, before+1, f.transport.Stats().Gets)
-				at = step
+				at.Store(step)
 			})
 		}
 	}
-	at = ""
+	at.Store("")
 	f.settled()
 	f.interrupt()
 }
