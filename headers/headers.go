@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-//go:embed headers.lock models/*.json.gz macros/*.h shim measured
+//go:embed headers.lock models/*.json.gz macros/*.h shim measured ioctls
 var files embed.FS
 
 // Lock returns the text of headers.lock.
@@ -64,6 +64,9 @@ func Model(file string) ([]byte, error) {
 	}
 	return io.ReadAll(text)
 }
+
+// Ioctls returns the directory of the kernels' ioctl methods.
+func Ioctls() fs.FS { return must(fs.Sub(files, "ioctls")) }
 
 // Measured returns the directory of measured answers.
 func Measured() fs.FS { return must(fs.Sub(files, "measured")) }

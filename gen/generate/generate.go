@@ -29,12 +29,19 @@ type Result struct {
 	Coverage []HeaderCoverage
 	Unread   []rules.Exception // upstream headers that no package uses
 	recorded rules.Recorded
+	ioctls   []*model.IoctlSchema
 }
 
-// FromModels generates from a directory of models and a directory of measurements. primary names the model files of the
-// primary releases, one of each project.
-func FromModels(dir, measured string, primary ...string) (*Result, error) {
-	recorded, err := ReadModels(dir)
+// Sources are the directories of the recorded facts.
+type Sources struct {
+	Models   string
+	Measured string // answers of providers
+	Ioctls   string // methods of kernels
+}
+
+// FromModels generates from recorded facts. primary names the model files of the primary releases, one of each project.
+func FromModels(from Sources, primary ...string) (*Result, error) {
+	recorded, err := ReadModels(from.Models)
 	if err != nil {
 		return nil, err
 	}
@@ -42,14 +49,18 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, err := model.ReadMeasured(bounded.Dir(measured))
+	answers, err := model.ReadMeasured(bounded.Dir(from.Measured))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", measured, err)
+		return nil, fmt.Errorf("%s: %w", from.Measured, err)
+	}
+	ioctls, err := model.ReadIoctls(bounded.Dir(from.Ioctls))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from.Ioctls, err)
 	}
 	var inputs []rules.Input
 	for _, name := range primary {
 		found := recorded.Find(name)
-		path := filepath.Join(dir, name+".json")
+		path := filepath.Join(from.Models, name+".json")
 		if len(found) != 1 {
 			return nil, fmt.Errorf("%s: no model of the primary release; run make record", path)
 		}
@@ -58,7 +69,7 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 			return nil, err
 		}
 		inputs = append(inputs, rules.Input{Release: found[0], Path: path, Text: text, Measured: answers,
-			Recorded: recorded})
+			Ioctls: ioctls, Recorded: recorded})
 	}
 	return FromInputs(inputs, rules.Packages, exceptions)
 }
@@ -92,7 +103,7 @@ func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rule
 	res := &Result{Files: emit.Files{}, Plans: plans, Unread: unread}
 	for _, in := range inputs {
 		res.Primary = append(res.Primary, in.Release)
-		res.recorded = in.Recorded
+		res.recorded, res.ioctls = in.Recorded, in.Ioctls
 	}
 	if err := res.emit(); err != nil {
 		return nil, err
@@ -123,6 +134,13 @@ func (res *Result) emit() error {
 			return err
 		}
 		print["dropin"] = func() (emit.Files, error) { return emit.Dropins(libraries, slots) }
+	}
+	ioctls, err := rules.Ioctls(res.ioctls, res.Plans)
+	if err != nil {
+		return err
+	}
+	if ioctls != nil {
+		print["ioctls"] = func() (emit.Files, error) { return emit.Ioctls(ioctls) }
 	}
 	var printed sync.Map
 	var group errgroup.Group

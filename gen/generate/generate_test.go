@@ -25,7 +25,10 @@ import (
 const (
 	modelDir    = "../../headers/models"
 	measuredDir = "../../headers/measured"
+	ioctlDir    = "../../headers/ioctls"
 )
+
+var sources = Sources{modelDir, measuredDir, ioctlDir}
 
 var primary = headers.Primary("rdma-core")
 
@@ -45,7 +48,7 @@ func fromModels(t *testing.T) *Result {
 	return res
 }
 
-var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, measuredDir, primaries...) })
+var once = sync.OnceValues(func() (*Result, error) { return FromModels(sources, primaries...) })
 
 // headerCounts holds the numbers of declarations of a header, with untagged records and enums counted separately.
 type headerCounts struct {
@@ -230,7 +233,7 @@ func TestReservedNames(t *testing.T) {
 // TestReproducible: the same models give the same bytes, and generated/ has them.
 func TestReproducible(t *testing.T) {
 	a := fromModels(t)
-	b, err := FromModels(modelDir, measuredDir, primaries...)
+	b, err := FromModels(sources, primaries...)
 	require.NoError(t, err)
 	assert.Equal(t, a.Files, b.Files)
 	names, err := Differs("../../generated", a.Files)
@@ -240,26 +243,26 @@ func TestReproducible(t *testing.T) {
 
 func TestModelsRefused(t *testing.T) {
 	dir := t.TempDir()
-	_, err := FromModels(dir, measuredDir, primaries...)
+	_, err := FromModels(Sources{dir, measuredDir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, primary+".json: no model of the primary release")
 	text, err := os.ReadFile(filepath.Join(modelDir, "44.0.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, primary+".json"), text, 0o644))
-	_, err = FromModels(dir, measuredDir, primaries...)
+	_, err = FromModels(Sources{dir, measuredDir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, "model of rdma-core 44.0; rename it to 44.0.json")
 }
 
 // TestMeasuredRefused: an invalid file in headers/measured is an error with the file name.
 func TestMeasuredRefused(t *testing.T) {
-	_, err := FromModels(modelDir, filepath.Join(t.TempDir(), "nowhere"), primaries...)
+	_, err := FromModels(Sources{modelDir, filepath.Join(t.TempDir(), "nowhere"), ioctlDir}, primaries...)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	dir := t.TempDir()
-	_, err = FromModels(modelDir, dir, primaries...)
+	_, err = FromModels(Sources{modelDir, dir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, "rxe 6.1 was not measured", "a row of gen/rules/measured.txt is stale")
 	for name, text := range map[string]string{"rxe-6.1-post_send.csv": "qp_type\n", "notes.txt": ""} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	_, err = FromModels(modelDir, dir, primaries...)
+	_, err = FromModels(Sources{modelDir, dir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, dir+": notes.txt: want a name PROVIDER-KERNEL-TABLE.csv")
 	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line must name the measured system")
 }

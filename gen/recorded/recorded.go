@@ -45,6 +45,10 @@ func Inputs() ([]rules.Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	ioctls, err := model.ReadIoctls(headers.Ioctls())
+	if err != nil {
+		return nil, err
+	}
 	var inputs []rules.Input
 	for _, r := range primary {
 		text, err := headers.Model(rules.FileOf(r))
@@ -52,7 +56,7 @@ func Inputs() ([]rules.Input, error) {
 			return nil, err
 		}
 		inputs = append(inputs, rules.Input{Release: r, Path: "headers/models/" + rules.FileOf(r) + ".json", Text: text,
-			Measured: measured, Recorded: all})
+			Measured: measured, Ioctls: ioctls, Recorded: all})
 	}
 	return inputs, nil
 }

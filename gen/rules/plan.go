@@ -111,6 +111,8 @@ type Input struct {
 	Text    []byte // the JSON, to find lines in
 	// Measured holds the measured answers of providers.
 	Measured []*model.Measured
+	// Ioctls holds the methods of kernels.
+	Ioctls []*model.IoctlSchema
 	// Recorded are the models of all projects. "Since" is computed from those of Release's project.
 	Recorded Recorded
 }

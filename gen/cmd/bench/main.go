@@ -61,7 +61,8 @@ func run() error {
 		}
 	}
 	if err := measure("emit generated/", func() error {
-		_, err := generate.FromModels("headers/models", "headers/measured", primary...)
+		_, err := generate.FromModels(generate.Sources{Models: "headers/models", Measured: "headers/measured",
+			Ioctls: "headers/ioctls"}, primary...)
 		return err
 	}); err != nil {
 		return err

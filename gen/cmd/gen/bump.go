@@ -193,7 +193,7 @@ func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*genera
 			primary = append(primary, rel.File())
 		}
 	}
-	return generate.FromModels(dir, t.measured(), primary...)
+	return generate.FromModels(t.sources(dir), primary...)
 }
 
 // report compares with the current generated/, since rules changed for the new release may no longer work for the old

@@ -27,6 +27,7 @@ type cli struct {
 	Pin      pinCmd      `cmd:"" help:"Pin a release of the archive in headers.lock."`
 	Record   recordCmd   `cmd:"" help:"Record models of the releases in headers/cache."`
 	Measured measuredCmd `cmd:"" help:"Add measured answers of a provider to headers/measured."`
+	Ioctls   ioctlsCmd   `cmd:"" help:"Record the ioctl methods of a kernel from its modules in headers/ioctls."`
 	Generate generateCmd `cmd:"" help:"Generate generated/ from the recorded models."`
 	Summary  summaryCmd  `cmd:"" help:"Summarize generated declarations, library symbols and tables."`
 	Tables   tablesCmd   `cmd:"" help:"Print the validity tables as text, JSON or HTML."`
@@ -55,6 +56,12 @@ func (t tree) at(path string) string { return filepath.Join(t.root, filepath.Fro
 func (t tree) cache() string         { return t.at("headers/cache") }
 func (t tree) models() string        { return t.at("headers/models") }
 func (t tree) measured() string      { return t.at("headers/measured") }
+func (t tree) ioctls() string        { return t.at("headers/ioctls") }
+
+// sources returns the directories of recorded facts, with models from a directory.
+func (t tree) sources(models string) generate.Sources {
+	return generate.Sources{Models: models, Measured: t.measured(), Ioctls: t.ioctls()}
+}
 
 func (t tree) lock() (*fetch.Lock, error) {
 	path := t.at("headers/headers.lock")
@@ -81,7 +88,7 @@ func (t tree) result() (*generate.Result, error) {
 	if err := generate.CheckPinned(t.models(), pinned); err != nil {
 		return nil, err
 	}
-	return generate.FromModels(t.models(), t.measured(), primary...)
+	return generate.FromModels(t.sources(t.models()), primary...)
 }
 
 func main() {
