@@ -47,7 +47,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 	# shellcheck disable=SC2086
 	set -- ${VMFLAGS:-}
 	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
-		./conformance/vm/{rxe,promises,objects,interop,roce,cm} ./rdma/native
+		./conformance/vm/{rxe,ioctls,promises,objects,interop,roce,cm} ./rdma/native
 	rpma_peer
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -250,6 +251,30 @@ func TestModelsRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, primary+".json"), text, 0o644))
 	_, err = FromModels(Sources{dir, measuredDir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, "model of rdma-core 44.0; rename it to 44.0.json")
+}
+
+// TestIoctlsRefused checks that schemas with unknown methods and attributes, and missing schemas, are errors.
+func TestIoctlsRefused(t *testing.T) {
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(ioctlDir, "7.csv"))
+	require.NoError(t, err)
+	for _, c := range []struct{ old, new, want string }{
+		{"CQ_CREATE", "CQ_INVENT", "headers/ioctls/7.csv: no enumeration of the attributes of UVERBS_METHOD_CQ_INVENT"},
+		{"PD_DESTROY,0,0,", "PD_DESTROY,0,5,", "UVERBS_METHOD_PD_DESTROY: enum uverbs_attrs_pd_destroy_ids has no constant " +
+			"for attribute 5"},
+		{"handle,new,7,", "handle,new,77,", "unknown type of object 77"},
+		{"REG_MR,", "MR_DESTROY,", "gen/rules/ioctl.go: stale row UVERBS_METHOD_REG_MR: no kernel in headers/ioctls has it"},
+	} {
+		changed := strings.ReplaceAll(string(text), c.old, c.new)
+		if c.old == "REG_MR," {
+			changed = regexp.MustCompile("(?m)^.*UVERBS_METHOD_REG_MR,.*\n").ReplaceAllString(string(text), "")
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "7.csv"), []byte(changed), 0o644))
+		_, err = FromModels(Sources{modelDir, measuredDir, dir}, primaries...)
+		assert.ErrorContains(t, err, c.want)
+	}
+	_, err = FromModels(Sources{modelDir, measuredDir, filepath.Join(dir, "nowhere")}, primaries...)
+	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // TestMeasuredRefused: an invalid file in headers/measured is an error with the file name.

@@ -104,11 +104,11 @@ func parse(f *elf.File) (*module, error) {
 	}
 	for i, s := range f.Sections {
 		switch {
-		case s.Type == elf.SHT_PROGBITS && strings.HasPrefix(s.Name, ".rodata") || s.Name == ".data.rel.ro":
+		case s.Type == elf.SHT_PROGBITS && strings.HasPrefix(s.Name, ".rodata"):
 			if m.sections[i], err = s.Data(); err != nil {
 				return nil, err
 			}
-		case s.Type == elf.SHT_RELA && strings.HasPrefix(s.Name, ".rela.rodata") || s.Name == ".rela.data.rel.ro":
+		case s.Type == elf.SHT_RELA && strings.HasPrefix(s.Name, ".rela.rodata"):
 			relocations, err := s.Data()
 			if err != nil {
 				return nil, err

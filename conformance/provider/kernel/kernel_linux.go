@@ -13,7 +13,9 @@ import (
 	"syscall"
 	"unsafe"
 
+	vmioctls "github.com/goverbs/goverbs/conformance/vm/ioctls"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/ioctls"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/runtime"
@@ -96,8 +98,16 @@ func (k *Kernel) Open(path string) (int32, syscall.Errno) {
 	return int32(fd), errno(err)
 }
 
-// Ioctl implements native.Kernel.
+// methods are those of the newest recorded kernel.
+var methods = ioctls.Methods(ioctls.Kernels()[len(ioctls.Kernels())-1])
+
+// Ioctl implements native.Kernel. It panics for a request that a real kernel would reject before the method runs.
 func (k *Kernel) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.Errno {
+	if request == uapi.RDMA_VERBS_IOCTL {
+		if err := vmioctls.Check(methods, (*uapi.IBUverbsIoctlHdr)(command)); err != nil {
+			panic("emulated kernel: " + err.Error())
+		}
+	}
 	_, err := k.ioctl.Exported().MinusOne(uintptr(fd), request, uintptr(command))
 	return errno(err)
 }

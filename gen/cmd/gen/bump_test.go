@@ -68,7 +68,7 @@ func copied(t *testing.T) (root, primary string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), text, 0o644))
 	}
-	for _, dir := range []string{"headers/models", "headers/measured", "headers/cache/" + rel.Name, "generated"} {
+	for _, dir := range []string{"headers/models", "headers/measured", "headers/ioctls", "headers/cache/" + rel.Name, "generated"} {
 		require.NoError(t, os.CopyFS(filepath.Join(root, dir), os.DirFS(real.at(dir))))
 	}
 	return root, rel.Name
