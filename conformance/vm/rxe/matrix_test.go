@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
+const undefined = ibv.WROpcode(16)
+
 var (
 	creatable = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}
 	others    = []ibv.QPType{ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}
@@ -29,7 +32,7 @@ var (
 		ibv.WR_ATOMIC_CMP_AND_SWP,
 		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1,
 		ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
-		16, 255, // undefined opcodes
+		undefined, 255,
 	}
 	flags = []ibv.SendFlags{
 		0, ibv.SEND_SIGNALED, ibv.SEND_SIGNALED | ibv.SEND_INLINE, ibv.SEND_SIGNALED | ibv.SEND_FENCE,
@@ -132,7 +135,10 @@ func TestPostSend(t *testing.T) {
 		Columns: []string{"qp_type", "opcode", "flags", "post", "bad_wr", "wc_status", "wc_opcode", "qp_state",
 			"recv_status", "recv_opcode", "data"}, Keys: 3,
 	}
-	types := ofDevice(creatable)
+	types, opcodes := ofDevice(creatable), opcodes
+	if rig.IWARP() { // libsiw reads what lies behind its table: the result depends on its build
+		opcodes = opcodes[:slices.Index(opcodes, undefined)]
+	}
 	for _, kind := range types {
 		for _, opcode := range opcodes {
 			for _, flag := range flags {
@@ -174,6 +180,9 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 		*wr.ImmData() = ibv.ToBE32(0x01020304)
 	case ibv.WR_SEND_WITH_INV, ibv.WR_LOCAL_INV:
 		*wr.InvalidateRKey() = s.key
+		if rig.IWARP() { // libsiw invalidates this key: TestInvalidatedOnIWARP
+			wr.WR.RDMA().RKey = s.key
+		}
 	case ibv.WR_BIND_MW:
 		rig.Bind(wr, s.window, s.local)
 		wr.NumSGE = 0
