@@ -4,6 +4,7 @@ package rig
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -57,17 +58,25 @@ func (r *Rig) connectManaged(a, b *ibv.QP) {
 	copy((*[4]byte)(unsafe.Pointer(&at[0].SinAddr))[:], net.ParseIP(os.Getenv(wire.EnvAddress)).To4())
 	address := (*rdmacm.Sockaddr)(unsafe.Pointer(&at[0]))
 
-	listener, id := c.id(), c.id()
+	listener := c.id()
 	require.NoError(r.t, cm.BindAddr(listener, address))
 	require.NoError(r.t, cm.Listen(listener, 1))
-	require.NoError(r.t, cm.ResolveAddr(id, nil, address, 2000))
-	c.event(rdmacm.CM_EVENT_ADDR_RESOLVED)
-	require.NoError(r.t, cm.ResolveRoute(id, 2000))
-	c.event(rdmacm.CM_EVENT_ROUTE_RESOLVED)
-	id.QP = ibv.PtrTo(a)
 	param := &Records[rdmacm.ConnParam](r, 1)[0]
 	*param = rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: 4, QPNum: a.QPNum}
-	require.NoError(r.t, cm.Connect(id, param))
+	for try := 1; ; try++ {
+		id := c.id()
+		require.NoError(r.t, cm.ResolveAddr(id, nil, address, 2000))
+		c.event(rdmacm.CM_EVENT_ADDR_RESOLVED)
+		require.NoError(r.t, cm.ResolveRoute(id, 2000))
+		c.event(rdmacm.CM_EVENT_ROUTE_RESOLVED)
+		id.QP = ibv.PtrTo(a)
+		err := cm.Connect(id, param)
+		if errors.Is(err, syscall.EADDRNOTAVAIL) && try < 5 {
+			continue // TCP still uses the port that the connection manager chose
+		}
+		require.NoError(r.t, err)
+		break
+	}
 	peer := c.event(rdmacm.CM_EVENT_CONNECT_REQUEST)
 	r.t.Cleanup(func() { c.destroy(peer) })
 	peer.QP = ibv.PtrTo(b)
