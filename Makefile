@@ -108,7 +108,7 @@ bench: ## measure WHAT=post, soft, mlx5, streams, wire, dropin, gen, vm, perftes
 	@conformance/bench/bench.sh '$(or $(WHAT),post)'
 
 .PHONY: vm
-vm: ## run tests on real kernels: KERNEL=6.1, WHAT=native, race, doctor, perftest, rsockets …
+vm: ## run tests on real kernels: KERNEL=6.1, WHAT=native, siw, race, doctor, perftest, rsockets …
 	@conformance/vm/run.sh '$(or $(WHAT),all)'
 
 .PHONY: soft

@@ -193,6 +193,20 @@ func TestCheckedStates(t *testing.T) {
 		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
 }
 
+// TestCheckedStatesOnIWARP: the kernel moves a queue pair to RTS, and C's record stays INIT or RTR.
+func TestCheckedStatesOnIWARP(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	d.context.Device = ibv.PtrTo(&ibv.Device{TransportType: ibv.TRANSPORT_IWARP})
+	q := sendQueue(t, d, options(64, 1, 0))
+	b := writes(sendBatch(t, 1, 1, 0), 3, 1)
+	for state, refused := range map[ibv.QPState]bool{ibv.QPS_RESET: true, ibv.QPS_INIT: false, ibv.QPS_RTR: false,
+		ibv.QPS_RTS: false, ibv.QPS_ERR: false} {
+		d.qp.State = state
+		_, err := q.Post(b)
+		assert.Equal(t, refused, err != nil, "%v: %v", state, err)
+	}
+}
+
 func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(64, 1, 0))

@@ -34,11 +34,12 @@ type sendLimits struct {
 	noIPChecksum bool
 	noReads      bool   // max_rd_atomic is 0
 	unasked      uint16 // ibv.QPCreateSendOpsFlags of the operations that the queue pair was created without
+	iwarp        bool   // the kernel's connection manager moves the queue pair to RTS; C does not record it
 }
 
 func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
 	l := sendLimits{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, cmp.Or(o.MaxMessage, largestMessage), 1<<24 - 1,
-		o.NoIPChecksum, false, o.unasked}
+		o.NoIPChecksum, false, o.unasked, false}
 	if o.narrow {
 		l.mostQPN = 1<<16 - 1
 	}
@@ -108,6 +109,9 @@ func sendChecksOf(l sendLimits) *sendChecks {
 
 func newSendChecks(l sendLimits) *sendChecks {
 	c, qpt := &sendChecks{sendLimits: l, states: statesFor(ibv.WorkQueueSend)}, l.qpt
+	if l.iwarp {
+		c.states |= 1<<ibv.QPS_INIT | 1<<ibv.QPS_RTR
+	}
 	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {

@@ -101,8 +101,8 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 func (q *QP) SRQ() *SRQ { return q.srq }
 
 // State returns the state that the queue pair was last moved to, as recorded by C. After a failed completion the device
-// has moved it to ERR, but State still returns IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. For a closed queue
-// pair, State returns IBV_QPS_UNKNOWN.
+// has moved it to ERR, but State still returns IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. On iWARP, the kernel
+// moves it to RTS, and State returns IBV_QPS_INIT or IBV_QPS_RTR. For a closed queue pair, State returns IBV_QPS_UNKNOWN.
 func (q *QP) State() ibv.QPState {
 	if q.use("State") != nil {
 		return ibv.QPS_UNKNOWN

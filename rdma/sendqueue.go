@@ -62,7 +62,11 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		return q, nil
 	}
 	o.restrict(driverOf(q.provider, qp.Context))
-	q.checks, q.checked, q.connected = sendChecksOf(limitsOf(qp.QPType, &o)), true, !takesAddresses(qp.QPType)
+	l := limitsOf(qp.QPType, &o)
+	if device := qp.Context.Deref().Device.Deref(); device != nil {
+		l.iwarp = device.TransportType == ibv.TRANSPORT_IWARP
+	}
+	q.checks, q.checked, q.connected = sendChecksOf(l), true, !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 

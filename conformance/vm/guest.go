@@ -124,7 +124,7 @@ var bootsAgain = 3
 
 func (g *Guest) config() wire.Config {
 	c := wire.Config{Kernel: g.Image.Kernel, Library: g.Image.Library, Modules: g.Image.Modules, Host: g.Host,
-		Pair: g.Socket != "", NoDevice: g.NoDevice}
+		Driver: g.Image.driver(), Pair: g.Socket != "", NoDevice: g.NoDevice}
 	if g.NoDevice {
 		c.Modules = nil
 	}

@@ -54,11 +54,25 @@ type Image struct {
 	Modules []string // files of the directory modules, in load order
 	NVDIMM  []string // additional modules for persistent memory, in load order
 	dir     string
+	siw     string // file of module siw, with [Image.WithSIW]
 }
 
-func (i *Image) kernelFile() string            { return filepath.Join(i.dir, "vmlinuz") }
-func (i *Image) root() string                  { return filepath.Join(i.dir, "root") }
-func (i *Image) moduleFile(name string) string { return filepath.Join(i.dir, "modules", name+".ko") }
+func (i *Image) kernelFile() string { return filepath.Join(i.dir, "vmlinuz") }
+func (i *Image) root() string       { return filepath.Join(i.dir, "root") }
+func (i *Image) moduleFile(name string) string {
+	if name == SIW {
+		return i.siw
+	}
+	return filepath.Join(i.dir, "modules", name+".ko")
+}
+
+// driver is the driver of the guest's RDMA device.
+func (i *Image) driver() string {
+	if i.siw != "" {
+		return SIW
+	}
+	return RXE
+}
 
 // CacheDir returns the directory of images: GOVERBS_VM_CACHE, or conformance/vm/cache of this checkout.
 func CacheDir() string {

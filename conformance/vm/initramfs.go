@@ -164,15 +164,16 @@ var tools = []string{"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_u
 
 // libraries adds the provider, rdma-core's programs, and the shared libraries that these and executables need.
 func (i *Image) libraries(a *archiveWriter, executables []string) error {
-	providers, err := filepath.Glob(filepath.Join(i.root(), libraryDir, "libibverbs", "librxe-*.so"))
+	driver := i.driver()
+	providers, err := filepath.Glob(filepath.Join(i.root(), libraryDir, "libibverbs", "lib"+driver+"-*.so"))
 	if err != nil {
 		return err
 	}
 	if len(providers) != 1 {
-		return fmt.Errorf("%s has %d providers for rxe instead of one", i.root(), len(providers))
+		return fmt.Errorf("%s has %d providers for %s instead of one", i.root(), len(providers), driver)
 	}
 	a.copy(path.Join(libraryDir, "libibverbs", filepath.Base(providers[0])), providers[0])
-	a.file("etc/libibverbs.d/rxe.driver", 0o644, []byte("driver rxe\n"))
+	a.file("etc/libibverbs.d/"+driver+".driver", 0o644, []byte("driver "+driver+"\n"))
 	executables = append(executables, providers[0])
 	for _, name := range tools {
 		file := filepath.Join(i.root(), "usr", "bin", name)

@@ -96,7 +96,7 @@ func TestInitramfs(t *testing.T) {
 	assert.NotContains(t, all, libraryDir+"/libibverbs/libother-rdmav34.so", "another device's provider")
 	var config wire.Config
 	require.NoError(t, json.Unmarshal(all[wire.ConfigFile[1:]].data, &config))
-	assert.Equal(t, wire.Config{Kernel: "6.1", Modules: i.Modules, Programs: []wire.Program{
+	assert.Equal(t, wire.Config{Kernel: "6.1", Driver: "rxe", Modules: i.Modules, Programs: []wire.Program{
 		{Name: "verbs", Path: "/programs/0/verbs.test", Dir: "/programs/0", Args: []string{"-x"}, Timeout: time.Minute},
 	}}, config)
 }

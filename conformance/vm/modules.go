@@ -51,31 +51,46 @@ func decompress(file string, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// needs lists the modules that must be loaded before a module: hard ones have symbols that it uses, soft ones are its
-// soft dependencies. The latter may be missing, because they are built in or alternatives.
-func needs(module []byte) (hard, soft []string, err error) {
+// modinfo returns the values that a module records for a key.
+func modinfo(module []byte, key string) (values []string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	section := f.Section(".modinfo")
 	if section == nil {
-		return nil, nil, fmt.Errorf("no section .modinfo")
+		return nil, fmt.Errorf("no section .modinfo")
 	}
 	info, err := section.Data()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, line := range strings.Split(string(info), "\x00") {
-		key, value, _ := strings.Cut(line, "=")
-		switch key {
-		case "depends":
-			hard = append(hard, strings.FieldsFunc(value, func(r rune) bool { return r == ',' })...)
-		case "softdep":
-			if before, ok := strings.CutPrefix(value, "pre: "); ok {
-				before, _, _ = strings.Cut(before, " post:")
-				soft = append(soft, strings.Fields(before)...)
-			}
+		if value, ok := strings.CutPrefix(line, key+"="); ok {
+			values = append(values, value)
+		}
+	}
+	return values, nil
+}
+
+// needs lists the modules that must be loaded before a module: hard ones have symbols that it uses, soft ones are its
+// soft dependencies. The latter may be missing, because they are built in or alternatives.
+func needs(module []byte) (hard, soft []string, err error) {
+	depends, err := modinfo(module, "depends")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, value := range depends {
+		hard = append(hard, strings.FieldsFunc(value, func(r rune) bool { return r == ',' })...)
+	}
+	softdep, err := modinfo(module, "softdep")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, value := range softdep {
+		if before, ok := strings.CutPrefix(value, "pre: "); ok {
+			before, _, _ = strings.Cut(before, " post:")
+			soft = append(soft, strings.Fields(before)...)
 		}
 	}
 	return hard, soft, nil

@@ -65,6 +65,16 @@ native) # without rdma-core, compared with the results of libibverbs; connection
 	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -env GOVERBS_NATIVE=1 -- ./conformance/vm/interop \
 		-run 'TestPerftest$'
 	;;
+siw) # Soft-iWARP, built from Debian's kernel source; libsiw, and without rdma-core; 5 min a kernel, 15 on a busy machine
+	tests='Test(Source|CreateQP|PostSend|WRPost|.*OnIWARP)$'
+	if [ -n "${GOVERBS_MEASURE:-}" ]; then # record the answers of libsiw
+		vm -kernel "$kernel" -driver siw -timeout 15m -env GOVERBS_MEASURE=1 -out conformance/vm/results \
+			-- ./conformance/vm/rxe -run "$tests"
+		"$go" test ./conformance/vm/results -update
+	fi
+	vm -kernel "$kernel" -driver siw -timeout 15m -- ./conformance/vm/rxe ./rdma/native -run "$tests|TestGuest"
+	vm -kernel "$kernel" -driver siw -timeout 15m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe -run "$tests"
+	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
 	;;
@@ -152,7 +162,7 @@ valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 		-env GOVERBS_VALKEY=/valkey -env GOVERBS_VALKEY_TOOLS=/valkey -- "$dir/valkey.test" -test.v
 	;;
 *)
-	echo "goverbs: no tests $what; WHAT is all, native, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
+	echo "goverbs: no tests $what; WHAT is all, native, siw, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
 	exit 2
 	;;
 esac

@@ -54,6 +54,11 @@ func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 	return all[0], err
 }
 
+// Versions lists the versions of a package in the suite, newest first.
+func (p *Packages) Versions(ctx context.Context, pkg string) ([]string, error) {
+	return p.a.versions(ctx, pkg)
+}
+
 // Depends lists the dependencies of a package whose names begin with one of the prefixes.
 func (p *Packages) Depends(ctx context.Context, pkg string, prefixes ...string) ([]string, error) {
 	out, err := p.a.run(ctx, "looking for dependencies of "+pkg+"", "", "apt-cache", "-c", p.a.conf, "depends",
@@ -79,11 +84,16 @@ func (p *Packages) Unpack(ctx context.Context, dir string, packages ...string) e
 			err = fmt.Errorf("the archive has no package %s", pkg)
 		}
 		if err == nil {
-			err = p.a.unpack(ctx, pkg, version, dir)
+			err = p.UnpackVersion(ctx, dir, pkg, version)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// UnpackVersion downloads a version of a package of the suite and unpacks it below dir.
+func (p *Packages) UnpackVersion(ctx context.Context, dir, pkg, version string) error {
+	return p.a.unpack(ctx, pkg, version, dir)
 }

@@ -12,10 +12,9 @@
 // to system calls; afterwards, the driver's queues post, poll and arm.
 //
 // Drivers: rxe (Soft-RoCE), siw (Soft-iWARP), mlx5 in programs that import rdma/native/mlx5 or rdma/mlx5, and EFA in
-// those that import rdma/native/efa or rdma/efa. No kernel has run siw's, and no adapter mlx5's and EFA's: the former
-// was tested on memory like that of its queues, the latter over an emulated kernel and compared with libmlx5 and
-// libefa. Devices of other drivers are listed, but opening one fails with an error that names rdma-core as the
-// alternative.
+// those that import rdma/native/efa or rdma/efa. No adapter has run mlx5's and EFA's: they were tested over an emulated
+// kernel and compared with libmlx5 and libefa. Devices of other drivers are listed, but opening one fails with an error
+// that names rdma-core as the alternative.
 //
 // It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
@@ -24,7 +23,7 @@
 // ErrNotSupported. Only rxe and EFA have extended queue pairs; those of rxe build FLUSH and ATOMIC_WRITE if the kernel
 // executes them. Only mlx5 has XRC, and thread and parent domains.
 //
-// rxe has been tested on Linux 6.1, 6.12 and 7.
+// rxe has been tested on Linux 6.1, 6.12 and 7, and siw on 6.1.
 package native
 
 // Prefix begins the names by which rdma.Open opens devices of this package: "native:rxe0".

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/native"
 )
 
-// open opens the Soft-RoCE device of a guest without rdma-core.
+// open opens the device of a guest without rdma-core.
 func open(t *testing.T) *rdma.Device {
 	if os.Getenv("GOVERBS_GUEST") == "" {
 		t.Skip("this is no guest: go run ./conformance/vm/cmd/vmtest -- ./rdma/native")
@@ -29,6 +29,16 @@ func open(t *testing.T) *rdma.Device {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
+}
+
+// isIWARP reports whether the guest has Soft-iWARP instead of Soft-RoCE.
+func isIWARP() bool { return strings.HasPrefix(os.Getenv("GOVERBS_DEVICE"), "siw") }
+
+// notIWARP skips a test of what iWARP lacks.
+func notIWARP(t *testing.T, why string) {
+	if isIWARP() {
+		t.Skip("iWARP: " + why)
+	}
 }
 
 // pair is two connected queue pairs of one device, each with 4 KiB of memory.
@@ -40,6 +50,18 @@ type pair struct {
 const access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
 
 func connected(t *testing.T, d *rdma.Device) *pair {
+	notIWARP(t, "only the connection manager connects queue pairs")
+	p := unconnected(t, d)
+	ea, err := p.a.Endpoint()
+	require.NoError(t, err)
+	eb, err := p.b.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, p.a.Connect(eb))
+	require.NoError(t, p.b.Connect(ea))
+	return p
+}
+
+func unconnected(t *testing.T, d *rdma.Device) *pair {
 	p := &pair{}
 	for _, end := range []struct {
 		qp **rdma.QP
@@ -52,12 +74,6 @@ func connected(t *testing.T, d *rdma.Device) *pair {
 		*end.mr, err = qp.RegMR(make([]byte, 4096), access)
 		require.NoError(t, err)
 	}
-	ea, err := p.a.Endpoint()
-	require.NoError(t, err)
-	eb, err := p.b.Endpoint()
-	require.NoError(t, err)
-	require.NoError(t, p.a.Connect(eb))
-	require.NoError(t, p.b.Connect(ea))
 	return p
 }
 
@@ -116,7 +132,7 @@ func TestGuestOperations(t *testing.T) {
 
 // TestGuestForkAndExec: files of a device are closed in other programs, and children do not inherit its queues.
 func TestGuestForkAndExec(t *testing.T) {
-	connected(t, open(t))
+	unconnected(t, open(t))
 	files, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	seen := 0

@@ -5,9 +5,9 @@
 package native
 
 import (
-	"encoding/binary"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,38 +18,14 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// siwDevice adds a Soft-iWARP device in a guest.
+// siwDevice returns the Soft-iWARP device of a guest.
 func siwDevice(t *testing.T) string {
-	if os.Getenv("GOVERBS_GUEST") == "" {
-		t.Skip("this is no guest: go run ./conformance/vm/cmd/vmtest -- ./rdma/native")
+	name := os.Getenv("GOVERBS_DEVICE")
+	if !strings.HasPrefix(name, "siw") {
+		t.Skip("this is no guest with Soft-iWARP: go run ./conformance/vm/cmd/vmtest -driver siw -- ./rdma/native")
 	}
-	const name = "siw0"
-	s, err := dialNetlink()
-	require.NoError(t, err)
-	defer s.close()
-	text := func(kind uapi.RDMANLDevAttr, v string) []byte { return attribute(kind, append([]byte(v), 0)) }
-	_, err = s.ask(uapi.RDMA_NLDEV_CMD_NEWLINK, 0, slices.Concat(text(uapi.RDMA_NLDEV_ATTR_DEV_NAME, name),
-		text(uapi.RDMA_NLDEV_ATTR_LINK_TYPE, "siw"),
-		text(uapi.RDMA_NLDEV_ATTR_NDEV_NAME, os.Getenv("GOVERBS_NETDEV"))))
-	if err == syscall.EINVAL {
-		t.Skip("the guest has no module siw")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		all, err := (System{}).Devices()
-		require.NoError(t, err)
-		i := slices.IndexFunc(all, func(d DeviceInfo) bool { return d.Name == name })
-		require.GreaterOrEqual(t, i, 0)
-		s, err := dialNetlink()
-		require.NoError(t, err)
-		defer s.close()
-		_, err = s.ask(uapi.RDMA_NLDEV_CMD_DELLINK, 0, attribute(uapi.RDMA_NLDEV_ATTR_DEV_INDEX,
-			binary.NativeEndian.AppendUint32(nil, uint32(all[i].Index))))
-		require.NoError(t, err)
-	})
 	return name
 }
 

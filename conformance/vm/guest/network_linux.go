@@ -16,10 +16,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-const device = "rxe0"
-
-// network configures the loopback device, and a network device with addresses and Soft-RoCE, which does not work on the
-// loopback device. It returns the environment variables that describe them.
+// network configures the loopback device, and a network device with addresses and an RDMA device: Soft-RoCE does not work
+// on the loopback device. It returns the environment variables that describe them.
 func network(c wire.Config) ([]string, error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -46,10 +44,11 @@ func network(c wire.Config) ([]string, error) {
 			return nil, fmt.Errorf("%s: address %v: %w", name, a, err)
 		}
 	}
-	if err := netlink.RdmaLinkAdd(device, "rxe", name); err != nil {
+	device := c.Driver + "0"
+	if err := netlink.RdmaLinkAdd(device, c.Driver, name); err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", device, name, err)
 	}
-	if err := active(own); err != nil {
+	if err := active(device, c.Driver, own); err != nil {
 		return nil, err
 	}
 	env := []string{wire.EnvDevice + "=" + device, wire.EnvNetdev + "=" + name, wire.EnvAddress + "=" + own.String()}
@@ -59,7 +58,7 @@ func network(c wire.Config) ([]string, error) {
 	return env, nil
 }
 
-// netdev returns the device for Soft-RoCE: a dummy, or the one that connects to the other guest.
+// netdev returns the network device of the RDMA device: a dummy, or the one that connects to the other guest.
 func netdev(c wire.Config) (netlink.Link, error) {
 	if !c.Pair {
 		link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
@@ -81,8 +80,9 @@ func netdev(c wire.Config) (netlink.Link, error) {
 	return nil, errors.New("the guest has no network device")
 }
 
-// active waits until the port is active and has a GID for the address. The kernel creates it asynchronously.
-func active(own net.IP) error {
+// active waits until the port is active and, with Soft-RoCE, has a GID for the address. The kernel creates it
+// asynchronously. GIDs of Soft-iWARP are not made from addresses.
+func active(device, driver string, own net.IP) error {
 	port := "/sys/class/infiniband/" + device + "/ports/1/"
 	want := gid(own)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -90,7 +90,7 @@ func active(own net.IP) error {
 		if err != nil {
 			return err
 		}
-		if strings.Contains(string(state), "ACTIVE") && hasGID(port, want) {
+		if strings.Contains(string(state), "ACTIVE") && (driver != "rxe" || hasGID(port, want)) {
 			return nil
 		}
 		if time.Now().After(deadline) {

@@ -178,6 +178,10 @@ func (r *Rig) Pair(kind ibv.QPType) *Pair {
 // Connect moves two queue pairs from RESET to RTS, connected to each other.
 func (r *Rig) Connect(a, b *ibv.QP) {
 	r.t.Helper()
+	if IWARP() {
+		r.connectManaged(a, b)
+		return
+	}
 	for _, ends := range [][2]*ibv.QP{{a, b}, {b, a}} {
 		r.Init(ends[0])
 		r.RTR(ends[0], ends[1].QPNum)

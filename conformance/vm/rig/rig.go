@@ -74,9 +74,10 @@ func open(t testing.TB, device string, own net.IP) *Rig {
 	r := &Rig{t: t, Context: openDevice(t, device)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
-	// The kernel creates GIDs of addresses asynchronously.
-	require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond,
-		"no GID of RoCE v2 with address %v", own)
+	if !IWARP() { // the kernel creates GIDs of addresses asynchronously
+		require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond,
+			"no GID of RoCE v2 with address %v", own)
+	}
 	pd, err := verbs.AllocPD(r.Context)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(pd)) })
@@ -162,7 +163,11 @@ type Buffer struct {
 // allAccess returns all access flags that a region or a queue pair can have. Kernels support flush from 6.2 on.
 func (r *Rig) allAccess() ibv.AccessFlags {
 	r.t.Helper()
-	all := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+	all := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
+	if IWARP() { // neither atomic operations nor flushes
+		return all
+	}
+	all |= ibv.ACCESS_REMOTE_ATOMIC
 	memory := r.Memory(8)
 	mr, err := verbs.RegMR(r.PD, uintptr(unsafe.Pointer(&memory[0])), 8, all|ibv.ACCESS_FLUSH_GLOBAL)
 	if err != nil {

@@ -71,6 +71,11 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	if kind == ibv.QPT_UD {
 		s.ah = r.Handle()
 	}
+	if rig.IWARP() { // no windows: a region is invalidated, and a window that does not exist is bound
+		s.window = &rig.Records[ibv.MW](r, 1)[0]
+		s.key = r.Buffer(bufferLen, r.Access).MR.RKey
+		return s
+	}
 	switch opcode {
 	case ibv.WR_BIND_MW:
 		s.window = r.Window()

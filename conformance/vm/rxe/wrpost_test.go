@@ -69,7 +69,7 @@ func TestWRPost(t *testing.T) {
 		Columns: []string{"qp_type", "opcode", "flags", "setter", "create", "post", "wc_status", "wc_opcode",
 			"qp_state", "recv_status", "recv_opcode", "data"}, Keys: 4,
 	}
-	for _, kind := range creatable {
+	for _, kind := range ofDevice(creatable) {
 		for _, builder := range builders {
 			for _, flag := range flags {
 				for _, setter := range setters(builder.opcode, flag) {

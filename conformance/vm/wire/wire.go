@@ -18,7 +18,7 @@ const (
 const (
 	EnvGuest   = "GOVERBS_GUEST"           // kernel name: "6.1"
 	EnvLibrary = "GOVERBS_LIBRARY"         // version of the guest's rdma-core: "44.0-2"
-	EnvDevice  = "GOVERBS_DEVICE"          // the RDMA device: "rxe0"
+	EnvDevice  = "GOVERBS_DEVICE"          // the RDMA device: "rxe0" or "siw0"
 	EnvNetdev  = "GOVERBS_NETDEV"          // the network device below it
 	EnvAddress = "GOVERBS_ADDRESS"         // its IPv4 address
 	EnvPeer    = "GOVERBS_PEER_ADDRESS"    // the other guest's IPv4 address, where there are two
@@ -32,6 +32,7 @@ const (
 type Config struct {
 	Kernel   string
 	Library  string   // version of rdma-core
+	Driver   string   // of the RDMA device: "rxe" or "siw"
 	Modules  []string // in order
 	Programs []Program
 	Host     int  // in a pair

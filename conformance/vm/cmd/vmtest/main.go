@@ -29,6 +29,7 @@ import (
 
 type options struct {
 	kernels string
+	driver  string
 	fetch   bool
 	console bool
 	timeout time.Duration
@@ -52,6 +53,8 @@ func main() {
 	set := flag.NewFlagSet("vmtest", flag.ContinueOnError)
 	set.StringVar(&o.kernels, "kernel", "6.1", "comma-separated kernels to run on: "+strings.Join(vm.KernelNames(),
 		", ")+" or all")
+	set.StringVar(&o.driver, "driver", vm.RXE, "driver of the guest's RDMA device: "+vm.RXE+", or "+vm.SIW+
+		", which is built from the kernel's source")
 	set.BoolVar(&o.fetch, "fetch", false, "only download the kernels into the cache")
 	set.BoolVar(&o.console, "console", false, "print the console output of the kernel")
 	set.DurationVar(&o.timeout, "timeout", 5*time.Minute,
@@ -96,6 +99,10 @@ func main() {
 		set.Usage()
 		os.Exit(2)
 	}
+	if o.driver != vm.RXE && o.driver != vm.SIW {
+		fmt.Fprintf(set.Output(), "-driver %s: unknown driver; use %s or %s\n", o.driver, vm.RXE, vm.SIW)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	status, err := run(ctx, o, set.Args())
@@ -117,6 +124,11 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 		image, err := vm.Prepare(ctx, name, vm.CacheDir(), out.printf)
 		if err != nil {
 			return 0, err
+		}
+		if o.driver == vm.SIW {
+			if image, err = image.WithSIW(ctx, vm.CacheDir(), out.printf); err != nil {
+				return 0, err
+			}
 		}
 		images = append(images, image)
 	}
