@@ -39,6 +39,12 @@ type Question struct {
 	Release     map[string]string
 	Only        Part     // check only this part; empty means everything
 	LibraryDirs []string // directories of the libraries; empty means the loader's
+	// DWARF lists libraries and files with debug information, or InstalledDebug, to compare instead of headers.
+	DWARF    []string
+	DebugDir string // directory of debug files; empty means DebugDir
+	// BTF lists files with type information of a kernel, to compare instead of headers: that of the kernel, then those of
+	// modules.
+	BTF []string
 	// Go packages; empty if they were not compiled for Target, in which case their model is compared
 	Go       []witness.Package
 	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
@@ -52,34 +58,40 @@ func (q Question) packages() []rules.Package {
 	return q.Packages
 }
 
-// Part is one of the two parts of an installation.
+// Part is a part of an installation.
 type Part string
 
 const (
 	Headers   Part = "headers"
 	Libraries Part = "libraries"
+	Layouts   Part = "layouts" // of Question.DWARF and Question.BTF
 )
 
 // Answer describes the installation and its compatibility with the Go packages.
 type Answer struct {
 	Verdict      Verdict    `json:"verdict"` // of everything below
-	Headers      []*Include `json:"headers"` // of each project whose headers were compared
+	Headers      []*Include `json:"headers"` // of each project whose headers or debug information was compared
 	Libraries    []*Library `json:"libraries"`
 	NotInstalled []Absent   `json:"not_installed"`    // missing libraries, and packages whose headers are missing
 	Findings     []Finding  `json:"findings"`         // all differences, incompatible ones first
 	Change       *Change    `json:"change,omitempty"` // since a baseline
 }
 
-// Include describes the installed headers of a project and their compatibility.
+// Include describes the installed headers of a project, or its types in debug information, and their compatibility.
 type Include struct {
+	Source      Source       `json:"source"`
 	Project     string       `json:"project"`
 	Verdict     Verdict      `json:"verdict"`
-	Packages    []string     `json:"packages"`    // whose headers were compared
-	Dir         string       `json:"include"`     // their include directory
-	Release     string       `json:"release"`     // of the headers: "44.0", or its order among the recorded ones
-	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
-	Report      *Report      `json:"report"`      // of the C compiler about the parsed headers
-	Differences []Difference `json:"differences"` // between the headers and the Go packages
+	Packages    []string     `json:"packages"`        // whose headers were compared
+	Dir         string       `json:"include"`         // their include directory, or the file with debug information
+	Release     string       `json:"release"`         // of the headers: "44.0", or its order among the recorded ones
+	Primary     string       `json:"primary"`         // the release that the Go packages were generated from
+	Report      *Report      `json:"report"`          // of the C compiler about the parsed headers
+	Differences []Difference `json:"differences"`     // between the headers and the Go packages
+	Files       []string     `json:"files,omitempty"` // with debug information
+	// NotChecked lists the types of the packages that the debug information lacks.
+	NotChecked []string `json:"not_checked,omitempty"`
+	checked    *index   // types in the debug information
 }
 
 // Absent is something that is not installed.
@@ -101,7 +113,13 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 		}
 	}
 	var none error
-	if q.Only != Libraries {
+	debug := len(q.DWARF) > 0 || len(q.BTF) > 0
+	if len(q.DWARF) > 0 {
+		if err := a.askDWARF(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	if q.Only != Libraries && !debug {
 		projects, packages := projectsOf(q.packages())
 		for _, of := range projects {
 			err := a.askHeaders(ctx, q, of, packages[of.Name])
@@ -117,7 +135,7 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 			return nil, none
 		}
 	}
-	if q.Only != Headers {
+	if q.Only != Headers && q.Only != Layouts {
 		found, absent, err := checkLibraries(ctx, q)
 		if err != nil {
 			return nil, err
@@ -163,7 +181,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 		return err
 	}
 	ours := q.Primary.Of(of.Name)[0]
-	h := &Include{Project: of.Name, Primary: ours.Name, Dir: include, Packages: namesOf(packages),
+	h := &Include{Source: FromHeaders, Project: of.Name, Primary: ours.Name, Dir: include, Packages: namesOf(packages),
 		Differences: []Difference{}}
 	if len(q.Go) > 0 {
 		differences, err := q.compareGo(ours, packages)
@@ -279,12 +297,17 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
 	for _, h := range a.Headers {
 		p.line("%s", h.Report.line(h.Mismatches()))
-		verdict := fmt.Sprintf("%s: the headers in %s are of %s %s; the Go packages %s were generated from %s",
-			h.Verdict, h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
+		verdict := fmt.Sprintf("%s: the %s in %s are of %s %s; the Go packages %s were generated from %s",
+			h.Verdict, h.Source.noun(), h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
 		if n := len(h.Differences); n > 0 {
 			verdict += fmt.Sprintf("; %d differences", n)
 		}
 		p.line("%s", verdict)
+		if n := len(h.NotChecked); n > 0 && verbose {
+			p.line("not checked: %s", strings.Join(h.NotChecked, ", "))
+		} else if n > 0 {
+			p.line("not checked: %d types of these packages, which %s lacks; -v lists them", n, h.Dir)
+		}
 	}
 	for _, l := range a.Libraries {
 		p.line("%s", l)
@@ -340,7 +363,7 @@ func (a *Answer) countDifferences(p *printer) {
 				n++
 			}
 		}
-		count("headers of "+h.Project, n)
+		count(h.Source.noun()+" of "+h.Project, n)
 	}
 	for _, l := range a.Libraries {
 		count(l.Name, len(l.Problems)-l.Wrong())
@@ -379,6 +402,14 @@ func (a *Answer) Require(names []string) error {
 		for _, p := range h.Packages {
 			checked[p] = true
 		}
+		if h.checked != nil {
+			for _, r := range h.checked.records {
+				checked[r.rec.Tag] = true
+			}
+			for _, e := range h.checked.enums {
+				checked[e.Tag] = true
+			}
+		}
 	}
 	for _, l := range a.Libraries {
 		checked[l.Name] = true
@@ -387,6 +418,11 @@ func (a *Answer) Require(names []string) error {
 	for _, name := range names {
 		if !checked[name] {
 			why := "not requested"
+			for _, h := range a.Headers {
+				if slices.ContainsFunc(h.NotChecked, func(t string) bool { return t[strings.LastIndexByte(t, ' ')+1:] == name }) {
+					why = h.Dir + " has no debug information of it"
+				}
+			}
 			for _, n := range a.NotInstalled {
 				if n.Name == name || n.Name == headersOfPackage(name) {
 					why = n.Why

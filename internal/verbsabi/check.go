@@ -33,7 +33,10 @@ type Options struct {
 	Target   string // -target: a GOARCH
 	Release  string // -release: RELEASE or PROJECT=RELEASE, several with commas between them
 	Packages string // -pkg: names with commas between them; "" is all
-	Only     string // -only: headers or libraries
+	Only     string // -only: headers, libraries or layouts
+	DWARF    string // -dwarf: names with commas between them
+	DebugDir string // -debug-dir
+	BTF      string // -btf: names with commas between them
 	Dirs     string // -L
 	Required string // -require
 	Cache    string // -cache
@@ -56,8 +59,8 @@ func List(s string) []string {
 
 // Run checks what the options request, and reports whether everything is compatible.
 func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
-	if o.Only != "" && o.Only != string(Headers) && o.Only != string(Libraries) {
-		return false, fmt.Errorf("-only must be headers or libraries, not %q", o.Only)
+	if err := o.checkParts(); err != nil {
+		return false, err
 	}
 	if o.Format == "" {
 		o.Format = "text"
@@ -98,11 +101,12 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 		Packages: packages, Include: o.Include, CC: strings.Fields(o.CC), Target: o.Target,
 		Release: releases(o.Release), Only: Part(o.Only),
 		LibraryDirs: filepath.SplitList(o.Dirs), Primary: primary, Recorded: all,
+		DWARF: splitList(o.DWARF), DebugDir: o.DebugDir, BTF: splitList(o.BTF),
 	}
 	if o.Target == runtime.GOARCH {
 		q.Go = witness.All()
 	}
-	if len(q.CC) == 0 && q.Only != Libraries {
+	if len(q.CC) == 0 && q.Only != Libraries && len(q.DWARF)+len(q.BTF) == 0 {
 		if q.CC, err = FindCompiler(o.Target); err != nil {
 			return false, err
 		}
@@ -135,6 +139,42 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	}
 	err = errors.Join(err, answer.writeFiles(List(o.Write), o.Verbose), stale, answer.Require(List(o.Required)))
 	return answer.Verdict != Incompatible, err
+}
+
+// checkParts checks that the options name a part that they describe.
+func (o Options) checkParts() error {
+	debug := o.DWARF != "" || o.BTF != ""
+	switch Part(o.Only) {
+	case "":
+	case Headers:
+		if debug {
+			return errors.New("-dwarf and -btf replace the headers; use -only layouts")
+		}
+	case Libraries:
+		if debug {
+			return errors.New("-dwarf and -btf have no effect with -only libraries; use -only layouts")
+		}
+	case Layouts:
+		if !debug {
+			return errors.New("-only layouts needs -dwarf or -btf")
+		}
+	default:
+		return fmt.Errorf("-only must be headers, libraries or layouts, not %q", o.Only)
+	}
+	switch {
+	case debug && o.Include != "":
+		return errors.New("-dwarf and -btf replace the headers; omit -I")
+	case debug && o.Cache != "":
+		return errors.New("-cache compares headers; omit -dwarf and -btf")
+	case o.DebugDir != "" && o.DWARF == "":
+		return errors.New("-debug-dir needs -dwarf")
+	}
+	return nil
+}
+
+// splitList splits file names at commas.
+func splitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
 // releases parses the value of -release: RELEASE or PROJECT=RELEASE.

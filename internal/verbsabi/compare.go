@@ -15,7 +15,18 @@ import (
 // from (ours), and whether each is compatible. recorded holds the known releases, which show when declarations appeared
 // and which records may grow. theirs.Name is the release of the installed headers, or "" if unknown.
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
-	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target)}
+	return compareAs(ours, theirs, recorded, target, theseHeaders)
+}
+
+// Names of the two kinds of layouts in messages.
+const (
+	theseHeaders = "these headers"
+	theseTypes   = "this debug information"
+)
+
+// compareAs is Compare for layouts that messages call where.
+func compareAs(ours, theirs *model.Release, recorded []*model.Release, target, where string) []Difference {
+	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target), where: where}
 	for _, side := range []*model.Release{ours, theirs} {
 		c.arrays = append(c.arrays, sync.OnceValues(func() (map[string][]string, error) { return diff.Arrays(side) }))
 	}
@@ -62,11 +73,21 @@ type comparer struct {
 	floor int
 	// for each side: where programs and the library share arrays of a record
 	arrays []func() (map[string][]string, error)
+	where  string // name of theirs in messages
 	all    []Difference
 }
 
+// are returns "these headers are older".
+func (c *comparer) are(what string) string {
+	if c.where == theseHeaders {
+		return c.where + " are " + what
+	}
+	return c.where + " is " + what
+}
+
 func (c *comparer) add(item Item, theirs, since string, compatible bool, why string) {
-	c.all = append(c.all, Difference{Item: item, Headers: theirs, Since: since, Compatible: compatible, Why: why})
+	c.all = append(c.all, Difference{Item: item, Headers: theirs, Since: since, Compatible: compatible, Why: why,
+		where: c.where})
 }
 
 // item names a declaration of one side.
@@ -93,12 +114,16 @@ func (c *comparer) item(x *index, key string) Item {
 func (c *comparer) missing(item Item, key string) {
 	since, i := c.past.since(key)
 	if c.older(i) {
-		c.add(item, "", since, true, "these headers are older")
+		c.add(item, "", since, true, c.are("older"))
 		return
 	}
-	why := "removed from these headers"
+	why := "removed from " + c.where
 	if c.theirs.release == "" && i == 0 {
-		why += ", unless they are older than every recorded release; state it with -release"
+		they := "they are"
+		if c.where != theseHeaders {
+			they = "it is"
+		}
+		why += ", unless " + they + " older than every recorded release; state it with -release"
 	}
 	c.add(item, "", since, false, why)
 }
@@ -117,7 +142,7 @@ func (c *comparer) older(i int) bool {
 
 func (c *comparer) added(item Item, key string) {
 	since, i := c.past.since(key)
-	why := "these headers are newer"
+	why := c.are("newer")
 	if i >= 0 {
 		why = "of another release than the Go package"
 	}

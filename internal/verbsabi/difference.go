@@ -17,6 +17,7 @@ type Difference struct {
 	Since      string `json:"since,omitempty"`
 	Compatible bool   `json:"compatible"`
 	Why        string `json:"why"`
+	where      string // name of the installed layouts in messages; empty for headers
 }
 
 // String returns the difference on one line.
@@ -27,14 +28,15 @@ func (d Difference) String() string {
 	} else if d.Path != "" {
 		name += "." + d.Path
 	}
+	where := cmp.Or(d.where, theseHeaders)
 	var what string
 	switch {
 	case d.Headers == "":
-		what = "not in these headers"
+		what = "not in " + where
 	case d.Want == "":
-		what = "only in these headers"
+		what = "only in " + where
 	default:
-		what = fmt.Sprintf("%s is %s in these headers, %s in Go", d.Fact, d.Headers, d.Want)
+		what = fmt.Sprintf("%s is %s in %s, %s in Go", d.Fact, d.Headers, where, d.Want)
 	}
 	s := fmt.Sprintf("%s %s: %s: %s", d.Kind, name, what, d.Why)
 	if d.Since != "" {

@@ -98,7 +98,7 @@ func (a *Answer) judge() {
 func (a *Answer) title() string {
 	var parts []string
 	for _, h := range a.Headers {
-		parts = append(parts, fmt.Sprintf("headers of %s %s", h.Project, h.Release))
+		parts = append(parts, fmt.Sprintf("%s of %s %s", h.Source.noun(), h.Project, h.Release))
 	}
 	for _, l := range a.Libraries {
 		parts = append(parts, l.Name)

@@ -235,7 +235,7 @@ func (a *Answer) writeJUnit(w io.Writer) error {
 		all.Suites = append(all.Suites, s)
 	}
 	for _, h := range a.Headers {
-		suite("headers of "+h.Project, h.Dir)
+		suite(h.Source.noun()+" of "+h.Project, h.Dir)
 	}
 	for _, l := range a.Libraries {
 		suite(l.Name, l.Path)
@@ -286,7 +286,7 @@ func (a *Answer) writeMarkdown(w io.Writer, verbose bool) error {
 	p.line("## verbsabi: %s\n", a.Verdict)
 	p.line("| checked | release | verdict | differences |\n|---|---|---|---|")
 	for _, h := range a.Headers {
-		p.line("| %s | %s | %s | %d |", cell("headers of "+h.Project+" in "+h.Dir), cell(h.Release), h.Verdict,
+		p.line("| %s | %s | %s | %d |", cell(h.Source.noun()+" of "+h.Project+" in "+h.Dir), cell(h.Release), h.Verdict,
 			len(h.Differences)+len(h.Report.Mismatches))
 	}
 	for _, l := range a.Libraries {

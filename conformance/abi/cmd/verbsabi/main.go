@@ -76,7 +76,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.StringVar(&o.Packages, "pkg", "",
 		"check only these `packages`: "+strings.Join(verbsabi.PackageNames(), ",")+" (default: all but uapi,\nfor "+
 			"which -cache runs C compilers: its layouts depend on the running kernel)")
-	fs.StringVar(&o.Only, "only", "", "check only the headers or only the libraries: `headers|libraries`")
+	fs.StringVar(&o.Only, "only", "", "check only this `part`: headers, libraries, or layouts (of -dwarf)")
+	fs.StringVar(&o.DWARF, "dwarf", "",
+		"compare the types in the debug information of these comma-separated `files` instead of the\nheaders: "+
+			"libraries or their debug files, found by build ID, or installed for the libraries of\nthis machine; no C "+
+			"compiler is needed")
+	fs.StringVar(&o.DebugDir, "debug-dir", "", "`directory` of debug files (default: "+verbsabi.DebugDir+")")
 	fs.StringVar(&o.Dirs, "L", "", "colon-separated `directories` of the libraries (default: "+
 		"where the loader searches)")
 	fs.StringVar(&o.Required, "require", "",

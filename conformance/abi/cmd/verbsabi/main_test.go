@@ -250,7 +250,7 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-dump", "-target", other}, "build it with GOARCH=" + other},
 		{[]string{"-cache", empty}, "nothing could be checked"},
 		{[]string{"-pkg", "ibv,mlx6dv"}, `unknown package "mlx6dv"; use one of ibv, rdmacm`},
-		{[]string{"-only", "pages"}, "-only must be headers or libraries"},
+		{[]string{"-only", "pages"}, "-only must be headers, libraries or layouts"},
 		{[]string{"-no-such-flag"}, "flag provided but not defined"},
 		{[]string{"-minimum-releases", "3"}, "needs -cache and -require"},
 		{[]string{"-cache", cacheDir, "-minimum-releases", "3"}, "needs -cache and -require"},

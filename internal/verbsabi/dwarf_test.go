@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package verbsabi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/recorded"
+)
+
+// compileDebug compiles the headers of the packages into a shared library with debug information of all types.
+func compileDebug(t *testing.T, cc, include string, headers []string, flags ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skipf("no %s: %v", cc, err)
+	}
+	var text strings.Builder
+	for _, h := range headers {
+		fmt.Fprintf(&text, "#include <%s>\n", h)
+	}
+	text.WriteString("int goverbs_none;\n")
+	path := filepath.Join(t.TempDir(), "libdebug.so")
+	args := append([]string{"-std=gnu11", "-w", "-g", "-shared", "-fPIC", "-fno-eliminate-unused-debug-types", "-o", path,
+		"-isystem", include, "-x", "c", "-"}, flags...)
+	cmd := exec.Command(cc, args...)
+	cmd.Stdin = strings.NewReader(text.String())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// dwarfPackages are the packages whose headers the tests compile.
+var dwarfPackages = []string{"ibv", "rdmacm", "mlx5dv", "mlx4dv", "efadv"}
+
+func question(t *testing.T, names ...string) Question {
+	t.Helper()
+	packages, err := Packages(names...)
+	require.NoError(t, err)
+	primary, all, err := recorded.Releases()
+	require.NoError(t, err)
+	return Question{Packages: packages, Target: runtime.GOARCH, Primary: primary, Recorded: all}
+}
+
+// askHeadersOf returns the compiler's answer about an include directory.
+func askHeadersOf(t *testing.T, include string, names ...string) *Include {
+	t.Helper()
+	q := question(t, names...)
+	cc, err := FindCompiler(runtime.GOARCH)
+	if err != nil {
+		t.Skip(err)
+	}
+	q.CC, q.Include, q.Only = cc, include, Headers
+	a, err := Ask(context.Background(), q)
+	require.NoError(t, err)
+	require.Len(t, a.Headers, 1)
+	require.Empty(t, a.Headers[0].Report.Mismatches)
+	return a.Headers[0]
+}
+
+// askDebugOf returns the answer about the debug information of files.
+func askDebugOf(t *testing.T, files []string, names ...string) *Include {
+	t.Helper()
+	q := question(t, names...)
+	q.DWARF, q.Only = files, Layouts
+	a, err := Ask(context.Background(), q)
+	require.NoError(t, err)
+	require.Len(t, a.Headers, 1)
+	return a.Headers[0]
+}
+
+// layoutDifferences lists the differences of types, without those of types that debug lacks.
+func layoutDifferences(t *testing.T, h, debug *Include) []string {
+	absent := map[string]bool{} // enumerators without their enumeration, and incomplete records
+	for _, r := range question(t).Primary.Of(h.Project)[0].Headers {
+		for _, rec := range r.Records {
+			absent[rec.CName()] = rec.Kind == model.Incomplete
+		}
+		for _, e := range r.Enums {
+			for _, n := range e.Enumerators {
+				absent[n.Name] = !debug.checked.hasEnum(&e)
+			}
+		}
+	}
+	var all []string
+	for _, d := range h.Differences {
+		gone := d.Fact == "declaration" && d.Headers == ""
+		switch d.Kind {
+		case RecordItem, EnumItem:
+			if gone {
+				assert.True(t, absent["struct "+d.Name] || slices.Contains(debug.NotChecked, "struct "+d.Name) ||
+					slices.Contains(debug.NotChecked, "enum "+d.Name), "%s", d)
+				continue
+			}
+		case EnumeratorItem:
+			if gone && absent[d.Path] {
+				continue
+			}
+		case FieldItem:
+		default:
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s %s: %s in Go, %s here, %t, %s", d.Kind, d.Item.label(), d.Want, d.Headers,
+			d.Compatible, d.Since))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// equalLines compares two lists and prints only what differs.
+func equalLines(t *testing.T, want, have []string) {
+	t.Helper()
+	for _, line := range want {
+		assert.True(t, slices.Contains(have, line), "missing: %s", line)
+	}
+	for _, line := range have {
+		assert.True(t, slices.Contains(want, line), "too many: %s", line)
+	}
+}
+
+// TestDWARFAgreesWithCompiler: the debug information of the headers of every release gives the same differences as the
+// headers and the C compiler.
+func TestDWARFAgreesWithCompiler(t *testing.T) {
+	for _, r := range question(t).Recorded.Of("rdma-core") {
+		t.Run(r.Name, func(t *testing.T) {
+			include := realHeaders(t, r.Name)
+			compiled := askHeadersOf(t, include, dwarfPackages...)
+			compilers := [][]string{{"gcc", "-gdwarf-5"}}
+			if r.Name == compiled.Primary {
+				compilers = append(compilers, []string{"gcc", "-gdwarf-4", "-gz"}, []string{"clang"})
+			}
+			for _, cc := range compilers {
+				t.Run(strings.Join(cc, " "), func(t *testing.T) {
+					path := compileDebug(t, cc[0], include, headersOf(question(t, dwarfPackages...).Packages), cc[1:]...)
+					debug := askDebugOf(t, []string{path}, dwarfPackages...)
+					assert.Equal(t, r.Name, debug.Release)
+					assert.Equal(t, compiled.Packages, debug.Packages)
+					if r.Name == debug.Primary {
+						assert.Equal(t, Identical, debug.Verdict)
+						assert.Empty(t, debug.NotChecked)
+					}
+					assert.NotEqual(t, Incompatible, debug.Verdict)
+					equalLines(t, layoutDifferences(t, compiled, debug), layoutDifferences(t, debug, debug))
+				})
+			}
+		})
+	}
+}
+
+// TestDWARFFindsDrift: each change of a header is found in debug information, as by the C compiler.
+func TestDWARFFindsDrift(t *testing.T) {
+	include := realHeaders(t, "65.0")
+	for _, test := range []struct{ name, old, new, want string }{
+		{"field added", "\tuint32_t\t\tlkey;\n};", "\tuint32_t\t\tlkey;\n\tuint64_t\t\tmore;\n};", "record ibv_sge size"},
+		{"field added in front", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n", "field ibv_sge.addr offset"},
+		{"field removed", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n", "\tuint32_t\t\tlength;\n",
+			"field ibv_sge.lkey declaration"},
+		{"field renamed", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n", "\tuint32_t\t\tlength;\n\tuint32_t\t\tkey;\n",
+			"field ibv_sge.lkey declaration"},
+		{"fields swapped", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n", "\tuint32_t\t\tlkey;\n\tuint32_t\t\tlength;\n",
+			"field ibv_sge.lkey offset"},
+		{"width of a type", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n",
+			"\tuint32_t\t\tlength;\n\tuint64_t\t\tlkey;\n", "field ibv_sge.lkey type"},
+		{"sign of a type", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n",
+			"\tuint32_t\t\tlength;\n\tint32_t\t\tlkey;\n", "field ibv_sge.lkey type"},
+		{"bitfield", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n",
+			"\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey:24, top:8;\n", "field ibv_sge.lkey type"},
+		{"alignment", "\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n};",
+			"\tuint32_t\t\tlength;\n\tuint32_t\t\tlkey;\n} __attribute__((aligned(16)));", "record ibv_sge alignment"},
+		{"array", "uint8_t\t\t\traw[16];", "uint8_t\t\t\traw[20];", "record ibv_gid size"},
+		{"enumerator", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "enumerator IBV_WR_SEND value"},
+		{"enumerator removed", "\tIBV_WR_SEND,\n", "", "enumerator IBV_WR_SEND declaration"},
+		{"size of an enumeration", "\tIBV_QPT_RC = 2,\n", "\tIBV_QPT_RC = 2, IBV_QPT_LARGE = 1ull << 40,\n",
+			"enum ibv_qp_type size"},
+		{"function pointer", "int\t\t\t(*req_notify_cq)(struct ibv_cq *cq, int solicited_only);",
+			"int\t\t\t(*req_notify_cq)(struct ibv_cq *cq, long solicited_only);", "field ibv_context_ops.req_notify_cq type"},
+		{"target of a pointer", "struct ibv_send_wr {\n\tuint64_t\t\twr_id;\n\tstruct ibv_send_wr     *next;",
+			"struct ibv_send_wr {\n\tuint64_t\t\twr_id;\n\tstruct ibv_recv_wr     *next;", "field ibv_send_wr.next type"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "include")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(include)))
+			name := filepath.Join(dir, "infiniband", "verbs.h")
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.Equal(t, 1, bytes.Count(text, []byte(test.old)))
+			require.NoError(t, os.Chmod(name, 0o644))
+			require.NoError(t, os.WriteFile(name, bytes.Replace(text, []byte(test.old), []byte(test.new), 1), 0o644))
+			compiled := askHeadersOf(t, dir, "ibv")
+			flags := []string{"-gdwarf-5"}
+			if test.name == "bitfield" { // before version 5, counted from the other end
+				flags = append(flags, "-gdwarf-3")
+			}
+			for _, flag := range flags {
+				debug := askDebugOf(t, []string{compileDebug(t, "gcc", dir, []string{"infiniband/verbs.h"}, flag)}, "ibv")
+				equalLines(t, layoutDifferences(t, compiled, debug), layoutDifferences(t, debug, debug))
+				assert.Equal(t, Incompatible, debug.Verdict)
+				found := (&Answer{Headers: []*Include{debug}}).findings()
+				assert.True(t, slices.ContainsFunc(found, func(f Finding) bool { return f.ID == test.want && !f.Compatible }),
+					"%s: %v", test.want, found)
+			}
+		})
+	}
+}
+
+// smallDebug compiles a small library with debug information.
+func smallDebug(t *testing.T, flags ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	source := filepath.Join(dir, "small.c")
+	require.NoError(t, os.WriteFile(source, []byte("struct ibv_sge { unsigned long addr; unsigned length, lkey; };\n"+
+		"enum ibv_mtu { IBV_MTU_256 = 1 };\nint f(struct ibv_sge *s, enum ibv_mtu m) { return s->lkey + m; }\n"), 0o644))
+	path := filepath.Join(dir, "libsmall.so")
+	cmd := exec.Command("gcc", append([]string{"-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+func askDWARF(t *testing.T, debugDir, target string, files ...string) (*Answer, error) {
+	t.Helper()
+	q := question(t, "ibv")
+	q.DWARF, q.Only, q.DebugDir, q.Target = files, Layouts, debugDir, target
+	return Ask(context.Background(), q)
+}
+
+// TestDWARFBuildID: the debug file of a stripped library is found by its build ID.
+func TestDWARFBuildID(t *testing.T) {
+	path := smallDebug(t)
+	id := func() string {
+		f, closeFile, err := openLibrary(path)
+		require.NoError(t, err)
+		defer closeFile()
+		return buildID(f)
+	}()
+	notes, err := exec.Command("readelf", "-n", path).Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(notes), "Build ID: "+id)
+	debugDir := t.TempDir()
+	debug := debugFile(debugDir, id)
+	require.NoError(t, os.MkdirAll(filepath.Dir(debug), 0o755))
+	out, err := exec.Command("objcopy", "--only-keep-debug", path, debug).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = exec.Command("strip", path).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	_, err = askDWARF(t, t.TempDir(), runtime.GOARCH, path)
+	assert.ErrorIs(t, err, errNoDebug)
+	assert.ErrorContains(t, err, "install the debug package, or name its directory with -debug-dir")
+	for _, file := range []string{path, debug} {
+		a, err := askDWARF(t, debugDir, runtime.GOARCH, file)
+		require.NoError(t, err)
+		h := a.Headers[0]
+		assert.Equal(t, Counts{Structs: 1, Fields: 3, Enumerators: 1}, h.Report.Counts)
+		assert.NoError(t, a.Require([]string{"ibv", "ibv_sge", "ibv_mtu"}))
+		assert.ErrorContains(t, a.Require([]string{"ibv_wc"}), "ibv_wc is required and was not checked: "+file+
+			" has no debug information of it")
+		assert.Contains(t, h.NotChecked, "struct ibv_wc")
+		assert.NotContains(t, h.NotChecked, "struct ibv_sge")
+	}
+}
+
+// TestDWARFRefuses: debug information that cannot be read is an error that names the reason.
+func TestDWARFRefuses(t *testing.T) {
+	split := smallDebug(t, "-gsplit-dwarf")
+	dwo, _ := filepath.Glob(filepath.Join(filepath.Dir(split), "*.dwo"))
+	require.Len(t, dwo, 1)
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(text, bytes.Repeat([]byte("no ELF file"), 9), 0o644))
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	for _, test := range []struct{ path, target, want string }{
+		{split, runtime.GOARCH, "compile without -gsplit-dwarf"},
+		{smallDebug(t, "-gsplit-dwarf", "-gdwarf-4"), runtime.GOARCH, "compile without -gsplit-dwarf"},
+		{dwo[0], runtime.GOARCH, "is not a shared library for "},
+		{smallDebug(t), other, "is not a shared library for " + other},
+		{smallDebug(t, "-g0", "-Wl,--build-id=none"), runtime.GOARCH, "no build ID to find it by"},
+		{text, runtime.GOARCH, "bad magic number"},
+		{filepath.Join(t.TempDir(), "none"), runtime.GOARCH, "no such file"},
+	} {
+		_, err := askDWARF(t, t.TempDir(), test.target, test.path)
+		if assert.Error(t, err, test.path) {
+			assert.ErrorContains(t, err, test.want)
+			assert.ErrorContains(t, err, test.path)
+		}
+	}
+}
+
+// TestDWARFOfDwz: types that dwz moved to a shared file are read from there.
+func TestDWARFOfDwz(t *testing.T) {
+	if _, err := exec.LookPath("dwz"); err != nil {
+		t.Skip(err)
+	}
+	include := realHeaders(t, "65.0")
+	dir, shared := t.TempDir(), filepath.Join(t.TempDir(), "shared.debug")
+	var files []string
+	for _, name := range []string{"a", "b"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.Rename(compileDebug(t, "gcc", include, []string{"infiniband/verbs.h"}, "-gdwarf-4"), path))
+		files = append(files, path)
+	}
+	out, err := exec.Command("dwz", append([]string{"-m", shared}, files...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	h := askDebugOf(t, files[:1], "ibv")
+	assert.Equal(t, Identical, h.Verdict)
+	assert.Greater(t, h.Report.Counts.Structs, 100)
+	require.NoError(t, os.Remove(shared))
+	_, err = askDWARF(t, "", runtime.GOARCH, files[0])
+	assert.ErrorContains(t, err, "which is missing; install the debug package completely")
+}
