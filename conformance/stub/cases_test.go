@@ -33,6 +33,7 @@ var (
 		// 64 bits in C; Go's enumeration has 32
 		"mlx5dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 		"mlx4dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
+		"manadv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 
 		// 32 bits in C; Go's enumeration has the 8 bits of ibv_ah_attr.static_rate
 		"ibv_rate_to_mbps": func(c *call) { c.args[0] &= 0xff },

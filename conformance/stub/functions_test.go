@@ -4,7 +4,10 @@ package stub
 
 import (
 	"github.com/goverbs/goverbs/generated/libefa"
+	"github.com/goverbs/goverbs/generated/libhns"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/libionic"
+	"github.com/goverbs/goverbs/generated/libmana"
 	"github.com/goverbs/goverbs/generated/libmlx4"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -43,6 +46,9 @@ var goFunctions = map[string]any{
 	"efadv_wc_is_unsolicited":                    libefa.WCIsUnsolicited,
 	"efadv_wc_read_sgid":                         libefa.WCReadSGID,
 	"efadv_wr_set_processing_hints":              libefa.WRSetProcessingHints,
+	"hnsdv_create_qp":                            libhns.CreateQP,
+	"hnsdv_is_supported":                         libhns.IsSupported,
+	"hnsdv_query_device":                         libhns.QueryDevice,
 	"ib_addr_any":                                librdmacm.IBAddrAny,
 	"ib_addr_cmp":                                librdmacm.IBAddrCmp,
 	"ib_addr_loopback":                           librdmacm.IBAddrLoopback,
@@ -222,6 +228,15 @@ var goFunctions = map[string]any{
 	"ibv_wr_set_ud_addr":                         libibverbs.WRSetUDAddr,
 	"ibv_wr_set_xrc_srqn":                        libibverbs.WRSetXRCSRQN,
 	"ibv_wr_start":                               libibverbs.WRStart,
+	"ionic_dv_ctx_get_udma_count":                libionic.CtxGetUdmaCount,
+	"ionic_dv_ctx_get_udma_mask":                 libionic.CtxGetUdmaMask,
+	"ionic_dv_pd_get_udma_mask":                  libionic.PDGetUdmaMask,
+	"ionic_dv_pd_set_rqcmb":                      libionic.PDSetRqcmb,
+	"ionic_dv_pd_set_sqcmb":                      libionic.PDSetSqcmb,
+	"ionic_dv_pd_set_udma_mask":                  libionic.PDSetUdmaMask,
+	"manadv_alloc_pd":                            libmana.AllocPD,
+	"manadv_init_obj":                            libmana.InitObj,
+	"manadv_set_context_attr":                    libmana.SetContextAttr,
 	"mbps_to_ibv_rate":                           libibverbs.MbpsToRate,
 	"mlx4dv_create_qp":                           libmlx4.CreateQP,
 	"mlx4dv_get_cqe_opcode":                      libmlx4.GetCQEOpcode,

@@ -20,12 +20,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/efadv"
+	"github.com/goverbs/goverbs/generated/hnsdv"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/ionicdv"
 	"github.com/goverbs/goverbs/generated/libefa"
+	"github.com/goverbs/goverbs/generated/libhns"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/libionic"
+	"github.com/goverbs/goverbs/generated/libmana"
 	"github.com/goverbs/goverbs/generated/libmlx4"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/manadv"
 	"github.com/goverbs/goverbs/generated/mlx4dv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -35,10 +41,11 @@ import (
 var update = flag.Bool("update", false, "write functions_test.go")
 
 // tables are the functions of the headers in the Go packages.
-var tables = [][]ibv.Function{ibv.Functions, rdmacm.Functions, mlx5dv.Functions, mlx4dv.Functions, efadv.Functions}
+var tables = [][]ibv.Function{ibv.Functions, rdmacm.Functions, mlx5dv.Functions, mlx4dv.Functions, efadv.Functions,
+	hnsdv.Functions, manadv.Functions, ionicdv.Functions}
 
 var libraries = []*runtime.Library{libibverbs.Library, librdmacm.Library, libmlx5.Library, libmlx4.Library,
-	libefa.Library}
+	libefa.Library, libhns.Library, libmana.Library, libionic.Library}
 
 var documented = regexp.MustCompile(`(?m)^C: [^(]*?(\w+)\(`)
 

@@ -28,18 +28,20 @@ func Pin(dir string, rel *Release) error {
 			"the packages", rel, dir)
 	}
 	for _, p := range rel.Packages {
-		spec := project.Named(rel.Project).Package(p.Name)
+		of := project.Named(rel.Project)
+		spec := of.Package(p.Name)
 		if spec == nil {
 			return fmt.Errorf("pin %s: unknown package %s; add it to gen/project", rel, p.Name)
 		}
-		if err := pinPackage(src, p, spec); err != nil {
+		if err := pinPackage(src, p, spec, of.Later); err != nil {
 			return fmt.Errorf("pin %s: package %s: %w", rel, p.Name, err)
 		}
 	}
 	return nil
 }
 
-func pinPackage(src *source, p *Package, spec *project.Package) error {
+// pinPackage fills in the sums of a package; later are the patterns of pages that it may lack.
+func pinPackage(src *source, p *Package, spec *project.Package, later []string) error {
 	p.Headers, p.Pages, p.Links, p.Libraries = nil, nil, nil, nil
 	headers, err := src.headerNames(spec.Headers)
 	if err != nil {
@@ -72,7 +74,8 @@ func pinPackage(src *source, p *Package, spec *project.Package) error {
 		p.Pages = append(p.Pages, File{Name: name, Sum: sum(data)})
 	}
 	for _, pattern := range spec.Pages {
-		if !slices.ContainsFunc(names, func(n string) bool { ok, _ := path.Match(pattern, n); return ok }) {
+		matches := func(n string) bool { ok, _ := path.Match(pattern, n); return ok }
+		if !slices.ContainsFunc(names, matches) && !slices.Contains(later, pattern) {
 			return fmt.Errorf("no man page %s in %s", pattern, strings.Join(src.pageDirs, ", "))
 		}
 	}

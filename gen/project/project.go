@@ -31,7 +31,7 @@ type Project struct {
 	// Includes is the project whose headers its own headers include, or "". They come from that project's primary
 	// release.
 	Includes string
-	// Later lists headers that older releases lack.
+	// Later lists headers, and patterns of man pages, that older releases lack.
 	Later []string
 	// Updates means that the archive replaces a release's packages by updates, whose versions begin with the release
 	// (7.2.14 for 7.2). Their headers are accepted if the sums match.
@@ -70,13 +70,15 @@ var All = []*Project{
 		PkgConfig: "libibverbs",
 		Version:   regexp.MustCompile(`(?m)^Version: *[0-9]+\.[0-9]+\.([0-9]+(?:\.[0-9]+)+)\s*$`),
 		Tree:      "libibverbs/verbs.h",
-		Tables:    true,
+		Later: []string{"infiniband/manadv.h", "manadv_*.3", "infiniband/hnsdv.h", "hnsdv_*.3",
+			"infiniband/ionic_dv.h", "ionic_dv_*.3"},
+		Tables: true,
 		Packages: []Package{
 			{
 				Name:    "libibverbs-dev",
 				Headers: []string{"infiniband/*.h"},
 				Pages: []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3", "mlx5dv_*.3", "mlx4dv_*.3",
-					"efadv_*.3"},
+					"efadv_*.3", "hnsdv_*.3", "manadv_*.3", "ionic_dv_*.3"},
 			},
 			{
 				Name:    "librdmacm-dev",

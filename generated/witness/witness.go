@@ -33,5 +33,5 @@ type Constant struct {
 
 // All lists the packages of the libraries. UAPI is the package of the kernel.
 func All() []Package {
-	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA}
+	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, HNSDV, MANADV, IONICDV, RPMA}
 }

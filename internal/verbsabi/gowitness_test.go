@@ -61,10 +61,12 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 		{"connection manager", "rdmacm", "struct.go", `(?m)^(\tPortNum +)\S+`, "${1}uint16", "layout_linux.go"},
 		{"mlx4dv", "mlx4dv", "struct.go", `(?m)^(\tMSSHdrSize +)\S+`, "${1}ibv.BE64", "layout_linux.go"},
 		{"efadv", "efadv", "struct.go", `(?m)^(\tDriverQPType +)\S+`, "${1}uint64", "layout_linux.go"},
+		{"hnsdv", "hnsdv", "struct.go", `(?m)^(\tCreateFlags +)\S+`, "${1}uint64", "layout_linux.go"},
+		{"manadv", "manadv", "struct.go", `(?m)^(\tTXVpOffset +)\S+`, "${1}uint64", "layout_linux.go"},
 		{"uapi", "uapi", "struct.go", `(?m)^(\tLog2ElemSize +)\S+`, "${1}uint64", "layout_linux.go"},
 	}
 	dir := t.TempDir() // the module of the mutants
-	for _, pkg := range []string{"ibv", "mlx5dv", "rdmacm", "mlx4dv", "efadv", "uapi"} {
+	for _, pkg := range []string{"ibv", "mlx5dv", "rdmacm", "mlx4dv", "efadv", "hnsdv", "manadv", "uapi"} {
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "generated", pkg), os.DirFS("../../generated/"+pkg)))
 	}
 	require.NoError(t,

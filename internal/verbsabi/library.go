@@ -15,7 +15,10 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/efadv"
+	"github.com/goverbs/goverbs/generated/hnsdv"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/ionicdv"
+	"github.com/goverbs/goverbs/generated/manadv"
 	"github.com/goverbs/goverbs/generated/mlx4dv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -30,12 +33,15 @@ type library struct {
 }
 
 var libraries = map[string]library{
-	"ibv":    {"libibverbs.so.1", "libibverbs1", ibv.Functions},
-	"rdmacm": {"librdmacm.so.1", "librdmacm1", rdmacm.Functions},
-	"mlx5dv": {"libmlx5.so.1", "ibverbs-providers", mlx5dv.Functions},
-	"mlx4dv": {"libmlx4.so.1", "ibverbs-providers", mlx4dv.Functions},
-	"efadv":  {"libefa.so.1", "ibverbs-providers", efadv.Functions},
-	"rpma":   {"librpma.so.0", "librpma0", rpma.Functions},
+	"ibv":     {"libibverbs.so.1", "libibverbs1", ibv.Functions},
+	"rdmacm":  {"librdmacm.so.1", "librdmacm1", rdmacm.Functions},
+	"mlx5dv":  {"libmlx5.so.1", "ibverbs-providers", mlx5dv.Functions},
+	"mlx4dv":  {"libmlx4.so.1", "ibverbs-providers", mlx4dv.Functions},
+	"efadv":   {"libefa.so.1", "ibverbs-providers", efadv.Functions},
+	"hnsdv":   {"libhns.so.1", "ibverbs-providers", hnsdv.Functions},
+	"manadv":  {"libmana.so.1", "ibverbs-providers", manadv.Functions},
+	"ionicdv": {"libionic.so.1", "ibverbs-providers", ionicdv.Functions},
+	"rpma":    {"librpma.so.0", "librpma0", rpma.Functions},
 }
 
 // Library describes an installed library and its compatibility with the function table of a generated package.

@@ -28,12 +28,14 @@ func packages(t *testing.T, names ...string) []rules.Package {
 }
 
 func TestPackages(t *testing.T) {
-	assert.Equal(t, []string{"ibv", "rdmacm", "mlx5dv", "mlx4dv", "efadv", "rpma"}, namesOf(packages(t)))
+	assert.Equal(t, []string{"ibv", "rdmacm", "mlx5dv", "mlx4dv", "efadv", "hnsdv", "manadv", "ionicdv",
+		"rpma"}, namesOf(packages(t)))
 	assert.Equal(t, []string{"uapi"}, namesOf(packages(t, "uapi")))
 	assert.Equal(t, []string{"ibv", "mlx5dv"}, namesOf(packages(t, "mlx5dv", "ibv")))
 	assert.Equal(t, []string{"ibv", "efadv"}, namesOf(withImports(packages(t, "efadv"))))
 	_, err := Packages("ibv", "mlx6dv")
-	assert.EqualError(t, err, `unknown package "mlx6dv"; use one of ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma, uapi`)
+	assert.EqualError(t, err, `unknown package "mlx6dv"; use one of ibv, rdmacm, mlx5dv, mlx4dv, efadv, `+
+		"hnsdv, manadv, ionicdv, rpma, uapi")
 	names := []string{}
 	for _, p := range append(witness.All(), witness.UAPI) {
 		names = append(names, p.Name)
@@ -97,7 +99,8 @@ func TestAskSomePackages(t *testing.T) {
 	a, text, err := ask()
 	require.NoError(t, err)
 	assert.Equal(t, Identical, a.Verdict, text)
-	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv"}, a.Headers[0].Packages)
+	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv", "hnsdv", "manadv", "ionicdv"},
+		a.Headers[0].Packages)
 	assert.Contains(t, text, "\nnot installed: headers of librpma: no headers of librpma in "+dir)
 	assert.Contains(t, text, "\nnot installed: rdmacm: rdma/rdma_cma.h is not in "+dir+"; install librdmacm-dev\n")
 	assert.NoError(t, a.Require([]string{"ibv", "efadv"}))

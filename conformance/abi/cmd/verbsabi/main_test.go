@@ -58,7 +58,7 @@ func TestIdentical(t *testing.T) {
 	code, out, errs := command("-only", "headers", "-I", headersOf(t, "65.0"))
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
-	assert.Contains(t, out, "477 prototypes, 0 mismatches\nidentical: ")
+	assert.Contains(t, out, "489 prototypes, 0 mismatches\nidentical: ")
 	assert.Empty(t, errs)
 }
 
@@ -70,7 +70,7 @@ func TestOlder(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out, "fine :"))
 	code, out, errs = command("-v", "-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
-	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were "+
+	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv, manadv were "+
 		"generated from 65.0")
 	assert.Contains(t, out, "\ncompatible: ")
 	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since "+
@@ -115,7 +115,7 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, verbsabi.Compatible, a.Verdict)
 	assert.Equal(t, "44.0", a.Headers[0].Release)
 	assert.NotEmpty(t, a.Headers[0].Differences)
-	assert.Len(t, a.Headers[0].Packages, 5)
+	assert.Len(t, a.Headers[0].Packages, 6)
 	assert.NotEmpty(t, a.Headers[0].Report.Facts)
 }
 
