@@ -47,7 +47,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 	# shellcheck disable=SC2086
 	set -- ${VMFLAGS:-}
 	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
-		./conformance/vm/{rxe,promises,objects,interop,roce,cm} ./rdma/native
+		./conformance/vm/{rxe,promises,objects,interop,roce,cm,s3} ./rdma/native
 	rpma_peer
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool
@@ -64,6 +64,10 @@ native) # without rdma-core, compared with the results of libibverbs; connection
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -env GOVERBS_NATIVE=1 -- ./conformance/vm/interop \
 		-run 'TestPerftest$'
+	;;
+s3) # S3 over RDMA, through libibverbs and without it; 3 min a kernel
+	vm -kernel "$kernel" -timeout 10m -- ./conformance/vm/s3
+	vm -kernel "$kernel" -timeout 10m -env GOVERBS_NATIVE=1 -- ./conformance/vm/s3
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
@@ -152,7 +156,7 @@ valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 		-env GOVERBS_VALKEY=/valkey -env GOVERBS_VALKEY_TOOLS=/valkey -- "$dir/valkey.test" -test.v
 	;;
 *)
-	echo "goverbs: no tests $what; WHAT is all, native, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
+	echo "goverbs: no tests $what; WHAT is all, native, s3, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
 	exit 2
 	;;
 esac
