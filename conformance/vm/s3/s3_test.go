@@ -283,9 +283,9 @@ func TestMultipart(t *testing.T) {
 // TestAtOnce moves 64 objects at once.
 func TestAtOnce(t *testing.T) {
 	protocols(t, func(t *testing.T, direct bool) {
-		const objects = 64
-		s := newServer(t, s3rdma.HandlerOptions{Direct: direct})
-		c := newClient(t, s.URL, s3rdma.Options{Direct: direct}, nil)
+		const objects, patience = 64, 2 * time.Minute // on an emulated processor
+		s := newServer(t, s3rdma.HandlerOptions{Direct: direct, SessionLifetime: patience, TransferTimeout: patience})
+		c := newClient(t, s.URL, s3rdma.Options{Direct: direct, TransferTimeout: patience}, nil)
 		var all sync.WaitGroup
 		for i := range objects {
 			all.Go(func() {
@@ -296,7 +296,7 @@ func TestAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		stats := c.transport.Stats()
-		t.Logf("%+v", stats)
+		t.Logf("%+v; server: %+v", stats, s.handler.Stats())
 		assert.EqualValues(t, 2*objects, stats.Puts+stats.Gets+stats.Declined)
 		// With the direct protocol, the first request of each queue pair is declined.
 		assert.GreaterOrEqual(t, stats.Puts+stats.Gets, uint64(objects)/2)
