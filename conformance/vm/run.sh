@@ -60,7 +60,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 native) # without rdma-core, compared with the results of libibverbs; connections; perftest; 14 min, 25 on a busy machine
 	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
 		-test.run TestConfined
-	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
+	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/{rxe,s3} ./rdma/native
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -env GOVERBS_NATIVE=1 -- ./conformance/vm/interop \
 		-run 'TestPerftest$'
