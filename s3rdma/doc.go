@@ -30,5 +30,5 @@
 // Other clients of the protocol do not repeat the original request. Options.Authorize verifies their signatures;
 // without it, an S3 server that requires signatures rejects their replayed requests.
 //
-// It is tested on the software device only.
+// It is tested on software devices and on Soft-RoCE.
 package s3rdma

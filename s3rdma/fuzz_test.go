@@ -3,6 +3,7 @@
 package s3rdma
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -74,6 +75,29 @@ func FuzzMemoryKey(f *testing.F) {
 		k.set(again)
 		if same, err := memoryKeyOf(again); err != nil || same != k {
 			t.Errorf("%+v became %+v, %v", k, same, err)
+		}
+	})
+}
+
+// FuzzReply expects that an accepted reply names a queue pair and memory with one meaning.
+func FuzzReply(f *testing.F) {
+	f.Add("200:"+strings.Repeat("0", 2*tokenBytes), "000001", "000012", "0000000000001000", "00000007")
+	f.Add("200:"+token{transport: transportRC, qpn: 0x12, rkey: 3, length: 9, port: 1}.String(), "ffffff", "12", "0", "F")
+	f.Add("501", "", "", "", "")
+	f.Fuzz(func(t *testing.T, text, psn, qpn, address, rkey string) {
+		h := http.Header{headerReply: {text}, headerPSN: {psn}, headerQPN: {qpn}, headerAddress: {address},
+			headerRKey: {rkey}}
+		r, err := replyOf(h)
+		if err != nil {
+			return
+		}
+		if r.psn > 0xffffff || r.memory.qpn > 0xffffff || r.server.qpn > 0xffffff {
+			t.Errorf("%+v", r)
+		}
+		again := http.Header{headerReply: {"200:" + r.server.String()}, headerPSN: {fmt.Sprintf("%06x", r.psn)}}
+		r.memory.set(again)
+		if same, err := replyOf(again); err != nil || same != r {
+			t.Errorf("%+v became %+v, %v", r, same, err)
 		}
 	})
 }

@@ -155,6 +155,31 @@ func requestOf(h http.Header) (r request, err error) {
 	return r, nil
 }
 
+// reply is the content of the reply to a prepare request.
+type reply struct {
+	server token
+	psn    uint32
+	memory memoryKey
+}
+
+// replyOf fails with errDeclined if the server has not accepted the transfer.
+func replyOf(h http.Header) (r reply, err error) {
+	text, ok := strings.CutPrefix(h.Get(headerReply), "200:")
+	if !ok {
+		return r, errDeclined
+	}
+	if r.server, err = parseToken(text); err != nil {
+		return r, err
+	}
+	psn, err := hexHeader(h, headerPSN, 6)
+	if err != nil {
+		return r, err
+	}
+	r.psn = uint32(psn)
+	r.memory, err = memoryKeyOf(h)
+	return r, err
+}
+
 // random returns an unpredictable number of some bits, not 0.
 func random(bits int) uint32 {
 	for {

@@ -68,26 +68,19 @@ func (x *transfer) begin() error {
 		x.t.decline(x.origin.URL.Host)
 		return errDeclined
 	}
-	reply, ok := strings.CutPrefix(h.Get(headerReply), "200:")
-	if response.StatusCode != http.StatusOK || !ok {
+	if response.StatusCode != http.StatusOK {
 		return errDeclined
 	}
 	x.session = h.Get(headerSession)
+	reply, err := replyOf(h)
+	if err != nil {
+		return err
+	}
 	if h.Get(headerReplays) == "" && !x.foreign() {
 		return errDeclined
 	}
-	peer, err := parseToken(reply)
-	if err != nil {
-		return err
-	}
-	psn, err := hexHeader(h, headerPSN, 6)
-	if err != nil {
-		return err
-	}
-	if x.remote, err = memoryKeyOf(h); err != nil {
-		return err
-	}
-	if err := x.link.connect(peer, x.remote.qpn, uint32(psn)); err != nil {
+	x.remote = reply.memory
+	if err := x.link.connect(reply.server, reply.memory.qpn, reply.psn); err != nil {
 		return err
 	}
 	if x.op == http.MethodGet {

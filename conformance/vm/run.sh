@@ -47,7 +47,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 	# shellcheck disable=SC2086
 	set -- ${VMFLAGS:-}
 	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
-		./conformance/vm/{rxe,ioctls,promises,objects,interop,roce,cm} ./rdma/native
+		./conformance/vm/{rxe,ioctls,promises,objects,interop,roce,cm,s3} ./rdma/native
 	rpma_peer
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool
@@ -60,7 +60,7 @@ all) # about 6 min a kernel, 20 s if only the software device has changed
 native) # without rdma-core, compared with the results of libibverbs; connections; perftest; 14 min, 25 on a busy machine
 	vm -kernel "$kernel" -build=-tags=goverbs_static -with ./conformance/static/confined -- ./conformance/static \
 		-test.run TestConfined
-	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe ./rdma/native
+	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -- ./conformance/vm/{rxe,s3} ./rdma/native
 	vm -kernel "$kernel" -timeout 20m -env GOVERBS_NATIVE=1 -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -env GOVERBS_NATIVE=1 -- ./conformance/vm/interop \
 		-run 'TestPerftest$'
@@ -74,6 +74,10 @@ siw) # Soft-iWARP, built from Debian's kernel source; libsiw, and without rdma-c
 	fi
 	vm -kernel "$kernel" -driver siw -timeout 15m -- ./conformance/vm/rxe ./rdma/native -run "$tests|TestGuest"
 	vm -kernel "$kernel" -driver siw -timeout 15m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe -run "$tests"
+	;;
+s3) # S3 over RDMA, through libibverbs and without it; 3 min a kernel
+	vm -kernel "$kernel" -timeout 10m -- ./conformance/vm/s3
+	vm -kernel "$kernel" -timeout 10m -env GOVERBS_NATIVE=1 -- ./conformance/vm/s3
 	;;
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
@@ -162,7 +166,7 @@ valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
 		-env GOVERBS_VALKEY=/valkey -env GOVERBS_VALKEY_TOOLS=/valkey -- "$dir/valkey.test" -test.v
 	;;
 *)
-	echo "goverbs: no tests $what; WHAT is all, native, siw, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
+	echo "goverbs: no tests $what; WHAT is all, native, s3, siw, race, unreachable, dax, grpc, doctor, perftest, rsockets, valkey or fetch" >&2
 	exit 2
 	;;
 esac

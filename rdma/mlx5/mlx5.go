@@ -25,7 +25,10 @@ import (
 // attr's SendOpsFlags, names its destination with [DC]. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive
 // queue. It gets its number, which initiators need, in RTR, its final state. Move both with Modify, step by step.
 //
-// The error is EOPNOTSUPP if the device is not an mlx5 device, and rdma.ErrNotSupported if libmlx5 is missing.
+// Software devices have dynamic connections, too. They answer a wrong access key like a wrong remote key, with
+// IBV_WC_REM_ACCESS_ERR, which the man pages do not specify.
+//
+// The error is EOPNOTSUPP if the device is not an mlx5 or software device, and rdma.ErrNotSupported if libmlx5 is missing.
 //
 // C: mlx5dv_create_qp
 //

@@ -34,7 +34,7 @@ func (q *QP) Set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.PKeyIndex = attr.PKeyIndex
 		q.Out.PKey = q.Port.PKeys[attr.PKeyIndex]
 	}
-	if has(ibv.QP_AV) || has(ibv.QP_DEST_QPN) {
+	if (has(ibv.QP_AV) || has(ibv.QP_DEST_QPN)) && q.Dynamic == nil {
 		q.setPeer()
 	}
 	if has(ibv.QP_RQ_PSN) {

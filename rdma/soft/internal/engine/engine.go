@@ -144,6 +144,7 @@ type QP struct {
 	Signals   bool                // every send completes: sq_sig_all
 	Report    func(ibv.EventType) // queues an event for the program
 	User      resource.User       // of windows of type 2
+	Dynamic   *Dynamic            // with dynamic connections; nil for others
 
 	State       ibv.QPState
 	Attr        ibv.QPAttr          // set by ibv_modify_qp
@@ -272,6 +273,7 @@ type Request struct {
 	AH      *AH
 	Number  uint32 // of the datagram's destination queue pair, or of the shared receive queue
 	QKey    uint32
+	Key     uint64 // access key of a target of dynamic connections
 	Window  *resource.Window
 	Bind    resource.Binding
 }

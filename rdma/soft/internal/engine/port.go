@@ -111,7 +111,12 @@ func (p *Port) carry(m *message.Request) *message.Answer {
 		p.drop(m, counters.UnknownQP)
 		return nil
 	}
-	if q.sender != nil { // a packet does not name its source queue pair
+	if q.Dynamic != nil {
+		var answer *message.Answer
+		if q, answer = q.connectionOf(m); q == nil {
+			return answer
+		}
+	} else if q.sender != nil { // a packet does not name its source queue pair
 		m.SourceQP = q.Attr.DestQPNum
 	}
 	switch {
@@ -157,7 +162,7 @@ func (p *Port) Answer(a *message.Answer) {
 	case a.Life != q.Out.Life && a.Life != 0:
 		p.Count(counters.LateAnswers)
 		return
-	case q.sender != nil && a.Transport != q.Kind: // UC gets no answers
+	case q.sender != nil && a.Transport != q.ExpectsOf: // UC gets no answers
 		p.Count(counters.WrongKind)
 		return
 	case q.sender != nil && !q.inPartition(a.PKey): // inPartition counts it

@@ -55,8 +55,11 @@ const PSNMask = 1<<24 - 1
 func (q *QP) Start(number uint32) {
 	q.Number = number
 	q.reliable, q.ExpectsOf = q.Kind != ibv.QPT_UC && q.Kind != ibv.QPT_UD, q.Kind
-	if q.Kind == ibv.QPT_XRC_RECV {
+	switch {
+	case q.Kind == ibv.QPT_XRC_RECV:
 		q.ExpectsOf = ibv.QPT_XRC_SEND
+	case q.Dynamic != nil:
+		q.ExpectsOf, q.Dynamic.connections = dynamicTransport, map[initiator]*QP{}
 	}
 	q.renew()
 	size := uint32(1) << bits.Len32(max(q.Cap.MaxSendWR, 1)-1)

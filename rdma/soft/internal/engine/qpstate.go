@@ -13,7 +13,7 @@ import (
 
 // renew clears the state of the peer and of messages.
 func (q *QP) renew() {
-	q.Out = message.Request{From: message.Address{Link: q.Port.Link}, Transport: q.Kind, PKey: q.Port.PKeys[0],
+	q.Out = message.Request{From: message.Address{Link: q.Port.Link}, Transport: q.ExpectsOf, PKey: q.Port.PKeys[0],
 		SourceQP: q.Number, Life: q.On.newLife(), Payload: q.On.from[:0]}
 	q.back = message.Answer{}
 	q.psn, q.sender, q.resent = 0, nil, 0
@@ -25,6 +25,9 @@ func (q *QP) renew() {
 func (q *QP) SetState(to ibv.QPState) {
 	f := q.On
 	q.State, q.Attr.SQDraining = to, 0
+	if q.Dynamic != nil && (to == ibv.QPS_RESET || to == ibv.QPS_ERR) {
+		q.Dynamic.endConnections()
+	}
 	switch to {
 	case ibv.QPS_RESET:
 		q.stopSending()

@@ -126,6 +126,8 @@ func (q *QP) beginNext() bool {
 			q.finish(r, q.invalidate(r))
 		}
 		return true
+	case q.Dynamic != nil && !q.connectTo(r, waiting > 0):
+		return false
 	case q.sender == nil:
 		return q.send(b, r, nil, false)
 	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:

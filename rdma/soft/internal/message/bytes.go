@@ -20,7 +20,7 @@ var errLength = errors.New("message: payload and length field differ")
 // requestSize and answerSize are what comes before the payload.
 const (
 	// requestSize and answerSize are the sizes without the payload.
-	requestSize = 2*addressSize + 2 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
+	requestSize = 2*addressSize + 2 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 8 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
 	answerSize  = 2*addressSize + 4 + 4 + 8 + 1 + 1 + 8 + 1 + 4 + 2 + 4 + 4 + 2
 	addressSize = 8 + 16
 )
@@ -40,6 +40,7 @@ func (m *Request) Append(b []byte) []byte {
 	}
 	b = order.AppendUint64(b, m.Life)
 	b = order.AppendUint32(b, m.QKey)
+	b = order.AppendUint64(b, m.Key)
 	b = order.AppendUint32(b, m.SRQ)
 	b = order.AppendUint32(b, uint32(m.Imm))
 	b = order.AppendUint64(b, m.Remote)
@@ -64,7 +65,7 @@ func (m *Request) Parse(b []byte) error {
 	m.Solicited, m.Continues, m.More, m.AckReq = r.bool(), r.bool(), r.bool(), r.bool()
 	m.PKey, m.MTU = r.uint16(), r.uint32()
 	m.SourceQP, m.DestQP, m.PSN, m.Packets, m.Life = r.uint32(), r.uint32(), r.uint32(), r.uint32(), r.uint64()
-	m.QKey, m.SRQ, m.Imm = r.uint32(), r.uint32(), ibv.BE32(r.uint32())
+	m.QKey, m.Key, m.SRQ, m.Imm = r.uint32(), r.uint64(), r.uint32(), ibv.BE32(r.uint32())
 	m.Remote, m.RKey = r.uint64(), r.uint32()
 	m.Length, m.Operand, m.Swap = r.uint64(), r.uint64(), r.uint64()
 	m.Placement, m.Level = r.uint32(), r.uint32()

@@ -20,7 +20,7 @@ type Request struct {
 	From, To Address
 	Route    Route // UD only
 
-	Transport ibv.QPType   // RC, UC, UD or XRC_SEND
+	Transport ibv.QPType   // RC, UC, UD, XRC_SEND, or DRIVER: a dynamic connection
 	Opcode    ibv.WROpcode // operation
 	Solicited bool         // solicited event
 	PKey      uint16       // sender's partition
@@ -36,6 +36,7 @@ type Request struct {
 	// Life distinguishes connections of a queue pair across resets. Packets do not carry it; 0 is unknown.
 	Life      uint64
 	QKey      uint32        // UD only
+	Key       uint64        // dynamic connections only: access key of the target
 	SRQ       uint32        // XRC only: number of the shared receive queue
 	Imm       ibv.BE32      // immediate data, or the key to invalidate
 	Remote    uint64        // address in the receiver's memory

@@ -87,6 +87,10 @@ func (d *Decoder) request(s *shape, p []byte, from, to message.Address, segments
 	if len(segments) > 0 {
 		m.Length = segments[0].Length
 	}
+	if s.has(dynETH) {
+		m.Key, m.Life, m.SourceQP = order.Uint64(p[at:]), order.Uint64(p[at+8:]), order.Uint32(p[at+16:])&number
+		at += dynETHSize
+	}
 	if s.has(xrceth) {
 		m.SRQ = order.Uint32(p[at:]) & number
 		at += 4
@@ -129,14 +133,18 @@ func (d *Decoder) answer(s *shape, p []byte, from, to message.Address, segments 
 		DestQP: order.Uint32(p[4:]) & number, PSN: order.Uint32(p[8:]) & number,
 		Continues: s.part.continues(), More: s.part.more(), Data: segments,
 	}
-	a := &d.Answer
+	a, at := &d.Answer, bthSize
+	if s.has(dynAETH) {
+		a.Life = order.Uint64(p[at:])
+		at += dynAETHSize
+	}
 	if !s.has(aeth) {
 		return true
 	}
-	word := order.Uint32(p[bthSize:])
+	word := order.Uint32(p[at:])
 	a.Count = word & number
 	if s.has(atomicAckETH) {
-		a.Original = order.Uint64(p[bthSize+4:])
+		a.Original = order.Uint64(p[at+4:])
 	}
 	syndrome := byte(word >> 24)
 	switch syndrome & syndromeKinds {

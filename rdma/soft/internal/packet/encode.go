@@ -39,6 +39,12 @@ func AppendRequest(out Output, m *message.Request) {
 // putRequest writes the headers after the BTH.
 func (s *shape) putRequest(p []byte, m *message.Request) {
 	at := bthSize
+	if s.has(dynETH) {
+		order.PutUint64(p[at:], m.Key)
+		order.PutUint64(p[at+8:], m.Life)
+		order.PutUint32(p[at+16:], m.SourceQP&number)
+		at += dynETHSize
+	}
 	if s.has(xrceth) {
 		order.PutUint32(p[at:], m.SRQ&number)
 		at += 4
@@ -91,9 +97,10 @@ func AppendAnswer(out Output, a *message.Answer) {
 		p := out.Packet(shapes[code].size + icrcSize)
 		h := bth{opcode: code, pkey: a.PKey, qpn: a.DestQP, psn: a.PSN}
 		h.put(p)
-		putAETH(p[bthSize:], a)
+		at := shapes[code].putLife(p, a)
+		putAETH(p[at:], a)
 		if kind == message.AtomicData {
-			order.PutUint64(p[bthSize+4:], a.Original)
+			order.PutUint64(p[at+4:], a.Original)
 		}
 		return
 	}
@@ -106,14 +113,23 @@ func AppendAnswer(out Output, a *message.Answer) {
 		p := out.Packet(s.size + n + pad + icrcSize)
 		h := bth{opcode: code, pad: uint8(pad), pkey: a.PKey, qpn: a.DestQP, psn: c.psn}
 		h.put(p)
-		if s.has(aeth) {
-			putAETH(p[bthSize:], a)
+		if at := s.putLife(p, a); s.has(aeth) {
+			putAETH(p[at:], a)
 		}
 		c.write(p, n)
 		if end {
 			return
 		}
 	}
+}
+
+// putLife writes the first header of an answer on a dynamic connection, and returns where further headers begin.
+func (s *shape) putLife(p []byte, a *message.Answer) int {
+	if !s.has(dynAETH) {
+		return bthSize
+	}
+	order.PutUint64(p[bthSize:], a.Life)
+	return bthSize + dynAETHSize
 }
 
 // putAETH writes the result of a request.

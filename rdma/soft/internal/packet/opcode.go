@@ -10,9 +10,10 @@ import (
 )
 
 // Opcodes missing from infiniband/opcode.h: the XRC transport, which shares RC's operations, newer operations, and the
-// congestion notification.
+// congestion notification. Dynamic connections use opcodes that are reserved for manufacturers.
 const (
 	opcodeXRC                = 0xa0
+	opcodeDynamic            = 0xc0 // see dynETH
 	sendLastWithInvalidate   = 0x16
 	sendOnlyWithInvalidate   = 0x17
 	flush                    = 0x1c
@@ -61,10 +62,12 @@ const (
 	payload   // of any size
 	operand   // a payload of 8 bytes, to write atomically
 	alwaysAck // no header: answered regardless of the BTH's AckReq bit
+	dynETH    // right after the BTH; see dynETHSize
+	dynAETH   // right after the BTH; see dynETHSize
 )
 
 var headerSizes = map[headers]int{xrceth: 4, deth: 8, feth: 4, reth: 16, atomicETH: 28, aeth: 4, atomicAckETH: 8,
-	immDt: 4, ieth: 4, operand: atomicSize}
+	immDt: 4, ieth: 4, operand: atomicSize, dynETH: dynETHSize, dynAETH: dynAETHSize}
 
 // shape is the format of an opcode's packets.
 type shape struct {
@@ -132,11 +135,13 @@ var transports = []struct {
 	transport ibv.QPType
 	base      uint8
 	headers   headers // in every request
+	answers   headers // in every answer
 }{
-	{ibv.QPT_RC, ibv.OPCODE_RC, 0},
-	{ibv.QPT_UC, ibv.OPCODE_UC, 0},
-	{ibv.QPT_UD, ibv.OPCODE_UD, deth},
-	{ibv.QPT_XRC_SEND, opcodeXRC, xrceth},
+	{ibv.QPT_RC, ibv.OPCODE_RC, 0, 0},
+	{ibv.QPT_UC, ibv.OPCODE_UC, 0, 0},
+	{ibv.QPT_UD, ibv.OPCODE_UD, deth, 0},
+	{ibv.QPT_XRC_SEND, opcodeXRC, xrceth, 0},
+	{ibv.QPT_DRIVER, opcodeDynamic, dynETH, dynAETH},
 }
 
 // shapes maps opcodes to shapes. Unknown opcodes have the kind Refused.
@@ -158,7 +163,7 @@ func shapesOf() (all [256]shape) {
 			of = append(of[:len(of):len(of)], reliableOperations...)
 			for _, a := range answers {
 				add(t.base|a.number, shape{kind: Answer, transport: t.transport, answer: a.kind, part: a.part,
-					headers: a.headers})
+					headers: a.headers | t.answers})
 			}
 		}
 		for _, o := range of {
@@ -209,8 +214,11 @@ func requestCode(t ibv.QPType, op ibv.WROpcode, p part) uint8 {
 // answerCode returns the opcode of an answer's packet.
 func answerCode(t ibv.QPType, k message.Kind, p part) uint8 {
 	code := uint8(ibv.OPCODE_RC)
-	if t == ibv.QPT_XRC_SEND {
+	switch t {
+	case ibv.QPT_XRC_SEND:
 		code = opcodeXRC
+	case ibv.QPT_DRIVER:
+		code = opcodeDynamic
 	}
 	switch {
 	case k == message.Plain:

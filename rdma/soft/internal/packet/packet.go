@@ -21,8 +21,8 @@ const Port = 4791
 // MaxPayload is the maximum path MTU in bytes.
 const MaxPayload = 4096
 
-// MaxSize is the size of the longest packet: XRCETH, RETH, ImmDt, and the payload.
-const MaxSize = bthSize + 4 + 16 + 4 + MaxPayload + icrcSize
+// MaxSize is the size of the longest packet: the headers of a dynamic connection's write, and the payload.
+const MaxSize = bthSize + dynETHSize + 16 + 4 + MaxPayload + icrcSize
 
 const (
 	bthSize  = 12
@@ -33,6 +33,11 @@ const (
 	cmPKey = 0xffff     // the default partition, as a full member
 
 	number = 1<<24 - 1 // mask of queue pair and packet numbers
+
+	// The format of adapters' dynamic connections is not public. Software devices use their own: requests have the access
+	// key, the life of the connection and the number of the initiator, and answers the life.
+	dynETHSize  = 8 + 8 + 4
+	dynAETHSize = 8
 )
 
 // Bits of the BTH, in its second byte and in the word with the sequence number.
@@ -179,4 +184,6 @@ func (c *packets) write(p []byte, n int) {
 func padOf(n int) int { return -n & 3 }
 
 // reliable reports whether a transport has acknowledgements.
-func reliable(t ibv.QPType) bool { return t == ibv.QPT_RC || t == ibv.QPT_XRC_SEND }
+func reliable(t ibv.QPType) bool {
+	return t == ibv.QPT_RC || t == ibv.QPT_XRC_SEND || t == ibv.QPT_DRIVER
+}

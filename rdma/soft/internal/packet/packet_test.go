@@ -71,6 +71,9 @@ func example(t ibv.QPType, op ibv.WROpcode, of []byte) *message.Request {
 	if s.has(deth) {
 		m.QKey, m.SourceQP = 0x81234567, 0xabcdef
 	}
+	if s.has(dynETH) {
+		m.Key, m.Life, m.SourceQP = 0xf1e1d1c1b1a19181, 0x0807060504030201, 0xabcdef
+	}
 	if s.has(xrceth) {
 		m.SRQ = 0x654321
 	}
@@ -218,9 +221,12 @@ func answerExamples(of []byte) map[string]*message.Answer {
 		"read":         {Kind: message.ReadData, Data: segments(of), MTU: 1024},
 	} {
 		a.From, a.To, a.DestQP, a.PSN, a.PKey, a.Count = bob, alice, 0x123456, 0xffffff, 0x8001, 0x345678
-		for _, t := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
+		for _, t := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND, ibv.QPT_DRIVER} {
 			a := a
 			a.Transport = t
+			if t == ibv.QPT_DRIVER {
+				a.Life = 0x0807060504030201
+			}
 			all[fmt.Sprintf("%v/%s", t, name)] = &a
 		}
 	}

@@ -72,7 +72,7 @@ func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	defer q.Post.Unlock()
-	if q.Kind == ibv.QPT_UD && !q.addressed() {
+	if (q.Kind == ibv.QPT_UD || q.Dynamic != nil) && !q.addressed() {
 		q.build.fail(syscall.EINVAL)
 	}
 	if q.build.errno != 0 {

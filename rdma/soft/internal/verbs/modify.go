@@ -40,7 +40,7 @@ func (q *QP) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 		to = attr.QPState
 	}
 	mask = q.answersTo(mask)
-	required, optional, ok := ibv.ModifyQPMask(q.Kind, from, to)
+	required, optional, ok := q.takesMask(from, to)
 	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
 		return syscall.EINVAL
 	}
@@ -58,6 +58,9 @@ func (q *QP) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	}
 	if mask&ibv.QP_STATE != 0 {
 		record.QPBase.State = to
+	}
+	if to == ibv.QPS_RTR {
+		record.QPBase.QPNum = q.Number // a target of dynamic connections gets it here
 	}
 	return 0
 }
@@ -85,7 +88,7 @@ func (q *QP) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	case has(ibv.QP_PORT) && attr.PortNum != PortNum,
 		has(ibv.QP_PKEY_INDEX) && int(attr.PKeyIndex) >= len(q.Device.PKeys),
 		has(ibv.QP_ACCESS_FLAGS) && attr.QPAccessFlags&^qpAccess != 0,
-		has(ibv.QP_AV) && q.Device.checkAH(&attr.AHAttr) != 0,
+		has(ibv.QP_AV) && q.Dynamic == nil && q.Device.checkAH(&attr.AHAttr) != 0, // dynamic ones have no peer here
 		has(ibv.QP_PATH_MTU) && (attr.PathMTU < ibv.MTU_256 || attr.PathMTU > q.Device.MTU),
 		has(ibv.QP_DEST_QPN) && attr.DestQPNum > engine.PSNMask,
 		has(ibv.QP_TIMEOUT) && attr.Timeout > 31,
@@ -125,7 +128,7 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	*to.Deref() = attr
 	base := &of.Deref().QPBase
 	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ,
-		Cap: q.Cap, QPType: q.Kind}
+		Cap: q.Cap, QPType: base.QPType}
 	if q.Signals {
 		init.SQSigAll = 1
 	}

@@ -16,7 +16,7 @@ import (
 // postSend implements the slot post_send.
 func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
-	if q == nil {
+	if q == nil || q.Dynamic != nil { // a dynamic connection's request needs a target
 		return uint64(syscall.EINVAL), 0
 	}
 	q.Post.Lock()
@@ -149,7 +149,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 // bindMW implements the slot bind_mw, for windows of type 1.
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := FindQP(address), Find[mw](window)
-	if q == nil || w == nil || bind == 0 || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWVerb, q.Kind)) {
+	if q == nil || w == nil || bind == 0 || q.Dynamic != nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWVerb, q.Kind)) {
 		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind

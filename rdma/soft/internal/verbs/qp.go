@@ -30,6 +30,7 @@ type QP struct {
 	build    builder
 	binds    lastBound
 	latestAH *ah
+	dv       *dvRecord // of an initiator with extended functions
 }
 
 // report queues an event for every context with a handle.
@@ -104,7 +105,7 @@ func createQP(p *PD, init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.Record),
 	}
-	q, errno := p.Context.newQP(&ex)
+	q, errno := p.Context.newQP(&ex, nil)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -127,7 +128,7 @@ func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
 	if flags != 0 && (flags != ibv.QP_CREATE_BLOCK_SELF_MCAST_LB || attr.QPType != ibv.QPT_UD) {
 		return 0, syscall.EOPNOTSUPP
 	}
-	q, errno := c.newQP(attr)
+	q, errno := c.newQP(attr, nil)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -143,13 +144,13 @@ func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 	return attr.CreateFlags
 }
 
-// newQP checks attributes and creates a queue pair in RESET.
-func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
+// newQP checks attributes and creates a queue pair in RESET. One with dynamic connections has type RC here.
+func (c *Context) newQP(attr *ibv.QPInitAttrEx, dynamic *engine.Dynamic) (*QP, runtime.Errno) {
 	f := c.Fabric()
 	f.Mu.Lock()
 	defer f.Unlock()
 	q := &QP{Context: c, QP: engine.QP{On: f, Port: &c.Device.Port, Kind: attr.QPType, Cap: attr.Cap,
-		Signals: attr.SQSigAll != 0, Unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
+		Dynamic: dynamic, Signals: attr.SQSigAll != 0, Unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
 	q.Report = q.report
 	if errno := q.resolve(attr); errno != 0 {
 		return nil, errno
@@ -188,6 +189,12 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx) (*QP, runtime.Errno) {
 	}
 	if ops != 0 {
 		q.extend(ops)
+	}
+	if dynamic != nil {
+		base.QPType = ibv.QPT_DRIVER
+		if dynamic.IsTarget {
+			base.QPNum = 0 // until RTR
+		}
 	}
 	Enter(record, q)
 	return q, 0
@@ -314,6 +321,9 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	all.qps.remove(q.index)
 	q.Context.leave()
 	Forget(q.record)
+	if q.dv != nil {
+		Free(q.dv)
+	}
 	if q.closed = true; len(q.handles) == 0 {
 		q.end()
 	}
