@@ -199,7 +199,7 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	f.reachOut()
 	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
 	// process alone.
-	l, err := f.Outer.Attach(address, d.Link, d, udp.Options{Share: len(d.Links) == 0})
+	l, err := f.Outer.Attach(address, d.Link, &d.Port, udp.Options{Share: len(d.Links) == 0})
 	if err != nil {
 		return fmt.Errorf("soft: device %s: %w", d.Name(), err)
 	}
@@ -392,7 +392,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*verbs.Device, error
 		d.GIDs = append(d.GIDs, gid)
 		f.Assign(gid, &d.Port)
 	}
-	f.direct.Attach(d.Link, d)
+	f.direct.Attach(d.Link, &d.Port)
 	return d, nil
 }
 

@@ -32,7 +32,7 @@ func (q *QP) answered(a *message.Answer) {
 	case a.Syndrome != message.Ack:
 		q.refused(a)
 		return
-	case !q.returns:
+	case !returnsData(q.Out.Opcode):
 		b.done = true
 	default:
 		b.status, b.done = q.takeLateData(*b, a, 0)
@@ -154,24 +154,16 @@ func (q *QP) dataArrived(a *message.Answer) bool {
 	return fits
 }
 
-// readLength returns the number of bytes that the request at a position reads, or 0 if it is not a read.
-func (q *QP) readLength(position uint32) uint64 {
-	r := &q.ring[position&q.mask]
-	if r.Opcode != ibv.WR_RDMA_READ {
-		return 0
-	}
-	return resource.Room(q.Entries(position)[:r.SGEs])
-}
-
 // takeData copies the data of a response to the memory of a message, after its first skip bytes, and reports whether
 // the response fits the request. It panics if memory is unmapped.
 func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
 	opcode, length := q.Out.Opcode, q.Out.Length
 	if q.sender != nil { // Out may be another message
-		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
+		if opcode = ibv.WR_RDMA_READ; b.transfer {
 			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
 		} else {
-			opcode, length = q.ring[b.position&q.mask].Opcode, q.readLength(b.position)
+			r := q.Place(b.position)
+			opcode, length = r.Opcode, resource.Room(r.SGEs)
 		}
 		length = min(length-skip, 128<<q.Attr.PathMTU)
 	}
@@ -186,7 +178,7 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 	}
 	switch {
 	case !fits || len(data) == 0:
-	case b.step == ownRequest && q.sender == nil && q.moving && !q.On.Careful: // this is its Send
+	case !b.transfer && q.sender == nil && q.moving && !q.On.Careful: // this is its Send
 		mem.Scatter(q.On.from[:], data)
 	default:
 		status = q.placeData(b, skip, data)
@@ -235,37 +227,37 @@ func (q *QP) recoverFault(copies func() ibv.WCStatus) (status ibv.WCStatus, gone
 
 // placeData copies data to a message's memory, after its first skip bytes. It panics if memory is unmapped.
 func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
-	if b.step == readStep {
+	if b.transfer {
 		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
 	}
-	local, _, status := q.gather(q.Place(b.position), b.position)
+	n, _, status := q.gather(q.Place(b.position))
 	if status != ibv.WC_SUCCESS {
 		return status
 	}
-	mem.Scatter(mem.Skip(local, skip), data)
+	mem.Scatter(mem.Skip(q.On.from[:n], skip), data)
 	return ibv.WC_SUCCESS
 }
 
-// gather looks up the sender's memory of the request at a position, and stores it in Engine.from.
-func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length uint64, status ibv.WCStatus) {
+// gather looks up the sender's memory of a request, and stores its n segments in Engine.from.
+func (q *QP) gather(r *Request) (n int, length uint64, status ibv.WCStatus) {
 	f := q.On
 	if r.Inline >= 0 {
-		f.from[0] = mem.Segment{Base: q.inlineAt(position), Length: uint64(r.Inline)}
-		return f.from[:1], uint64(r.Inline), ibv.WC_SUCCESS
+		f.from[0] = mem.Segment{Base: r.data, Length: uint64(r.Inline)}
+		return 1, uint64(r.Inline), ibv.WC_SUCCESS
 	}
 	access := ibv.AccessFlags(0)
 	switch r.Opcode {
 	case ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 		access = ibv.ACCESS_LOCAL_WRITE
 	}
-	n := 0
-	for _, s := range q.Entries(position)[:r.SGEs] {
+	for i := range r.SGEs {
+		s := &r.SGEs[i]
 		if s.Length == 0 {
 			continue
 		}
-		segment, ok := q.Port.Keys.Local(q.Protects, s, access)
+		segment, ok := q.Port.Keys.Local(q.Protects, *s, access)
 		if !ok || f.Careful && !mem.Touch(segment, access != 0) {
-			return nil, 0, ibv.WC_LOC_PROT_ERR
+			return 0, 0, ibv.WC_LOC_PROT_ERR
 		}
 		f.from[n] = segment
 		n++
@@ -273,11 +265,11 @@ func (q *QP) gather(r *Request, position uint32) (local []mem.Segment, length ui
 	}
 	switch {
 	case access != 0 && q.Attr.MaxRdAtomic == 0:
-		return nil, 0, ibv.WC_LOC_QP_OP_ERR
+		return 0, 0, ibv.WC_LOC_QP_OP_ERR
 	case length > MaxMessage, access != 0 && r.Opcode != ibv.WR_RDMA_READ && length != atomicSize:
-		return nil, 0, ibv.WC_LOC_LEN_ERR
+		return 0, 0, ibv.WC_LOC_LEN_ERR
 	}
-	return f.from[:n], length, ibv.WC_SUCCESS
+	return n, length, ibv.WC_SUCCESS
 }
 
 // endIfDone ends the first pending message if it is done or has failed, and reports whether it did.
@@ -299,22 +291,23 @@ func (q *QP) endPending(status ibv.WCStatus) {
 	} else {
 		q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
 	}
-	q.endMessage(b, status)
+	if r := q.requestOf(&b); r != nil {
+		q.finish(r, status)
+	} else {
+		q.endTransfer(status)
+	}
 }
 
-// endMessage ends a message that is no longer pending.
-func (q *QP) endMessage(b pending, status ibv.WCStatus) {
-	if b.step == ownRequest {
-		q.finish(q.Place(b.position), status)
-		return
+// endTransfer ends the read or the FIN of the first rendezvous, which is no longer pending.
+func (q *QP) endTransfer(status ibv.WCStatus) {
+	t := q.rendezvous.first()
+	done := t.isRead || status != ibv.WC_SUCCESS
+	if !t.isRead {
+		q.completeTag(t, status, ibv.WC_TM_DATA_VALID, t.headers.rvh.Len.Host())
+		q.SRQ.Tags.Recycle(t.tag)
+		t.isRead = true
 	}
-	r := q.rendezvous.first()
-	if b.step == readStep {
-		q.completeTag(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
-		q.SRQ.Tags.Recycle(r.tag)
-		r.isRead = true
-	}
-	if b.step == finStep || status != ibv.WC_SUCCESS {
+	if done {
 		q.rendezvous.drop()
 	}
 	if status != ibv.WC_SUCCESS {
@@ -335,14 +328,13 @@ func (q *QP) endRendezvous() {
 
 // finish completes the first request of the send queue.
 func (q *QP) finish(r *Request, status ibv.WCStatus) {
-	position := q.next
 	q.next++
 	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.Signals {
 		e := q.SendCQ.Next()
 		e.WC = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.Opcode], QPNum: q.Number}
 		switch r.Opcode {
 		case ibv.WR_RDMA_READ:
-			e.WC.ByteLen = uint32(q.readLength(position))
+			e.WC.ByteLen = uint32(resource.Room(r.SGEs))
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.WC.ByteLen = 8
 		}
@@ -417,8 +409,13 @@ func notReadyTime(code uint8) time.Duration {
 }
 
 // withResponse are the operations whose answer is a response, not only an acknowledgement.
-const withResponse = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD |
-	1<<ibv.WR_FLUSH | 1<<ibv.WR_ATOMIC_WRITE
+const withResponse = withData | 1<<ibv.WR_FLUSH | 1<<ibv.WR_ATOMIC_WRITE
+
+// withData are the operations whose response has data.
+const withData = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD
+
+// returnsData reports whether the response to a request has data.
+func returnsData(opcode ibv.WROpcode) bool { return withData>>(opcode&31)&1 != 0 }
 
 // expectsResponse reports whether the answer to a request is a response, not only an acknowledgement.
 func expectsResponse(opcode ibv.WROpcode) bool { return withResponse>>(opcode&31)&1 != 0 }

@@ -64,15 +64,16 @@ func (q *QP) connectTo(r *Request, inFlight bool) bool {
 // with a request whose life is higher than that of the initiator's previous one.
 func (q *QP) connectionOf(m *message.Request) (*QP, *message.Answer) {
 	d, p := q.Dynamic, q.Port
+	var why counters.Counter
 	switch {
 	case p.Down:
-		p.drop(m, counters.WhileDown)
+		why = counters.WhileDown
 	case !d.IsTarget || m.Transport != dynamicTransport:
-		p.drop(m, counters.WrongKind)
+		why = counters.WrongKind
 	case !q.receives():
-		p.drop(m, counters.WrongState)
-	case !q.inPartition(m.PKey): // inPartition counts it
-		p.On.lose(m)
+		why = counters.WrongState
+	case !q.inPartition(m.PKey):
+		why = counters.BadPKey
 	case m.Key != d.Key:
 		_, sent := counters.OfNAK(message.RemoteAccess)
 		q.count(sent)
@@ -80,6 +81,8 @@ func (q *QP) connectionOf(m *message.Request) (*QP, *message.Answer) {
 	default:
 		return q.connectionFrom(m), nil
 	}
+	p.Count(why)
+	p.On.lose(m)
 	return nil, nil
 }
 
@@ -115,7 +118,8 @@ func (q *QP) connectionFrom(m *message.Request) *QP {
 		c = q.newConnection(m)
 		d.connections[from] = c
 	} else if c.peerLife > m.Life {
-		q.Port.drop(m, counters.Duplicates)
+		q.Port.Count(counters.Duplicates)
+		q.On.lose(m)
 		return nil
 	}
 	c.Dynamic.used = d.used

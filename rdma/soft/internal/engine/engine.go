@@ -92,7 +92,7 @@ type rendezvous struct {
 	headers   tagHeaders
 	source    uint32 // number of the sender
 	solicited bool
-	isRead    bool
+	isRead    bool // the read is done
 }
 
 const (
@@ -156,7 +156,6 @@ type QP struct {
 	// The requester and the completer.
 	Out     message.Request // the message being sent, or the last one; constant fields stay filled in
 	psn     uint32          // packet sequence number of the next message
-	returns bool            // the response to Out has data
 	pending fifo[pending]   // messages in progress, in order
 	// The window. In memory it is one complete message: Send returns its answer, or it waits here.
 	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
@@ -175,8 +174,7 @@ type QP struct {
 	// count all posted requests, modulo 2³².
 	Post    sync.Mutex
 	ring    []Request
-	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
-	inline  []byte    // cap.MaxInlineData for each place of the ring
+	inline  []byte // memory for the inline data of the ring
 	mask    uint32
 	Posted  uint32
 	next    uint32
@@ -204,20 +202,11 @@ type retry struct {
 
 // pending is a message in progress.
 type pending struct {
-	position uint32 // of its request
-	step     step
+	position uint32       // of its request
+	transfer bool         // it has none: it is the read or the FIN of the first rendezvous
 	status   ibv.WCStatus // final status; until then WC_SUCCESS
 	done     bool         // a peer in memory has answered it
 }
-
-// step is the state of a pending message.
-type step uint8
-
-const (
-	ownRequest step = iota // a request of the send queue
-	readStep               // the read of a rendezvous
-	finStep                // the message that ends a rendezvous
-)
 
 // arriving is the additional state of a responder whose messages travel as packets.
 type arriving struct {
@@ -266,10 +255,11 @@ type Request struct {
 	Imm     uint32 // immediate data in network byte order, or the key to invalidate
 	RKey    uint32
 	Remote  uint64
-	Operand uint64 // addend, compare value or value of an atomic; length of a flush
-	Swap    uint64 // swap value of an atomic; placement and level of a flush
-	SGEs    int32
-	Inline  int32 // bytes of inline data; -1: none
+	Operand uint64    // addend, compare value or value of an atomic; length of a flush
+	Swap    uint64    // swap value of an atomic; placement and level of a flush
+	SGEs    []ibv.SGE // in memory of the place of the ring, for Cap.MaxSendSGE entries
+	Inline  int32     // bytes of inline data; -1: none
+	data    uint64    // address of its memory, in QP.inline, for Cap.MaxInlineData bytes
 	AH      *AH
 	Number  uint32 // of the datagram's destination queue pair, or of the shared receive queue
 	QKey    uint32

@@ -105,44 +105,41 @@ func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any)
 }
 
 // carry executes a request of a connection. The caller holds Core.Mu.
-func (p *Port) carry(m *message.Request) *message.Answer {
+func (p *Port) carry(m *message.Request) (a *message.Answer) {
 	q := p.On.QPOf(m.DestQP)
-	if q == nil || q.Port != p {
-		p.drop(m, counters.UnknownQP)
-		return nil
-	}
-	if q.Dynamic != nil {
-		var answer *message.Answer
-		if q, answer = q.connectionOf(m); q == nil {
+	if q != nil && q.Dynamic != nil && q.Port == p {
+		connection, answer := q.connectionOf(m)
+		if connection == nil {
 			return answer
 		}
-	} else if q.sender != nil { // a packet does not name its source queue pair
+		q = connection
+	} else if q != nil && q.sender != nil { // a packet does not name its source queue pair
 		m.SourceQP = q.Attr.DestQPNum
 	}
+	var why counters.Counter
 	switch {
+	case q == nil || q.Port != p:
+		why = counters.UnknownQP
 	case p.Down:
-		p.drop(m, counters.WhileDown)
+		why = counters.WhileDown
 	case q.Out.To.Link != m.From.Link || q.Attr.DestQPNum != m.SourceQP:
-		p.drop(m, counters.WrongPeer)
+		why = counters.WrongPeer
 	case !q.receives():
-		p.drop(m, counters.WrongState)
-		return q.rejectAgain(m)
+		why, a = counters.WrongState, q.rejectAgain(m)
 	case m.Transport != q.ExpectsOf:
-		p.drop(m, counters.WrongKind)
-	case !q.inPartition(m.PKey): // inPartition counts it
-		p.On.lose(m)
+		why = counters.WrongKind
+	case !q.inPartition(m.PKey):
+		why = counters.BadPKey
+	case q.sender != nil:
+		return q.arrivesAsPackets(m)
 	case q.reliable && !q.isFromPeer(m):
-		p.drop(m, counters.BehindGaps)
+		why = counters.BehindGaps
 	default:
 		return q.arrives(m)
 	}
-	return nil
-}
-
-// drop counts an unanswered request of a connection.
-func (p *Port) drop(m *message.Request, why counters.Counter) {
 	p.Count(why)
 	p.On.lose(m)
+	return a
 }
 
 // Answer handles an answer, to a request of one of the device's queue pairs, that Send did not return. An answer that
@@ -165,7 +162,8 @@ func (p *Port) Answer(a *message.Answer) {
 	case q.sender != nil && a.Transport != q.ExpectsOf: // UC gets no answers
 		p.Count(counters.WrongKind)
 		return
-	case q.sender != nil && !q.inPartition(a.PKey): // inPartition counts it
+	case q.sender != nil && !q.inPartition(a.PKey):
+		p.Count(counters.BadPKey)
 		return
 	}
 	if q.answered(a); !q.moving {

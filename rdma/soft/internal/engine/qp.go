@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
@@ -64,7 +65,14 @@ func (q *QP) Start(number uint32) {
 	q.renew()
 	size := uint32(1) << bits.Len32(max(q.Cap.MaxSendWR, 1)-1)
 	q.ring, q.mask = make([]Request, size), size-1
-	q.sges, q.inline = make([]ibv.SGE, size*q.Cap.MaxSendSGE), make([]byte, size*q.Cap.MaxInlineData)
+	sges, most := make([]ibv.SGE, size*q.Cap.MaxSendSGE), q.Cap.MaxSendSGE
+	q.inline = make([]byte, size*q.Cap.MaxInlineData)
+	for i := range q.ring {
+		q.ring[i].SGEs, sges = sges[:0:most], sges[most:]
+		if n := int(q.Cap.MaxInlineData); n > 0 {
+			q.ring[i].data = mem.AddressOf(&q.inline[i*n])
+		}
+	}
 	if q.SRQ == nil && q.Kind != ibv.QPT_XRC_RECV && q.Kind != ibv.QPT_XRC_SEND {
 		q.Recvs = resource.NewRecvQueue(q.Protects, q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE, false)
 	}

@@ -127,15 +127,11 @@ func (q *QP) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 func (q *QP) receives() bool { return q.State >= ibv.QPS_RTR && q.State <= ibv.QPS_SQE }
 
 // inPartition reports whether a message's key belongs to the queue pair's partition and one of the two is a full
-// member. It counts messages of other partitions.
+// member.
 func (q *QP) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.Out.PKey
-	if (a^b)&^full == 0 && (a|b)&full != 0 {
-		return true
-	}
-	q.count(counters.BadPKey)
-	return false
+	return (a^b)&^full == 0 && (a|b)&full != 0
 }
 
 // completesIn reports whether a completion queue receives completions of the queue pair, also through its shared

@@ -171,6 +171,7 @@ func (q *QP) carry(m *message.Request) *message.Answer {
 		return nil
 	}
 	if !q.inPartition(m.PKey) {
+		q.count(counters.BadPKey)
 		return nil
 	}
 	if m.QKey != q.Attr.QKey {

@@ -52,7 +52,7 @@ func (q *QP) run() (done bool) {
 			q.flushSends()
 			return true
 		case q.pending.len() == 0:
-			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.retry.paused || !q.beginNext() {
+			if q.retry.paused || !q.beginNext() {
 				if q.sent || q.retry.timer != 0 || q.sender != nil {
 					q.setTimer()
 				}
@@ -82,7 +82,7 @@ func (q *QP) sendPending() bool {
 	if q.sender != nil {
 		if p, ok := q.sender.Next(partPackets(q.Attr.PathMTU)); ok {
 			b := q.pending.at(p.Message)
-			return b.status == ibv.WC_SUCCESS && q.send(*b, q.requestOf(b), &p, true)
+			return b.status == ibv.WC_SUCCESS && q.send(q.requestOf(b), &p)
 		}
 		return q.beginNext()
 	}
@@ -90,13 +90,12 @@ func (q *QP) sendPending() bool {
 		return false
 	}
 	// The answer is late, or, without a timer, another request was posted.
-	b := q.pending.first()
-	return q.send(*b, q.requestOf(b), nil, true)
+	return q.send(q.requestOf(q.pending.first()), nil)
 }
 
 // requestOf returns the request of a pending message, or nil in a rendezvous.
 func (q *QP) requestOf(b *pending) *Request {
-	if b.step != ownRequest {
+	if b.transfer {
 		return nil
 	}
 	return q.Place(b.position)
@@ -113,27 +112,22 @@ func (q *QP) beginNext() bool {
 	case q.next+waiting == q.Posted:
 		return false
 	}
-	b := pending{position: q.next + waiting}
-	r := q.Place(b.position)
-	switch {
+	position := q.next + waiting
+	switch r := q.Place(position); {
 	case r.Opcode == ibv.WR_LOCAL_INV || r.Opcode == ibv.WR_BIND_MW:
 		if waiting > 0 { // messages in flight may need the window
 			return false
 		}
-		if r.Opcode == ibv.WR_BIND_MW {
-			q.finish(r, q.bindWindow(r))
-		} else {
-			q.finish(r, q.invalidate(r))
-		}
+		q.finish(r, q.changeWindow(r))
 		return true
 	case q.Dynamic != nil && !q.connectTo(r, waiting > 0):
 		return false
 	case q.sender == nil:
-		return q.send(b, r, nil, false)
+		return q.send(r, nil)
 	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:
 		return false
 	}
-	return q.addMessage(b)
+	return q.addMessage(pending{position: position})
 }
 
 // mayBegin reports whether a message may begin after the ones in flight as packets.
@@ -150,27 +144,22 @@ func (q *QP) mayBegin() bool {
 
 // beginStep begins the next message of the first rendezvous: the read, or the FIN.
 func (q *QP) beginStep() bool {
-	r, b := q.rendezvous.first(), pending{step: readStep}
-	switch {
-	case r.isRead:
-		b.step = finStep
-	case r.headers.rvh.Len == 0:
-		q.endMessage(b, ibv.WC_SUCCESS)
+	if r := q.rendezvous.first(); !r.isRead && r.headers.rvh.Len == 0 {
+		q.endTransfer(ibv.WC_SUCCESS)
 		return true
 	}
 	if q.sender == nil {
-		return q.send(b, nil, nil, false)
+		return q.send(nil, nil)
 	}
-	return q.addMessage(b)
+	return q.addMessage(pending{transfer: true})
 }
 
 // addMessage starts a message that is sent as packets, unless too many reads and atomics are in flight.
 func (q *QP) addMessage(b pending) bool {
-	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
-	if b.step == ownRequest {
-		r := q.Place(b.position)
+	packets, asks, length := uint32(1), b.transfer && !q.rendezvous.first().isRead, uint64(0)
+	if r := q.requestOf(&b); r != nil {
 		if asks = expectsResponse(r.Opcode); r.Opcode < ibv.WR_FLUSH {
-			_, length, b.status = q.gather(r, b.position)
+			_, length, b.status = q.gather(r)
 			q.On.endRecovery()
 			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.Attr.MaxRdAtomic) {
 				return false
@@ -192,38 +181,29 @@ func (q *QP) addMessage(b pending) bool {
 }
 
 // send sends a message: complete to a peer in memory, whose answer Send returns, or, with p, a part of it as packets.
-// Its request r is nil in a rendezvous. An unanswered message becomes pending; again means that it already is. It
-// reports whether more may be sent.
-func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
+// Its request r is nil in a rendezvous. A message to a peer in memory becomes pending if it is not answered. It reports
+// whether more may be sent.
+func (q *QP) send(r *Request, p *transport.Part) bool {
 	m, f := &q.Out, q.On
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
-	if b.step != ownRequest {
-		n, status = q.fillRendezvous(b.step)
+	if r == nil {
+		n, status = q.fillRendezvous()
 	} else {
 		if r.Opcode < ibv.WR_FLUSH { // later opcodes use no memory of the sender
-			var local []mem.Segment
-			local, length, status = q.gather(r, b.position)
-			n = len(local)
+			n, length, status = q.gather(r)
 		}
 		m.Opcode, m.Solicited, m.Imm, m.SRQ = r.Opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.Imm), r.Number
 		m.Remote, m.RKey, m.Length = r.Remote, r.RKey, length
-		q.returns = false
-		switch r.Opcode {
-		case ibv.WR_RDMA_READ:
-			n, q.returns = 0, true
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			n, m.Operand, m.Swap, q.returns = 0, r.Operand, r.Swap, true
-		case ibv.WR_ATOMIC_WRITE:
-			m.Operand, m.Length = r.Operand, atomicSize
-		case ibv.WR_FLUSH:
-			m.Length, m.Placement, m.Level = r.Operand, uint32(r.Swap), uint32(r.Swap>>32)
+		if expectsResponse(r.Opcode) {
+			n = 0
+			q.fillOperands(r)
 		}
 		if q.Kind == ibv.QPT_UD && status == ibv.WC_SUCCESS {
 			status = q.addressDatagram(r)
 		}
 	}
 	if status != ibv.WC_SUCCESS {
-		return q.failed(b, p, again, status)
+		return q.failed(r, p, status)
 	}
 	m.Payload = m.Payload[:n] // of Engine.from, which gather has filled
 	if m.PSN, m.Packets = q.psn, 1; p != nil {
@@ -237,75 +217,93 @@ func (q *QP) send(b pending, r *Request, p *transport.Part, again bool) bool {
 	} else {
 		var wait time.Duration
 		if answer, wait = f.Wire.Send(m); wait > 0 {
-			return q.deferSend(b, wait, again)
+			return q.deferSend(r, wait)
 		}
 	}
-	if p != nil {
+	switch {
+	case p != nil:
 		q.sentPart(p)
 		return true
+	case answer == nil && q.reliable:
+		return q.awaitAnswer(r, true)
+	case answer != nil && (answer.Syndrome != message.Ack || returnsData(m.Opcode)):
+		return q.takeAnswer(r, answer)
 	}
-	if answer == nil {
-		if q.reliable {
-			return q.awaitAnswer(b, again)
-		}
-	} else if answer.Syndrome != message.Ack {
-		q.awaitAnswer(b, again)
-		q.refused(answer)
-		return q.endIfDone()
-	} else if q.returns {
-		var fits bool
-		if status, fits = q.takeData(b, answer, 0); !fits {
-			return q.awaitAnswer(b, again)
-		}
-	}
-	f.endRecovery()
-	if q.psn = transport.Next(q.psn, m.Packets); again || b.step != ownRequest {
-		return q.endSend(b, again, status)
-	}
-	q.finish(r, status)
-	return true
+	q.psn = transport.Next(q.psn, m.Packets)
+	return q.endFirst(r, ibv.WC_SUCCESS)
 }
 
-// endSend ends a message, which is pending if again is set.
-func (q *QP) endSend(b pending, again bool, status ibv.WCStatus) bool {
-	if again {
+// fillOperands fills in the fields that only requests with a response have.
+func (q *QP) fillOperands(r *Request) {
+	switch m := &q.Out; r.Opcode {
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		m.Operand, m.Swap = r.Operand, r.Swap
+	case ibv.WR_ATOMIC_WRITE:
+		m.Operand, m.Length = r.Operand, atomicSize
+	case ibv.WR_FLUSH:
+		m.Length, m.Placement, m.Level = r.Operand, uint32(r.Swap), uint32(r.Swap>>32)
+	}
+}
+
+// takeAnswer handles an answer that Send returned, with data or a NAK.
+func (q *QP) takeAnswer(r *Request, a *message.Answer) bool {
+	if a.Syndrome != message.Ack {
+		q.awaitAnswer(r, true)
+		q.refused(a)
+		return q.endIfDone()
+	}
+	status, fits := q.takeData(q.firstOf(r), a, 0)
+	if !fits {
+		return q.awaitAnswer(r, true)
+	}
+	q.psn = transport.Next(q.psn, q.Out.Packets)
+	return q.endFirst(r, status)
+}
+
+// firstOf returns the pending message of the first request, or of a rendezvous.
+func (q *QP) firstOf(r *Request) pending { return pending{position: q.next, transfer: r == nil} }
+
+// endFirst ends the first message to a peer in memory.
+func (q *QP) endFirst(r *Request, status ibv.WCStatus) bool {
+	q.On.endRecovery()
+	switch {
+	case q.pending.len() > 0:
 		q.endPending(status)
-	} else {
-		q.endMessage(b, status)
+	case r != nil:
+		q.finish(r, status)
+	default:
+		q.endTransfer(status)
 	}
 	return true
 }
 
 // failed ends a message that cannot be sent.
-func (q *QP) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
-	q.On.endRecovery()
+func (q *QP) failed(r *Request, p *transport.Part, status ibv.WCStatus) bool {
 	if p != nil { // its memory was unmapped in the meantime
+		q.On.endRecovery()
 		q.pending.at(p.Message).status = status
 		return true
 	}
-	return q.endSend(b, again, status)
+	return q.endFirst(r, status)
 }
 
-// awaitAnswer makes a message pending until its answer arrives.
-func (q *QP) awaitAnswer(b pending, again bool) bool {
+// awaitAnswer makes the first message to a peer in memory pending until its answer arrives, or until it can be sent.
+func (q *QP) awaitAnswer(r *Request, sent bool) bool {
 	q.On.endRecovery()
-	if q.sent = true; !again {
-		q.pending.add(b)
+	if q.sent = sent; q.pending.len() == 0 {
+		q.pending.add(q.firstOf(r))
 	}
 	return false
 }
 
 // deferSend postpones a message that the wire does not accept yet.
-func (q *QP) deferSend(b pending, wait time.Duration, again bool) bool {
-	q.On.endRecovery()
+func (q *QP) deferSend(r *Request, wait time.Duration) bool {
 	q.pause(wait)
-	if q.sender != nil {
-		q.Out.Payload = q.On.from[:0]
-		return false
+	if q.sender == nil {
+		return q.awaitAnswer(r, false)
 	}
-	if q.sent = false; !again {
-		q.pending.add(b)
-	}
+	q.On.endRecovery()
+	q.Out.Payload = q.On.from[:0]
 	return false
 }
 
@@ -327,10 +325,11 @@ func (q *QP) addressDatagram(r *Request) ibv.WCStatus {
 
 // fillRendezvous fills Out with the read or FIN of the first rendezvous. It returns the number of segments of
 // Engine.from that are its payload.
-func (q *QP) fillRendezvous(s step) (n int, status ibv.WCStatus) {
-	m, h := &q.Out, &q.rendezvous.first().headers
-	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
-	if s == finStep {
+func (q *QP) fillRendezvous() (n int, status ibv.WCStatus) {
+	m, t := &q.Out, q.rendezvous.first()
+	h := &t.headers
+	m.Solicited, m.Imm, m.SRQ = false, 0, 0
+	if t.isRead {
 		h.tmh.Opcode = ibv.TMH_FIN
 		q.On.from[0] = mem.Segment{Base: mem.AddressOf(h), Length: tmhSize + rvhSize}
 		m.Opcode, m.Length = ibv.WR_SEND, tmhSize+rvhSize
@@ -429,16 +428,14 @@ func (q *QP) timeout() {
 	q.Progress()
 }
 
-// bindWindow executes a request to bind a window.
-func (q *QP) bindWindow(r *Request) ibv.WCStatus {
-	if !q.Port.Keys.Bind(r.Window, &r.Bind, q.Protects, &q.User) {
-		return ibv.WC_MW_BIND_ERR
+// changeWindow executes a request to bind or invalidate a window.
+func (q *QP) changeWindow(r *Request) ibv.WCStatus {
+	if r.Opcode == ibv.WR_BIND_MW {
+		if !q.Port.Keys.Bind(r.Window, &r.Bind, q.Protects, &q.User) {
+			return ibv.WC_MW_BIND_ERR
+		}
+		return ibv.WC_SUCCESS
 	}
-	return ibv.WC_SUCCESS
-}
-
-// invalidate executes a request to invalidate a window.
-func (q *QP) invalidate(r *Request) ibv.WCStatus {
 	w := q.Port.Keys.Bound(r.Imm, &q.User)
 	if w == nil {
 		return ibv.WC_LOC_QP_OP_ERR

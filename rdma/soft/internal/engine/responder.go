@@ -10,60 +10,79 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// isFromPeer reports whether a message of a reliable connection comes from the sender to which the queue pair is
-// connected. Packets do not distinguish incarnations of a queue pair.
+// isFromPeer reports whether a message of a reliable connection in memory comes from the sender to which the queue pair
+// is connected. It accepts a sender whose message has the first sequence number, if no message has arrived since that
+// was set.
 func (q *QP) isFromPeer(m *message.Request) bool {
-	return q.heard && m.Life == q.peerLife || q.sender != nil || q.acceptsFirst(m)
-}
-
-// acceptsFirst accepts a sender in memory whose message has the first sequence number, if no message has arrived since
-// that was set.
-func (q *QP) acceptsFirst(m *message.Request) bool {
-	if q.heard || m.PSN != q.Receiver.Expects {
+	if q.heard {
+		return m.Life == q.peerLife
+	}
+	if m.PSN != q.Receiver.Expects {
 		return false
 	}
 	q.heard, q.peerLife = true, m.Life
 	return true
 }
 
-// arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets is
-// sent at once, while faults of its memory are still recovered.
+// arrives handles a request from a peer in memory, and returns the answer.
 func (q *QP) arrives(m *message.Request) *message.Answer {
-	r, psn, s := &q.Receiver, m.PSN, message.Ack
-	if psn != r.Expects || q.sender != nil {
-		if a, done := q.receiveUnexpected(m); done {
-			return a
+	r := &q.Receiver
+	if m.PSN != r.Expects {
+		if q.reliable {
+			return q.receiveOutOfOrder(m)
 		}
+		if q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects { // a duplicate
+			q.count(counters.Duplicates)
+			return nil
+		}
+		r.Expects = m.PSN
 	}
-	if q.isPartial(m) {
+	switch s := q.execute(m); s {
+	case message.Ack:
+		r.Took(m.Packets, true)
+	case message.NotReady:
+		r.Refused()
+		fallthrough
+	default:
+		return q.answer(m, message.Plain, s, m.PSN)
+	}
+	if !q.reliable {
+		q.heard, q.peerLife = true, m.Life
+		return nil
+	}
+	a := q.answer(m, message.Plain, message.Ack, m.PSN)
+	switch m.Opcode {
+	case ibv.WR_RDMA_READ:
+		if a.Kind = message.ReadData; m.Length > 0 {
+			a.Data = q.On.read[:]
+		}
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		a.Kind = message.AtomicData
+		r.Keep(m.PSN, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
+	}
+	return a
+}
+
+// arrivesAsPackets handles a request, or a part of one, that travelled as packets. It sends the answer at once, while
+// faults of its memory are still recovered, and returns nil.
+func (q *QP) arrivesAsPackets(m *message.Request) *message.Answer {
+	r, psn, s := &q.Receiver, m.PSN, message.Ack
+	switch {
+	case !q.reliable:
+		q.receiveUnreliable(m)
+		return nil
+	case psn != r.Expects:
+		return q.receiveOutOfOrder(m)
+	case q.isPartial(m):
 		s = q.takePart(m)
-	} else {
+	default:
 		s = q.execute(m)
 	}
 	switch {
 	case s == message.NotReady:
 		r.Refused()
 	case s != message.Ack:
-		if q.arriving != nil {
-			q.broke, q.brokeAt = s, psn
-		}
-	case q.sender == nil:
-		r.Took(m.Packets, true)
-		if !q.reliable {
-			q.heard, q.peerLife = true, m.Life
-			return nil
-		}
-		a := q.answer(m, message.Plain, message.Ack, psn)
-		switch m.Opcode {
-		case ibv.WR_RDMA_READ:
-			if a.Kind = message.ReadData; m.Length > 0 {
-				a.Data = q.On.read[:]
-			}
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			a.Kind = message.AtomicData
-			r.Keep(psn, a.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
-		}
-		return a
+		q.broke, q.brokeAt = s, psn
 	case expectsResponse(m.Opcode):
 		return q.respond(m)
 	default:
@@ -72,30 +91,8 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 		}
 		psn = transport.Next(r.Expects, PSNMask) // one answer acknowledges all earlier requests
 	}
-	if a := q.answer(m, message.Plain, s, psn); q.sender == nil {
-		return a
-	}
+	q.answer(m, message.Plain, s, psn)
 	return q.sendAnswer(readRange{})
-}
-
-// receiveUnexpected handles a request that is not the next one, or that packets do not acknowledge. It reports whether
-// the request is done.
-func (q *QP) receiveUnexpected(m *message.Request) (a *message.Answer, done bool) {
-	r := &q.Receiver
-	switch {
-	case q.sender != nil && !q.reliable:
-		q.receiveUnreliable(m)
-		return nil, true
-	case m.PSN == r.Expects:
-		return nil, false
-	case q.reliable:
-		return q.receiveOutOfOrder(m), true
-	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // a duplicate
-		q.count(counters.Duplicates)
-		return nil, true
-	}
-	r.Expects = m.PSN
-	return nil, false
 }
 
 // respond sends the response to a read, atomic or flush as packets.
@@ -190,7 +187,7 @@ func (q *QP) receiveUnreliable(m *message.Request) {
 
 // isPartial reports whether a message is a part, or follows one.
 func (q *QP) isPartial(m *message.Request) bool {
-	return q.arriving != nil && (m.Continues || m.More || q.Part.on || q.Part.Held)
+	return m.Continues || m.More || q.Part.on || q.Part.Held
 }
 
 // takePart executes a part of a request, or a request that follows one.

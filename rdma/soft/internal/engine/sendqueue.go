@@ -39,29 +39,16 @@ func (q *QP) Claim(position uint32) (*Request, runtime.Errno) {
 	return q.Place(position), 0
 }
 
-// Entries returns the memory for the scatter/gather entries of a position.
-func (q *QP) Entries(position uint32) []ibv.SGE {
-	return q.sges[(position&q.mask)*q.Cap.MaxSendSGE:][:q.Cap.MaxSendSGE]
-}
-
-// AddInline appends inline data to the request at a position, or returns EINVAL if it does not fit.
-func (q *QP) AddInline(position uint32, r *Request, address uint64, length uint64) runtime.Errno {
+// AddInline appends inline data to a request, or returns EINVAL if it does not fit.
+func (q *QP) AddInline(r *Request, address uint64, length uint64) runtime.Errno {
 	if length > uint64(q.Cap.MaxInlineData)-uint64(r.Inline) {
 		return syscall.EINVAL
 	}
 	if length > 0 {
-		mem.Move(q.inlineAt(position)+uint64(r.Inline), address, length)
+		mem.Move(r.data+uint64(r.Inline), address, length)
 		r.Inline += int32(length)
 	}
 	return 0
-}
-
-// inlineAt returns the address of the inline data of a position, in memory of the queue pair.
-func (q *QP) inlineAt(position uint32) uint64 {
-	if q.Cap.MaxInlineData == 0 {
-		return 0
-	}
-	return mem.AddressOf(&q.inline[(position&q.mask)*q.Cap.MaxInlineData])
 }
 
 // Start initializes a request of the ring. It sets the fields one by one, because a literal would be built elsewhere
@@ -69,7 +56,7 @@ func (q *QP) inlineAt(position uint32) uint64 {
 func (r *Request) Start(id uint64, op ibv.WROpcode, flags ibv.SendFlags) {
 	r.id, r.Opcode, r.flags = id, op, flags
 	r.Imm, r.RKey, r.Remote, r.Operand, r.Swap = 0, 0, 0, 0, 0
-	r.SGEs, r.Inline, r.Number, r.QKey = 0, -1, 0, 0
+	r.SGEs, r.Inline, r.Number, r.QKey = r.SGEs[:0], -1, 0, 0
 	if r.AH != nil {
 		r.AH = nil
 	}

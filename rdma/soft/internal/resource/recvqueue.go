@@ -25,13 +25,12 @@ type RecvQueue struct {
 	Shared   bool // completions are in any order
 
 	ring []receive
-	sges []ibv.SGE // MaxSGE for each place of the ring
 	mask uint32
 }
 
 type receive struct {
 	id   uint64
-	sges int32
+	sges []ibv.SGE // in memory of the place of the ring, for MaxSGE entries
 }
 
 // NewRecvQueue returns a queue for capacity receives with up to sges entries each.
@@ -45,11 +44,14 @@ func NewRecvQueue(d *Domain, capacity, sges uint32, shared bool) *RecvQueue {
 func (r *RecvQueue) Resize(capacity uint32) {
 	size := uint32(1) << bits.Len32(max(capacity, 1)-1)
 	ring, sges := make([]receive, size), make([]ibv.SGE, size*r.MaxSGE)
-	for i := r.Taken; i != r.Posted; i++ {
-		ring[i&(size-1)] = r.ring[i&r.mask]
-		copy(sges[(i&(size-1))*r.MaxSGE:][:r.MaxSGE], r.sges[(i&r.mask)*r.MaxSGE:])
+	for i := range ring {
+		ring[i].sges, sges = sges[:0:r.MaxSGE], sges[r.MaxSGE:]
 	}
-	r.ring, r.sges, r.mask, r.Capacity = ring, sges, size-1, capacity
+	for i := r.Taken; i != r.Posted; i++ {
+		to, from := &ring[i&(size-1)], &r.ring[i&r.mask]
+		to.id, to.sges = from.id, append(to.sges, from.sges...)
+	}
+	r.ring, r.mask, r.Capacity = ring, size-1, capacity
 }
 
 // Post posts a list of receives, and returns an errno. It stores the address of the first one not posted at bad.
@@ -90,10 +92,10 @@ func (r *RecvQueue) copyOne(wr *ibv.RecvWR) runtime.Errno {
 	case r.Posted-r.Freed.Load() >= r.Capacity:
 		return syscall.ENOMEM
 	}
-	i := r.Posted & r.mask
-	r.ring[i] = receive{wr.WRID, n}
+	to := &r.ring[r.Posted&r.mask]
+	to.id, to.sges = wr.WRID, to.sges[:n]
 	if n > 0 {
-		CopySGEs(r.sges[i*r.MaxSGE:], uint64(wr.SGList), n)
+		CopySGEs(to.sges, uint64(wr.SGList))
 	}
 	r.Posted++
 	return 0
@@ -112,8 +114,8 @@ func (r *RecvQueue) Empty() bool { return r.Taken == r.Posted }
 
 // First returns the first receive of a non-empty queue; Take removes it.
 func (r *RecvQueue) First() (id uint64, sges []ibv.SGE) {
-	i := r.Taken & r.mask
-	return r.ring[i].id, r.sges[i*r.MaxSGE:][:r.ring[i].sges]
+	e := &r.ring[r.Taken&r.mask]
+	return e.id, e.sges
 }
 
 // Take removes the first receive.
@@ -141,20 +143,19 @@ func (r *RecvQueue) Reset() {
 	r.Freed.Store(r.Posted)
 }
 
-// CopySGEs copies n entries of a program, with a fast path for one, for which memmove takes longer than the copy.
-func CopySGEs(to []ibv.SGE, from uint64, n int32) {
-	if n == 1 {
+// CopySGEs copies entries of a program, with a fast path for one, for which memmove takes longer than the copy.
+func CopySGEs(to []ibv.SGE, from uint64) {
+	if len(to) == 1 {
 		to[0] = *mem.At[ibv.SGE](from)
 		return
 	}
-	copy(to[:n], mem.List[ibv.SGE](from, int(n)))
+	copy(to, mem.List[ibv.SGE](from, len(to)))
 }
 
 // Room returns the size of the largest posted receive in bytes, or 0.
 func (r *RecvQueue) Room() (n uint64) {
 	for i := r.Taken; i != r.Posted; i++ {
-		at := i & r.mask
-		n = max(n, Room(r.sges[at*r.MaxSGE:][:r.ring[at].sges]))
+		n = max(n, Room(r.ring[i&r.mask].sges))
 	}
 	return n
 }

@@ -123,11 +123,8 @@ func (q *QP) built() *engine.Request {
 	if q.build.n == 0 || q.build.errno != 0 {
 		return &q.build.spare
 	}
-	return q.Place(q.position())
+	return q.Place(q.Posted + q.build.n - 1)
 }
-
-// position returns the position of the last request.
-func (q *QP) position() uint32 { return q.Posted + q.build.n - 1 }
 
 // begin starts a request and sets the fields common to all opcodes. The caller holds QP.Post.
 func (q *QP) begin(op ibv.WROpcode) *engine.Request {
@@ -254,7 +251,7 @@ func (q *QP) setInline(pieces []ibv.DataBuf) {
 	}
 	r.Inline = 0
 	for _, piece := range pieces {
-		if errno := q.AddInline(q.position(), r, uint64(piece.Addr), piece.Length); errno != 0 {
+		if errno := q.AddInline(r, uint64(piece.Addr), piece.Length); errno != 0 {
 			q.build.fail(errno)
 			return
 		}
@@ -284,5 +281,5 @@ func (q *QP) setSGEs(sges []ibv.SGE) {
 		return
 	}
 	r := q.built()
-	r.SGEs = int32(copy(q.Entries(q.position()), sges))
+	r.SGEs = append(r.SGEs[:0], sges...)
 }

@@ -72,12 +72,12 @@ func (q *QP) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r.Start(w.WRID, w.Opcode, w.SendFlags)
 	r.Imm = uint32(*w.ImmData())
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
-		if errno := q.fillInline(position, r, mem.List[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
+		if errno := q.fillInline(r, mem.List[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
 			return errno
 		}
 	} else if w.NumSGE > 0 {
-		r.SGEs = w.NumSGE
-		resource.CopySGEs(q.Entries(position), uint64(w.SGList), w.NumSGE)
+		r.SGEs = r.SGEs[:w.NumSGE]
+		resource.CopySGEs(r.SGEs, uint64(w.SGList))
 	}
 	switch w.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
@@ -104,10 +104,10 @@ func (q *QP) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 }
 
 // fillInline copies inline data and ignores its keys.
-func (q *QP) fillInline(position uint32, r *engine.Request, pieces []ibv.SGE) runtime.Errno {
+func (q *QP) fillInline(r *engine.Request, pieces []ibv.SGE) runtime.Errno {
 	r.Inline = 0
 	for _, piece := range pieces {
-		if errno := q.AddInline(position, r, piece.Addr, uint64(piece.Length)); errno != 0 {
+		if errno := q.AddInline(r, piece.Addr, uint64(piece.Length)); errno != 0 {
 			return errno
 		}
 	}
