@@ -18,8 +18,8 @@ import (
 
 const device = "rxe0"
 
-// network configures the loopback device, and a network device with addresses and Soft-RoCE, which does not work on the
-// loopback device. It returns the environment variables that describe them.
+// network configures the loopback device, and a network device with addresses and with Soft-RoCE, which does not work
+// on the loopback device. It returns the environment variables that describe them.
 func network(c wire.Config) ([]string, error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -59,7 +59,7 @@ func network(c wire.Config) ([]string, error) {
 	return env, nil
 }
 
-// netdev returns the device for Soft-RoCE: a dummy, or the one that connects to the other guest.
+// netdev returns the network device for Soft-RoCE: a dummy, or the one that connects to the other guest.
 func netdev(c wire.Config) (netlink.Link, error) {
 	if !c.Pair {
 		link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
@@ -81,7 +81,7 @@ func netdev(c wire.Config) (netlink.Link, error) {
 	return nil, errors.New("the guest has no network device")
 }
 
-// active waits until the port is active and has a GID for the address. The kernel creates it asynchronously.
+// active waits until the port is active and has a GID for the address, which the kernel creates asynchronously.
 func active(own net.IP) error {
 	port := "/sys/class/infiniband/" + device + "/ports/1/"
 	want := gid(own)
