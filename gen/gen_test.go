@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGoGenerate runs the real directive: it must work, and find generated/ up to date.
+// TestGoGenerate runs the go:generate directive and checks that generated/ is up to date.
 func TestGoGenerate(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")

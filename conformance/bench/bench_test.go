@@ -89,7 +89,7 @@ func TestSameBytes(t *testing.T) {
 	require.NoError(t, sameBytes(openStub(stubCapture, 1)))
 }
 
-// TestSameBytesCanFail checks that a difference in one number is found and reported.
+// TestSameBytesCanFail checks that a difference in one number is detected and reported.
 func TestSameBytesCanFail(t *testing.T) {
 	s := openStub(stubCapture, 1)
 	defer func(w work) { theWork = w }(theWork)
@@ -109,7 +109,7 @@ func capturedBy(t *testing.T, s *stub) []byte {
 	return captured()
 }
 
-// TestNoAllocations checks that posting and polling do not allocate, in any way, checked or not.
+// TestNoAllocations checks that posting and polling do not allocate, with each way to call, checked or not.
 func TestNoAllocations(t *testing.T) {
 	s := openStub(stubReturn, 1)
 	for _, impl := range []implementation{{implDefault, prepareDefault}, {implChecked, prepareChecked}} {
@@ -127,8 +127,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestCallPathForced checks that the default way is not measured as the blocking one because the stub's provider is
-// unknown.
+// TestCallPathForced checks that the default way is measured as such, although the provider of the stub is unknown and
+// would be called as blocking.
 func TestCallPathForced(t *testing.T) {
 	s, c := openStub(stubReturn, 1), plain(caseCall, 1)
 	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))

@@ -40,14 +40,14 @@ const (
 	stubWQE     stubKind = C.STUB_WQE
 	stubCapture stubKind = C.STUB_CAPTURE
 
-	depth = C.STUB_DEPTH // maximum work requests of a list
+	depth = C.STUB_DEPTH // maximum number of work requests in a list
 )
 
 func (k stubKind) String() string {
 	return [...]string{"returning", "64-byte WQE", "capturing"}[k]
 }
 
-// stub is a device with queue pairs, and a completion queue for each number of completions per poll.
+// stub is a device with queue pairs, and with a completion queue for each number of completions per poll.
 type stub struct {
 	c   *C.struct_stub
 	cqs map[int]*C.struct_ibv_cq
@@ -75,8 +75,8 @@ func (s *stub) ccq(available int) *C.struct_ibv_cq {
 	return q
 }
 
-// captured returns the last list that the capturing stub saw: work requests and SGEs, with addresses relative to the
-// list.
+// captured returns the last list that the capturing stub received: work requests and SGEs, with addresses relative to
+// the list.
 func captured() []byte {
 	all := unsafe.Slice((*byte)(unsafe.Pointer(&C.stub_captured)), C.sizeof_struct_stub_captured)
 	return bytes.Clone(all)
@@ -119,7 +119,7 @@ func prepareC(c cell, s *stub) (sampler, error) {
 	return func(n int) (time.Duration, error) { return run(which, n) }, nil
 }
 
-// postCgo and pollCgo cross into C for each call.
+// postCgo and pollCgo call C with cgo.
 func postCgo(qp, wr, bad uintptr) int32 {
 	return int32(C.cgo_post_send(C.uintptr_t(qp), C.uintptr_t(wr), C.uintptr_t(bad)))
 }
@@ -128,7 +128,7 @@ func pollCgo(cq uintptr, entries int32, wc uintptr) int32 {
 	return int32(C.cgo_poll_cq(C.uintptr_t(cq), C.int(entries), C.uintptr_t(wc)))
 }
 
-// lend replaces a device's context functions by those of the stub, which return immediately: each poll finds the
+// lend replaces a device's context functions with those of the stub, which return immediately. Each poll finds the
 // completion set by completes.
 func lend(c *ibv.Context) { C.stub_lend((*C.struct_ibv_context_ops)(unsafe.Pointer(&c.Ops))) }
 

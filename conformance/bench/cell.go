@@ -11,18 +11,18 @@ import (
 // The cases.
 const (
 	caseCall  = "call"       // post_send of an existing list
-	caseBuild = "build+post" // every field of every work request and SGE, then post_send
-	casePatch = "patch+post" // wr_id and both addresses of an existing list, then post_send
-	casePoll  = "poll"       // poll_cq, and reading the completions in place
+	caseBuild = "build+post" // fill in every field of every work request and SGE, then post_send
+	casePatch = "patch+post" // change wr_id and both addresses of an existing list, then post_send
+	casePoll  = "poll"       // poll_cq, and read the completions in place
 )
 
-// cell is a combination of parameters for measuring every implementation.
+// cell is a combination of parameters, for which every implementation is measured.
 type cell struct {
 	stub       stubKind
-	qps        int // used in turn
-	goroutines int // concurrent; threads in C
+	qps        int // queue pairs used in turn
+	goroutines int // concurrent goroutines; threads in C
 	name       string
-	batch      int // work requests per list, or completions per poll
+	batch      int // work requests in a list, or completions in a poll
 }
 
 func (c cell) String() string {
@@ -38,7 +38,8 @@ func (c cell) label(impl string) string {
 // plain reports whether the cell is in post.csv or poll.csv.
 func (c cell) plain() bool { return c.stub == stubReturn && c.qps == 1 && c.goroutines == 1 }
 
-// cells returns all cells: plain ones, other stubs and numbers of queue pairs, then several goroutines.
+// cells returns all cells: plain cells, cells with other stubs and numbers of queue pairs, and cells with several
+// goroutines.
 func cells() (all []cell) {
 	add := func(kind stubKind, qps, goroutines int) {
 		for _, name := range []string{caseCall, caseBuild, casePatch} {
@@ -65,7 +66,7 @@ func cells() (all []cell) {
 	return all
 }
 
-// sampler runs a cell's case n times on each of its goroutines, and returns the total time.
+// sampler runs the case of a cell n times on each of its goroutines, and returns the total time.
 type sampler func(n int) (time.Duration, error)
 
 // implementation is one way to run the cases.
@@ -82,7 +83,7 @@ const (
 	implPurego  = "purego"
 )
 
-// implementations are in the order of output. C, the baseline, is first.
+// implementations lists the implementations in the order of output, with C, the baseline, first.
 var implementations = []implementation{
 	{name: implC, prepare: prepareC},
 	{name: implDefault, prepare: prepareDefault},
@@ -94,7 +95,7 @@ var implementations = []implementation{
 // runner runs a case n times on one goroutine.
 type runner func(n int) error
 
-// goroutines gives each goroutine of a cell a separate runner and runs them concurrently.
+// goroutines gives each goroutine of a cell its own runner and runs them concurrently.
 func goroutines(prepare func(cell, *stub) (runner, error)) func(cell, *stub) (sampler, error) {
 	return func(c cell, s *stub) (sampler, error) {
 		runners := make([]runner, c.goroutines)

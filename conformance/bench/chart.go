@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// colours of the implementations in the chart.
+// colours maps the implementations to their colors in the chart.
 var colours = map[string]string{
 	implC: "#5f6b7a", implDefault: "#26a69a", implChecked: "#80cbc4", implCgo: "#e0913a",
 	implPurego: "#d4bc8b",
 }
 
-// panels of the chart, each with a separate scale.
+// panels of the chart, each with its own scale.
 var panels = []struct {
 	title string
 	cell  cell
@@ -25,7 +25,7 @@ var panels = []struct {
 	{"poll 16 completions and read them", plain(casePoll, 16)},
 }
 
-// chart draws bars of the minima, in a panel for each of four plain cells, with a line for C's minimum.
+// chart draws bars of the minima, in a panel for each of four plain cells, with a line for the minimum of C.
 func chart(w io.Writer, all results) error {
 	const (
 		width, panelWidth  = 860, 430

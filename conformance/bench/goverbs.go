@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// slots is the number of requests that a goroutine posts to a queue before it counts them all as completed.
+// slots is the number of requests that a goroutine posts to a queue before it counts all of them as completed.
 const slots = 1024
 
 func options(c cell, checked bool) rdma.QueueOptions {
@@ -25,8 +25,8 @@ func newBatch(size int) (*rdma.SendBatch, error) {
 	return b, b.Err()
 }
 
-// buildBatch and patchBatch are separate leaf functions: inside the posting loop, their values would not fit into
-// registers.
+// buildBatch and patchBatch are separate leaf functions, since their values would not fit into registers in the posting
+// loop.
 //
 //go:noinline
 func buildBatch(b *rdma.SendBatch, i, size uint64) {
@@ -101,7 +101,7 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 }
 
 // completing counts all posted requests as completed before a checked queue is full. Polling is not part of these
-// cases: the case poll includes the accounting of polls.
+// cases; the case poll includes the accounting of polls.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
 	room := chunk

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// list has work requests, SGEs and completions outside the Go heap, as in a Go program without goverbs.
+// list holds work requests, SGEs and completions outside the Go heap, as in a Go program without goverbs.
 type list struct {
 	wr  []ibv.SendWR
 	sge []ibv.SGE
@@ -67,12 +67,12 @@ func (l *list) patch(i uint64, batch int) {
 	}
 }
 
-// prepareCgo crosses by cgo for each call.
+// prepareCgo calls C with cgo.
 func prepareCgo(c cell, s *stub) (runner, error) {
 	return prepareList(c, s, postCgo, pollCgo)
 }
 
-// preparePurego crosses by purego for each call of the function in the slot.
+// preparePurego calls the function in the slot with purego.
 func preparePurego(c cell, s *stub) (runner, error) {
 	post, poll := uintptr(s.context().Ops.PostSend), uintptr(s.context().Ops.PollCQ)
 	return prepareList(c, s,
@@ -86,7 +86,7 @@ func preparePurego(c cell, s *stub) (runner, error) {
 		})
 }
 
-// prepareList runs the cases with a list. An indirect call is negligible compared with these crossings.
+// prepareList runs the cases with a list. Compared with these calls, an indirect call is negligible.
 func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32,
 	poll func(cq uintptr, entries int32, wc uintptr) int32) (runner, error) {
 	l, err := newList()

@@ -12,21 +12,22 @@ import (
 
 const (
 	rounds       = 21
-	plainSamples = 3 // per round for a plain cell
+	plainSamples = 3 // in each round, for a plain cell
 	plainLength  = time.Millisecond
 	length       = 400 * time.Microsecond
 
-	// budget is when sampling of cells that are not plain stops, to limit the total to 50 s on a busy machine.
+	// budget is the time after which cells that are not plain are no longer sampled, to limit the total to 50 s on a
+	// busy machine.
 	budget = 40 * time.Second
 )
 
-// figure is the result of an implementation at a cell: nanoseconds per call with a complete list, or per poll.
+// figure is the result of an implementation for a cell: nanoseconds for a call with a complete list, or for a poll.
 type figure struct{ min, median float64 }
 
-// results has the figures of every measured cell and implementation.
+// results holds the figures of every measured cell and implementation.
 type results map[cell]map[string]figure
 
-// task is an implementation at a cell.
+// task is an implementation to be measured for a cell.
 type task struct {
 	cell   cell
 	impl   string
@@ -35,7 +36,7 @@ type task struct {
 	ns     []float64
 }
 
-// prepare prepares all cells or those whose labels match, and calibrates the repetitions of a sample.
+// prepare prepares all cells, or those whose labels match, and calibrates the number of repetitions in a sample.
 func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err error) {
 	for _, c := range cells() {
 		for _, impl := range implementations {
@@ -58,7 +59,7 @@ func (t *task) calibrate() error {
 	if t.cell.plain() {
 		want = plainLength
 	}
-	// Warm up: excludes first touches of memory, and the turns after which a lock is biased to a goroutine.
+	// Warm up, to exclude first accesses to memory, and the turns after which a lock is biased to a goroutine.
 	if _, err := t.sample(100 * t.cell.qps); err != nil {
 		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 	}
@@ -87,7 +88,7 @@ func (t *task) measure() error {
 }
 
 // measure samples cells and implementations in interleaved rounds, so that load on the machine affects all of them
-// alike, and the minimum not at all.
+// alike and the minimum hardly at all.
 func measure(tasks []*task) (results, error) {
 	start := time.Now()
 	for _, t := range tasks {

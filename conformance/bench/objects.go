@@ -19,15 +19,15 @@ import (
 // objectLimit is the maximum overhead of objects per work request, in nanoseconds.
 const objectLimit = 5
 
-// objectRow is the cost of posting a list and polling its completion, in nanoseconds: with queues over the runtime, and
-// with objects.
+// objectRow is the cost of posting a list and polling its completion, in nanoseconds, with bare queues of the runtime
+// and with objects.
 type objectRow struct {
 	batch                    int
 	bare, objects, unchecked figure
 }
 
 // measureObjects compares a checked QP and its CQ with an unchecked queue without objects. Both make the same C calls
-// on the system stack. The device is soft0, with stub functions in its context.
+// on the system stack. The device is soft0 with stub functions in its context.
 func measureObjects() (rows []objectRow, err error) {
 	old, had := os.LookupEnv(rdma.EnvCall)
 	os.Setenv(rdma.EnvCall, "system")

@@ -15,7 +15,7 @@ import (
 
 var csvHeader = []string{"case", "batch", "impl", "min_ns", "median_ns", "ratio_to_c"}
 
-// csvOf writes the plain cells that are polls, or the others.
+// csvOf writes those plain cells that are polls, or the other ones.
 func csvOf(w io.Writer, all results, polls bool) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader)
@@ -35,7 +35,7 @@ func csvOf(w io.Writer, all results, polls bool) error {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// table writes Markdown: a table for each setting, a row for each case, a column for each implementation.
+// table writes Markdown: a table for each setting, with a row for each case and a column for each implementation.
 func table(w io.Writer, all results) {
 	var last cell
 	for _, c := range cells() {

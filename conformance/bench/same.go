@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sameBytes fails unless all implementations post the same: each case of each implementation runs on a capturing stub
-// and is compared with C.
+// sameBytes fails unless all implementations post the same bytes: each case of each implementation runs on a capturing
+// stub and is compared with C.
 func sameBytes(s *stub) error {
 	for _, name := range []string{caseCall, caseBuild, casePatch} {
 		for _, batch := range []int{1, 4, 16, 64} {

@@ -29,17 +29,17 @@ func TestNoAtomics(t *testing.T) {
 	qp := toItself(t, device)
 	mr, err := qp.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
 	keep(t, mr, err)
-	for _, refused := range []bool{true, false} {
+	for _, rejected := range []bool{true, false} {
 		b, err := rdma.NewSendBatch(1, 1, 0)
 		require.NoError(t, err)
 		defer b.Close()
-		if refused {
+		if rejected {
 			b.FetchAdd(1, mr.Address(), mr.RKey(), 1).Add(mr.SGE(0, 8)).Signaled()
 		} else {
 			b.Write(2, mr.Address(), mr.RKey()).Add(mr.SGE(0, 8)).Signaled()
 		}
 		_, err = qp.PostSend(b)
-		if refused {
+		if rejected {
 			assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 		} else {
 			assert.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestRefusedBindings checks that the data path in Go rejects the windows that ibv_bind_mw of libmlx5 rejects, and
+// TestRejectedBindings checks that the data path in Go rejects the windows that ibv_bind_mw of libmlx5 rejects, and
 // leaves the send queue unchanged.
-func TestRefusedBindings(t *testing.T) {
+func TestRejectedBindings(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -38,7 +38,7 @@ func TestRefusedBindings(t *testing.T) {
 
 	good := ibv.MWBind{WRID: 1, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
 		Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
-	raw := qp.SendQueue() // raw: C decides
+	raw := qp.SendQueue() // C decides about raw posts
 	one := windows[ibv.MW_TYPE_1]
 	for name, test := range map[string]struct {
 		mw    *ibv.MW

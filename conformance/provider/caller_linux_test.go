@@ -40,7 +40,7 @@ type caller struct {
 
 	xrcd   *ibv.XRCD // xrc only
 	srq    *ibv.SRQ
-	number uint32 // of srq
+	number uint32 // number of srq
 	target *ibv.QP
 }
 
@@ -131,7 +131,7 @@ func (c *caller) make() {
 	c.check(err)
 }
 
-// makeTarget creates a queue pair that receives from XRC, and its shared receive queue.
+// makeTarget creates an XRC queue pair that receives, and its shared receive queue.
 func (c *caller) makeTarget() {
 	var err error
 	c.xrcd, err = verbs.OpenXRCD(c.context, &ibv.XRCDInitAttr{FD: -1, Oflags: syscall.O_CREAT,
@@ -147,7 +147,7 @@ func (c *caller) makeTarget() {
 	c.check(err)
 }
 
-// postRecv posts to the shared receive queue, if there is one.
+// postRecv posts to the shared receive queue if there is one.
 func (c *caller) postRecv(w *ibv.RecvWR) error {
 	var bad ibv.Ptr[ibv.RecvWR]
 	if c.srq != nil {

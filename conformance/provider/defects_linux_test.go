@@ -29,8 +29,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// insideDefect runs a test again in a process for each available release, with an adapter. The test reports whether the
-// release has a defect of the adapter's library, according to the table of package defects.
+// insideDefect runs a test again in a process over an adapter, once for each available release. The test reports
+// whether the release has a defect in the adapter's library, according to the table of package defects.
 func insideDefect(t *testing.T, on Adapter, path, name string, env ...string) (has, inside bool) {
 	t.Helper()
 	i := slices.IndexFunc(defects.All(), func(d defects.Defect) bool { return d.Library == on.Name && d.Name == name })
@@ -50,7 +50,7 @@ func insideDefect(t *testing.T, on Adapter, path, name string, env ...string) (h
 	return false, false
 }
 
-// TestQueueSize checks that creating an extended queue leaves the caller's attributes unchanged, even if the library
+// TestQueueSize checks that creating an extended queue does not change the caller's attributes, even if the library
 // doubles the size in its copy.
 func TestQueueSize(t *testing.T) {
 	has, inside := insideDefect(t, IRDMA, pathIRDMA, "cq-size")
@@ -106,7 +106,7 @@ func writeTo(t *testing.T, qp *rdma.QP, mr *rdma.MR, first, n uint64) {
 	})
 }
 
-// TestCloseBetweenRegions checks that a program may close a queue pair when it has polled a completion of it, and
+// TestCloseBetweenRegions checks that a program may close a queue pair after it has polled a completion of it, and
 // continue to poll the queue. Freed memory is overwritten.
 func TestCloseBetweenRegions(t *testing.T) {
 	if _, inside := insideDefect(t, MLX5, pathC, "current-queue", "MALLOC_PERTURB_=165"); !inside {
@@ -186,7 +186,7 @@ func TestPollProgramLocks(t *testing.T) {
 }
 
 // TestWallclock checks that a poll returns EBUSY while the kernel updates the clock page. Older libraries lose the
-// completion, and still older ones leave the queue locked.
+// completion, and even older ones leave the queue locked.
 func TestWallclock(t *testing.T) {
 	locked, inside := insideDefect(t, MLX5, pathC, "wallclock-lock", "GOVERBS_EMULATED_CLOCK=written")
 	if !inside {
@@ -233,7 +233,7 @@ func TestWallclock(t *testing.T) {
 }
 
 // TestMKeyRoom checks that a queue pair that configures memory keys has the same number of blocks for its requests with
-// and without IBV_QP_EX_WITH_LOCAL_INV. Older libraries allocate too few without it.
+// and without IBV_QP_EX_WITH_LOCAL_INV. Older libraries allocate too few blocks without it.
 func TestMKeyRoom(t *testing.T) {
 	has, inside := insideDefect(t, MLX5, pathC, "mkey-size")
 	if !inside {
@@ -260,7 +260,7 @@ func TestMKeyRoom(t *testing.T) {
 	assert.Equal(t, has, without < with, "%d and %d blocks", without, with)
 }
 
-// TestEFALongReceive posts a receive of 64 KiB or more, of which some libraries post only the low bits of the length.
+// TestEFALongReceive posts a receive of 64 KiB or more. Some libraries post only the low bits of the length.
 func TestEFALongReceive(t *testing.T) {
 	has, inside := insideDefect(t, EFA, pathEFA, "recv-length")
 	if !inside {
@@ -293,7 +293,7 @@ func TestEFAQueueMappings(t *testing.T) {
 	device := openEFA(t)
 	channel, err := device.CreateCompChannel()
 	keep(t, channel, err)
-	mapped := func() (n uint64) { // mapped bytes of the device file
+	mapped := func() (n uint64) { // number of mapped bytes of the device file
 		for line := range strings.Lines(read(t, "/proc/self/maps")) {
 			if strings.Contains(line, "memfd:uverbs0") {
 				var from, to uint64

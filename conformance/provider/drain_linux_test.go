@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestDrainBeforeRTS drains and closes a queue pair with receives that never reached RTS, like that of a
-// rejected connection. libmlx5 accepts no sends on it, and therefore no markers.
+// TestDrainBeforeRTS drains and closes a queue pair that has receives but never reached RTS, like that of a rejected
+// connection. libmlx5 accepts no sends on it, and therefore no markers.
 func TestDrainBeforeRTS(t *testing.T) {
 	if !insideMLX(t) {
 		return

@@ -43,7 +43,8 @@ const writes = "56.1"
 // envRelease is the release under test.
 const envRelease = "GOVERBS_PROVIDER_RELEASE"
 
-// longNumbers are the capabilities of an adapter that numbers requests with 64 bits, which libefa 65.0 uses for wr_ids.
+// longNumbers are the capabilities of an adapter that numbers requests with 64 bits. libefa 65.0 uses these numbers for
+// wr_ids.
 const (
 	envCapabilities = "GOVERBS_EFA_CAPABILITIES"
 	longNumbers     = "0x200"
@@ -51,11 +52,11 @@ const (
 
 func supports(release string) bool { return os.Getenv(envRelease) >= release }
 
-// efaTests are the EFA tests to run over each release. The newest one runs them directly.
+// efaTests lists the EFA tests to run over each release. For the primary release, the tests run directly.
 var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
 	"TestSourceGID", "TestEFAExtendedQueues"}
 
-// efaSuite runs them over a release.
+// efaSuite runs efaTests over a release.
 func efaSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	tests := efaTests
@@ -88,7 +89,7 @@ func openEFA(t *testing.T) *rdma.Device {
 	return device
 }
 
-// TestEFAQueries checks the attributes that generic verbs and EFA's own verbs report.
+// TestEFAQueries checks the attributes that the generic verbs and EFA's verbs report.
 func TestEFAQueries(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -142,7 +143,7 @@ type datagrams struct {
 	ahs    [2]*rdma.AH
 }
 
-const key = rdma.DefaultQKey // of all queue pairs
+const key = rdma.DefaultQKey // Q_Key of all queue pairs
 
 var room = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}
 
@@ -173,7 +174,8 @@ func newDatagrams(t *testing.T, create func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP,
 	return g
 }
 
-// ready moves a queue pair to RTS. retries are those of a datagram for a receiver that is not ready; 7 is unlimited.
+// ready moves a queue pair to RTS. retries limits the retries of a datagram whose receiver is not ready; 7 means
+// unlimited.
 func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	t.Helper()
 	require.NoError(t, qp.Ready())
@@ -181,7 +183,7 @@ func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	require.NoError(t, err)
 	require.EqualValues(t, key, end.QKey)
 	if qp.Type() == ibv.QPT_DRIVER && retries != 7 {
-		// 7 is the default, and only the transition to RTS changes it
+		// the default is 7, and only the transition to RTS changes it
 		require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		attr := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: key}
 		require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
@@ -224,7 +226,8 @@ func TestEFADatagrams(t *testing.T) {
 		copy(g.mrs[0].Bytes(), text)
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size))
 		send(t, a, func(batch *rdma.SendBatch) {
-			batch.Send(1).Add(g.mrs[0].SGE(500, 10)).UD(g.ahs[0].Ptr(), b.Num(), key+1).Signaled() // not received
+			// not received, because of its Q_Key
+			batch.Send(1).Add(g.mrs[0].SGE(500, 10)).UD(g.ahs[0].Ptr(), b.Num(), key+1).Signaled()
 			if round < 32 {
 				batch.SendImm(2, ibv.ToBE32(77)).Inline(text).UD(g.ahs[0].Ptr(), b.Num(), key).Signaled()
 			} else {

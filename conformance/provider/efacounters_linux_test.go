@@ -15,7 +15,7 @@ import (
 )
 
 // TestEFACounters checks that completion counters count successes and failures of the operations for which they were
-// attached to a queue pair, both its own and those of its peers.
+// attached to a queue pair, both its own operations and those of its peers.
 func TestEFACounters(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -43,7 +43,7 @@ func TestEFACounters(t *testing.T) {
 		require.NoError(t, qp.AttachCompCntr(counters[i], op))
 		require.Error(t, qp.AttachCompCntr(counters[i], op), "it counts them already")
 	}
-	t.Cleanup(func() { assert.NoError(t, rdma.CloseAll(nil, a, b)) }) // before the counters
+	t.Cleanup(func() { assert.NoError(t, rdma.CloseAll(nil, a, b)) }) // closed before the counters
 	g.ready(t, a, 7)
 	g.ready(t, b, 7)
 	ah, qpn, qkey := g.to(1)

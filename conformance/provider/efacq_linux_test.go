@@ -20,7 +20,7 @@ import (
 )
 
 // TestSourceGID checks that EFA's completion queue identifies the sender by its GID until the receiver has an address
-// handle for it, and then by the handle's number.
+// handle for it, and afterwards by the number of the handle.
 func TestSourceGID(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -59,7 +59,7 @@ func TestSourceGID(t *testing.T) {
 			require.NoError(t, verbs.ModifyQP(qps[i], &attr, ibv.QP_STATE|mask))
 		}
 	}
-	// message sends a message and returns the source in its receive completion.
+	// message sends a message and returns the source in the completion of its receive.
 	message := func() (from ibv.GID, known bool) {
 		var badRecv ibv.Ptr[ibv.RecvWR]
 		var badSend ibv.Ptr[ibv.SendWR]

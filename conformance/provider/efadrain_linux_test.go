@@ -20,8 +20,8 @@ import (
 )
 
 // TestEFADrain checks that a drain of an EFA queue pair ends when all requests have completed, including those that
-// wait for a receiver without limit, that the queue pair can then be used again, and that draining fails if requests
-// are not counted.
+// wait indefinitely for a receiver, that the queue pair can then be used again, and that draining fails if requests are
+// not counted.
 func TestEFADrain(t *testing.T) {
 	if !insideEFA(t) {
 		return

@@ -19,8 +19,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestEFALimits checks that values which libefa would truncate or lose are rejected. Without checks, a 17-bit QP number
-// addresses another queue pair, and a receive without entries is never completed. Package native rejects both itself.
+// TestEFALimits checks that values that libefa would truncate or lose are rejected. Without checks, a 17-bit queue pair
+// number addresses another queue pair, and a receive without entries never completes. Package native itself rejects
+// both.
 func TestEFALimits(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -61,12 +62,13 @@ func TestEFALimits(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cut.Post(batch)
 	require.NoError(t, err)
-	success(t, b.RecvCQ(), ibv.WC_RECV, 100) // not 99, which was posted first
+	success(t, b.RecvCQ(), ibv.WC_RECV, 100) // not 99, although it was posted first
 	success(t, a.SendCQ(), ibv.WC_SEND, 7)
 }
 
-// TestEFADestroyedQueuePair checks that a poll skips completions of a destroyed queue pair, at which libefa fails, but not package native.
-// Completions of a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
+// TestEFADestroyedQueuePair checks that a poll skips completions of a destroyed queue pair. libefa's poll fails at such
+// a completion; package native's does not. Completions of a queue pair that was moved to RESET would crash libefa, so
+// package rdma polls them first.
 func TestEFADestroyedQueuePair(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -85,7 +87,7 @@ func TestEFADestroyedQueuePair(t *testing.T) {
 		}
 		return qp
 	}
-	leave := func(qp *ibv.QP, id uint64) { // leave an unpolled completion
+	leave := func(qp *ibv.QP, id uint64) { // leave leaves an unpolled completion in the queue.
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size))
 		wr := &ibv.SendWR{WRID: id, Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 		*wr.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}

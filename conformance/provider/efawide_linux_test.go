@@ -21,7 +21,7 @@ import (
 // wideInline is the inline capacity of a 128-byte send request.
 const wideInline = 80
 
-// newWide creates queue pairs with 128-byte send requests, with up to 80 bytes of inline data, also for writes.
+// newWide creates queue pairs with 128-byte send requests, which hold up to 80 bytes of inline data, also for writes.
 func newWide(t *testing.T) *datagrams {
 	t.Helper()
 	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
@@ -72,8 +72,8 @@ func TestEFAWide(t *testing.T) {
 	require.Error(t, a.PostProgram(p))
 }
 
-// TestEFASubQueues checks completion queues with two parts, one for receives and one for sends: polls find all
-// completions.
+// TestEFASubQueues checks that polls find all completions in completion queues with two parts, one for receives and one
+// for sends.
 func TestEFASubQueues(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		e := emulated(t)
@@ -82,7 +82,7 @@ func TestEFASubQueues(t *testing.T) {
 	}
 	g := newSRD(t, 0)
 	a := g.qps[0]
-	for round := range 200 { // beyond the end of the ring
+	for round := range 200 { // wraps around the end of the ring
 		ah, _, qkey := g.to(1)
 		receive(t, a.PostRecv, g.mrs[0].SGE(0, size))
 		send(t, a, func(b *rdma.SendBatch) {

@@ -71,8 +71,8 @@ func (e *Emulated) Compile(ctx context.Context, out string, args ...string) erro
 // Libverbs returns the path of libibverbs, for linking.
 func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "libibverbs.so.1") }
 
-// Command returns the command of a program for the libraries' architecture, which sees only the emulated device and the
-// libraries of the release.
+// Command returns the command of a program for the libraries' architecture. The program sees only the emulated device
+// and the libraries of the release.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	words := e.words(program, args...)
 	if e.libraries.foreign() {
@@ -87,7 +87,8 @@ func (e *Emulated) words(program string, args ...string) []string {
 		args...)
 }
 
-// command returns the command of a program of this machine, with the environment for programs that use the loader.
+// command returns the command of a program of this machine, with the environment for the programs that it starts with
+// the loader.
 func (e *Emulated) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SYSFS_PATH="+e.sysfs(e.adapter), "GOVERBS_EMULATED="+e.adapter.Name,

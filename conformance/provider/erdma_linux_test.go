@@ -30,16 +30,16 @@ func insideERDMA(t *testing.T) bool {
 	return false
 }
 
-// insideAll is like insideMLX, and also runs liberdma.
+// insideAll is like insideMLX and also runs liberdma.
 func insideAll(t *testing.T) bool {
 	t.Helper()
 	return insideMLX(t) || insideERDMA(t)
 }
 
-// erdmaTests are the erdma tests to run over each release. The newest one runs them directly.
+// erdmaTests lists the erdma tests to run over each release. For the primary release, the tests run directly.
 var erdmaTests = []string{"TestObjects", "TestERDMAData", "TestERDMAFailures", "TestERDMADrain"}
 
-// erdmaSuite runs them over a release.
+// erdmaSuite runs erdmaTests over a release.
 func erdmaSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	program := testProgram(t, e, ".")
@@ -109,8 +109,8 @@ func TestERDMAData(t *testing.T) {
 	assert.Equal(t, []byte{5, 9, 11}, []byte{own.Bytes()[8], own.Bytes()[16], peer.Bytes()[0]})
 }
 
-// TestERDMAFailures checks that a failed request and those behind it complete in error, and that failures at a receiver
-// complete there, too.
+// TestERDMAFailures checks that a failed request and the requests after it complete with errors, and that failures at a
+// receiver also complete there.
 func TestERDMAFailures(t *testing.T) {
 	if !insideERDMA(t) {
 		return
@@ -144,8 +144,8 @@ func TestERDMAFailures(t *testing.T) {
 	}
 }
 
-// TestERDMADrain checks that a drain of an erdma queue pair ends when all requests have completed, or succeeded
-// unsignaled, including those that wait for a receiver without limit; that a second drain has no effect; and that
+// TestERDMADrain checks that a drain of an erdma queue pair ends when all requests, including those that wait
+// indefinitely for a receiver, have completed or succeeded unsignaled; that a second drain has no effect; and that
 // draining fails if requests are not counted.
 func TestERDMADrain(t *testing.T) {
 	if !insideERDMA(t) {
@@ -182,7 +182,7 @@ func TestERDMADrain(t *testing.T) {
 		assert.Len(t, done, n, "each completes once")
 		want := map[uint64]ibv.WCStatus{100: ibv.WC_WR_FLUSH_ERR, 101: ibv.WC_WR_FLUSH_ERR, 1: done[1]}
 		if waits {
-			want[2] = done[2] // all retries may be over by then
+			want[2] = done[2] // all retries may have been used up by then
 			assert.Contains(t, []ibv.WCStatus{ibv.WC_WR_FLUSH_ERR, ibv.WC_RETRY_EXC_ERR}, done[2])
 		}
 		for _, id := range []uint64{3, 4} { // flushed requests complete even if unsignaled
@@ -190,7 +190,7 @@ func TestERDMADrain(t *testing.T) {
 				want[id] = ibv.WC_WR_FLUSH_ERR
 			}
 		}
-		assert.Equal(t, want, done, "and no marker")
+		assert.Equal(t, want, done, "no completion for the marker")
 		assert.ErrorIs(t, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), syscall.EOPNOTSUPP)
 	}
 	qps, _ := pair(t, device, device.NewRC, rdma.QPParts{Options: rdma.QueueOptions{Unchecked: true}})

@@ -17,7 +17,8 @@ import (
 )
 
 // TestExtendedQueues polls an extended queue to its end, where ibv_next_poll returns ENOENT and ibv_end_poll follows,
-// and checks that each completion appears once and that messages are complete. Soft-RoCE's library of 44.0 fails both.
+// and checks that each completion appears once and that messages are complete. Soft-RoCE's library of release 44.0
+// fails both.
 func TestExtendedQueues(t *testing.T) {
 	const tests = "-test.run=^(TestExtendedQueueHasEachCompletionOnce|TestProgramsPollOneQueueAtOnce|" +
 		"TestProgramsSendWholeMessages)$"
@@ -33,9 +34,9 @@ func TestExtendedQueues(t *testing.T) {
 			pathC: e, pathGo: e, pathMLX4: e.As(MLX4), pathERDMA: e.As(ERDMA),
 		} {
 			t.Run(e.libraries.Release+"/"+path, func(t *testing.T) {
-				least := 1 // libmlx4 has no extended queue pairs
+				least := 1 // libmlx4 does not support extended queue pairs
 				if path == pathERDMA {
-					least = -1 // and liberdma no extended queues
+					least = -1 // liberdma does not support extended queues
 				}
 				runSuite(t, adapter, path, least, program, tests)
 			})
@@ -43,7 +44,7 @@ func TestExtendedQueues(t *testing.T) {
 	}
 }
 
-// TestEFAExtendedQueues is the same for EFA datagrams.
+// TestEFAExtendedQueues tests extended queues with EFA datagrams.
 func TestEFAExtendedQueues(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -62,7 +63,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 		keep(t, p, err)
 		polls[qp.SendCQ()] = p
 	}
-	// completions polls the given completions, and checks that there are no more.
+	// completions polls the given completions and checks that there are no others.
 	completions := func(cq *rdma.CQ, want ...uint64) {
 		t.Helper()
 		var ids []uint64
@@ -82,7 +83,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 			require.Empty(t, found)
 		}
 	}
-	for range 50 { // exceeds the queue sizes
+	for range 50 { // often enough to exceed the queue sizes
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size), g.mrs[1].SGE(0, size))
 		send(t, a, func(batch *rdma.SendBatch) {
 			for id := range uint64(2) {

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestFailure checks, for every failure that the device detects, the statuses at both ends, and that later requests are
+// TestFailure checks the statuses at both ends for every failure that the device detects, and that later requests are
 // flushed.
 func TestFailure(t *testing.T) {
 	if !insideMLX(t) {

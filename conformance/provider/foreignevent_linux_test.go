@@ -43,7 +43,7 @@ func TestForeignEvent(t *testing.T) {
 		cancel()
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		time.Sleep(20 * time.Millisecond) // the event comes after the completion
+		time.Sleep(20 * time.Millisecond) // the event arrives after the completion
 		time.AfterFunc(50*time.Millisecond, write)
 		wc := next(t, cq)
 		require.NoError(t, rdma.CompletionErr(&wc))

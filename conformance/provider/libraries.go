@@ -16,28 +16,28 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// packages are needed to run programs with rdma-core libraries of another release, including the C library of that
-// time. The name of librdmacm's package depends on the release.
+// packages lists the packages that are needed to run programs with rdma-core libraries of another release, including
+// the C library of that time. The name of librdmacm's package depends on the release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev", "librdmacm-dev",
-	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // the second line is for python.go
+	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // for python.go
 
 const librdmacm = "librdmacm1"
 
-// filling changes with packages, so that caches with an older list are not used.
-const filling = 4
+// cacheVersion must change with packages, so that caches with an older list are not used.
+const cacheVersion = 4
 
 // Libraries are the unpacked libraries of a release for an architecture.
 type Libraries struct{ Release, Arch, Root string }
 
-// ErrNoArchive reports that the libraries are not in the cache and the Debian archive cannot be reached.
+// ErrNoArchive means that the libraries are not in the cache and the Debian archive cannot be reached.
 var ErrNoArchive = errors.New("the Debian archive cannot be reached")
 
-// machine has the parameters of an architecture.
+// machine holds the parameters of an architecture.
 type machine struct {
-	triplet  string // name of Debian's library directory, and prefix of cross compilers
+	triplet  string // name of Debian's library directory and prefix of cross compilers
 	loader   string // the C library's dynamic loader
-	emulator string // runs its programs on other machines
+	emulator string // emulator that runs the programs on other machines
 }
 
 var machines = map[string]machine{
@@ -62,7 +62,7 @@ func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	root := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", release, arch, filling))
+	root := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", release, arch, cacheVersion))
 	l := &Libraries{Release: release, Arch: arch, Root: root}
 	if _, err := os.Stat(l.Root); err == nil {
 		return l, nil
@@ -118,7 +118,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 			return err
 		}
 		if err := os.Rename(root, l.Root); err != nil {
-			if _, missing := os.Stat(l.Root); missing != nil { // not because another process was faster
+			if _, missing := os.Stat(l.Root); missing != nil { // unless another process was faster
 				return err
 			}
 		}
@@ -142,7 +142,8 @@ func pinnedRelease(release string) (*fetch.Release, error) {
 	return lock.Releases[i], nil
 }
 
-// dir returns the directory of rdma-core's libraries, path the loader's search path: older C libraries are in /lib.
+// dir returns the directory of rdma-core's libraries, and path the search path of the loader, since older C libraries
+// are in /lib.
 func (l *Libraries) dir() string {
 	return filepath.Join(l.Root, "usr", "lib", machines[l.Arch].triplet)
 }

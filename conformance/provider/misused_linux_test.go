@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestMisused lets C's functions post to or poll queues of the data path in Go, which is not allowed. Slow operations
+// TestMisused makes C functions post to or poll queues of the data path in Go, which is not allowed. Slow operations
 // must detect it and name the queue. Closing correctly used queues must not report it.
 func TestMisused(t *testing.T) {
 	if !insideReleases(t, pathGo) {
@@ -39,14 +39,14 @@ type misuse struct {
 	mr     *rdma.MR
 }
 
-const misusedRoom = 8 // requests
+const misusedDepth = 8 // capacity in requests
 
 func newMisuse(t *testing.T, device *rdma.Device) *misuse {
 	m := &misuse{device: device}
 	var mrs [2]*rdma.MR
 	for i := range m.qps {
 		var err error
-		m.qps[i], err = device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: misusedRoom, MaxRecvWR: misusedRoom,
+		m.qps[i], err = device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: misusedDepth, MaxRecvWR: misusedDepth,
 			MaxSendSGE: 1, MaxRecvSGE: 1}})
 		require.NoError(t, err)
 		t.Cleanup(func() { m.qps[i].Close() })
@@ -132,11 +132,11 @@ func misusedPolls(t *testing.T, m *misuse) {
 	q, cq := m.qps[0], m.qps[0].SendCQ()
 	m.writes(t, 2)
 	require.NoError(t, cq.ReqNotify(false))
-	for i := range misusedRoom {
+	for i := range misusedDepth {
 		send(t, q, func(b *rdma.SendBatch) { b.Write(uint64(i), 0, 0).Signaled() })
 	}
 	wc := new(ibv.WC)
-	for n := 0; n == 0; { // C polls a completion that Go waits for
+	for n := 0; n == 0; { // C polls a completion for which Go waits
 		var err error
 		n, err = libibverbs.PollCQ(cq.C(), 1, wc)
 		if err != nil {
@@ -160,7 +160,7 @@ func misusedShared(t *testing.T, m *misuse) {
 	receive(t, srq.PostRecv, m.mr.SGE(0, 1), m.mr.SGE(1, 1))
 	_, err = srq.Query()
 	require.NoError(t, err)
-	for range 2 { // leave the doorbell record as written by Go
+	for range 2 { // leave the doorbell record as Go wrote it
 		require.NoError(t, libibverbs.PostSRQRecv(srq.C(), &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
 	}
 	const what = "C has posted receives to the queue as well: its doorbell record counts 2, and there are 2"

@@ -29,11 +29,11 @@ func insideMLX4(t *testing.T) bool {
 	return false
 }
 
-// mlx4Tests are the mlx4 tests to run over each release. The newest one runs them directly.
+// mlx4Tests lists the mlx4 tests to run over each release. For the primary release, the tests run directly.
 var mlx4Tests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResized",
 	"TestInlineSegments", "TestWindows", "TestXRC"}
 
-// mlx4Suite runs them over a release.
+// mlx4Suite runs mlx4Tests over a release.
 func mlx4Suite(t *testing.T, e *Emulated) {
 	t.Helper()
 	program := testProgram(t, e, ".")
@@ -95,7 +95,7 @@ func TestResized(t *testing.T) {
 	}
 }
 
-// TestInlineSegments checks that inline data is split at the queue's cache lines.
+// TestInlineSegments checks that inline data is split at the cache lines of the queue.
 func TestInlineSegments(t *testing.T) {
 	if !insideMLX4(t) {
 		return
@@ -120,7 +120,7 @@ func TestInlineSegments(t *testing.T) {
 		wc := next(t, qps[0].SendCQ())
 		require.NoError(t, rdma.CompletionErr(&wc))
 		require.True(t, bytes.Equal(data[:n], mrs[1].Bytes()[:n]), "%d bytes", n)
-		require.Zero(t, mrs[1].Bytes()[n], "behind %d bytes", n)
+		require.Zero(t, mrs[1].Bytes()[n], "after %d bytes", n)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	_ "github.com/goverbs/goverbs/rdma/native/mlx5"
 )
 
-// pathNative is package native, without libibverbs; pathNativeGo is mlx5.NewPath on its devices.
+// pathNative is package native without libibverbs; pathNativeGo is mlx5.NewPath on its devices.
 const (
 	pathNative   = "native"
 	pathNativeGo = "native, Go"
@@ -49,7 +49,8 @@ func from(t *testing.T) verbs.From {
 	return verbs.From{}
 }
 
-// differences are the requests that libmlx5 or libefa and package native do not both make, by the beginning of their records.
+// differences lists requests that only one of libmlx5 (or libefa) and package native makes, by the beginning of their
+// records.
 var differences = []struct {
 	adapter string
 	of      *regexp.Regexp
@@ -66,11 +67,12 @@ var differences = []struct {
 	{"efa", regexp.MustCompile(`^command 2,`), "native asks for the port before it reads a GID"},
 }
 
-// answerAddress is the first word of a command with an answer: its address, which INVOKE_WRITE does not read.
-var answerAddress = regexp.MustCompile(`(command [0-7]?[0-9a-f]{1,7}, answers of [1-9].*\n` +
+// responseAddress matches the first word of a command with a response: the address of the response, which INVOKE_WRITE
+// does not read.
+var responseAddress = regexp.MustCompile(`(command [0-7]?[0-9a-f]{1,7}, answers of [1-9].*\n` +
 	`  core, [0-9]+ bytes:)( (0|address))?`)
 
-// requests returns the requests of a record without differences, and counts these.
+// requests returns the requests of a record without differences, and counts the differences.
 func requests(adapter Adapter, record string, found []int) string {
 	var kept []string
 	for _, entry := range regexp.MustCompile(`(?m)^\S.*\n(  .*\n)*`).FindAllString(record, -1) {
@@ -85,11 +87,11 @@ func requests(adapter Adapter, record string, found []int) string {
 			kept = append(kept, entry)
 		}
 	}
-	return answerAddress.ReplaceAllString(strings.Join(kept, ""), "$1")
+	return responseAddress.ReplaceAllString(strings.Join(kept, ""), "$1")
 }
 
-// TestNativeCalls checks that a Go program over package native and a C program over libibverbs that make the same
-// calls make the same requests of the kernel, apart from differences, leave identical queues and doorbells, and read
+// TestNativeCalls checks that a Go program over package native and a C program over libibverbs that make the same calls
+// send the same requests to the kernel, apart from differences, leave identical queues and doorbells, and read
 // identical completions.
 func TestNativeCalls(t *testing.T) {
 	if kind := os.Getenv(envInside); kind != "" {
@@ -109,7 +111,7 @@ func TestNativeCalls(t *testing.T) {
 	}
 }
 
-// nativeCalls compares the calls of a number of seeds, and counts differences in found.
+// nativeCalls compares the calls for a number of seeds, and counts differences in found.
 func nativeCalls(t *testing.T, e *Emulated, seeds int, found []int) {
 	t.Helper()
 	words := [][]string{{compile(t, e, "calls")}, {testProgram(t, e, "."), "-test.run=^TestNativeCalls$"}}

@@ -25,7 +25,7 @@ import (
 )
 
 // TestNativeDMABuf compares registrations of dma-bufs by libmlx5 and by package native: requests, records and errors. A
-// file in memory is the dma-buf.
+// file in memory stands in for the dma-buf.
 func TestNativeDMABuf(t *testing.T) {
 	if os.Getenv(envInside) != "" {
 		insideDMABuf(t)

@@ -25,8 +25,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// efaUsers returns users of libefa and of package native over an emulated EFA adapter, if this is the process of a test
-// that runs over adapters of an older and a newer kind. The device only executes commands if still is set.
+// efaUsers returns users of libefa and of package native over an emulated EFA adapter, if this is a process of a test
+// that runs over adapters of an older and a newer kind. If still is set, the device executes only commands.
 func efaUsers(t *testing.T, still bool) (users [2]*user, inside bool) {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -42,12 +42,12 @@ func efaUsers(t *testing.T, still bool) (users [2]*user, inside bool) {
 	return users, false
 }
 
-// efaQP creates a queue pair by ibv_create_qp, or one of SRD.
+// efaQP creates a queue pair with ibv_create_qp, or an SRD queue pair.
 func (u *user) efaQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr) (*ibv.QP, ibv.QPCap, error) {
 	return u.efaSignaledQP(kind, cap, own, 0)
 }
 
-// efaSignaledQP is efaQP, with sq_sig_all.
+// efaSignaledQP is efaQP with sq_sig_all.
 func (u *user) efaSignaledQP(kind ibv.QPType, cap ibv.QPCap, own efadv.QPInitAttr, everyOne int32) (*ibv.QP, ibv.QPCap,
 	error) {
 	if kind == ibv.QPT_UD {
@@ -69,7 +69,7 @@ func (u *user) efaQueues(qp *ibv.QP) (s, r efadv.WQAttr) {
 	return s, r
 }
 
-// efaSizes describes the queues of a queue pair without their addresses.
+// efaSizes describes the queues of a queue pair, without their addresses.
 func (u *user) efaSizes(kind ibv.QPType, cap ibv.QPCap, flags efadv.QPFlags) string {
 	qp, got, err := u.efaQP(kind, cap, efadv.QPInitAttr{Flags: flags})
 	if err != nil {
@@ -81,7 +81,7 @@ func (u *user) efaSizes(kind ibv.QPType, cap ibv.QPCap, flags efadv.QPFlags) str
 	return fmt.Sprintf("%+v\n%+v\n%+v", got, s, r)
 }
 
-// TestNativeEFASizes compares capacities and sizes of queues that package native and libefa create.
+// TestNativeEFASizes compares the capacities and sizes of queues that package native and libefa create.
 func TestNativeEFASizes(t *testing.T) {
 	users, inside := efaUsers(t, false)
 	if !inside {
@@ -103,12 +103,12 @@ func TestNativeEFASizes(t *testing.T) {
 	assert.Greater(t, some, 300)
 }
 
-// nativeEFATests are tests of EFA that also run over package native.
+// nativeEFATests lists EFA tests that also run over package native.
 var nativeEFATests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
 	"TestUnsolicited", "TestSourceGID", "TestEFAExtendedQueues", "TestEFADrain", "TestEFALimits", "TestEFAWide",
 	"TestEFADestroyedQueuePair", "TestSRDStorm"}
 
-// TestNativeEFA runs them.
+// TestNativeEFA runs nativeEFATests over package native.
 func TestNativeEFA(t *testing.T) {
 	e := emulated(t)
 	program := testProgram(t, e, ".")
@@ -126,7 +126,7 @@ func TestNativeEFA(t *testing.T) {
 	}
 }
 
-// deviceOf returns what generic verbs and libefa's report of the device.
+// deviceOf returns what the generic verbs and libefa's verbs report about the device.
 func (u *user) deviceOf() string {
 	var device ibv.DeviceAttr
 	require.NoError(u.t, verbs.QueryDevice(u.context, &device))
@@ -140,7 +140,7 @@ func (u *user) deviceOf() string {
 	return fmt.Sprintf("%+v\n%+v\n%+v\n%+v", device, ex, own, cq)
 }
 
-// TestNativeEFADevice compares attributes of the device.
+// TestNativeEFADevice compares the attributes of the device.
 func TestNativeEFADevice(t *testing.T) {
 	users, inside := efaUsers(t, false)
 	if !inside {
@@ -150,7 +150,7 @@ func TestNativeEFADevice(t *testing.T) {
 	assert.Equal(t, ibv.TRANSPORT_UNSPECIFIED, users[1].context.Device.Deref().TransportType)
 }
 
-// TestNativeEFAGenerations creates as many queue pairs as there are numbers, and another one. Numbers of requests
+// TestNativeEFAGenerations creates as many queue pairs as there are queue pair numbers, and one more. Request numbers
 // distinguish queue pairs with the same number.
 func TestNativeEFAGenerations(t *testing.T) {
 	users, inside := efaUsers(t, true)
@@ -184,11 +184,11 @@ func TestNativeEFAGenerations(t *testing.T) {
 	assert.NotEqual(t, ids[0][0], ids[0][1])
 }
 
-// prepared creates a queue pair in RTS with some sends and receives, on a completion queue of its own.
+// prepared is a queue pair in RTS with some sends and receives, and with its own completion queue.
 type prepared struct {
 	cq          *ibv.CQEx
 	qp          *ibv.QP
-	ids         [2][]uint16 // numbers of sends and receives in the queues
+	ids         [2][]uint16 // numbers of the sends and receives in the queues
 	completions []byte
 	bell        *uint32
 	wrote       uint32
@@ -253,7 +253,7 @@ func (p *prepared) post(t *testing.T, u *user, ah *ibv.AH, id uint64) (numbers [
 	return numbers
 }
 
-// complete writes a completion as the device does, and returns what polls read.
+// complete writes a completion as the device does, and returns the fields that polls read.
 func (p *prepared) complete(t *testing.T, e []byte, extended bool, of *efadv.CQ) string {
 	t.Helper()
 	size := uint32(len(e))
@@ -295,8 +295,8 @@ func (p *prepared) complete(t *testing.T, e []byte, extended bool, of *efadv.CQ)
 	return fmt.Sprint(text, flags, imm.Host(), failed, from, unsolicited, *p.bell)
 }
 
-// TestNativeEFACompletions writes random completions to queues of libefa and of package native, and compares what
-// polls read, with both interfaces, and doorbells.
+// TestNativeEFACompletions writes random completions to queues of libefa and of package native, and compares what polls
+// read through both interfaces, and the doorbells.
 func TestNativeEFACompletions(t *testing.T) {
 	users, inside := efaUsers(t, true)
 	if !inside {
@@ -322,7 +322,7 @@ func TestNativeEFACompletions(t *testing.T) {
 		for j := range e {
 			e[j] = uint8(r.Uint32())
 		}
-		e[2] = uint8(i) // each status, at first
+		e[2] = uint8(i) // first, each status once
 		isRecv := r.IntN(2)
 		op := r.IntN(3)
 		e[3] = uint8(1+isRecv)<<1 | uint8(op)<<4
@@ -340,19 +340,20 @@ func TestNativeEFACompletions(t *testing.T) {
 		for k, p := range queues {
 			numbers := p.post(t, users[k], ahs[k], id)
 			if armed {
-				texts[k] = fmt.Sprintf("armed %d %x\n", code(verbs.ReqNotifyCQ(verbs.CQExToCQ(p.cq), solicited)), *p.bell)
+				texts[k] = fmt.Sprintf("armed %d "+
+					"%x\n", code(verbs.ReqNotifyCQ(verbs.CQExToCQ(p.cq), solicited)), *p.bell)
 			}
 			for _, which := range []int{isRecv, 1 - isRecv} {
 				c := e
-				if which != isRecv { // complete the other one successfully
+				if which != isRecv { // the other request completes successfully
 					c = [32]byte{3: uint8(1+which) << 1}
 				}
 				*(*uint16)(unsafe.Pointer(&c[0])) = numbers[which]
 				*(*uint16)(unsafe.Pointer(&c[4])) = uint16(p.qp.QPNum)
-				if which == 0 { // the upper bits of its number
+				if which == 0 { // upper bits of its number
 					*(*[6]byte)(c[6:]) = [6]byte{}
 				}
-				if c[3]&(1<<7) != 0 { // the receive stays
+				if c[3]&(1<<7) != 0 { // the receive remains
 					p.complete(t, c[:], extended, cqs[k])
 					c[3] &^= 1 << 7
 				}
@@ -363,7 +364,7 @@ func TestNativeEFACompletions(t *testing.T) {
 	}
 }
 
-// TestNativeEFAAllocations: posting and polling on EFA allocate nothing.
+// TestNativeEFAAllocations checks that posting and polling on EFA do not allocate.
 func TestNativeEFAAllocations(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t).As(EFA), pathNative, envRelease+"=65.0")

@@ -19,7 +19,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// efaObjects are objects that libefa's functions query.
+// efaObjects holds objects that libefa's functions query.
 type efaObjects struct {
 	*user
 	ah *ibv.AH
@@ -43,12 +43,12 @@ func (u *user) efaObjects(memory []byte) *efaObjects {
 	return o
 }
 
-// structure is room for a structure of any size.
+// structure has room for a structure of any size.
 type structure [128]byte
 
 func as[T any](s *structure) *T { return (*T)(unsafe.Pointer(s)) }
 
-// query calls a function with a structure of a size, and returns the error and the structure.
+// query calls a function with a structure of a given size, and returns the error and the structure.
 func (o *efaObjects) query(which int, s, t *structure, size uint32) string {
 	var err error
 	var result int
@@ -110,7 +110,7 @@ func TestNativeEFAFunctions(t *testing.T) {
 			}
 		}
 		if which == 6 {
-			s[8] = max(s[8], 1) // libefa divides by it
+			s[8] = max(s[8], 1) // libefa divides by this value
 		}
 		var texts [2]string
 		for i, o := range objects {
@@ -199,9 +199,9 @@ func (u *user) try(a attempt) string {
 	return fmt.Sprint(0, err == nil)
 }
 
-// TestNativeEFARefused compares which attributes libefa and package native refuse. The errors differ: native has
-// EOPNOTSUPP for operations that the device lacks. libefa also takes a completion queue of no entries.
-func TestNativeEFARefused(t *testing.T) {
+// TestNativeEFARejected compares which attributes libefa and package native reject. The errors differ: package native
+// returns EOPNOTSUPP for operations that the device lacks. libefa also accepts a completion queue without entries.
+func TestNativeEFARejected(t *testing.T) {
 	users, inside := efaUsers(t, true)
 	if !inside {
 		return

@@ -20,7 +20,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// code returns the error number of a call. libefa also returns negative ones.
+// code returns the error number of a call, which libefa sometimes returns negated.
 func code(err error) int {
 	var errno syscall.Errno
 	errors.As(err, &errno)
@@ -41,14 +41,14 @@ type poster struct {
 	recvs  []ibv.RecvWR
 	sges   []ibv.SGE
 	id     uint64
-	text   string // what calls returned
+	text   string // results of the calls
 }
 
 const postersDepth, postersSGEs = 16, 2
 
 func (p *poster) print(a ...any) { p.text += fmt.Sprintln(a...) }
 
-// list returns a list of entries, rarely one that is too long.
+// list returns a list of entries, which is occasionally too long.
 func (p *poster) list(at int, most uint32) []ibv.SGE {
 	n := 1 + p.r.IntN(postersSGEs)
 	if p.r.IntN(20) == 0 {
@@ -195,7 +195,7 @@ func (p *poster) ready() {
 	p.to(ibv.QPS_RTS, ibv.QP_SQ_PSN)
 }
 
-// queues returns the bytes of the queues and doorbells.
+// queues returns the bytes of the queues and the doorbells.
 func (p *poster) queues() string {
 	s, r := p.u.efaQueues(p.qp)
 	bytes := func(a efadv.WQAttr) []byte { return unsafe.Slice(a.Buffer.Deref(), a.EntrySize*a.NumEntries) }
@@ -227,7 +227,7 @@ func (p *poster) step(extended bool) {
 	}
 }
 
-// TestNativeEFAPosts makes random calls that post, valid and not, and compares results, queues and doorbells.
+// TestNativeEFAPosts makes random posting calls, valid and invalid, and compares results, queues and doorbells.
 func TestNativeEFAPosts(t *testing.T) {
 	users, inside := efaUsers(t, true)
 	if !inside {
@@ -271,7 +271,8 @@ func TestNativeEFAPosts(t *testing.T) {
 				p.step(kind == ibv.QPT_DRIVER)
 				texts[i] = p.text + maskedAH(p)
 			}
-			require.Equal(t, texts[0], texts[1], "round %d, step %d: %v, %d bytes, %v", round, step, kind, inline, flags)
+			require.Equal(t, texts[0], texts[1], "round %d, step %d: %v, %d bytes, "+
+				"%v", round, step, kind, inline, flags)
 		}
 		for _, p := range posters {
 			require.NoError(t, verbs.DestroyQP(p.qp))
@@ -279,7 +280,8 @@ func TestNativeEFAPosts(t *testing.T) {
 	}
 }
 
-// maskedAH returns the queues of a poster without the number of its address handle, which differs between the two.
+// maskedAH returns the queues of a poster without the number of its address handle, which differs between libefa and
+// package native.
 func maskedAH(p *poster) string {
 	s, _ := p.u.efaQueues(p.qp)
 	const at = 12

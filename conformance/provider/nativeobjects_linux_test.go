@@ -36,7 +36,7 @@ type user struct {
 	context *ibv.Context
 	pd      *ibv.PD
 	cq      *ibv.CQ
-	xrcd    *ibv.XRCD // nil if the device has no XRC
+	xrcd    *ibv.XRCD // nil if the device does not support XRC
 }
 
 func newUser(t *testing.T, b runtime.Backend) *user {
@@ -65,12 +65,12 @@ func newUser(t *testing.T, b runtime.Backend) *user {
 	return u
 }
 
-// numbers describe a queue without its addresses.
+// numbers describes a queue, without its addresses.
 type numbers struct {
 	failed        bool
 	cap           ibv.QPCap
 	sq, rq        [2]uint32
-	apart         uintptr // from the receive queue to the send queue
+	apart         uintptr // distance from the receive queue to the send queue
 	register, cqn uint32
 }
 
@@ -104,7 +104,7 @@ func (u *user) qp(kind ibv.QPType, cap ibv.QPCap) (n numbers) {
 	return n
 }
 
-// TestNativeSizes compares capacities and sizes of queues that package native and libmlx5 create.
+// TestNativeSizes compares the capacities and sizes of queues that package native and libmlx5 create.
 func TestNativeSizes(t *testing.T) {
 	if !insideReleases(t, pathNative) {
 		return
@@ -126,7 +126,7 @@ func TestNativeSizes(t *testing.T) {
 	}
 }
 
-// completionSizes returns the numbers of a completion queue for n completions, before and after a resize.
+// completionSizes returns the sizes of a completion queue for n completions, before and after it was resized.
 func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
 	u.t.Helper()
 	cq, err := verbs.CreateCQ(u.context, n, 0, nil, 0)
@@ -146,7 +146,7 @@ func (u *user) completionSizes(n, resized int) (sizes [4]uint32) {
 	return sizes
 }
 
-// srq returns the numbers of a shared receive queue.
+// srq returns the sizes of a shared receive queue.
 func (u *user) srq(kind ibv.SRQType, attr ibv.SRQAttr) (sizes [5]uint32) {
 	u.t.Helper()
 	a := ibv.SRQInitAttrEx{Attr: attr, SRQType: kind, PD: ibv.PtrTo(u.pd),
@@ -166,7 +166,7 @@ func (u *user) srq(kind ibv.SRQType, attr ibv.SRQAttr) (sizes [5]uint32) {
 	return sizes
 }
 
-// TestNativeOtherSizes is TestNativeSizes for completion queues, with each size of a completion, and shared receive
+// TestNativeOtherSizes is TestNativeSizes for completion queues, with each size of a completion, and for shared receive
 // queues.
 func TestNativeOtherSizes(t *testing.T) {
 	if os.Getenv(envInside) == "" {
@@ -205,7 +205,7 @@ func TestNativeOtherSizes(t *testing.T) {
 	}
 }
 
-// TestNativeXRCMasks compares which attributes XRC needs.
+// TestNativeXRCMasks compares which attributes XRC requires.
 func TestNativeXRCMasks(t *testing.T) {
 	if !insideReleases(t, pathNative) {
 		return
@@ -257,7 +257,7 @@ func TestNativeXRCMasks(t *testing.T) {
 	}
 }
 
-// av returns the address of a handle in requests, or nil if there is no handle.
+// av returns the address of a handle in requests, or nil if the handle cannot be created.
 func (u *user) av(attr ibv.AHAttr) *mlx5dv.MLX5WQEAV {
 	u.t.Helper()
 	ah, err := verbs.CreateAH(u.pd, &attr)
@@ -299,7 +299,7 @@ func TestNativeAddresses(t *testing.T) {
 }
 
 // TestNativeRegisters creates more queue pairs than a process has doorbell registers, and compares which of them share
-// one.
+// a register.
 func TestNativeRegisters(t *testing.T) {
 	if !insideReleases(t, pathNative) {
 		return
@@ -326,7 +326,7 @@ func TestNativeRegisters(t *testing.T) {
 }
 
 // TestNativeThreadDomains creates and destroys thread domains and queue pairs in random order, and compares the
-// doorbell registers. Objects that are in use cannot be destroyed.
+// doorbell registers. Objects in use cannot be destroyed.
 func TestNativeThreadDomains(t *testing.T) {
 	if !insideReleases(t, pathNative) {
 		return
@@ -419,14 +419,14 @@ func (u *user) threadDomains(r *rand.Rand) string {
 	return out.String()
 }
 
-// place is a doorbell register: its number in order of use, its offset in its page, and its size.
+// place describes a doorbell register: its number in order of first use, its offset in its page, and its size.
 type place struct {
 	number int
 	offset uintptr
 	size   uint32
 }
 
-// nativeTests are tests of objects that also run over package native.
+// nativeTests lists tests of objects that also run over package native.
 var nativeTests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResetUnderway",
 	"TestSRQLimit", "TestDrainBeforeRTS", "TestXRC", "TestXRCClosed"}
 
@@ -439,8 +439,8 @@ func TestNativeResized(t *testing.T) {
 	TestResized(t)
 }
 
-// TestNativeObjects runs them, by the slots of package native and by mlx5.NewPath. The commands have the sizes of
-// libibverbs and libmlx5.
+// TestNativeObjects runs nativeTests over package native, through its slots and through mlx5.NewPath. The commands have
+// the sizes of libibverbs and libmlx5.
 func TestNativeObjects(t *testing.T) {
 	for _, e := range releases(t) {
 		nativeObjects(t, e)
@@ -480,7 +480,7 @@ func nativeObjectsOf(t *testing.T, e *Emulated, size string) {
 	assert.Equal(t, shapes[0], shapes[2], e.libraries.Release)
 }
 
-// shapesOf returns the commands of a record with the sizes of their parts.
+// shapesOf returns the commands in a record with the sizes of their parts.
 func shapesOf(record string) map[string]bool {
 	shapes := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(command .*)\n(  core, \d+ bytes):.*\n(  driver, \d+ bytes):`).
@@ -490,7 +490,7 @@ func shapesOf(record string) map[string]bool {
 	return shapes
 }
 
-// TestNativeAllocations: posting and polling on mlx5 allocate nothing.
+// TestNativeAllocations checks that posting and polling on mlx5 do not allocate.
 func TestNativeAllocations(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathNative)
@@ -516,7 +516,7 @@ func TestNativeAllocations(t *testing.T) {
 	}))
 }
 
-// TestNativeMissing checks that the errors of objects that package native lacks name rdma-core.
+// TestNativeMissing checks that errors for objects that package native lacks name rdma-core.
 func TestNativeMissing(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathNative)

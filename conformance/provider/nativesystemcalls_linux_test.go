@@ -29,8 +29,8 @@ const (
 	envSystemCalls = "GOVERBS_EMULATED_CALLS"
 )
 
-// TestNativeSystemCalls checks that both ends of connections need no more system calls on device files by package
-// native than by librdmacm and libibverbs.
+// TestNativeSystemCalls checks that neither end of a connection needs more system calls on device files with package
+// native than with librdmacm and libibverbs.
 func TestNativeSystemCalls(t *testing.T) {
 	if os.Getenv(envInside) != "" {
 		insideConnections(t)

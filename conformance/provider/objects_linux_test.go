@@ -65,7 +65,7 @@ func connectToItself(t *testing.T, qp *rdma.QP) {
 	require.NoError(t, qp.Connect(own))
 }
 
-// pair creates two connected queue pairs, each with memory: one half to send from, one half to receive in.
+// pair creates two connected queue pairs, each with memory: one half for sends, the other half for receives.
 func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP, error), parts rdma.QPParts) (
 	qps [2]*rdma.QP, mrs [2]*rdma.MR) {
 	t.Helper()
@@ -91,7 +91,7 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 
 const (
 	size        = 1000
-	routeHeader = 40 // bytes before a datagram
+	routeHeader = 40 // size of the space before a datagram
 )
 
 // next returns the next completion of a queue, which must be successful.
@@ -128,7 +128,7 @@ func receive(t *testing.T, post func(*rdma.RecvBatch) (int, error), at ...ibv.SG
 	require.NoError(t, err)
 }
 
-// TestObjects tests the objects of package rdma over libibverbs, libmlx5, libmlx4 and liberdma.
+// TestObjects tests the objects of package rdma over libibverbs with libmlx5, libmlx4 and liberdma.
 func TestObjects(t *testing.T) {
 	if !insideAll(t) {
 		return
@@ -198,7 +198,8 @@ func TestDatagrams(t *testing.T) {
 	copy(mrs[0].Bytes(), "a datagram")
 	receive(t, qps[1].PostRecv, mrs[1].SGE(0, size), mrs[1].SGE(size, size))
 	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.Send(1).Add(mrs[0].SGE(500, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // not received
+		// not received, because of its Q_Key
+		b.Send(1).Add(mrs[0].SGE(500, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled()
 		b.Send(2).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey).Signaled()
 	})
 	wc := next(t, qps[1].RecvCQ())
@@ -232,7 +233,7 @@ func TestSharedReceives(t *testing.T) {
 	for i := range 4 {
 		at = append(at, mr.SGE(uint64(i)*size, size))
 	}
-	for round := range 10 { // until slots are reused in a different order
+	for round := range 10 { // often enough that slots are reused in a different order
 		receive(t, srq.PostRecv, at...)
 		for i := range 4 {
 			from, to := i%2, 1-i%2
@@ -257,7 +258,7 @@ func TestSharedReceives(t *testing.T) {
 }
 
 // TestExtended posts a program to an extended queue pair, and checks that an extended completion queue has the
-// requested fields, also after a resize with unpolled completions.
+// requested fields, even after it was resized with unpolled completions.
 func TestExtended(t *testing.T) {
 	if !inside(t) {
 		return
@@ -284,7 +285,7 @@ func TestExtended(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, qp.Close()) })
 	own, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own)) // it is its own peer
+	require.NoError(t, qp.Connect(own)) // connected to itself
 	program, err := qp.NewWRProgram()
 	require.NoError(t, err)
 	const n = 8

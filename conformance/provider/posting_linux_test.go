@@ -27,13 +27,13 @@ var update = flag.Bool("update", false, "write the results to posting.csv")
 
 const postingFile = "testdata/posting.csv"
 
-// idle are the adapters without a working device, with the first release whose provider opens them.
+// idle lists the adapters without a working device, each with the first release whose provider opens it.
 var idle = []struct {
 	Adapter
 	since string
 }{{MANA, "56.1"}, {IRDMA, "44.0"}, {BNXT, "44.0"}, {HNS, "44.0"}}
 
-// A row has the needs of a verb: bytes of stack, and system calls. Only the names are printed.
+// row holds the requirements of a verb: bytes of stack, and system calls. Only the names are printed.
 type row struct{ release, provider, call, stack, commands string }
 
 func (r row) String() string {
@@ -41,8 +41,8 @@ func (r row) String() string {
 }
 
 // TestPosting runs the providers of idle adapters: they open them, create objects and post, under seccomp and on a
-// painted stack. It also records the system calls for posting to a queue pair in ERR or polling its completions:
-// rdma/internal/provider calls verbs that need any through Go's scheduler.
+// painted stack. It also records the system calls for posting to a queue pair in ERR and for polling its completions:
+// verbs that make any are called through Go's scheduler by rdma/internal/provider.
 func TestPosting(t *testing.T) { posting(t, emulated(t)) }
 
 func posting(t *testing.T, e *Emulated) {
@@ -72,7 +72,7 @@ func posting(t *testing.T, e *Emulated) {
 	compareRows(t, e.libraries.Release, rows)
 }
 
-// mostStack is less than any stack on which Go calls C.
+// mostStack is smaller than any stack on which Go calls C.
 const mostStack = 2048
 
 func number(t *testing.T, text string) int {
@@ -82,7 +82,7 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// inErrors returns the rows of a queue pair in ERR.
+// inErrors returns the rows for a queue pair in ERR.
 func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	t.Helper()
 	record := filepath.Join(t.TempDir(), "record")
@@ -92,7 +92,7 @@ func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	cmd.Env = append(cmd.Env, "GOVERBS_RECORD="+record)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", e.adapter.Name, out)
-	const port = "command 2," // a port query surrounds each call
+	const port = "command 2," // a port query precedes and follows each call
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	parts := strings.Split(read(t, record), port)
 	require.Greater(t, len(parts), len(lines)+1)
@@ -104,7 +104,7 @@ func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	return rows
 }
 
-// compareRows compares the rows of some providers of a release with the file, or writes them.
+// compareRows compares the rows for some providers of a release with the file, or writes them.
 func compareRows(t *testing.T, release string, rows []row) {
 	t.Helper()
 	head, old, _ := strings.Cut(read(t, postingFile), "\n")
@@ -129,7 +129,7 @@ func compareRows(t *testing.T, release string, rows []row) {
 		return
 	}
 	all := append(others, here...)
-	slices.SortStableFunc(all, func(a, b string) int { // the newest release first
+	slices.SortStableFunc(all, func(a, b string) int { // newest release first
 		cells, than := strings.SplitN(a, ",", 3), strings.SplitN(b, ",", 3)
 		return cmp.Or(strings.Compare(than[0], cells[0]), strings.Compare(cells[1], than[1]))
 	})

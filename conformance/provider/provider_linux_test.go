@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// envInside marks a process over the emulated kernel, and selects its data path: libmlx5's or the one in Go.
+// envInside marks a process over the emulated kernel and selects its data path: libmlx5's, or the one in Go.
 const envInside = "GOVERBS_PROVIDER_INSIDE"
 
 // envAll also enables slow tests.
@@ -40,10 +40,10 @@ const (
 	pathIRDMA = "libirdma"
 )
 
-var dir string // for binaries that the tests build
+var dir string // directory for binaries that the tests build
 
 func TestMain(m *testing.M) {
-	const shared = "GOVERBS_PROVIDER_TESTS" // for processes that tests start and may kill
+	const shared = "GOVERBS_PROVIDER_TESTS" // directory of processes that tests start and may kill
 	os.Exit(func() int {
 		if dir = os.Getenv(shared); dir == "" {
 			var err error
@@ -178,8 +178,8 @@ func TestC(t *testing.T) {
 	assert.Contains(t, output(t, e.As(ERDMA), program, "rc"), "rc: fine")
 }
 
-// TestPure checks that posting, polling and arming make no system call, print nothing, and use little stack, as
-// rdma/internal/provider claims for mlx5 and efa, so that Go calls them without its scheduler.
+// TestPure checks that posting, polling and arming make no system calls, print nothing, and use little stack, as
+// rdma/internal/provider states for mlx5 and efa. That is why Go calls them without its scheduler.
 func TestPure(t *testing.T) { pure(t, emulated(t)) }
 
 func pure(t *testing.T, e *Emulated) {
@@ -220,14 +220,14 @@ func TestReleases(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, release := range []string{"65.0", "56.1", "44.0"} {
 			if arch == goruntime.GOARCH && release == headers.Primary("rdma-core") {
-				continue // covered by the other tests
+				continue // the other tests cover it
 			}
 			t.Run(arch+"/"+release, func(t *testing.T) { releaseSuite(t, emulatedFor(t, release, arch)) })
 		}
 	}
 }
 
-var builtFor = map[string]*Emulated{} // by release and architecture
+var builtFor = map[string]*Emulated{} // release and architecture → kernel
 
 // emulatedFor is like emulated, for a release and an architecture.
 func emulatedFor(t *testing.T, release, arch string) *Emulated {
@@ -284,7 +284,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	posting(t, e)
 	efaSuite(t, e)
 	tagSuite(t, e)
-	if !e.libraries.foreign() { // under processor emulation, reading Python's modules takes minutes and may hang
+	if !e.libraries.foreign() { // under processor emulation, loading Python's modules takes minutes and may hang
 		pyverbsSuite(t, e)
 	}
 	if e.libraries.Arch == "amd64" {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 )
 
-// The emulated adapter is validated with independent programs of the same release: pyverbs with its tests, and
-// ibverbs-utils. pyverbs runs in the suite's Python.
+// Independent programs of the same release validate the emulated adapter: pyverbs with its tests, and ibverbs-utils.
+// pyverbs runs in the Python of the suite.
 
 // pythonPackages returns the packages of the suite's Python: the interpreter and its standard modules.
 func pythonPackages(ctx context.Context, archive *fetch.Packages) ([]string, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestAddressGone closes an address handle after posting requests that copied it. Posting with a closed handle reads
-// its freed memory, like libmlx5, but calls nothing on it.
+// TestAddressGone closes an address handle after posting requests, which contain a copy of it. Posting with a closed
+// handle reads freed memory, like libmlx5, but calls nothing on it.
 func TestAddressGone(t *testing.T) {
 	if !inside(t) {
 		return
@@ -69,8 +69,8 @@ func TestAddressGone(t *testing.T) {
 	}
 }
 
-// TestOverrun checks that an overrun breaks a completion queue: completions that fitted are polled, its event is
-// raised, waits end, and queue pairs close without hanging.
+// TestOverrun checks that an overrun breaks a completion queue: completions that fit can be polled, an event is raised,
+// waits end, and queue pairs close without hanging.
 func TestOverrun(t *testing.T) {
 	if !inside(t) {
 		return
@@ -113,15 +113,15 @@ func TestOverrun(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorContains(t, err, given)
 	_, err = qp.PostSend(b)
-	assert.ErrorIs(t, err, syscall.ENOMEM, "those without a completion keep their places")
+	assert.ErrorIs(t, err, syscall.ENOMEM, "requests without a completion keep their slots")
 	err = qp.Drain(ctx)
 	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorContains(t, err, given)
 	require.NoError(t, ctx.Err())
 }
 
-// TestResizedUnderway resizes a completion queue while goroutines poll it and completions arrive. Every request
-// completes once. The data path in Go rejects the resize, and loses nothing either.
+// TestResizedUnderway resizes a completion queue while goroutines poll it and completions arrive. It checks that every
+// request completes once. The data path in Go rejects the resize, and loses nothing either.
 func TestResizedUnderway(t *testing.T) {
 	if !inside(t) {
 		return

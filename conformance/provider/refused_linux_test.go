@@ -19,13 +19,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestRefusedDevices checks the reason for which the data path in Go rejects a device: completions of version 0, or
+// TestRejectedDevices checks the reasons for which the data path in Go rejects a device: completions of version 0, or
 // requests with signatures.
-func TestRefusedDevices(t *testing.T) {
+func TestRejectedDevices(t *testing.T) {
 	reasons := map[string]string{"GOVERBS_EMULATED_OLD": "its completions are of the first version",
 		"MLX5_QP_SIGNATURE":  "MLX5_QP_SIGNATURE asks for signatures",
 		"MLX5_SRQ_SIGNATURE": "MLX5_SRQ_SIGNATURE asks for signatures"}
-	values := map[string]string{"MLX5_SRQ_SIGNATURE": "0"} // libmlx5 checks only whether it is set
+	values := map[string]string{"MLX5_SRQ_SIGNATURE": "0"} // libmlx5 checks only whether the variable is set
 	if os.Getenv(envInside) == "" {
 		for name := range reasons {
 			again(t, emulated(t), pathC, name+"="+cmp.Or(values[name], "1"))
@@ -44,15 +44,15 @@ func TestRefusedDevices(t *testing.T) {
 	t.Fatal("no reason is set")
 }
 
-// TestRefusedQueues checks the reason for which the data path in Go rejects a queue: its type, a related queue that C
-// polls or fills, or completion fields that it does not read. libmlx5 supports all of them.
-func TestRefusedQueues(t *testing.T) {
+// TestRejectedQueues checks the reasons for which the data path in Go rejects a queue: its type, a related queue that C
+// polls or fills, or completion fields that it does not read. libmlx5 supports all of these queues.
+func TestRejectedQueues(t *testing.T) {
 	if !inside(t) {
 		return
 	}
 	device := openDevice(t)
 	native := os.Getenv(envInside) == pathGo
-	refused := func(reason string, err error) {
+	rejected := func(reason string, err error) {
 		t.Helper()
 		if native {
 			assert.ErrorContains(t, err, reason)
@@ -71,7 +71,7 @@ func TestRefusedQueues(t *testing.T) {
 		CQ: cq.Ptr(), XRCD: domain.Ptr(),
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_XRCD}
 	srq, err := device.CreateSRQEx(extended, rdma.QueueOptions{})
-	refused("basic shared receive queues alone", err)
+	rejected("basic shared receive queues alone", err)
 	if err == nil {
 		require.NoError(t, srq.Close())
 	}
@@ -86,7 +86,7 @@ func TestRefusedQueues(t *testing.T) {
 	}
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: inC.Ptr(), RecvCQ: inC.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, options)
-	refused("create both with the same Path", err)
+	rejected("create both with the same Path", err)
 	if err == nil {
 		require.NoError(t, qp.Close())
 	}
@@ -97,24 +97,24 @@ func TestRefusedQueues(t *testing.T) {
 			options)
 		keep(t, values, err)
 		program, err := values.NewPollProgram(1)
-		refused(value.String(), err)
+		rejected(value.String(), err)
 		if err == nil {
 			require.NoError(t, program.Close())
 		}
 	}
 }
 
-// TestReleaseOfLibrary checks that the data path in Go rejects a libmlx5 older than the tested ones, with an error that
-// lists these.
+// TestReleaseOfLibrary checks that the data path in Go rejects a libmlx5 older than the tested releases, with an error
+// that lists the tested ones.
 func TestReleaseOfLibrary(t *testing.T) {
-	const refused = Device + ": no data path in Go: its libmlx5 is of rdma-core 43.2, and the oldest one that was " +
+	const rejected = Device + ": no data path in Go: its libmlx5 is of rdma-core 43.2, and the oldest one that was " +
 		"compared is of 44.0"
 	libraries := []struct {
 		name, release string
 		shown         bool
 		reason        string
 	}{
-		{"libmlx5.so.1.23.43.2", "43.2", false, refused}, {"libmlx5.so.1.24.44.0", "44.0", true, ""},
+		{"libmlx5.so.1.23.43.2", "43.2", false, rejected}, {"libmlx5.so.1.24.44.0", "44.0", true, ""},
 		{"libmlx5.so.1.99.99.0", "99.0", false, ""}, {"libmlx5.so.1", "", false, ""},
 	}
 	const envName = "GOVERBS_PROVIDER_NAME"

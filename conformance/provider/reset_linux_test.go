@@ -20,8 +20,8 @@ import (
 )
 
 // TestResetUnderway moves a queue pair to RESET and connects it again while its requests complete, another queue pair
-// completes in the same queue, and a goroutine polls. Each request completes at most once, in order. With a shared
-// receive queue the queue pair is drained first, so that every receive completes.
+// completes in the same queue, and a goroutine polls. It checks that each request completes at most once, in order.
+// With a shared receive queue, the queue pair is drained first, so that every receive completes.
 func TestResetUnderway(t *testing.T) {
 	if !inside(t) {
 		return

@@ -39,7 +39,7 @@ func TestSameCalls(t *testing.T) {
 	sameCalls(t, emulated(t), seeds)
 }
 
-// sameCalls runs the comparison for a number of seeds: a third as many for mlx4 and erdma, and a tenth for idle
+// sameCalls compares the programs for a number of seeds: a third as many for mlx4 and erdma, and a tenth for idle
 // adapters.
 func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	t.Helper()
@@ -105,8 +105,8 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 	assert.Regexp(c.t, "queue pair 25[678]\n", texts[0][0])
 }
 
-// notWritten are words of commands that a provider passes to the kernel uninitialized: for regions, the number of pages
-// of queues; a mask; attributes that are not in the mask.
+// notWritten lists words of commands that a provider passes to the kernel uninitialized: for regions, the number of
+// pages of queues; a mask; attributes that are not in the mask.
 var notWritten = []struct {
 	provider, before string // first release that initializes them, if any
 	words            *regexp.Regexp

@@ -18,8 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestSharedRegister checks that a queue pair of the data path in Go that shares a doorbell register with one that C
-// posts to writes 8 bytes to it rather than a complete request, in either order of creation.
+// TestSharedRegister checks that a queue pair of the data path in Go writes only 8 bytes to its doorbell register, not
+// a complete request, if it shares the register with a queue pair to which C posts. The order of creation does not
+// matter.
 func TestSharedRegister(t *testing.T) {
 	if !insideReleases(t, pathC) {
 		return
@@ -27,7 +28,7 @@ func TestSharedRegister(t *testing.T) {
 	device := openDevice(t)
 	path, err := mlx5.NewPath(device)
 	require.NoError(t, err)
-	const many = 40 // more than libmlx5 has registers, which it assigns round-robin
+	const many = 40 // more than libmlx5 has registers; it assigns them round-robin
 	isNative := func(i int) bool { return i%5 == 0 }
 	var all []*rdma.QP
 	for i := range many {
@@ -58,7 +59,7 @@ func TestSharedRegister(t *testing.T) {
 		at := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&bf.Reg))), max(8, 2*bf.Size))
 		clear(at)
 		send(t, qp, func(b *rdma.SendBatch) { b.Send(1).Inline([]byte("0123456789abcdef")).Signaled() })
-		next(t, qp.SendCQ()) // the device cleared the doorbell only
+		next(t, qp.SendCQ()) // the device cleared only the doorbell
 		written := 0
 		for _, b := range at {
 			if b != 0 {

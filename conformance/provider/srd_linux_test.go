@@ -111,7 +111,7 @@ func TestSRD(t *testing.T) {
 }
 
 // TestUnsolicited checks that a write with immediate data consumes no receive if the receiver was created with
-// unsolicited writes, and that the completion reports that.
+// unsolicited writes, and that the completion reports this.
 func TestUnsolicited(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -129,8 +129,8 @@ func TestUnsolicited(t *testing.T) {
 	}
 }
 
-// TestSRDOrder checks that a datagram that waits for its receiver does not block one for another receiver, completes
-// when the receiver is ready, and that out-of-order completions are matched to their requests.
+// TestSRDOrder checks that a datagram that waits for its receiver does not block datagrams for other receivers and
+// completes when the receiver is ready, and that out-of-order completions are matched to their requests.
 func TestSRDOrder(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -221,10 +221,10 @@ func TestSRDFailures(t *testing.T) {
 	assert.Equal(t, ibv.WC_LOC_LEN_ERR, wc.Status)
 }
 
-// laterStatuses are statuses that older releases of libefa do not distinguish from others.
+// laterStatuses lists statuses that older releases of libefa do not distinguish from others.
 var laterStatuses = []ibv.WCStatus{ibv.WC_REM_ACCESS_ERR, ibv.WC_RESP_TIMEOUT_ERR}
 
-// newSRDOn creates another queue pair on the same device, whose datagrams do not wait for a receiver.
+// newSRDOn creates another queue pair on the same device. Its datagrams do not wait for a receiver.
 func newSRDOn(t *testing.T, g *datagrams) *rdma.QP {
 	t.Helper()
 	channel, err := g.device.CreateCompChannel()

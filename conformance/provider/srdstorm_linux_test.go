@@ -23,8 +23,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// srdStorm is the shared state of goroutines that each create one SRD queue pair after the other and send to all
-// current ones, which may be destroyed meanwhile.
+// srdStorm is the shared state of goroutines that each create SRD queue pairs one after another and send to all current
+// ones, some of which may be destroyed at the same time.
 type srdStorm struct {
 	*datagrams
 	t                        *testing.T
@@ -32,8 +32,8 @@ type srdStorm struct {
 	sent, heard, undelivered atomic.Int64
 }
 
-// TestSRDStorm creates and destroys queue pairs in several goroutines, and sends to those of the others. Every request
-// completes once, and no message arrives that was not sent.
+// TestSRDStorm creates and destroys queue pairs in several goroutines, and sends to those of the others. It checks that
+// every request completes once, and that no message arrives that was not sent.
 func TestSRDStorm(t *testing.T) {
 	if !insideEFA(t) {
 		return

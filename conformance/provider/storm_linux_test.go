@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// TestStorm runs TestStorm of package rdma, in which goroutines post, poll, wait, create, modify and destroy
-// concurrently, over libmlx5, libmlx4 and the data path in Go, without and with the race detector.
+// TestStorm runs TestStorm of package rdma, in which goroutines concurrently post, poll, wait, create, modify and
+// destroy, over libmlx5, libmlx4 and the data path in Go, without and with the race detector.
 func TestStorm(t *testing.T) {
 	slow(t)
 	rounds := "400" // a tenth of which are storms

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// streamTests are the tests of conformance/vm/cm that need one process, one device with one address, and no network
-// device: streams and reliable connections.
+// streamTests lists the tests of conformance/vm/cm that need only one process, one device with one address, and no
+// network device: streams and reliable connections.
 var streamTests = []string{
 	"TestStream.*", "TestHTTP", "TestMessageBothWays", "TestConnectionsWithoutReads",
 	"Test(Connection|Rejection)Events", "TestEventsWithoutQueuePair", "TestEventOfBrokenQueuePair",
@@ -23,12 +23,12 @@ var streamTests = []string{
 	"TestLateAckTimeout", "TestRetry.*", "TestAddressesForC", "TestECE", "TestNotify",
 }
 
-// briefTests are those for make test.
+// briefTests lists those that make test runs.
 var briefTests = []string{"TestStream(NetConn|Handshake.*|Delivers|HalfClose|CloseDelivers)",
 	"Test(Connection|Rejection)Events"}
 
-// TestStreamSuite runs tests of streams and connections, written for Soft-RoCE in guests, over librdmacm and libmlx5,
-// and over the data path in Go.
+// TestStreamSuite runs tests of streams and connections, which were written for Soft-RoCE in guests, over librdmacm and
+// libmlx5, and over the data path in Go.
 func TestStreamSuite(t *testing.T) {
 	for _, path := range []string{pathC, pathGo} {
 		t.Run(path, func(t *testing.T) { streamSuite(t, emulated(t), path) })

@@ -21,8 +21,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// unsupportedHere are tests of conformance/vm/objects that cannot pass here, with the reason. foreign ones cannot pass
-// when the processor is emulated.
+// unsupportedHere lists tests of conformance/vm/objects that cannot pass here, with the reason. Those marked foreign
+// cannot pass when the processor is emulated.
 var unsupportedHere = []struct {
 	test, why string
 	foreign   bool
@@ -40,7 +40,7 @@ var unsupportedHere = []struct {
 	{"TestCacheStorm", "the emulator lacks userfaultfd, so nothing is cached", true},
 }
 
-// notOnERDMA are additional ones for liberdma.
+// notOnERDMA lists additional tests that cannot pass for liberdma.
 var notOnERDMA = []struct{ test, why string }{
 	{"TestCloseWithSharedReceives", "shared receive queues are not supported"},
 	{"TestCapacityIsRequestedSize", "shared receive queues are not supported"},
@@ -50,7 +50,7 @@ var notOnERDMA = []struct{ test, why string }{
 }
 
 // TestIdentity checks with random requests, receives and completions that the data path in Go writes the same queues,
-// doorbell records and doorbells as libmlx5, and reads completions alike.
+// doorbell records and doorbells as libmlx5, and reads completions like it.
 func TestIdentity(t *testing.T) {
 	lists := fewLists
 	if os.Getenv(envAll) != "" {
@@ -59,10 +59,10 @@ func TestIdentity(t *testing.T) {
 	identity(t, emulated(t), lists)
 }
 
-// fewLists is the number of lists for each run, enough to cover each kind of request and list.
+// fewLists is the number of lists in each run. It is sufficient to cover each kind of request and list.
 const fewLists = 24_000
 
-// Numbers of lists with enough time, and with an emulated processor as well; GOVERBS_LISTS overrides both.
+// Numbers of lists in slow tests, with a native and with an emulated processor; GOVERBS_LISTS overrides both.
 const (
 	manyLists    = 10_000_000
 	foreignLists = 1_000_000
@@ -104,20 +104,21 @@ func testProgram(t *testing.T, e *Emulated, pkg string) string {
 	return program
 }
 
-// TestObjectSuite runs the object tests, written for Soft-RoCE in guests, over libmlx5 and over the data path in Go.
+// TestObjectSuite runs the object tests, which were written for Soft-RoCE in guests, over libmlx5 and over the data
+// path in Go.
 func TestObjectSuite(t *testing.T) {
 	for _, path := range []string{pathC, pathGo} {
 		t.Run(path, func(t *testing.T) { objectSuite(t, emulated(t), path) })
 	}
 }
 
-// TestObjectSuiteMLX4 is the same over libmlx4.
+// TestObjectSuiteMLX4 runs the object tests over libmlx4.
 func TestObjectSuiteMLX4(t *testing.T) {
 	slow(t)
 	objectSuite(t, emulated(t).As(MLX4), pathMLX4)
 }
 
-// TestObjectSuiteERDMA is the same over liberdma.
+// TestObjectSuiteERDMA runs the object tests over liberdma.
 func TestObjectSuiteERDMA(t *testing.T) {
 	slow(t)
 	objectSuite(t, emulated(t).As(ERDMA), pathERDMA)
@@ -142,7 +143,7 @@ func objectSuite(t *testing.T, e *Emulated, path string) {
 	runSuite(t, e, path, least, program, "-test.skip="+strings.Join(skip, "|"))
 }
 
-// runSuite runs tests that were written for guests, with the emulated kernel and library.
+// runSuite runs tests that were written for guests with the emulated kernel and a library.
 func runSuite(t *testing.T, e *Emulated, path string, least int, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -157,7 +158,7 @@ func runSuite(t *testing.T, e *Emulated, path string, least int, program string,
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	assert.Greater(t, strings.Count(string(text), "\n--- PASS"), least)
-	if path != pathERDMA { // its tests try unsupported types and states
+	if path != pathERDMA { // the tests for it try unsupported types and states
 		assert.NotContains(t, string(text), "emulated "+e.adapter.Name+": ",
 			"the emulation reported an unsupported request")
 	}

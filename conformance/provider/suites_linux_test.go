@@ -21,16 +21,17 @@ import (
 	"github.com/goverbs/goverbs/conformance/suites"
 )
 
-// suiteResults has the expected results of the suites.
+// suiteResults is the directory of the expected results of the suites.
 const suiteResults = "../suites/results/emulated"
 
-// coveredModules matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features
-// (device memory, raw packets, devx and others) and skip, or fork two processes, which do not share memory (rdmacm).
+// coveredModules matches the modules of pyverbs' tests that cover the emulation. Other modules test unsupported
+// features (device memory, raw packets, devx and others) and are skipped, or fork two processes, which do not share
+// memory (rdmacm).
 var coveredModules = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
 	`mlx5_huge_page|mlx5_timestamp|mr|parent_domain|pd|qp|qpex|relaxed_ordering|shared_pd|srq|tag_matching)$`)
 
-// crashing is the release whose pyverbs frees objects after their context and may crash: fewer modules run, each in a
-// separate process.
+// crashing is the release whose pyverbs frees objects after their context and may crash. Fewer modules run for it, each
+// in a separate process.
 const crashing = "56.1"
 
 var (
@@ -42,7 +43,7 @@ var (
 var tagModules = regexp.MustCompile(`^test_tag_matching$`)
 
 // TestPyverbs runs rdma-core's own tests of verbs over an emulated mlx5 adapter, as an independent test of the
-// emulation. Tests of other adapters take longer.
+// emulation. Tests with other adapters take longer.
 func TestPyverbs(t *testing.T) {
 	e := emulated(t)
 	if os.Getenv(envAll) == "" {
@@ -114,8 +115,8 @@ func compareResults(t *testing.T, name string, got []suites.Result, all bool) {
 	assert.NoError(t, suites.Compare(name, want, got))
 }
 
-// TestPrograms runs rdma-core's pingpong programs, two over one emulated adapter. With GOVERBS_PROVIDERS it also runs
-// those of perftest with all options.
+// TestPrograms runs rdma-core's pingpong programs in pairs over one emulated adapter. With GOVERBS_PROVIDERS it also
+// runs those of perftest with all options.
 func TestPrograms(t *testing.T) {
 	e := emulated(t)
 	if e.libraries.Arch != "amd64" {
@@ -129,12 +130,12 @@ func TestPrograms(t *testing.T) {
 
 // skippedCases matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation
 // in every second run, for an unknown reason. ib_send_lat, ib_read_lat and ib_atomic_lat with -e treat each event as a
-// completion, and arm the queue before they poll: libmlx5's request then shows that a completion is present, and the
-// emulated adapter raises an event immediately. The programs then post one request too many, on a busy machine in one
+// completion and arm the queue before they poll: libmlx5's request then shows that a completion is present, and the
+// emulated adapter raises an event immediately. On a busy machine, the programs then post one request too many in one
 // run of five.
 var skippedCases = regexp.MustCompile(` -R|^ib_(send|read|atomic)_lat .*-e`)
 
-// programs runs the cases of a suite from a directory, with server and client in one address space.
+// programs runs the cases of a suite in a directory, with server and client in one address space.
 func programs(t *testing.T, e *Emulated, name, from string) {
 	t.Helper()
 	twins := filepath.Join(dir, "twins")

@@ -11,7 +11,7 @@ import (
 
 // Adapter is a kind of emulated adapter.
 type Adapter struct {
-	Name   string // of its driver: the provider is lib<Name>
+	Name   string // name of the driver; the provider is lib<Name>
 	Device string
 	files  map[string]string // additional sysfs files
 }
@@ -65,7 +65,7 @@ func roce(name, abi, modalias string) Adapter {
 	}}
 }
 
-// sysfs has the files below SYSFS_PATH that libibverbs reads, and a directory that must exist.
+// sysfs holds the files below SYSFS_PATH that libibverbs reads, and a directory that must exist.
 var sysfs = map[string]string{
 	"drivers/":                                   "",
 	"class/infiniband_verbs/abi_version":         "6",

@@ -22,7 +22,7 @@ type tagged struct {
 	t                *testing.T
 	pd               *rdma.PD
 	srq              *rdma.SRQ
-	cq               *rdma.CQ // for the shared receive queue
+	cq               *rdma.CQ // completion queue of the shared receive queue
 	polls            *rdma.PollProgram
 	sender, receiver *rdma.QP
 	here, there      *rdma.MR
@@ -71,7 +71,7 @@ func newTagged(t *testing.T) *tagged {
 		assert.NotZero(t, end.LID)
 		attr, err := from.ConnectAttr(end)
 		require.NoError(t, err)
-		attr.RNRRetry = 7 // unlimited: the sender may learn late that its data was read
+		attr.RNRRetry = 7 // unlimited, since the sender may learn late that its data was read
 		require.NoError(t, from.ConnectWith(attr))
 	}
 	return g
@@ -89,7 +89,7 @@ func (g *tagged) change(fill func(b *rdma.TagBatch) rdma.TagRequest) uint32 {
 	return r.Handle()
 }
 
-// add adds a tag, whose messages complete with tag+1000.
+// add adds a tag. Its messages complete with tag+1000.
 func (g *tagged) add(tag uint64, at ibv.SGE) uint32 {
 	g.t.Helper()
 	handle := g.change(func(b *rdma.TagBatch) rdma.TagRequest {
@@ -149,7 +149,7 @@ func (g *tagged) nothing() {
 	assert.Empty(g.t, c)
 }
 
-// announce fills the sender's memory and sends a message that announces n bytes of it under a key.
+// announce fills the sender's memory and sends a message that announces n bytes of it, with a key.
 func (g *tagged) announce(tag uint64, n int, key uint32) []byte {
 	g.t.Helper()
 	data := g.here.Bytes()[4096:][:n]

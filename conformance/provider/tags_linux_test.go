@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// envInfiniBand makes the emulated port an InfiniBand port: libmlx5's queue pair for tags connects to itself by LID,
-// which RoCE does not have.
+// envInfiniBand makes the emulated port an InfiniBand port. libmlx5's queue pair for tags connects to itself by LID,
+// which RoCE lacks.
 const envInfiniBand = "GOVERBS_EMULATED_INFINIBAND=1"
 
 // insideTags runs a test again in a process over an InfiniBand port, with completions of both sizes. In that process it
@@ -36,10 +36,10 @@ func insideTags(t *testing.T) bool {
 	return false
 }
 
-// tagTests are the tests to run over each release. The newest one runs them directly.
+// tagTests lists the tests to run over each release. For the primary release, the tests run directly.
 const tagTests = "TestTags|TestTagsAndReceives|TestTagLists|TestRendezvous|TestTagLimits|TestLostTags"
 
-// tagSuite runs them over a release.
+// tagSuite runs tagTests over a release.
 func tagSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -136,7 +136,8 @@ func TestTagsAndReceives(t *testing.T) {
 		assert.Equal(t, text, g.there.Bytes()[:len(text)])
 		g.sent()
 
-		g.change(func(b *rdma.TagBatch) rdma.TagRequest { // reports all as seen with another operation
+		// reports all messages as seen, together with another operation
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 			return b.AddTag(4, 1002, 2, ^uint64(0)).Add(g.there.SGE(0, 1000)).Unexpected(unexpected).Signaled()
 		})
 		g.expect(4, ibv.WC_TM_ADD, 0)
@@ -167,7 +168,8 @@ func TestTagLists(t *testing.T) {
 			return b.AddTag(3, 1003, 0x1200, 0xff00).Add(g.there.SGE(0, 100)).Signaled()
 		})
 		g.expect(3, ibv.WC_TM_ADD, 0)
-		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(4, 1004, 0, 0).Signaled() }) // without memory
+		// without a buffer
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(4, 1004, 0, 0).Signaled() })
 		g.expect(4, ibv.WC_TM_ADD, 0)
 		g.message(ibv.TMH_EAGER, 0x1234, []byte("masked"), nil)
 		g.expect(1003, ibv.WC_TM_RECV, whole)
@@ -198,7 +200,7 @@ func TestTagLists(t *testing.T) {
 }
 
 // TestRendezvous checks that announced data is read when a tag matches, that the sender is notified, and that the
-// receive completes twice. If the tag's buffer is too small, the program gets the headers.
+// receive completes twice. If the buffer of the tag is too small, the program gets the headers.
 func TestRendezvous(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -215,12 +217,12 @@ func TestRendezvous(t *testing.T) {
 		assert.EqualValues(t, n, c.ByteLen)
 		assert.Equal(t, data, g.there.Bytes()[:n])
 		g.sent()
-		receive(t, g.sender.PostRecv, g.here.SGE(2048, 64)) // the sender can be notified only now
+		receive(t, g.sender.PostRecv, g.here.SGE(2048, 64)) // until now the sender could not be notified
 		wc := success(t, g.sender.RecvCQ(), ibv.WC_RECV, 100)
 		require.EqualValues(t, rndvSize, wc.ByteLen)
 		fin, sent := g.here.Bytes()[2048:][:rndvSize], g.here.Bytes()[:rndvSize]
 		assert.Equal(t, ibv.TMH_FIN, ibv.TMHOp(fin[0]))
-		assert.Equal(t, sent[1:], fin[1:], "the headers come back")
+		assert.Equal(t, sent[1:], fin[1:], "the program gets the headers")
 
 		g.add(7, g.there.SGE(0, 100))
 		g.announce(7, 101, g.here.RKey())
@@ -233,7 +235,7 @@ func TestRendezvous(t *testing.T) {
 	g.announce(8, 50, g.here.RKey()^1)
 	g.expect(1008, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
 	c := g.next()
-	assert.Equal(t, []any{ibv.WC_TM_RNDV_INCOMPLETE, uint64(1008)}, []any{c.Status, c.WRID}, "the data will not come")
+	assert.Equal(t, []any{ibv.WC_TM_RNDV_INCOMPLETE, uint64(1008)}, []any{c.Status, c.WRID}, "the data does not arrive")
 	attr, _, err := g.receiver.Query(ibv.QP_STATE)
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPS_ERR, attr.QPState)
@@ -268,7 +270,7 @@ func TestTagLimits(t *testing.T) {
 	g.nothing()
 }
 
-// TestLostTags demonstrates that libmlx5 loses tags when a program deletes a tag whose message it has polled.
+// TestLostTags demonstrates that libmlx5 loses tags if a program deletes a tag whose message it has already polled.
 func TestLostTags(t *testing.T) {
 	if !insideTags(t) {
 		return

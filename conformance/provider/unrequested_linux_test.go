@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// newSendOnlyQP creates a queue pair for sends only, connected to itself, with a window and its region.
+// newSendOnlyQP creates a queue pair only for sends, connected to itself, with a window and its region.
 func newSendOnlyQP(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma.QP, func(b *rdma.SendBatch)) {
 	t.Helper()
 	pd, err := device.AllocPD()
@@ -45,7 +45,7 @@ func newSendOnlyQP(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdm
 }
 
 // TestUnrequestedOperations posts operations that were not requested at creation. libmlx5 sizes its ring for the
-// requested operations, but posts any. Without checks, a long list overwrites its own beginning; with checks, the
+// requested operations but posts any. Without checks, a long list overwrites its own beginning; with checks, the
 // operation is rejected.
 func TestUnrequestedOperations(t *testing.T) {
 	if !inside(t) {
@@ -78,7 +78,7 @@ func TestUnrequestedOperations(t *testing.T) {
 	var dv mlx5dv.QP
 	require.NoError(t, libmlx5.InitObj(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp.C()), Out: ibv.PtrTo(&dv)}},
 		mlx5dv.OBJ_QP))
-	const ofBind = 3 // blocks of a bind
+	const ofBind = 3 // number of blocks of a bind
 	assert.Less(t, int(dv.SQ.WQECnt), 1+(n-1)*ofBind, "blocks of the ring, and those of the list")
 	first := ibv.Ptr[[4]byte](dv.SQ.Buf).Deref()
 	assert.EqualValues(t, mlx5dv.MLX5_OPCODE_UMR, first[3], "where the send was")

@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestValues checks that a PollProgram reads the same values of each successful or failed completion through libmlx5
+// TestValues checks that a PollProgram reads the same values from each successful or failed completion through libmlx5
 // and through the data path in Go.
 func TestValues(t *testing.T) {
 	if os.Getenv(envInside) != "" {
@@ -71,7 +71,7 @@ type values struct {
 	polls  *rdma.PollProgram
 }
 
-// queuePair generates completions of a queue pair that is connected to itself, the last of which fail.
+// queuePair generates completions of a queue pair that is connected to itself. The last of them fail.
 func (v *values) queuePair(t *testing.T, out *os.File) {
 	cq, err := v.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_STANDARD_FLAGS})
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func (v *values) queuePair(t *testing.T, out *os.File) {
 	require.NoError(t, cq.Close())
 }
 
-// round posts a list and writes its completions in the order of wr_ids.
+// round posts a list and writes its completions in the order of their wr_ids.
 func (v *values) round(t *testing.T, out *os.File, fails bool) {
 	const most = 4
 	n := 1 + v.rand.IntN(most)
@@ -135,7 +135,7 @@ func (v *values) round(t *testing.T, out *os.File, fails bool) {
 			}
 		}
 		if fails {
-			receive(t, v.qp.PostRecv, at[0]) // to be flushed
+			receive(t, v.qp.PostRecv, at[0]) // will be flushed
 			want++
 		}
 	})
@@ -148,7 +148,7 @@ func (v *values) round(t *testing.T, out *os.File, fails bool) {
 	}, 30*time.Second, 10*time.Microsecond)
 	require.Len(t, all, want)
 	slices.SortStableFunc(all, func(a, b rdma.Completion) int { return cmp.Compare(a.WRID, b.WRID) })
-	type plain rdma.Completion // without methods, to print every field
+	type plain rdma.Completion // without methods, so that every field is printed
 	for _, c := range all {
 		c.QPNum -= v.qp.Num()
 		_, err := fmt.Fprintf(out, "%+v\n", plain(c))

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// extended is an XRC connection: a queue pair that sends, and one that receives into the shared receive queues of its
-// domain. libmlx5 and libmlx4 support it.
+// extended is an XRC connection: a queue pair that sends, and a queue pair that receives into the shared receive queues
+// of its domain. libmlx5 and libmlx4 support it.
 type extended struct {
 	send, recv *rdma.QP
 	srqs       [2]*rdma.SRQ
@@ -96,8 +96,8 @@ func (x *extended) post(t *testing.T, number uint32, fill func(*rdma.SendBatch))
 	})
 }
 
-// TestXRC checks that requests of an XRC connection arrive in the shared receive queue that each names, and access
-// memory in that queue's protection domain.
+// TestXRC checks that requests of an XRC connection arrive in the shared receive queue that each of them names, and
+// access memory in the protection domain of that queue.
 func TestXRC(t *testing.T) {
 	if !insideMLX(t) {
 		return
@@ -144,7 +144,7 @@ func TestXRC(t *testing.T) {
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "unknown shared receive queue number")
 }
 
-// TestXRCClosed checks that completions of a closed shared receive queue of XRC can be polled, like those of another one
+// TestXRCClosed checks that completions of a closed XRC shared receive queue can be polled, like those of another queue
 // in the same domain.
 func TestXRCClosed(t *testing.T) {
 	if !insideMLX(t) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Build runs a script that builds a suite from source. At the limit it is killed with all its children.
+// Build runs a script that builds a suite from source. At the time limit, the script is killed with all its children.
 func Build(ctx context.Context, script string, limit time.Duration, args ...string) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -20,18 +20,18 @@ var casesFiles embed.FS
 // Suite is the content of one file of cases.
 type Suite struct {
 	Name     string
-	Title    string         // title in the page
-	Packages []Package      // Debian packages that it needs
-	Version  string         // version in the page, if not that of the first of Packages
-	Build    string         // script in build for parts that Debian has only as source; optional
+	Title    string         // title on the page
+	Packages []Package      // required Debian packages
+	Version  string         // version on the page, if it is not that of the first of Packages
+	Build    string         // optional: script in build for parts that Debian provides only as source
 	Builds   time.Duration  // timeout of Build
-	Python   string         // directory with tests of pyverbs, which replace Cases
-	Rxe      bool           // it also runs on Soft-RoCE in guests
-	Without  *regexp.Regexp // cases that take too long on Soft-RoCE; optional
-	Network  bool           // its programs run in a network namespace, because they ignore loopback
+	Python   string         // directory with pyverbs tests, which replace Cases
+	Rxe      bool           // the suite also runs on Soft-RoCE in guests
+	Without  *regexp.Regexp // optional: cases that take too long on Soft-RoCE
+	Network  bool           // the programs run in a network namespace, since they ignore loopback
 	Limit    time.Duration  // timeout of each case or Python test
-	Skips    []int          // exit statuses that mean skipped
-	Again    string         // output of a known race in the suite, after which a failed case is retried; optional
+	Skips    []int          // exit statuses that mean "skipped"
+	Again    string         // optional: output of a known race in the suite, after which a failed case runs again
 	Cases    []Case
 }
 
@@ -43,10 +43,10 @@ type Package struct{ Name, Version string }
 // file name for both, and {cache} the directory of Build. NAME=VALUE before the program sets the environment.
 type Case struct {
 	Name   string
-	Server []string // empty without a server
+	Server []string // empty if there is no server
 	Stays  bool     // the server does not exit by itself
 	Client []string
-	Prints string // text in the client's output
+	Prints string // text that the client must print
 }
 
 // On reports whether a case or pyverbs module runs on a kernel. The kernel "" stands for the software device.
@@ -54,7 +54,7 @@ func (s *Suite) On(kernel, name string) bool {
 	return kernel == "" || s.Rxe && (s.Without == nil || !s.Without.MatchString(name))
 }
 
-// Names are the suites in the order in which they run.
+// Names lists the suites in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
 	"ucx-gtest", "libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// network is a network namespace for programs that ignore loopback interfaces. It has one interface with two addresses,
-// whose traffic stays inside. It needs no privileges if users may create namespaces.
+// network is a network namespace for programs that ignore loopback interfaces. It has one interface with two addresses;
+// traffic between them stays inside. It needs no privileges if users may create namespaces.
 type network struct {
 	holder *exec.Cmd
 	stdin  io.Closer
@@ -21,7 +21,7 @@ type network struct {
 // networkAddresses are the two addresses of every network.
 var networkAddresses = [2]string{"192.0.2.1", "192.0.2.2"}
 
-// newNetwork creates a network, which exists until it is closed or this process exits.
+// newNetwork creates a network. It exists until it is closed or this process exits.
 func newNetwork() (*network, error) {
 	script := "ip link set lo up && ip link add one type veth peer name other && " +
 		"ip addr add " + networkAddresses[0] + "/24 dev one && ip addr add " + networkAddresses[1] + "/24 dev one && " +
@@ -48,7 +48,7 @@ func newNetwork() (*network, error) {
 	return n, nil
 }
 
-// within returns the command prefix for running in the network.
+// within returns the command prefix that runs a command in the network.
 func (n *network) within() []string {
 	return []string{"nsenter", "--preserve-credentials", "--user", "--net", "--target",
 		strconv.Itoa(n.holder.Process.Pid)}

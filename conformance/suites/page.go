@@ -28,7 +28,8 @@ again; the suite's file of cases describes the race.
 // Page returns docs/suites.md, generated from the expected results.
 func Page(root string) (string, error) {
 	var table, reasons strings.Builder
-	table.WriteString("Each cell has the numbers of passed, skipped and failed cases.\n\n| suite | version | cases | soft0 |")
+	table.WriteString("Each cell has the numbers of passed, skipped and failed cases.\n\n| suite | version | cases | " +
+		"soft0 |")
 	for _, kernel := range Kernels {
 		fmt.Fprintf(&table, " rxe %s |", kernel)
 	}
@@ -83,7 +84,8 @@ func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result
 	}
 }
 
-// version returns the version of the built source, or of the first package, which has the suite.
+// version returns the version of the source or, if the suite is not built, of the first package, which contains the
+// suite.
 func (s *Suite) version() string {
 	if s.Version != "" || len(s.Packages) == 0 {
 		return s.Version

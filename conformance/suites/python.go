@@ -19,7 +19,7 @@ import (
 //go:embed unittests.py
 var pyverbsTests []byte
 
-// RunPython runs the tests of pyverbs in s.Python, each wanted module in a separate process.
+// RunPython runs the pyverbs tests in s.Python, each wanted module in a separate process.
 func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
 	dir, err := os.MkdirTemp("", "goverbs-pyverbs-")
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module strin
 	}
 }
 
-// read parses the output of unittests.py: the results, and the test that began and did not end.
+// read parses the output of unittests.py: the results, and the test that started but did not end.
 func read(text string) (all []Result, begun string) {
 	for line := range strings.Lines(text) {
 		word, rest, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")

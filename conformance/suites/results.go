@@ -24,7 +24,7 @@ const (
 type Result struct {
 	Case string
 	Ends string // Pass, Skip or Fail
-	// skip: the suite's reason. fail: our explanation or, for a case that has just run, the last output of its programs
+	// for a skip, the suite's reason; for a failure, our explanation or, after a run, the last output of the programs
 	Reason string
 	// complete output of a failed case
 	output string
@@ -36,10 +36,10 @@ const noReason = "?"
 // emulated is the subdirectory for results on the adapters of conformance/provider.
 const emulated = "emulated"
 
-// Kernels are those on whose Soft-RoCE suites run.
+// Kernels lists the kernels on whose Soft-RoCE suites run.
 var Kernels = []string{"6.1", "6.12"}
 
-// ResultsOf returns the directory of results for a kernel, or for "" of the software device.
+// ResultsOf returns the directory of results for a kernel, or for the software device if kernel is "".
 func ResultsOf(dir, kernel string) string {
 	if kernel == "" {
 		return dir
@@ -47,7 +47,7 @@ func ResultsOf(dir, kernel string) string {
 	return filepath.Join(dir, "rxe-"+kernel)
 }
 
-// Expected reads the expected results of a suite. Without a file there are none.
+// Expected reads the expected results of a suite. If there is no file, it returns none.
 func Expected(dir, suite string) ([]Result, error) {
 	name := filepath.Join(dir, suite+".txt")
 	text, err := os.ReadFile(name)
@@ -71,7 +71,8 @@ func Expected(dir, suite string) ([]Result, error) {
 	return all, f.Err()
 }
 
-// Compare describes differences between actual and expected results. Reasons of failures are ours and are not compared.
+// Compare describes differences between actual and expected results. Reasons of failures are our own and are not
+// compared.
 func Compare(suite string, want, got []Result) error {
 	var errs []error
 	for _, g := range got {
@@ -94,8 +95,8 @@ func Compare(suite string, want, got []Result) error {
 	return errors.Join(errs...)
 }
 
-// Update writes the results of a suite and keeps existing reasons of failures. On kernels, a missing reason is the
-// programs' last output, because we do not fix kernels.
+// Update writes the results of a suite and keeps existing reasons of failures. For kernels, a missing reason is
+// replaced by the last output of the programs, since we do not fix kernels.
 func Update(dir, suite string, want, got []Result) error {
 	var text strings.Builder
 	device, how, ours := "the software device", "make suites UPDATE=1", true

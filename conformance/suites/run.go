@@ -21,22 +21,22 @@ import (
 
 // Runner runs cases sequentially.
 type Runner struct {
-	Libraries string // directory of the drop-in libraries, or "" for those of the system, with Kernel
+	Libraries string // directory of the drop-in libraries; "" selects the system's libraries, with Kernel
 	Kernel    *Kernel
-	Cache     string // directory for built sources
+	Cache     string // directory for suites built from source
 	Log       func(format string, args ...any)
-	Begins    func(name string) // called before each case and each module of pyverbs; optional
-	Ended     func(Result)      // called with each result; optional
+	Begins    func(name string) // optional: called before each case and each module of pyverbs
+	Ended     func(Result)      // optional: called with each result
 
-	// Command returns a command with the environment of a Kernel's programs; optional.
+	// optional: Command returns a command with the environment of a Kernel's programs
 	Command  func(program string, args ...string) *exec.Cmd
-	Python   []string // environment and interpreter for pyverbs; default the system's
-	Together bool     // run all modules of pyverbs in one process, which reads them all anyway
+	Python   []string // environment and interpreter for pyverbs; default: the system's
+	Together bool     // run all modules of pyverbs in one process, where loading them all takes long
 
-	network *network // for the programs; optional
+	network *network // optional: network of the programs
 }
 
-// Kernel is a kernel device for the programs, instead of one software device each.
+// Kernel is a kernel device that all programs use, instead of a software device for each.
 type Kernel struct {
 	Device, Address string
 	GID             string        // GID index of Address
@@ -165,7 +165,7 @@ type process struct {
 	err   error
 }
 
-// start starts a command on its own device.
+// start starts a command with its own device.
 func (r *Runner) start(address string, fill *strings.Replacer, command []string) (*process, error) {
 	var words, env []string
 	for _, word := range command {
@@ -194,7 +194,7 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 	return p, nil
 }
 
-// command returns a command that finds the device.
+// command returns a command whose environment selects the device.
 func (r *Runner) command(address, program string, args ...string) *exec.Cmd {
 	if r.Command != nil {
 		return r.Command(program, args...)
@@ -234,7 +234,7 @@ func (p *process) text() string {
 
 var errNotInTime = errors.New("it did not end in time")
 
-// end waits for the end of the process or of ctx.
+// end waits until the process has ended or ctx is done.
 func (p *process) end(ctx context.Context) error {
 	select {
 	case <-p.ended:
@@ -244,7 +244,7 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
-// endOrSilence waits for the end of the process or of ctx, or until it has written nothing for limit.
+// endOrSilence waits until the process has ended, has written nothing for limit, or ctx is done.
 func (p *process) endOrSilence(ctx context.Context, limit time.Duration) error {
 	for {
 		p.mu.Lock()
@@ -263,7 +263,7 @@ func (p *process) endOrSilence(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// kill kills the process group and waits for its end, which may fail if a kernel hangs.
+// kill kills the process group and waits for it to end. It does not wait forever, since a kernel may hang.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	select {
@@ -273,7 +273,7 @@ func (p *process) kill() {
 }
 
 // waits returns when the process waits for clients: none of its threads was runnable in ten samples 20 ms apart. It
-// returns after 10 s at the latest, because some servers never sleep.
+// returns after at most 10 s, since some servers never sleep.
 func (p *process) waits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -316,7 +316,7 @@ func last(text string) string {
 	return strings.ReplaceAll(line, "|", "/")
 }
 
-// isRace reports whether a case failed by a known race in the suite.
+// isRace reports whether a case failed because of a known race in the suite.
 func (s *Suite) isRace(r Result) bool {
 	return s.Again != "" && r.Ends == Fail && strings.Contains(r.output, s.Again)
 }

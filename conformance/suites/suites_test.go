@@ -33,8 +33,8 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
 }
 
-// TestExpectedResultsHaveCases checks that expected results are those of all existing cases that run on the software
-// device, and on the kernels on which a suite has run.
+// TestExpectedResultsHaveCases checks that there are expected results for exactly the existing cases, on the software
+// device and on the kernels on which a suite runs.
 func TestExpectedResultsHaveCases(t *testing.T) {
 	for _, kernel := range append([]string{""}, Kernels...) {
 		for _, name := range Names {
@@ -109,7 +109,7 @@ own           |                    | X=own printenv X              | own
 	}, ends)
 }
 
-// TestAgain checks that only a case that fails by the suite's known race runs again.
+// TestAgain checks that a case runs again only if it failed because of the suite's known race.
 func TestAgain(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("echo >>$1; echo late; test $(wc -l <$1) -ge $2\n"), 0o600))
@@ -138,7 +138,7 @@ addresses | | ip -4 -o addr show up | 192.0.2.2
 	assert.Equal(t, []Result{{Case: "addresses", Ends: Pass}}, all)
 }
 
-// hangs writes a script that hangs, with a child that hangs, too. gone waits until both have exited.
+// hangs writes a script that hangs, with a child that hangs as well. gone waits until both have exited.
 func hangs(t *testing.T) (script string, gone func()) {
 	pids := filepath.Join(t.TempDir(), "pid")
 	script = filepath.Join(t.TempDir(), "script")
@@ -162,7 +162,7 @@ func TestRunEnds(t *testing.T) {
 	gone()
 }
 
-// TestBuildEnds checks the same for a build script.
+// TestBuildEnds checks that a hanging build script is killed with its children.
 func TestBuildEnds(t *testing.T) {
 	script, gone := hangs(t)
 	assert.ErrorContains(t, Build(t.Context(), "sh", 300*time.Millisecond, script), "did not finish in 300ms")
@@ -197,7 +197,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestUpdate checks that reasons are kept, and missing ones marked.
+// TestUpdate checks that existing reasons are kept, and that missing ones are marked.
 func TestUpdate(t *testing.T) {
 	dir := t.TempDir()
 	old := []Result{{Case: "a", Ends: Fail, Reason: "ours"}, {Case: "gone", Ends: Pass}}
@@ -211,7 +211,7 @@ func TestUpdate(t *testing.T) {
 	_, err = Expected(dir, "s")
 	assert.ErrorContains(t, err, "s.txt:4: fail: write the reason in the third column")
 
-	dir = ResultsOf(dir, "6.1") // on kernels, output is the reason
+	dir = ResultsOf(dir, "6.1") // on kernels, the output is the reason
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	require.NoError(t, Update(dir, "s", nil, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
 	got, err = Expected(dir, "s")

@@ -40,7 +40,8 @@ func grids(t *testing.T) map[string]*rules.Grid {
 	for _, p := range project.All {
 		primaries = append(primaries, p.File(headers.Primary(p.Name)))
 	}
-	res, err := generate.FromModels("../../headers/models", "../../headers/measured", primaries...)
+	res, err := generate.FromModels(generate.Sources{Models: "../../headers/models", Measured: "../../headers/measured",
+		Ioctls: "../../headers/ioctls"}, primaries...)
 	require.NoError(t, err)
 	all := map[string]*rules.Grid{}
 	for _, p := range res.Plans {

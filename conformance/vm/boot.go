@@ -78,7 +78,7 @@ func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 type watch struct {
 	guest   *Guest
 	began   time.Time
-	started time.Time // of the running program
+	started time.Time // start of the running program
 	boot    time.Duration
 	files   map[string][]byte
 	stop    context.CancelFunc
@@ -105,16 +105,16 @@ func (w *watch) bound(limit time.Duration) {
 	})
 }
 
-// errClock means that the guest's clock is so fast that everything in the guest times out. Its kernel measures the tick
-// rate at boot, and on a busy host the measurement is wrong: 270 s in 84 have been seen.
+// errClock means that the guest's clock is so fast that everything in the guest times out. The guest's kernel measures
+// the tick rate at boot, and on a busy host the measurement is wrong: 270 s in 84 s have been observed.
 var errClock = errors.New("the guest's clock is too fast")
 
 // errBroke means that the kernel crashed, stopped or hung before it ran a program. Emulated processors do not always
-// survive cross-modifying code (an int3 in sched_clock_cpu has been seen on Linux 7), and on a busy host some wait for
-// an interrupt that never comes.
+// survive cross-modifying code (an int3 in sched_clock_cpu has been observed on Linux 7), and on a busy host some wait
+// for an interrupt that never arrives.
 var errBroke = errors.New("the kernel failed before it ran a program")
 
-// clockIsFast compares elapsed time in the guest and on the host. A small difference can also mean that the guest was
+// clockIsFast compares elapsed time in the guest and on the host. A small difference may also mean that the guest was
 // not scheduled.
 func clockIsFast(guest float64, own time.Duration) bool {
 	return guest > 0.5 && guest > 2*own.Seconds()
@@ -156,7 +156,7 @@ func (w *watch) readLine(r io.Reader) {
 	lines := bufio.NewReaderSize(r, 1<<16)
 	for {
 		text, err := lines.ReadBytes('\n')
-		// The serial port may carry other output until init has configured it.
+		// the serial port may carry other output until init has configured it
 		if start := bytes.IndexByte(text, '{'); start >= 0 {
 			var m wire.Message
 			if json.Unmarshal(text[start:], &m) == nil {

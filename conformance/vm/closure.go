@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// libraryDir has all shared libraries of a guest. Providers are in a subdirectory, whose name is compiled into
+// libraryDir holds all shared libraries of a guest. Providers are in a subdirectory, whose name is compiled into
 // libibverbs.
 const libraryDir = "usr/lib/x86_64-linux-gnu"
 
-// searched are the directories of an unpacked root in which libraries are searched.
+// searched lists the directories of an unpacked root that are searched for libraries.
 var searched = []string{libraryDir, "lib/x86_64-linux-gnu", "usr/lib64", "lib64"}
 
-// opened are libraries that programs load with dlopen, and which their ELF headers therefore do not list. glibc loads
-// libgcc_s when a thread is cancelled or exits.
-var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1",
+// dlopened lists libraries that programs load with dlopen. ELF headers do not list them. glibc loads libgcc_s when a
+// thread is cancelled or exits.
+var dlopened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1",
 	"libmlx4.so.1", "libefa.so.1"}
 
-// openedIfThere are the libraries of optionalPackages.
-var openedIfThere = []string{"librpma.so.0"}
+// dlopenedIfPresent lists the libraries of optionalPackages.
+var dlopenedIfPresent = []string{"librpma.so.0"}
 
 // closure returns the shared libraries that files need, directly or indirectly, and those named in more, as a map from
 // name to path on the host. Libraries among files need not be in the root.
@@ -108,7 +108,7 @@ func imported(file string) ([]string, error) {
 	return libraries, nil
 }
 
-// resolve follows symbolic links in an unpacked root, including absolute ones, to a file on the host.
+// resolve follows symbolic links, including absolute ones, in an unpacked root to a file on the host.
 func resolve(root, name string) (string, error) {
 	for range 8 {
 		file := filepath.Join(root, name)

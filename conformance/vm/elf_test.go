@@ -15,8 +15,8 @@ import (
 
 // elfFile describes a minimal ELF file for tests.
 type elfFile struct {
-	machine elf.Machine // amd64 unless given
-	modinfo string      // of a kernel module
+	machine elf.Machine // amd64 if 0
+	modinfo string      // .modinfo section of a kernel module
 	interp  string      // loader of the program
 	needed  []string    // shared libraries
 }

@@ -26,45 +26,45 @@ type Program struct {
 	Testdata string // directory on the host for testdata in the program's directory; optional
 	Args     []string
 	Env      []string
-	Timeout  time.Duration // default 10 min; then the program gets SIGQUIT and, later, SIGKILL
+	Timeout  time.Duration // default 10 min; on timeout the program gets SIGQUIT and later SIGKILL
 }
 
-// Guest is a virtual machine that boots an image, runs programs one after the other, and stops.
+// Guest is a virtual machine that boots an image, runs programs one after another, and stops.
 type Guest struct {
 	Image    *Image
 	Programs []Program
 	Files    []File
 	CPUs     int           // default 2
 	Memory   int           // MiB; default 1024
-	Timeout  time.Duration // of all programs, from when the guest is ready; default the sum of theirs
-	Output   io.Writer     // output of the programs, as it arrives; optional
-	Console  io.Writer     // output of the kernel, as it arrives; optional
-	Log      Logf          // progress; optional
+	Timeout  time.Duration // timeout of all programs, starting when the guest is ready; default: the sum of theirs
+	Output   io.Writer     // optional: output of the programs, as it arrives
+	Console  io.Writer     // optional: output of the kernel, as it arrives
+	Log      Logf          // optional: progress
 	NoDevice bool          // no RDMA device
-	Counted  bool          // the clock counts instructions: measurements do not depend on the host's load
-	Socket   string        // of a pair: Unix socket that connects the guests
-	Host     int           // of a pair: number of this guest, 0 or 1
+	Counted  bool          // the clock counts instructions, so that measurements do not depend on the load of the host
+	Socket   string        // for a pair: Unix socket that connects the guests
+	Host     int           // for a pair: number of this guest, 0 or 1
 	Append   string        // additional kernel parameters
-	NVDIMM   string        // file on the host with the content of /dev/pmem0; optional
-	// Passed is a directory with notes about programs that have passed. They are skipped until one of their inputs
-	// changes. Optional.
+	NVDIMM   string        // optional: file on the host with the content of /dev/pmem0
+	// Passed is an optional directory that records which programs have passed. They are skipped until one of their
+	// inputs changes.
 	Passed string
 
 	mayBootAgain bool
-	bootTime     time.Duration // of the first boot; default bootTime
+	bootTime     time.Duration // limit for the first boot; default bootTime
 }
 
-// bootTime limits the kernel's boot until init runs, and again until init is ready. Both take 3 to 10 s on an idle
-// host.
+// bootTime limits the boot of the kernel until init runs, and then the time until init is ready. Each takes 3 to 10 s
+// on an idle host.
 const bootTime = 90 * time.Second
 
-// ErrNoQEMU reports that QEMU is not installed.
+// ErrNoQEMU means that QEMU is not installed.
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
 // Run boots the guest, runs its programs and returns the outcome. An error means that the guest could not be run. Run
-// returns within Timeout plus the time of the boots, or when ctx ends; then it kills the guest and does not retry. A
-// guest whose kernel never reaches init, or crashes or has a wrong clock before it runs a program, is booted again, up
-// to three times.
+// returns within Timeout plus the boot times, or when ctx ends; it then kills the guest and does not retry. If the
+// kernel never reaches init, or crashes or has a wrong clock before it runs a program, the guest is booted again, up to
+// three times.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	dir, err := os.MkdirTemp("", "goverbs-vm-")
 	if err != nil {
@@ -75,7 +75,7 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, notes, err := undone(initProgram, g)
+	rest, notes, err := notPassed(initProgram, g)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (g *Guest) prepare(dir, initProgram string) (initrd string, err error) {
 // isBadBoot reports whether the guest has to be booted again.
 func isBadBoot(err error) bool { return errors.Is(err, errClock) || errors.Is(err, errBroke) }
 
-// bootsAgain is the maximum number of repeated boots.
+// bootsAgain limits how often a guest is booted again.
 var bootsAgain = 3
 
 func (g *Guest) config() wire.Config {
@@ -141,7 +141,7 @@ func (g *Guest) config() wire.Config {
 	return c
 }
 
-// limit returns the time for all programs, including that for ending each of them.
+// limit returns the time for all programs, including the time to end each of them.
 func (g *Guest) limit() time.Duration {
 	if g.Timeout != 0 {
 		return g.Timeout
@@ -164,11 +164,11 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// command returns QEMU's command line. The only devices are two serial ports: the kernel's console on file descriptor 3
-// and the connection to init on 4. KVM is never used: where it is present but broken, it hangs.
+// command returns QEMU's command line. The only devices are two serial ports: the console of the kernel on file
+// descriptor 3, and the connection to init on 4. KVM is never used, since it hangs where it is present but broken.
 func (g *Guest) command(initrd string) []string {
-	// A kernel fault ends the guest (panic=-1 restarts, and -no-reboot exits instead) rather than continuing with
-	// broken state. The check of the timer interrupt is off, because it fails on a busy host.
+	// A kernel fault ends the guest (panic=-1 restarts, and -no-reboot turns that into an exit), so that it does not
+	// continue in a broken state. The check of the timer interrupt is disabled, since it fails on a busy host.
 	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on " +
 		"tsc=reliable no_timer_check audit=0 cryptomgr.notests"
 	if g.Append != "" {
@@ -183,7 +183,7 @@ func (g *Guest) command(initrd string) []string {
 		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",
 		"-chardev", "file,id=line,path=/proc/self/fd/4", "-serial", "chardev:line",
 	}
-	if g.Counted { // not possible with processors that run in parallel
+	if g.Counted { // impossible with processors that run in parallel
 		args[1] = "tcg,thread=single"
 		args = append(args, "-icount", "shift=0,sleep=off,align=off")
 	}
@@ -202,11 +202,11 @@ func (g *Guest) command(initrd string) []string {
 	return args
 }
 
-// nvdimm returns the arguments for persistent memory. Guest writes do not reach the host's file. The kernel requires a
-// size that is a multiple of 128 MiB.
+// nvdimm returns the arguments for persistent memory. Writes of the guest do not reach the host's file. The kernel
+// requires that the size is a multiple of 128 MiB.
 func (g *Guest) nvdimm() []string {
 	size := int64(0)
-	if info, err := os.Stat(g.NVDIMM); err == nil { // otherwise QEMU reports the error
+	if info, err := os.Stat(g.NVDIMM); err == nil { // otherwise, QEMU reports the error
 		size = info.Size()
 	}
 	return []string{"-machine", "pc,hpet=off,nvdimm=on", "-m", fmt.Sprintf("%dM,slots=1,maxmem=%dM",

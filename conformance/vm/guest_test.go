@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// available returns the image and the program misbehave for tests that boot a guest. Without QEMU or a cached kernel it
-// skips the test, or fails it if GOVERBS_VM is set, as in make test.
+// available returns the image and the program misbehave, for tests that boot a guest. Without QEMU or a cached kernel
+// it skips the test, or fails it if GOVERBS_VM is set, as in make test.
 func available(t *testing.T) (*Image, func(args ...string) Program) {
 	t.Helper()
 	image, err := Cached("6.1", CacheDir())
@@ -107,7 +107,7 @@ func TestGuestLacksMemory(t *testing.T) {
 	assert.Contains(t, o.Detail, "misbehave")
 }
 
-// TestGuestHangs checks that the host kills a hanging guest and a cancelled one, and that no QEMU remains.
+// TestGuestHangs checks that the host kills a hanging or cancelled guest, and that no QEMU process remains.
 func TestGuestHangs(t *testing.T) {
 	needEverything(t)
 	image, program := available(t)
@@ -135,8 +135,8 @@ func TestGuestDoesNotStart(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoQEMU)
 }
 
-// TestGuestBootsAgain boots a guest whose kernel first hangs, then panics, then reaches init. On a busy machine it may
-// boot more often.
+// TestGuestBootsAgain boots a guest whose kernel first hangs, then panics, and then reaches init. On a busy machine it
+// may boot more often.
 func TestGuestBootsAgain(t *testing.T) {
 	needEverything(t)
 	image, program := available(t)
@@ -164,7 +164,7 @@ func TestGuestBootsAgain(t *testing.T) {
 	assert.Empty(t, guest.Append, "it panicked, too")
 }
 
-// TestPairBreaksEarly checks that both guests of a pair are booted again, a limited number of times, when the kernel of
+// TestPairBreaksEarly checks that both guests of a pair are booted again, a limited number of times, if the kernel of
 // one crashes early.
 func TestPairBreaksEarly(t *testing.T) {
 	needEverything(t)
@@ -189,8 +189,8 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPairFails checks that when a program fails in one of two guests, neither runs the following ones, in which each
-// would wait for the other.
+// TestPairFails checks that if a program fails in one of two guests, neither guest runs the following programs, since
+// each would wait for the other.
 func TestPairFails(t *testing.T) {
 	needEverything(t)
 	image, program := available(t)
@@ -206,7 +206,7 @@ func TestPairFails(t *testing.T) {
 }
 
 // TestSkipPassedPrograms checks that an unchanged program that has passed is skipped, whatever directory it was built
-// in, and that a failed one runs again.
+// in, and that a failed program runs again.
 func TestSkipPassedPrograms(t *testing.T) {
 	needEverything(t)
 	image, _ := available(t)
@@ -236,7 +236,8 @@ func TestSkipPassedPrograms(t *testing.T) {
 	assert.Equal(t, Passed, before.Kind)
 }
 
-// TestNotes checks that a program of a pair counts as passed only if it passed in both guests and neither had trouble.
+// TestNotes checks that a program of a pair counts as passed only if it passed in both guests without a failure of a
+// kernel or guest.
 func TestNotes(t *testing.T) {
 	passed, failed := Result{}, Result{Status: 1}
 	for name, c := range map[string]struct {
@@ -264,7 +265,7 @@ func TestNotes(t *testing.T) {
 	assert.False(t, none[0].exists())
 }
 
-// TestDigest checks that all inputs of a guest change its digest, and that a program is hashed by its sources.
+// TestDigest checks that the digest depends on all inputs of a guest, and that a program is hashed by its sources.
 func TestDigest(t *testing.T) {
 	image, program := available(t)
 	initProgram, err := buildInit(t.Context(), t.TempDir())
@@ -298,7 +299,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestCounted checks that with a clock that counts instructions, processors take turns.
+// TestCounted checks that processors take turns if the clock counts instructions.
 func TestCounted(t *testing.T) {
 	g := Guest{Image: &Image{}, CPUs: 1}
 	assert.NotContains(t, g.command("x"), "-icount")

@@ -16,12 +16,12 @@ import (
 
 // Kernel is a kernel that guests can run, with its libraries.
 type Kernel struct {
-	Name    string   // as in Prepare: "6.12"
-	Suites  []string // of the Debian archive, in the order in which the kernel is searched
-	Library string   // suite of rdma-core and the C library
+	Name    string   // as passed to Prepare: "6.12"
+	Suites  []string // suites of the Debian archive, in the order in which they are searched for the kernel
+	Library string   // suite of rdma-core and of the C library
 }
 
-// Kernels are those that Prepare accepts, oldest first.
+// Kernels lists the kernels that Prepare accepts, oldest first.
 var Kernels = []Kernel{
 	{Name: "6.1", Suites: []string{"bookworm"}, Library: "bookworm"},                    // rdma-core 44
 	{Name: "6.12", Suites: []string{"bookworm-backports", "trixie"}, Library: "trixie"}, // rdma-core 56
@@ -29,21 +29,21 @@ var Kernels = []Kernel{
 }
 
 // wantedModules are loaded in every guest, after their dependencies. rdma_rxe does not list crc32_generic as a
-// dependency, but cannot add a device without it; the same holds for a dependency of nf_tables and crc32c_generic.
+// dependency but cannot add a device without it, and neither does a dependency of nf_tables list crc32c_generic.
 var wantedModules = []string{"crc32_generic", "crc32c_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci",
 	"virtio_net", "nf_tables", "nft_reject_inet", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
-// optionalModules are built into some kernels, or absent.
+// optionalModules are built into some kernels, or do not exist.
 var optionalModules = map[string]bool{"crc32_generic": true, "crc32c_generic": true}
 
 // nvdimmModules are loaded in guests with persistent memory: drivers and a file system.
 var nvdimmModules = []string{"crc32c_generic", "ext4", "nfit", "nd_pmem", "device_dax", "dax_pmem"}
 
-// libraryPackages have the shared libraries of guests and rdma-core's own test programs.
+// libraryPackages contain the shared libraries of guests and rdma-core's test programs.
 var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
 	"libnl-route-3-200", "ibverbs-utils", "rdmacm-utils", "librpma0"}
 
-// optionalPackages are missing in some suites: librpma is no longer developed.
+// optionalPackages are missing in some suites; librpma is no longer developed.
 var optionalPackages = map[string]bool{"librpma0": true}
 
 // Image is a kernel with modules and libraries on disk.
@@ -51,7 +51,7 @@ type Image struct {
 	Kernel  string   // name
 	Version string   // of the kernel's package: "6.1.192-2"
 	Library string   // version of libibverbs1
-	Modules []string // files of the directory modules, in load order
+	Modules []string // files in the directory modules, in load order
 	NVDIMM  []string // additional modules for persistent memory, in load order
 	dir     string
 	siw     string // file of module siw, with [Image.WithSIW]
@@ -82,7 +82,7 @@ func CacheDir() string {
 	return filepath.Join(moduleRoot(), "conformance", "vm", "cache")
 }
 
-// find returns the kernel with that name.
+// find returns the kernel with this name.
 func find(name string) (Kernel, error) {
 	var have []string
 	for _, k := range Kernels {
@@ -94,7 +94,7 @@ func find(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("unknown kernel %q; use one of %s", name, strings.Join(have, ", "))
 }
 
-// recipe returns a digest that differs between versions of this package that make different images.
+// recipe returns a digest that differs between versions of this package that build different images.
 func (k Kernel) recipe() string {
 	text, err := json.Marshal([]any{"1", k, wantedModules, nvdimmModules, libraryPackages})
 	if err != nil {
@@ -103,7 +103,7 @@ func (k Kernel) recipe() string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))[:8]
 }
 
-// ErrNoImage reports that an image is not in the cache.
+// ErrNoImage means that an image is not in the cache.
 var ErrNoImage = errors.New("not in the cache")
 
 // Cached returns a kernel's image from the cache, or [ErrNoImage].
@@ -127,8 +127,8 @@ func Cached(name, cacheDir string) (*Image, error) {
 	return i, nil
 }
 
-// Prepare returns a kernel's image from the cache, or downloads it from the Debian archive and unpacks it without
-// installing anything. The download is about 80 MB, of which 40 MB are kept.
+// Prepare returns a kernel's image from the cache, or downloads it from the Debian archive and unpacks it. It installs
+// nothing. The download has about 80 MB, of which 40 MB are kept.
 func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, error) {
 	image, err := Cached(name, cacheDir)
 	if !errors.Is(err, ErrNoImage) {
@@ -149,7 +149,7 @@ func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, erro
 	if err := k.make(ctx, work, log); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	// A rename makes the image appear atomically. A concurrent process uses the image that was first.
+	// the rename makes the image appear atomically; a concurrent process uses the image that was first
 	if err := os.Rename(filepath.Join(work, "image"), filepath.Join(cacheDir, k.Name+"-"+k.recipe())); err != nil {
 		if image, again := Cached(name, cacheDir); again == nil {
 			return image, nil
@@ -175,7 +175,7 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	if image.Version, err = k.download(ctx, a, unpacked); err != nil {
 		return err
 	}
-	if err := image.takeKernel(unpacked); err != nil {
+	if err := image.copyKernel(unpacked); err != nil {
 		return err
 	}
 	if err := a.Use(ctx, k.Library); err != nil {
@@ -184,7 +184,7 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	if image.Library, err = a.Version(ctx, "libibverbs1"); err != nil {
 		return err
 	}
-	packages, err := a.called(ctx, libraryPackages)
+	packages, err := a.currentNames(ctx, libraryPackages)
 	if err != nil {
 		return err
 	}
@@ -203,23 +203,24 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	return os.WriteFile(filepath.Join(image.dir, "image.json"), text, 0o644)
 }
 
-// called returns the names of packages in the current suite: some were renamed when time_t became 64 bits wide.
-func (a *archive) called(ctx context.Context, packages []string) ([]string, error) {
+// currentNames returns the names of packages in the current suite. Some packages were renamed when time_t became 64
+// bits wide.
+func (a *archive) currentNames(ctx context.Context, packages []string) ([]string, error) {
 	var all []string
 	for _, name := range packages {
-		for _, called := range []string{name, name + "t64", ""} {
-			if called == "" && optionalPackages[name] {
+		for _, currentNames := range []string{name, name + "t64", ""} {
+			if currentNames == "" && optionalPackages[name] {
 				break
 			}
-			if called == "" {
+			if currentNames == "" {
 				return nil, fmt.Errorf("the archive has no package %s", name)
 			}
-			version, err := a.Version(ctx, called)
+			version, err := a.Version(ctx, currentNames)
 			if err != nil {
 				return nil, err
 			}
 			if version != "" {
-				all = append(all, called)
+				all = append(all, currentNames)
 				break
 			}
 		}
@@ -227,7 +228,7 @@ func (a *archive) called(ctx context.Context, packages []string) ([]string, erro
 	return all, nil
 }
 
-// download unpacks the newest kernel package that a suite has, and returns its version.
+// download unpacks the newest kernel package of a suite and returns its version.
 func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, error) {
 	var have []string
 	for _, suite := range k.Suites {
@@ -259,9 +260,9 @@ func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, e
 	return "", fmt.Errorf("the archive has no such kernel: %s", strings.Join(have, "; "))
 }
 
-// takeKernel copies the kernel and the modules that guests load from the unpacked package, uncompressed.
-func (i *Image) takeKernel(dir string) error {
-	// The kernel is in /boot; from 7 on it is in the directory of its modules, which some packages have below /usr.
+// copyKernel copies the kernel and the modules that guests load from the unpacked package, uncompressed.
+func (i *Image) copyKernel(dir string) error {
+	// The kernel is in /boot, or from 7 on in the directory of its modules, which some packages have below /usr.
 	kernels := glob(dir, "boot/vmlinuz-*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz")
 	if len(kernels) != 1 {
 		return fmt.Errorf("the kernel's package has %d kernels instead of one", len(kernels))
@@ -326,7 +327,7 @@ func copyFile(from, to string, mode os.FileMode) error {
 	return os.WriteFile(to, data, mode)
 }
 
-// KernelNames lists the kernels that Prepare accepts.
+// KernelNames returns the names of the kernels that Prepare accepts.
 func KernelNames() (all []string) {
 	for _, k := range Kernels {
 		all = append(all, k.Name)

@@ -23,13 +23,13 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// archiveWriter writes the initramfs and creates parent directories as needed. sum is the digest of everything written;
-// a file with a source digest contributes that digest.
+// archiveWriter writes the initramfs and creates parent directories as needed. sum is the digest of everything written.
+// For a file with a source digest, that digest replaces the content.
 type archiveWriter struct {
 	w       *cpio.Writer
 	made    map[string]bool
 	sum     hash.Hash
-	sources map[string]string // by file of the host
+	sources map[string]string // file on the host → source digest
 	err     error
 }
 
@@ -95,9 +95,9 @@ func (a *archiveWriter) tree(name, from string) {
 	}
 }
 
-// File is an additional file for a guest.
+// File is an additional file of a guest.
 type File struct {
-	Name string // in the guest, absolute
+	Name string // absolute path in the guest
 	Host string // path on the host
 
 	Source string // as in Program
@@ -116,7 +116,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	for _, f := range files {
 		a.sources[f.Host] = f.Source
 	}
-	// Where /lib and /usr/lib are the same directory, either name works.
+	// where /lib and /usr/lib are the same directory, either name works
 	a.entry("usr/lib64", cpio.TypeDir|0o755, nil)
 	a.link("lib", "usr/lib")
 	a.link("lib64", "usr/lib64")
@@ -157,7 +157,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	return out.Bytes(), hex.EncodeToString(a.sum.Sum(nil)), nil
 }
 
-// tools are the rdma-core programs in /usr/bin of a guest.
+// tools lists the rdma-core programs in /usr/bin of a guest.
 var tools = []string{"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
 	"ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey", "rdma_client", "rdma_server", "rdma_xclient",
 	"rdma_xserver", "rstream", "riostream", "rcopy", "cmtime"}
@@ -182,8 +182,8 @@ func (i *Image) libraries(a *archiveWriter, executables []string) error {
 			executables = append(executables, file)
 		}
 	}
-	libraries := slices.Clone(opened)
-	for _, name := range openedIfThere {
+	libraries := slices.Clone(dlopened)
+	for _, name := range dlopenedIfPresent {
 		if _, err := resolve(i.root(), path.Join(libraryDir, name)); err == nil {
 			libraries = append(libraries, name)
 		}

@@ -20,7 +20,7 @@ import (
 
 const loader = "ld-linux-x86-64.so.2"
 
-// madeImage returns an image made of minimal files.
+// madeImage returns an image that consists of minimal files.
 func madeImage(t *testing.T) *Image {
 	t.Helper()
 	i := &Image{Kernel: "6.1", Modules: []string{"ib_core", "rdma_rxe"}, dir: t.TempDir()}
@@ -31,7 +31,7 @@ func madeImage(t *testing.T) *Image {
 	library("lib/x86_64-linux-gnu/libc.so.6")
 	library("lib/x86_64-linux-gnu/" + loader)
 	library("lib/x86_64-linux-gnu/libnl-3.so.200", "libc.so.6")
-	for _, name := range opened {
+	for _, name := range dlopened {
 		library("usr/lib/x86_64-linux-gnu/"+name, "libc.so.6", "libnl-3.so.200")
 	}
 	library("usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "libibverbs.so.1")
@@ -60,7 +60,7 @@ func unpack(t *testing.T, data []byte) map[string]packed {
 		if h.Mode&^cpio.ModePerm == cpio.TypeSymlink && h.Linkname != "" {
 			content = []byte(h.Linkname)
 		}
-		assert.NotContains(t, all, h.Name, "comes twice")
+		assert.NotContains(t, all, h.Name, "is duplicate")
 		assert.Equal(t, cpio.FileMode(cpio.TypeDir), all[path.Dir(h.Name)].mode&^cpio.ModePerm, "directory of %s",
 			h.Name)
 		all[h.Name] = packed{h.Mode, content}
@@ -90,7 +90,7 @@ func TestInitramfs(t *testing.T) {
 		assert.Equal(t, cpio.FileMode(cpio.TypeReg|0o755), all[name].mode, name)
 	}
 	assert.Equal(t, cpio.FileMode(cpio.TypeSymlink), all["lib64"].mode&^cpio.ModePerm)
-	for _, name := range append([]string{"libc.so.6", "libnl-3.so.200", "libibverbs/librxe-rdmav34.so"}, opened...) {
+	for _, name := range append([]string{"libc.so.6", "libnl-3.so.200", "libibverbs/librxe-rdmav34.so"}, dlopened...) {
 		assert.Contains(t, all, libraryDir+"/"+name)
 	}
 	assert.NotContains(t, all, libraryDir+"/libibverbs/libother-rdmav34.so", "another device's provider")
@@ -114,7 +114,7 @@ func TestInitramfsLacksLibraries(t *testing.T) {
 		"shared libraries: libpmem.so.1 (needed by program)")
 	assert.ErrorContains(t, make(elfFile{machine: elf.EM_AARCH64}), "guests are amd64")
 	assert.NoError(t, make(elfFile{}))
-	// A library given as a file need not be in the guest's packages, but its dependencies must be.
+	// a library that is given as a file need not be in the guest's packages, but its dependencies must be
 	program := elfFile{needed: []string{"libmnl.so.0"}}.write(t, dir, "program")
 	for needed, want := range map[string]string{"libc.so.6": "", "libz.so.1": "libz.so.1 (needed by libmnl.so.0)"} {
 		library := elfFile{needed: []string{needed}}.write(t, dir, "libmnl.so.0")

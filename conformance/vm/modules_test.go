@@ -12,7 +12,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// tree returns modules with dependencies as a kernel has them: both spellings of a name, and a compressed file.
+// tree returns modules with dependencies as in a kernel: with both spellings of a name, and a compressed file.
 func tree(t *testing.T) modules {
 	t.Helper()
 	dir := t.TempDir()

@@ -20,21 +20,21 @@ const (
 	Panic       Kind = "panic"         // kernel panic
 	OutOfMemory Kind = "out of memory" // the guest ran out of memory
 	Hang        Kind = "hang"          // a program or the guest did not end in time
-	Broken      Kind = "broken"        // the guest stopped before the programs ran, or for no known reason
+	Broken      Kind = "broken"        // the guest stopped before the programs ran, or for an unknown reason
 )
 
 // Outcome describes how a guest ended.
 type Outcome struct {
 	Kind    Kind
 	Before  bool          // all programs passed before and were skipped
-	Status  int           // first exit status of a program other than 0; 128 + signal if it was killed
-	Program string        // the failed program, or the one running when the guest ended
+	Status  int           // exit status of the first program that failed; 128 + signal if it was killed
+	Program string        // the failed program, or the one that was running when the guest ended
 	Detail  string        // the kernel's message, or the last lines of output
-	Boot    time.Duration // until the programs could start
+	Boot    time.Duration // time until the programs could start
 	Elapsed time.Duration
 	Files   map[string][]byte // files that programs wrote to GOVERBS_OUT
 	Results []Result
-	// Warnings are lines in which the kernel reports problems from which it recovered.
+	// Warnings holds lines in which the kernel reports problems from which it recovered.
 	Warnings []string
 }
 
@@ -58,7 +58,7 @@ const (
 	StatusOutOfMemory = 137
 )
 
-// ExitStatus returns 0 if all passed, the status of the failed program, or one of the statuses above.
+// ExitStatus returns 0 if all programs passed, the status of the failed program, or one of the statuses above.
 func (o *Outcome) ExitStatus() int {
 	switch o.Kind {
 	case Passed:
@@ -101,7 +101,7 @@ func (o *Outcome) String() string {
 
 const stall = `(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`
 
-// Console patterns and their meaning. The first line that matches one decides, because later lines are often
+// Patterns of console lines. The first line that matches one determines the outcome, since later lines are often
 // consequences.
 var (
 	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|` +
@@ -114,7 +114,7 @@ var (
 	stallLine   = regexp.MustCompile(stall)
 )
 
-// trouble searches the console for a kernel failure, and returns its kind and the text from that line on.
+// trouble searches the console for a kernel failure. It returns the kind and the text from that line on.
 func trouble(console string) (Kind, string) {
 	lines := strings.Split(strings.ReplaceAll(console, "\r\n", "\n"), "\n")
 	for n, line := range lines {
@@ -151,9 +151,9 @@ func excerpt(lines []string, n int) string {
 	return strings.TrimRight(strings.Join(lines[:min(n, len(lines))], "\n"), "\n")
 }
 
-// observed is the state of a guest as seen by the host, the input of classify.
+// observed is the state of a guest as seen by the host. It is the input of classify.
 type observed struct {
-	console  string // what the kernel wrote
+	console  string // output of the kernel
 	ready    bool   // programs could start
 	done     bool   // init reported the end
 	failed   string // error reported by init
@@ -161,7 +161,7 @@ type observed struct {
 	results  []Result
 	timedOut bool // the host killed the guest
 	limit    time.Duration
-	output   string // end of the last program's output, from SIGQUIT on if it was sent
+	output   string // end of the last program's output; from SIGQUIT on if it was sent
 	before   string // end of its output before SIGQUIT
 	emulator string // error output of QEMU
 
@@ -169,8 +169,8 @@ type observed struct {
 	booted    bool // init ran
 }
 
-// brokeEarly reports whether a guest that ended with this kind never ran a program and may succeed when booted again:
-// its kernel crashed, hung or stopped before it ran init. Missing init, too little memory and errors of QEMU are
+// brokeEarly reports whether a guest that ended with this kind never ran a program and may succeed when it is booted
+// again: its kernel crashed, hung or stopped before it ran init. Missing init, too little memory and errors of QEMU are
 // permanent.
 func (s *observed) brokeEarly(how Kind) bool {
 	switch {
@@ -192,8 +192,7 @@ func (s *observed) brokeEarly(how Kind) bool {
 
 var noInit = regexp.MustCompile(`not syncing: .*(init|VFS)`)
 
-// classify determines how a guest ended. A kernel failure takes precedence, because it explains the failure of a
-// program.
+// classify determines how a guest ended. A kernel failure takes precedence, since it explains the failure of a program.
 func classify(s observed) *Outcome {
 	o := &Outcome{Results: s.results, Program: s.running}
 	for line := range strings.Lines(s.console) {

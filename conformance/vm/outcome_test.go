@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// console returns a kernel's console output: all but "stuck" were recorded in guests and cut at 110 columns.
+// console returns the console output of a kernel. All files but "stuck" were recorded in guests and cut at 110 columns.
 func console(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "console", name+".txt"))
@@ -27,7 +27,7 @@ func TestClassify(t *testing.T) {
 	for name, c := range map[string]struct {
 		saw     observed
 		kind    Kind
-		status  int // of vmtest
+		status  int // exit status of vmtest
 		program string
 		detail  string // beginning of the detail
 	}{
@@ -87,7 +87,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestKernelText checks that the text has the trace of a fault and, for lack of memory, both the allocating and the
+// TestKernelText checks that the text contains the trace of a fault or, if memory ran out, both the allocating and the
 // killed process.
 func TestKernelText(t *testing.T) {
 	kind, text := trouble(console(t, "oops-6.1"))

@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. When a
-// program fails in one guest, that guest ends, and the other, which may be waiting for it, is ended after pairGrace. If
-// one needs another boot, both boot again. Programs that passed before are skipped if both guests run the same ones.
+// RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. If a
+// program fails in one guest, that guest ends; the other, which may be waiting for it, is killed after pairGrace. If
+// one needs another boot, both are booted again. Programs that passed before are skipped if both guests run the same
+// programs.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {
@@ -30,7 +31,7 @@ func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err e
 		own.Host, own.Socket = host, filepath.Join(dir, "link")
 		guests[host] = &own
 	}
-	rest, notes, err := undone(initProgram, guests[:]...)
+	rest, notes, err := notPassed(initProgram, guests[:]...)
 	if err != nil {
 		return outcomes, err
 	}
@@ -83,7 +84,7 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 		})
 	}
 	running.Wait()
-	for host := range errs { // the guest ended because of the other's failure
+	for host := range errs { // this guest ended because of the other's failure
 		other := outcomes[1-host]
 		if errors.Is(errs[host], context.Canceled) && other != nil && other.Kind != Passed {
 			outcomes[host] = &Outcome{Kind: Broken,

@@ -12,7 +12,7 @@ import (
 	"slices"
 )
 
-// note is the path of a file whose existence records that the input with its digest has passed, like the test cache of
+// note is the path of a file whose existence records that an input with its digest has passed, like the test cache of
 // go test. The empty note never exists.
 type note string
 
@@ -31,11 +31,11 @@ func (n note) exists() bool {
 	return err == nil
 }
 
-// notes are the notes for the programs of a guest, or of a pair that runs the same programs, in order.
+// notes holds a note for each program of a guest, or of a pair that runs the same programs.
 type notes []note
 
-// write writes the notes of programs that have passed in all guests, unless a kernel or guest had trouble. Errors are
-// ignored: a missing note only means that the program runs again.
+// write writes the notes of programs that have passed in all guests, unless a kernel or guest failed. Errors are
+// ignored, since a missing note only means that the program runs again.
 func (all notes) write(outcomes ...*Outcome) {
 	for n, note := range all {
 		if note != "" && !slices.ContainsFunc(outcomes, func(o *Outcome) bool { return !o.passed(n) }) &&
@@ -51,9 +51,10 @@ func (o *Outcome) passed(n int) bool {
 		!o.Results[n].TimedOut
 }
 
-// undone returns the programs, of a guest or of a pair that runs the same programs, that are not known to have passed,
-// and the notes to write for them. A program's digest covers everything in a guest that runs only this program.
-func undone(initProgram string, guests ...*Guest) (rest []Program, left notes, err error) {
+// notPassed returns the programs of a guest, or of a pair that runs the same programs, that have not passed yet, and
+// the
+// notes to write for them. The digest of a program covers everything in a guest that runs only this program.
+func notPassed(initProgram string, guests ...*Guest) (rest []Program, left notes, err error) {
 	first := guests[0]
 	if first.Passed == "" {
 		return first.Programs, nil, nil
@@ -104,7 +105,7 @@ func (g *Guest) digest(initProgram string) (string, error) {
 		return "", err
 	}
 	own := *g
-	own.Socket = "" // it changes with each run; the configuration records that there is a pair
+	own.Socket = "" // changes with each run; the configuration records that there is a pair
 	fmt.Fprintf(all, "%d %v %q", info.Size(), info.ModTime(), own.command("initrd"))
 	return hex.EncodeToString(all.Sum(nil)), nil
 }

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// start starts a process that the kernel kills when this one exits, so that no QEMU outlives it, and returns a function
-// that waits for it. The parent death signal follows the thread, so one thread starts the process and stays until it
-// has exited.
+// start starts a process that the kernel kills when this one exits, so that no QEMU process outlives it, and returns a
+// function that waits for it. The parent death signal is bound to the thread, so a single thread starts the process and
+// lives until the process has exited.
 func start(cmd *exec.Cmd) (wait func() error, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan error, 1)

@@ -44,8 +44,8 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestBootTimeout checks that the kernel's boot and init have separate time limits: on a busy machine the first needs
-// most of its time.
+// TestBootTimeout checks that the boot of the kernel and init have separate time limits, since the kernel takes most of
+// the time on a busy machine.
 func TestBootTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
@@ -61,8 +61,8 @@ func TestBootTimeout(t *testing.T) {
 	})
 }
 
-// TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or breaks before
-// it runs a program. One that breaks later reports what it ran.
+// TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or crashes before
+// it runs a program. If it crashes later, the results up to then are reported.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
 	early := &watch{guest: &Guest{}, began: time.Now(), stop: func() {}, saw: observed{console: int3}}

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// Root is a directory with unpacked packages of a Debian suite: programs with the C library and the libibverbs that
-// they were built for, for use with another suite's kernel.
+// Root is a directory with unpacked packages of a Debian suite: programs with the C library and the libibverbs for
+// which they were built, to be run on the kernel of another suite.
 type Root struct {
 	Suite string
 	Dir   string // directory on the host
@@ -26,8 +26,7 @@ type Root struct {
 var rootPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
 	"libnl-route-3-200", "libibumad3", "libpci3", "zlib1g", "libudev1", "libcap2"}
 
-// PrepareRoot returns a root with packages of a suite, from the cache or from the Debian archive, without installing
-// anything.
+// PrepareRoot returns a root with packages of a suite, from the cache or from the Debian archive. It installs nothing.
 func PrepareRoot(ctx context.Context, suite string, packages []string, cacheDir string, log Logf) (*Root, error) {
 	all := append(slices.Clone(rootPackages), packages...)
 	recipe := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(all, " "))))[:8]
@@ -50,7 +49,7 @@ func PrepareRoot(ctx context.Context, suite string, packages []string, cacheDir 
 	if err := a.Use(ctx, suite); err != nil {
 		return nil, err
 	}
-	names, err := a.called(ctx, all)
+	names, err := a.currentNames(ctx, all)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (r *Root) Programs() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// of packages from before /bin and /usr/bin were merged
+	// programs of packages from before /bin and /usr/bin were merged
 	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*"))
 	if err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func (r *Root) Programs() (map[string]string, error) {
 	return all, nil
 }
 
-// Files returns the files that a guest needs to run the root's programs on Soft-RoCE with dir as their root.
+// Files returns the files that a guest needs to run the root's programs on Soft-RoCE, with dir as their root.
 func (r *Root) Files(dir string) ([]File, error) {
 	programs, err := r.Programs()
 	if err != nil {

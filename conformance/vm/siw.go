@@ -149,7 +149,7 @@ func (i *Image) downloadSource(ctx context.Context, a *archive, k Kernel, releas
 		if err := a.Use(ctx, k.Library); err != nil {
 			return err
 		}
-		libraries, err := a.called(ctx, []string{"libelf1", "zlib1g", "libzstd1"})
+		libraries, err := a.currentNames(ctx, []string{"libelf1", "zlib1g", "libzstd1"})
 		if err != nil {
 			return err
 		}

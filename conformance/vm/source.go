@@ -18,20 +18,20 @@ import (
 	"strings"
 )
 
-// absent are parts of the module that guest programs link but do not use: a guest has a kernel device, so it never runs
-// the software device. A change to these parts alone does not repeat guest tests; their own tests run outside. present
-// are the exceptions, which guests do use to compare rates with C.
+// absent lists parts of the module that guest programs link but do not run: since a guest has a kernel device, it never
+// runs the software device. Changes to these parts alone do not repeat guest tests; their own tests run outside guests.
+// present lists the exceptions, which guests use to compare rates with C.
 var absent, present = []string{"rdma/soft"}, []string{"rdma/soft/internal/rate"}
 
-// inGuests reports whether guest programs depend on a package of the module, given its path from the root.
-func inGuests(room string) bool {
-	under := func(rooms []string) bool {
-		return slices.ContainsFunc(rooms, func(r string) bool { return room == r || strings.HasPrefix(room, r+"/") })
+// inGuests reports whether guest programs depend on a package, given its path in the module.
+func inGuests(dir string) bool {
+	under := func(dirs []string) bool {
+		return slices.ContainsFunc(dirs, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 	}
 	return !under(absent) || under(present)
 }
 
-// source is the output of go list about the origin of a package. A package that is compiled for a test has a different
+// source is the output of go list about the files of a package. A package that is compiled for a test has a different
 // name.
 type source struct {
 	ImportPath, ForTest, Dir string
@@ -81,7 +81,7 @@ func sourceDigests(ctx context.Context, patterns, buildFlags []string) (map[stri
 	return digests, nil
 }
 
-// digest returns the package's own digest. The standard library is covered by the version of Go.
+// digest returns the digest of the package alone. The Go version covers the standard library.
 func (s *source) digest() (string, error) {
 	switch {
 	case s.Standard:
@@ -91,11 +91,11 @@ func (s *source) digest() (string, error) {
 	case !s.Module.Main:
 		return s.Module.Path + "@" + s.Module.Version, nil
 	}
-	room, err := filepath.Rel(moduleRoot(), s.Dir)
+	dir, err := filepath.Rel(moduleRoot(), s.Dir)
 	if err != nil {
 		return "", err
 	}
-	if !inGuests(filepath.ToSlash(room)) {
+	if !inGuests(filepath.ToSlash(dir)) {
 		return "absent", nil
 	}
 	sum := sha256.New()

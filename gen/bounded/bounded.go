@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package bounded reads the inputs of the generator and verbsabi: headers, man pages, libraries, models and rows. A
-// path may name anything, so files must be regular, and file sizes, decompressed sizes and directory entries are
+// Package bounded reads the inputs of the generator and verbsabi: headers, man pages, libraries, models and rows. Since
+// a path may name anything, files must be regular, and file sizes, decompressed sizes and directory entries are
 // limited.
 package bounded
 
@@ -16,15 +16,15 @@ import (
 	"strings"
 )
 
-// MaxFile limits the size of one file. Libraries are the largest files read.
+// MaxFile limits the size of one file. Libraries are the largest files that are read.
 const MaxFile = 64 << 20
 
-// maxEntries limits the entries of one directory.
-var maxEntries = 1 << 16 // a variable for tests
+// maxEntries limits the entries of one directory. Tests change it.
+var maxEntries = 1 << 16
 
 // Open opens a regular file.
 func Open(path string) (*os.File, error) {
-	if err := check(path); err != nil { // before Open, because opening a pipe waits for a writer
+	if err := check(path); err != nil { // checked before opening, since opening a pipe waits for a writer
 		return nil, err
 	}
 	return os.Open(path)
@@ -71,7 +71,7 @@ func Read(path string) ([]byte, error) {
 	return All(f, path)
 }
 
-// All reads r to the end, for a growing file or a decompressor. path names it in errors.
+// All reads r to the end: a decompressor, or a file that may grow. path names it in errors.
 func All(r io.Reader, path string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	if err == nil && len(data) > MaxFile {
@@ -93,15 +93,16 @@ func Glob(dir, pattern string) ([]string, error) {
 	return names, err
 }
 
-// Walk is filepath.WalkDir with the limits of this package. It follows no links.
+// Walk is filepath.WalkDir with the limits of this package. It does not follow links.
 func Walk(root string, fn fs.WalkDirFunc) error {
 	return fs.WalkDir(Dir(root), ".", func(path string, d fs.DirEntry, err error) error {
 		return fn(filepath.Join(root, path), d, err)
 	})
 }
 
-// Headers checks that Open accepts every header (*.h) below a directory, following links, for a C compiler that includes
-// further headers. It ignores files and directories that cannot be read, since the compiler cannot read them either.
+// Headers checks that Open accepts every header (*.h) below a directory, following links. It is for C compilers, which
+// include further headers on their own. It ignores files and directories that cannot be read, since the compiler cannot
+// read them either.
 func Headers(dir string) error { return checkHeaders(dir, map[string]bool{}) }
 
 func checkHeaders(dir string, seen map[string]bool) error {
@@ -118,7 +119,7 @@ func checkHeaders(dir string, seen map[string]bool) error {
 			return err
 		}
 		switch info, err := os.Stat(path); {
-		case err != nil: // a dangling link, which the compiler does not open either
+		case err != nil: // a dangling link, which the compiler cannot open either
 			return nil
 		case info.IsDir():
 			return checkHeaders(path, seen)

@@ -22,9 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
 
-// TestCases compares two small headers for each rule. A file holds old.h, new.h, optionally the exports of a library
+// TestCases compares two small headers for each rule. A case holds old.h, new.h, optionally the exports of a library
 // (old.symbols, new.symbols), judgements.txt and a table in the format of gen/rules/tables, and the report. The first
-// word of its name is the verdict, which -update does not rewrite. Rows without effect are errors.
+// word of its file name is the verdict, which -update does not change. Rows without effect are errors.
 func TestCases(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -61,8 +61,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// planned returns a release with a table of the given rows; rows about declarations that the release lacks are
-// dropped.
+// planned returns a release with a table of the given rows. Rows about declarations that the release lacks are dropped.
 func planned(t *testing.T, r *model.Release, table string) Generation {
 	t.Helper()
 	g := Generation{Release: r, Go: API{}}
@@ -74,7 +73,7 @@ func planned(t *testing.T, r *model.Release, table string) Generation {
 	return g
 }
 
-// fromC models one header for two targets; the mutex of the second is larger.
+// fromC models one header for two targets; the mutex of the second target is larger.
 func fromC(t *testing.T, release, header string) *model.Release {
 	t.Helper()
 	const name = "infiniband/t.h"
@@ -87,8 +86,8 @@ func fromC(t *testing.T, release, header string) *model.Release {
 	return r
 }
 
-// exports parses the libraries of a text. Its lines are "library NAME", "version NAME", and symbols as nm writes them:
-// "NAME@@VERSION", followed by "object SIZE" for an object.
+// exports parses descriptions of libraries. Lines are "library NAME", "version NAME", and symbols in the format of nm,
+// "NAME@@VERSION", with "object SIZE" appended for an object.
 func exports(t *testing.T, text string) (all []model.Library) {
 	t.Helper()
 	for line := range strings.Lines(text) {

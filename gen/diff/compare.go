@@ -14,12 +14,12 @@ import (
 // Generation is a release and its generated packages.
 type Generation struct {
 	*model.Release
-	Go        API // of the packages; nil where they were not generated
+	Go        API // nil if the packages were not generated
 	Grids     []*rules.Grid
-	Unplanned map[string]error // tables that could not be built, with the errors
+	Unplanned map[string]error // errors of the tables that could not be built
 }
 
-// Planned is a release with its tables and generated packages.
+// Planned returns a Generation with the release's tables and the given identifiers.
 func Planned(r *model.Release, api API) Generation {
 	grids, unplanned := rules.GridsOf(r)
 	return Generation{Release: r, Go: api, Grids: grids, Unplanned: unplanned}
@@ -58,7 +58,7 @@ type comparison struct {
 	j        *Judgements
 	old, new *index
 	judge    *judge
-	targets  []string // of both releases
+	targets  []string // targets of both releases
 }
 
 func (c *comparison) add(e Entry) { c.Entries = append(c.Entries, e) }
@@ -67,7 +67,7 @@ func (c *comparison) note(format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf(format, args...))
 }
 
-// headers records headers that only one of the releases has.
+// headers adds entries for headers that only one of the releases has.
 func (c *comparison) headers() {
 	names := func(r *model.Release) (all []string) {
 		for _, h := range r.Headers {

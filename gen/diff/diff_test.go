@@ -27,8 +27,8 @@ func recorded(t *testing.T) (rules.Recorded, string) {
 	return all, string(rows)
 }
 
-// TestGoldenReports pins the reports of two real header bumps. It also lists the essential entries, so that -update
-// cannot lose them.
+// TestGoldenReports checks the reports of two real header bumps. It also checks for essential entries, which -update
+// cannot remove.
 func TestGoldenReports(t *testing.T) {
 	all, rows := recorded(t)
 	goAPI := func(r *model.Release) (API, []string, error) { return GoAPI(r, all, rows) }
@@ -36,7 +36,7 @@ func TestGoldenReports(t *testing.T) {
 		old, new string
 		later    string // a header that only the new release has
 		verdict  Verdict
-		want     []Entry // compared without the reason if that is ""
+		want     []Entry // the reason is compared unless it is ""
 	}{
 		{"44.0", "56.1", "infiniband/hnsdv.h", Additive, []Entry{
 			{"infiniband/verbs.h", Record, "struct ibv_qp_ex", Resized, "352 (arm64: 360)", "360 (arm64: 368)",
@@ -110,7 +110,7 @@ func TestGoldenReports(t *testing.T) {
 	assert.ErrorContains(t, err, "release 57.0 is not recorded (recorded: 33.2, 44.0, 56.1, 65.0, ")
 }
 
-// TestSameRelease compares each release with itself: nothing may differ.
+// TestSameRelease checks that a release does not differ from itself.
 func TestSameRelease(t *testing.T) {
 	all, rows := recorded(t)
 	j, err := DefaultJudgements()
@@ -130,7 +130,7 @@ func TestSameRelease(t *testing.T) {
 	}
 }
 
-// TestNoStaleJudgement applies every row to all recorded releases.
+// TestNoStaleJudgement checks that every row has an effect on a recorded release.
 func TestNoStaleJudgement(t *testing.T) {
 	all, _ := recorded(t)
 	j, err := DefaultJudgements()
@@ -148,12 +148,12 @@ func TestRoles(t *testing.T) {
 	j, err := DefaultJudgements()
 	require.NoError(t, err)
 	u := uses(newIndex(all.Find("65.0")[0]), j)
-	for _, handed := range []string{"ibv_qp", "ibv_cq_ex", "ibv_mr", "ibv_device", "rdma_cm_id", "mlx5dv_qp_ex"} {
-		assert.NotEmpty(t, u["struct "+handed].handed, handed)
+	for _, returned := range []string{"ibv_qp", "ibv_cq_ex", "ibv_mr", "ibv_device", "rdma_cm_id", "mlx5dv_qp_ex"} {
+		assert.NotEmpty(t, u["struct "+returned].returned, returned)
 	}
 	for _, given := range []string{"ibv_send_wr", "ibv_wc", "ibv_sge", "ibv_qp_attr", "ibv_port_attr", "rdma_addrinfo",
 		"rdma_conn_param", "mlx5dv_flow_action_attr"} {
-		assert.Empty(t, u["struct "+given].handed, given)
+		assert.Empty(t, u["struct "+given].returned, given)
 	}
 	arrays, err := Arrays(all.Find("65.0")[0])
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestRoles(t *testing.T) {
 	assert.Empty(t, array("ibv_qp_attr"))
 }
 
-// modelOnly is a release without generated packages.
+// modelOnly returns a Generation without packages.
 func modelOnly(r *model.Release) Generation { return Generation{Release: r, Go: API{}} }
 
 func TestTogether(t *testing.T) {
@@ -175,7 +175,7 @@ func TestTogether(t *testing.T) {
 	assert.Equal(t, []string{"A × x", "B × y"}, together([][]string{{"A", "x"}, {"B", "y"}}))
 }
 
-func TestJudgementsRefused(t *testing.T) {
+func TestJudgementsRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"count | num_*":                        "j:1: 2 columns",
 		"counts | num_* | | why":               `j:1: unknown action "counts"`,
@@ -189,11 +189,11 @@ func TestJudgementsRefused(t *testing.T) {
 		_, err := ParseJudgements("j", text)
 		assert.ErrorContains(t, err, want, text)
 	}
-	j, err := ParseJudgements("j", "handed | struct t_gone | | why")
+	j, err := ParseJudgements("j", "returned | struct t_gone | | why")
 	require.NoError(t, err)
 	empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
 	Compare(Generation{Release: empty}, Generation{Release: empty}, j)
-	assert.Equal(t, []string{"j:1: stale row: handed struct t_gone makes no difference; delete it"}, j.Unused())
+	assert.Equal(t, []string{"j:1: stale row: returned struct t_gone makes no difference; delete it"}, j.Unused())
 }
 
 func TestReport(t *testing.T) {

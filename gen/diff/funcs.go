@@ -56,8 +56,8 @@ func (c *comparison) functions() {
 	}
 }
 
-// funcTypes compares the types of callbacks in a header. A program's callback has the old type, so any change breaks
-// it.
+// funcTypes compares the types of callbacks in a header. Any change breaks existing programs, whose callbacks have the
+// old type.
 func (c *comparison) funcTypes() {
 	was, is := funcTypes(c.old.Release), funcTypes(c.new.Release)
 	for _, n := range is {
@@ -126,7 +126,7 @@ func (c *comparison) function(o, n function) {
 	}
 }
 
-// dispatch compares how an inline function reaches the function that it calls. Old programs keep the old code.
+// dispatch compares how an inline function reaches the function that it calls. Existing programs contain the old code.
 func (c *comparison) dispatch(o, n function) {
 	was, is := describe(o.Inline), describe(n.Inline)
 	if was == is {
@@ -143,7 +143,7 @@ func (c *comparison) dispatch(o, n function) {
 	c.add(Entry{n.header, Dispatch, n.Name, Changed, was, is, v, why})
 }
 
-// describe describes an inline function's path to the called function.
+// describe describes how an inline function reaches the function that it calls.
 func describe(in *model.Inline) string {
 	parts := []string{string(in.Kind)}
 	slot := in.Slot
@@ -182,7 +182,7 @@ func protoVerdict(o, n *model.Proto) (Verdict, string) {
 			pv = Breaking
 		case p.Func != nil:
 			if pv, _ = protoVerdict(p.Func, q.Func); pv == Additive {
-				pv = Breaking // a caller's function has the old type
+				pv = Breaking // a function of the caller has the old type
 			}
 		case p.Type == q.Type:
 			continue

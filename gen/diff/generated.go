@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// GoAPI generates the packages of a release in memory, with today's rules, and reads their exports. recorded holds all
-// releases; rows is the text of gen/rules/exceptions.txt. Those rows and the errata of tables are written for the
-// primary release: for an older one, rows without a subject are dropped, and so are the tables.
+// GoAPI generates the packages of a release in memory, with the current rules, and returns their exported identifiers.
+// recorded holds all releases; rows is the text of gen/rules/exceptions.txt. Rows, tables and their corrections are
+// written for the primary release: for an older one, rows that do not apply are dropped, and so are the tables.
 func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []string, error) {
 	until := rules.Recorded{}
 	others := map[string]*model.Release{}
@@ -74,7 +74,7 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	return api, notes, err
 }
 
-// bareSuffix renames a package while it is generated, because tables are assigned to packages by name.
+// bareSuffix renames a package while it is generated without its tables, which are assigned to packages by name.
 const bareSuffix = "_without_tables"
 
 func bare(p rules.Package) rules.Package {
@@ -87,7 +87,7 @@ func bare(p rules.Package) rules.Package {
 	return p
 }
 
-// applicable blanks the rows whose argument is an enum that the releases lack, and keeps the line numbers.
+// applicable blanks rows whose argument is an enum that the releases lack. Line numbers do not change.
 func applicable(rows string, r *model.Release, others map[string]*model.Release) string {
 	have := map[string]bool{}
 	for _, r := range append(slices.Collect(maps.Values(others)), r) {
@@ -126,8 +126,8 @@ func Public(files emit.Files) map[string][]byte {
 // witness is the generated package that only tests import.
 const witness = "witness"
 
-// Recorded compares two recorded releases by name. goAPI reads the Go identifiers of each, like GoAPI. If it is nil,
-// identifiers are not compared, and the program does not need the generator.
+// Recorded compares two recorded releases by name. goAPI returns the Go identifiers of a release, like GoAPI. If it is
+// nil, identifiers are not compared, and the program does not link the generator.
 func Recorded(recorded rules.Recorded, old, new string,
 	goAPI func(*model.Release) (API, []string, error)) (*Report, error) {
 	j, err := DefaultJudgements()
@@ -162,7 +162,7 @@ func Recorded(recorded rules.Recorded, old, new string,
 	if a, b := sides[0].Release, sides[1].Release; a.Project != b.Project {
 		return nil, fmt.Errorf("%s and %s are releases of different projects", a, b)
 	}
-	// A package that one side lacks because of missing rules is not a change of the other.
+	// a package that one side lacks for want of rules is not a change of the other
 	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {
 		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool {
 			return len(notes) > 0 &&

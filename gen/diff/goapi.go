@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// API maps the identifiers that generated packages export to their declarations: "SendWR" is a type, "SendWR.NumSGE" a
-// field, "SendWR.WR()" a method; constants include their value, "const WROpcode = 2". It is parsed from the printed
-// source, so that bugs of the printer are found.
+// API maps the identifiers that generated packages export to their declarations. "SendWR" is a type, "SendWR.NumSGE" a
+// field, "SendWR.WR()" a method. Constants include their value: "const WROpcode = 2". It is parsed from the printed
+// source, which also detects bugs of the printer.
 type API map[string]map[string]string
 
-// ReadAPI reads the packages among generated files, whose names are paths: "ibv/struct.go". A type that differs by
-// target has all its declarations.
+// ReadAPI reads the packages among generated files, whose names are paths such as "ibv/struct.go". A type that differs
+// by target has all its declarations.
 func ReadAPI(files map[string][]byte) (API, error) {
 	api, values := API{}, map[string]map[string]string{}
 	fset := token.NewFileSet()
@@ -60,13 +60,13 @@ func inPackage(pkg string) string { return "package " + pkg }
 type apiReader struct {
 	fset   *token.FileSet
 	of     map[string]string
-	values map[string]string // of constants, as written
+	values map[string]string // values of constants, as written
 }
 
-// withValue adds the value to a constant's declaration. An alias of a constant in the package has that constant's
-// value.
+// withValue appends the value to a constant's declaration. An alias of a constant in the package has the value of that
+// constant.
 func withValue(text, value string, values map[string]string) string {
-	for range values { // a loop of names ends here
+	for range values { // bounded, since names may form a loop
 		other, ok := values[value]
 		if !ok {
 			break
@@ -101,7 +101,7 @@ func (r *apiReader) text(n ast.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// put adds an exported identifier. A declaration under another build constraint is appended to the first.
+// put adds an exported identifier. The declaration under another build constraint is appended to the first.
 func (r *apiReader) put(name, text string) {
 	for part := range strings.SplitSeq(strings.TrimSuffix(name, "()"), ".") {
 		if !token.IsExported(part) {
@@ -213,7 +213,7 @@ func (c *comparison) goPackage(where string, old, new map[string]string) {
 		is, has := new[name]
 		holder, _, member := strings.Cut(name, ".")
 		if member && (old[holder] == "") != (new[holder] == "") {
-			continue // is added and removed with its type
+			continue // added or removed together with its type
 		}
 		switch {
 		case !had:

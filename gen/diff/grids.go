@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// grids compares the generated tables cell by cell: answer, condition and values. Explanations may change freely.
+// grids compares the generated tables cell by cell: answer, condition and values. Explanations may change.
 func (c *comparison) grids(old, new Generation) {
 	called := func(all []*rules.Grid, name string) *rules.Grid {
 		if i := slices.IndexFunc(all, func(g *rules.Grid) bool { return g.Name == name }); i >= 0 {
@@ -39,7 +39,7 @@ func (c *comparison) grids(old, new Generation) {
 	}
 }
 
-// grid compares one table. Cells with the same change are combined into one entry where possible.
+// grid compares one table. Cells with the same change are combined into one entry if possible.
 func (c *comparison) grid(o, n *rules.Grid) {
 	var kinds []Entry
 	cells := map[Entry][][]string{}
@@ -91,8 +91,8 @@ func answer(g *rules.Grid, c *rules.Cell) string {
 	return strings.Join(parts, "; ")
 }
 
-// answered returns the verdict on a cell whose answer changed. Changing a combination that was invalid cannot break a
-// program.
+// answered returns the verdict for a cell whose answer changed. A change to a combination that was invalid cannot break
+// a program.
 func answered(was, is *rules.Cell) (Verdict, string) {
 	valid := func(c *rules.Cell) bool { return c.Answer == rules.Yes || c.Answer == rules.Capability }
 	switch {
@@ -112,7 +112,7 @@ func answered(was, is *rules.Cell) (Verdict, string) {
 	return Breaking, "the answer differs"
 }
 
-// together merges cells, each a combination of items, into as few descriptions as possible: A × C and B × C become
+// together combines cells, each a combination of items, into as few descriptions as possible: A × C and B × C become
 // "A, B × C".
 func together(cells [][]string) []string {
 	all := make([][]string, len(cells)) // the items of each dimension, joined

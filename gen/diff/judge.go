@@ -8,33 +8,33 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// judge decides how a change of a record's layout affects programs built against the old release.
+// judge decides how a change of a record's layout affects programs built for the old release.
 type judge struct {
 	old, new *index
-	uses     map[string]*use // in the old release, which existing programs follow
+	uses     map[string]*use // uses in the old release, for which existing programs are built
 }
 
 // shape describes how a record's layout changed.
 type shape int
 
 const (
-	same     shape = iota // same size, every member in its place
-	inside                // same size, every member in its place, and more members
-	tail                  // larger; every member in its place
-	front                 // larger; every member keeps its distance from the last one, an embedded record
-	shuffled              // anything else
+	same   shape = iota // same size; no member moved
+	inside              // same size; no member moved, members added
+	tail                // larger; no member moved
+	front               // larger; every member keeps its distance from the last one, an embedded record
+	moved               // anything else
 )
 
 // shapeOf compares the layouts of a record in two releases. Reserved members may change.
 func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 	if old.Kind != new.Kind {
-		return shuffled, nil
+		return moved, nil
 	}
 	held := func(shift model.Per) bool {
 		for _, m := range old.members {
 			n := new.byPath[m.path]
 			if m.scope != "" {
-				continue // moves with the member that contains it
+				continue // moves together with the member that contains it
 			}
 			if n == nil && !reserved(m.path) || n != nil && !reserved(m.path) && !n.offset.Equal(add(m.offset, shift)) {
 				return false
@@ -52,21 +52,21 @@ func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 	case held(model.Same(0)) && grown:
 		return tail, nil
 	case len(old.members) == 0 || !grown:
-		return shuffled, nil
+		return moved, nil
 	}
 	last := old.members[len(old.members)-1]
 	t, err := model.ParseType(last.Type)
 	if kind, _ := t.Tag(); err != nil || kind != "struct" || t.Pointers > 0 || len(t.Dims) > 0 ||
 		new.byPath[last.path] == nil {
-		return shuffled, nil
+		return moved, nil
 	}
 	if held(sub(new.byPath[last.path].offset, last.offset)) {
 		return front, last
 	}
-	return shuffled, nil
+	return moved, nil
 }
 
-// growth judges a record that became larger, or that uses former padding. extra means that it did not grow.
+// growth judges a record that became larger, or that uses former padding. extra means that its size did not change.
 func (d *judge) growth(name string, extra bool, reserved func(string) bool) (Verdict, string) {
 	return d.grown(name, extra, reserved, map[string]bool{})
 }
@@ -80,7 +80,7 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 	held := ""
 	for _, p := range u.byValue {
 		if extra {
-			break // its bytes are the same
+			break // the bytes did not change
 		}
 		if p.count != "" {
 			return Breaking, fmt.Sprintf("%s is an array of it: the stride changes", p.name)
@@ -90,7 +90,7 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 			continue
 		}
 		switch s, _ := shapeOf(outer, now, reserved); {
-		case s == shuffled || s == front && now.byPath[p.path] == nil:
+		case s == moved || s == front && now.byPath[p.path] == nil:
 			return Breaking, fmt.Sprintf("%s embeds it: the members that follow move", p.name)
 		case s == tail && !now.Size.Equal(outer.Size):
 			if v, why := d.grown(p.record, false, reserved, seen); v == Breaking {
@@ -115,10 +115,10 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 		}
 	}
 	switch {
-	case u.handed != "" && extra:
-		return Additive, "only the library allocates it (" + u.handed + "); an older one does not set these bytes"
-	case u.handed != "":
-		return Additive, "only the library allocates it (" + u.handed + "); an older one allocates fewer bytes"
+	case u.returned != "" && extra:
+		return Additive, "only the library allocates it (" + u.returned + "); an older one does not set these bytes"
+	case u.returned != "":
+		return Additive, "only the library allocates it (" + u.returned + "); an older one allocates fewer bytes"
 	case u.guard != "":
 		return Additive, u.guard
 	case open != "" && extra:

@@ -18,18 +18,18 @@ var judgementsText string
 // Judgements holds verdicts that cannot be derived from C declarations.
 type Judgements struct{ *rows.File }
 
-// actions maps actions to whether they take an argument.
+// actions maps each action to whether it takes an argument.
 var actions = map[string]bool{
 	"count": false, "size": false, "plain": false, "reserved": false, "guard": false,
-	"handed": false, "guarded": false, "single": false, "private": false, "verdict": true,
+	"returned": false, "guarded": false, "single": false, "private": false, "verdict": true,
 }
 
-// DefaultJudgements are the rows of judgements.txt.
+// DefaultJudgements returns the rows of judgements.txt.
 func DefaultJudgements() (*Judgements, error) {
 	return ParseJudgements("gen/diff/judgements.txt", judgementsText)
 }
 
-// NoJudgements has no rows.
+// NoJudgements returns Judgements without rows.
 func NoJudgements() *Judgements { return &Judgements{&rows.File{}} }
 
 // ParseJudgements parses rows of the form: action | subject | argument | why.
@@ -69,7 +69,7 @@ func (j *Judgements) word(name string) string { return j.match(name, "count", "s
 // matches reports whether a row with this action has a pattern that matches a name.
 func (j *Judgements) matches(action, name string) bool { return j.match(name, action) != "" }
 
-// match returns the action of the first row with one of these actions whose pattern matches a name, or "".
+// match returns the action of the first row with one of these actions and a pattern that matches a name, or "".
 func (j *Judgements) match(name string, actions ...string) string {
 	for _, row := range j.Rows {
 		if ok, _ := path.Match(row.Columns[1], name); ok && slices.Contains(actions, row.Columns[0]) {
@@ -80,7 +80,7 @@ func (j *Judgements) match(name string, actions ...string) string {
 	return ""
 }
 
-// reserved reports whether the last name of a C path, or a Go name derived from one, is a reserved member.
+// reserved reports whether the last name of a C path, or a Go name derived from one, names a reserved member.
 func (j *Judgements) reserved(name string) bool {
 	name = strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
 	return j.matches("reserved", name)

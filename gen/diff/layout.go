@@ -17,7 +17,7 @@ type index struct {
 	byName  map[string]*record // "struct ibv_wc"
 }
 
-// record is a tagged record with flattened members.
+// record is a tagged record whose nested members are flattened.
 type record struct {
 	*model.Record
 	header  string
@@ -25,14 +25,15 @@ type record struct {
 	byPath  map[string]*member
 }
 
-// member is a member that C can name in a record. Members of unnamed structures and unions belong to the outer record.
+// member is a member of a record that C can name. Members of unnamed structures and unions belong to the enclosing
+// record.
 type member struct {
 	*model.Field
 	path   string    // "wr.rdma.rkey"
-	offset model.Per // from the start of the record, or of the named in-place record that contains it
+	offset model.Per // from the start of the record, or of the named in-place record that contains the member
 	scope  string    // path of that in-place record; "" for the record itself
 	start  model.Per // from the start of the record
-	shared bool      // an unnamed or in-place union holds it
+	shared bool      // member of an unnamed or in-place union
 }
 
 func newIndex(r *model.Release) *index {
@@ -67,7 +68,7 @@ func (r *record) flatten(in *model.Record, scope string, base, start model.Per, 
 	}
 }
 
-// full returns the path with the record's tag.
+// full returns the path, prefixed with the record's tag.
 func (r *record) full(m *member) string { return r.Tag + "." + m.path }
 
 // spelling returns the member's type without its offset.
@@ -117,7 +118,7 @@ func combine(a, b model.Per, f func(x, y int64) int64) model.Per {
 	return sum
 }
 
-// every reports whether a condition is true for the default and for every target that differs in one of the numbers.
+// every reports whether a condition holds for the default and for every target for which one of the numbers differs.
 func every(a, b model.Per, holds func(x, y int64) bool) bool {
 	ok := holds(a.Default, b.Default)
 	for _, p := range []model.Per{a, b} {

@@ -9,13 +9,13 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// named is an enumerator or a macro with a value. Both name numbers in C, and a release may replace one with the other.
+// named is an enumerator or a macro with a value. Both name numbers in C, and one may replace the other in a release.
 type named struct {
 	name, header string
 	value        model.Int
-	enum         string // tag of its enum, "" for an untagged one
+	enum         string // tag of the enum; "" for an untagged one
 	macro        bool
-	ctype        string // of a macro
+	ctype        string // C type of a macro
 }
 
 func (n *named) kind() Kind {
@@ -69,7 +69,8 @@ func (c *comparison) constants() {
 			added = append(added, n)
 		}
 	}
-	pairs := pairUp(removed, added, func(a, b *named) bool { // macros share values by chance
+	// different macros may have the same value by coincidence
+	pairs := findRenames(removed, added, func(a, b *named) bool {
 		return !a.macro && !b.macro && a.enum != "" && a.enum == b.enum && a.value == b.value && unique(newAll, b)
 	})
 	for _, n := range newAll {
@@ -242,13 +243,13 @@ func (c *comparison) macros() {
 	}
 }
 
-// sameCount reports whether both are parameter lists of the same length.
+// sameCount reports whether two parameter lists have the same length.
 func sameCount(a, b string) bool {
 	return strings.HasPrefix(a, "(") && strings.HasPrefix(b, "(") && strings.Count(a, ",") == strings.Count(b, ",") &&
 		(a == "()") == (b == "()")
 }
 
-// counted formats a number of things: "1 name", "2 names".
+// counted formats a count: "1 name", "2 names".
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

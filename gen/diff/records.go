@@ -11,18 +11,18 @@ import (
 
 // records compares structures, unions and opaque types.
 func (c *comparison) records() {
-	var gone, come []*record
+	var removed, added []*record
 	for _, o := range c.old.records {
 		if c.new.byName[o.CName()] == nil {
-			gone = append(gone, o)
+			removed = append(removed, o)
 		}
 	}
 	for _, n := range c.new.records {
 		if c.old.byName[n.CName()] == nil {
-			come = append(come, n)
+			added = append(added, n)
 		}
 	}
-	pairs := pairUp(gone, come, sameBody)
+	pairs := findRenames(removed, added, sameBody)
 	for _, n := range c.new.records {
 		switch o := c.old.byName[n.CName()]; {
 		case o != nil:
@@ -34,7 +34,7 @@ func (c *comparison) records() {
 			c.add(Entry{n.header, Record, n.CName(), Added, "", size(n.Record), Additive, "new"})
 		}
 	}
-	for _, o := range gone {
+	for _, o := range removed {
 		if !paired(pairs, o) {
 			c.add(Entry{o.header, Record, o.CName(), Removed, size(o.Record), "", Breaking, "gone"})
 		}
@@ -57,27 +57,28 @@ func sameBody(a, b *record) bool {
 		})
 }
 
-// pairUp finds renames: a removed and an added declaration that are alike, and like no other.
-func pairUp[T comparable](gone, come []T, alike func(a, b T) bool) map[T]T {
+// findRenames pairs each added declaration with the removed one that matches it. A pair counts only if neither matches
+// another declaration.
+func findRenames[T comparable](removed, added []T, match func(a, b T) bool) map[T]T {
 	pairs := map[T]T{}
-	for _, n := range come {
-		var like []T
-		for _, o := range gone {
-			if alike(o, n) {
-				like = append(like, o)
+	for _, n := range added {
+		var candidates []T
+		for _, o := range removed {
+			if match(o, n) {
+				candidates = append(candidates, o)
 			}
 		}
-		if len(like) != 1 {
+		if len(candidates) != 1 {
 			continue
 		}
-		rivals := 0
-		for _, other := range come {
-			if alike(like[0], other) {
-				rivals++
+		matches := 0
+		for _, other := range added {
+			if match(candidates[0], other) {
+				matches++
 			}
 		}
-		if rivals == 1 {
-			pairs[n] = like[0]
+		if matches == 1 {
+			pairs[n] = candidates[0]
 		}
 	}
 	return pairs
@@ -143,18 +144,18 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 	if s == front {
 		shift = sub(n.byPath[last.path].offset, last.offset)
 	}
-	var gone, come []*member
+	var removed, added []*member
 	for _, m := range o.members {
 		if n.byPath[m.path] == nil && o.holderIn(m, n) {
-			gone = append(gone, m)
+			removed = append(removed, m)
 		}
 	}
 	for _, m := range n.members {
 		if o.byPath[m.path] == nil && n.holderIn(m, o) {
-			come = append(come, m)
+			added = append(added, m)
 		}
 	}
-	pairs := pairUp(gone, come, func(a, b *member) bool {
+	pairs := findRenames(removed, added, func(a, b *member) bool {
 		return a.scope == b.scope && a.offset.Equal(b.offset) && a.Size.Equal(b.Size) && a.spelling() == b.spelling() &&
 			!c.j.reserved(a.path) && !c.j.reserved(b.path)
 	})
@@ -169,12 +170,12 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 		case pairs[m] != nil:
 			c.add(Entry{n.header, kindOf(m), n.full(m), Renamed, o.full(pairs[m]), n.full(m), Breaking,
 				"the same bytes under another name: programs that name it no longer compile"})
-		case slices.Contains(come, m):
+		case slices.Contains(added, m):
 			v, why := c.newMember(o, n, m, s)
 			c.add(Entry{n.header, kindOf(m), n.full(m), Added, "", at(m), v, why})
 		}
 	}
-	for _, m := range gone {
+	for _, m := range removed {
 		if paired(pairs, m) {
 			continue
 		}
@@ -199,7 +200,7 @@ func kindOf(m *member) Kind {
 	return Member
 }
 
-// at is a member's type and offset.
+// at returns a member's type and offset.
 func at(m *member) string {
 	return fmt.Sprintf("%s at %s", m.spelling(), m.offset)
 }

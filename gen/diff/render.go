@@ -45,7 +45,7 @@ func (r *Report) Title() string {
 	return fmt.Sprintf("%s %s → %s: %s", r.Project, r.Old, r.New, r.Verdict)
 }
 
-// Body lists breaking changes first, then everything by place and kind.
+// Body lists breaking changes, and then all changes by place and kind.
 func (r *Report) Body() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive),
@@ -98,8 +98,8 @@ func renderPlace(b *strings.Builder, entries []Entry) {
 	}
 }
 
-// widest limits the width of a column. The cells after a wider one go to the next line, so that the other lines are not
-// padded to its width.
+// widest limits the width of a column. Cells after a wider one go to the next line, so that other lines are not padded
+// to its width.
 const widest = 96
 
 // columns joins the cells of a line for a tabwriter.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package diff compares two recorded releases: it lists additions, removals, moves, and changes of size, value, type or
-// name in C and in the generated Go, each with a verdict for existing programs. The code contains no C names;
-// judgements.txt holds facts that C declarations do not show, with reasons.
+// Package diff compares two recorded releases. It lists additions, removals, moves, and changes of size, value, type or
+// name in C and in the generated Go, each with a verdict for existing programs. The code contains no C names: facts
+// that C declarations do not show are in judgements.txt, with reasons.
 package diff
 
 import "slices"
 
-// Verdict is the effect of a change on programs built against the old release.
+// Verdict is the effect of a change on programs built for the old release.
 type Verdict int
 
 const (
 	None     Verdict = iota // no effect on programs
 	Additive                // something was added; everything else is unchanged
-	Breaking                // something that programs rely on is gone or different
+	Breaking                // something that programs rely on was removed or changed
 )
 
 var verdictNames = []string{"none", "additive", "breaking"}
@@ -47,15 +47,15 @@ const (
 	Function   Kind = "function"
 	FuncType   Kind = "function type" // typedef of a callback
 	Dispatch   Kind = "dispatch"      // how an inline function reaches the function that it calls
-	Row        Kind = "row"           // of a man page's table
+	Row        Kind = "row"           // row of a table in a man page
 	Column     Kind = "column"
-	Cell       Kind = "cell" // of a man page's table, or cells of a generated one
+	Cell       Kind = "cell" // cell of a table in a man page, or cells of a generated table
 	FlagRule   Kind = "flag rule"
 	GoName     Kind = "Go identifier"
 
-	Library       Kind = "library"        // shared
+	Library       Kind = "library"        // shared library
 	SymbolVersion Kind = "symbol version" // defined by a library
-	Symbol        Kind = "symbol"         // exported by a library, with its version: name@@VERSION
+	Symbol        Kind = "symbol"         // symbol exported by a library, with its version: name@@VERSION
 )
 
 // kinds lists the kinds in report order.
@@ -93,7 +93,7 @@ type Report struct {
 	Project string   `json:"project"`
 	Old     string   `json:"old"`
 	New     string   `json:"new"`
-	Verdict Verdict  `json:"verdict"` // the most severe of the entries
+	Verdict Verdict  `json:"verdict"` // the most severe verdict of the entries
 	Entries []Entry  `json:"entries"`
 	Notes   []string `json:"notes,omitempty"` // parts that were not compared, with reasons
 }
@@ -109,7 +109,7 @@ func (r *Report) Count(v Verdict) int {
 	return n
 }
 
-// finish sorts the entries by place, kind and header order, and sets the most severe verdict.
+// finish sorts the entries by place, kind and header order, and sets the verdict of the report.
 func (r *Report) finish(places []string) {
 	at := map[string]int{}
 	for i, p := range places {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// libraries compares the exports of libraries. A release without recorded symbols is skipped.
+// libraries compares the symbols that libraries export. It skips releases without recorded symbols.
 func (c *comparison) libraries() {
 	for _, r := range []*model.Release{c.old.Release, c.new.Release} {
 		if len(r.Libraries) == 0 && len(c.old.Libraries)+len(c.new.Libraries) > 0 {
@@ -35,7 +35,7 @@ func (c *comparison) libraries() {
 
 func symbolCount(l *model.Library) string { return counted(len(l.Symbols), "symbol") }
 
-// inner is the reason why private symbols do not affect programs.
+// inner is the reason why changes of private symbols do not affect programs.
 const inner = "used only by libraries of the same release"
 
 func (c *comparison) private(version string) bool {
@@ -65,8 +65,8 @@ func (c *comparison) versions(o, n *model.Library) {
 	}
 }
 
-// symbols compares the symbols of a library. A private symbol may change its version name. A symbol that a header
-// declares is not private, in whichever version, because programs use it.
+// symbols compares the symbols of a library. The version of a private symbol may change. A symbol that a header
+// declares is not private, whatever its version, since programs use it.
 func (c *comparison) symbols(o, n *model.Library) {
 	_, was := functions(c.old.Release)
 	_, is := functions(c.new.Release)

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// tables compares the man pages. A release recorded without pages is skipped.
+// tables compares the man pages. It skips releases that were recorded without pages.
 func (c *comparison) tables() {
 	if p := project.Named(c.new.Project); p != nil && !p.Tables {
 		return
@@ -86,7 +86,7 @@ func (c *comparison) table(o, n *model.Table) {
 	}
 }
 
-// pageRows holds the rows of a table by name. A second row with the same name is "name (2)".
+// pageRows holds the rows of a table by name. The second row of a name is "name (2)".
 type pageRows struct {
 	columns []string
 	order   []string
@@ -109,7 +109,7 @@ func rowsOf(t *model.Table) pageRows {
 	return r
 }
 
-// words returns the cells of a row that differ from no.
+// words returns the cells of a row that are not "no".
 func (r pageRows) words(row string) []string {
 	var all []string
 	for _, col := range r.columns {
@@ -120,7 +120,7 @@ func (r pageRows) words(row string) []string {
 	return all
 }
 
-// flags compares the rules of pages for single flags.
+// flags compares the rules of the man pages for single flags.
 func (c *comparison) flags() {
 	type key struct{ page, name string } // several pages describe the same flags
 	before := map[key]model.Flag{}
@@ -151,7 +151,7 @@ func (c *comparison) flags() {
 	}
 }
 
-// wider reports whether new allows everything that old did. An empty list allows everything.
+// wider reports whether new allows everything that old allows. An empty list allows everything.
 func wider(old, new []string) bool {
 	return len(new) == 0 || len(old) > 0 &&
 		!slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })

@@ -146,7 +146,8 @@ T_MOON | capability | none | when able
 	}
 }
 
-// TestUnplanned: a page cell that no rule can parse is reported as such, not as a missing subject.
+// TestUnplanned checks that a cell of a page that no rule can parse is reported as such, not as a table that does not
+// apply.
 func TestUnplanned(t *testing.T) {
 	all, _ := recorded(t)
 	old := all.Find("65.0")[0]

@@ -10,26 +10,25 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// use is what the headers show about a record's allocation: the side that allocates it and the side that knows its
-// size.
+// use is what the headers show about the allocation of a record: which side allocates it and which side knows its size.
 type use struct {
-	handed  string  // how the library returns it: "ibv_create_cq_ex returns it"; "" if it does not
-	guard   string  // how its length or its valid members are known: "comp_mask marks the valid members"; or ""
-	byValue []place // members of other records that embed it
-	passed  []place // parameters of library functions, and members of records, that point to it
+	returned string  // how the library returns it: "ibv_create_cq_ex returns it"; "" if it does not
+	guard    string  // how its length or its valid members are determined: "comp_mask marks the valid members"; or ""
+	byValue  []place // members of other records that embed it
+	passed   []place // parameters of library functions, and members of records, that point to it
 }
 
-// place is a parameter or member with a record.
+// place is a parameter or member that holds or points to a record.
 type place struct {
 	name   string // "ibv_poll_cq.wc", "ibv_send_wr.sg_list"
-	record string // of an embedded record: the record that embeds it
-	path   string // the member's path in that record
-	count  string // adjacent number that is, or may be, the number of elements; "" for a single element
-	size   string // parameter that passes the size of an element to the library, or ""
+	record string // for an embedded record: the record that embeds it
+	path   string // path of the member in that record
+	count  string // adjacent number that is or may be the number of elements; "" for a single element
+	size   string // parameter that passes the size of an element to the library; or ""
 }
 
 // uses scans a release. Only arguments passed to the library matter: an inline function is compiled into the program
-// and always agrees with it.
+// and therefore always agrees with it.
 func uses(x *index, j *Judgements) map[string]*use {
 	a := &analysis{index: x, j: j, all: map[string]*use{}, sized: map[string]string{}}
 	for _, r := range x.records {
@@ -66,8 +65,8 @@ func uses(x *index, j *Judgements) map[string]*use {
 	return a.all
 }
 
-// Arrays returns, for each record by C name, the members and parameters that are or point to arrays of it. The record's
-// size is their stride, so a release with another size reads other bytes.
+// Arrays returns, by C name of a record, the members and parameters that are or point to arrays of it. The record's
+// size is the stride, so a release in which it differs reads other bytes.
 func Arrays(r *model.Release) (map[string][]string, error) {
 	j, err := DefaultJudgements()
 	if err != nil {
@@ -86,12 +85,13 @@ func Arrays(r *model.Release) (map[string][]string, error) {
 
 type analysis struct {
 	*index
-	j     *Judgements
-	all   map[string]*use
-	sized map[string]string // "callee 3" → the inline function that passes the size of argument 3's element, and where
+	j   *Judgements
+	all map[string]*use
+	// "callee 3" → the inline function that passes the size of the element in argument 3, and the place
+	sized map[string]string
 }
 
-// target returns the use of a record that a type points to once, or nil.
+// target returns the use of the record to which a type is a pointer, or nil.
 func (a *analysis) target(spelled string) *use {
 	t, err := model.ParseType(spelled)
 	if err != nil || t.Pointers != 1 || len(t.Dims) > 0 {
@@ -101,12 +101,12 @@ func (a *analysis) target(spelled string) *use {
 }
 
 func (a *analysis) returned(name string, p *model.Proto) {
-	if u := a.target(p.Result); u != nil && u.handed == "" {
-		u.handed = name + " returns it"
+	if u := a.target(p.Result); u != nil && u.returned == "" {
+		u.returned = name + " returns it"
 	}
 }
 
-// guards records the member that an inline function compares before it uses a later one.
+// guards records the member that an inline function compares before it uses a later member.
 func (a *analysis) guards(in *model.Inline) {
 	if in == nil || in.Guard == "" {
 		return
@@ -117,7 +117,7 @@ func (a *analysis) guards(in *model.Inline) {
 	}
 }
 
-// sizes records where an inline function passes sizeof(*x) with x, so that the called function knows the size.
+// sizes records where an inline function passes sizeof(*x) together with x, so that the called function knows the size.
 func (a *analysis) sizes(f *model.Func) {
 	in := f.Inline
 	if in == nil {
@@ -138,16 +138,16 @@ func (a *analysis) sizes(f *model.Func) {
 // rows applies the judgements about records. A row fires if it has an effect.
 func (a *analysis) rows() {
 	for name, u := range a.all {
-		if r := a.j.Lookup("handed", name); r != nil && u.handed == "" {
-			r.Fired, u.handed = true, r.Columns[3]
+		if r := a.j.Lookup("returned", name); r != nil && u.returned == "" {
+			r.Fired, u.returned = true, r.Columns[3]
 		}
-		if r := a.j.Lookup("guarded", name); r != nil && u.guard == "" && u.handed == "" {
+		if r := a.j.Lookup("guarded", name); r != nil && u.guard == "" && u.returned == "" {
 			r.Fired, u.guard = true, r.Columns[3]
 		}
 	}
 }
 
-// proto records the records passed to a library function.
+// proto records the records that are passed to a library function.
 func (a *analysis) proto(name string, p *model.Proto) {
 	for i, param := range p.Params {
 		if param.Func != nil {
@@ -155,7 +155,7 @@ func (a *analysis) proto(name string, p *model.Proto) {
 			continue
 		}
 		u := a.target(param.Type)
-		if u == nil || u.handed != "" {
+		if u == nil || u.returned != "" {
 			continue
 		}
 		at := place{name: name + "." + param.Name}
@@ -171,8 +171,8 @@ func (a *analysis) proto(name string, p *model.Proto) {
 	}
 }
 
-// count returns the number that counts the elements of parameter i. A number without a word row may be one. A count
-// between two pointers belongs to the one with a similar name, or else to both.
+// count returns the number that counts the elements of parameter i. Without a row, any number may be a count. A count
+// between two pointers belongs to the one with the similar name, or else to both.
 func (a *analysis) count(place string, params []model.Param, i int, size string) string {
 	for _, k := range []int{i - 1, i + 1} {
 		if k < 0 || k >= len(params) || !integer(params[k].Type) || params[k].Name == size {
@@ -182,10 +182,10 @@ func (a *analysis) count(place string, params []model.Param, i int, size string)
 		case "plain":
 			continue
 		case "size":
-			continue // a size before the pointer belongs to another parameter; the caller has handled one after it
+			continue // a size before the pointer belongs to another parameter; the caller has handled a size after it
 		}
 		if other := 2*k - i; other >= 0 && other < len(params) && a.couldBeArray(params[other]) &&
-			akin(params[k].Name, params[other].Name) && !akin(params[k].Name, params[i].Name) {
+			shareWord(params[k].Name, params[other].Name) && !shareWord(params[k].Name, params[i].Name) {
 			continue
 		}
 		if r := a.j.Lookup("single", place); r != nil {
@@ -204,10 +204,10 @@ func (a *analysis) couldBeArray(p model.Param) bool {
 		return false
 	}
 	u := a.target(p.Type)
-	return u == nil || u.handed == ""
+	return u == nil || u.returned == ""
 }
 
-// fields records the records that a record embeds or points to. A number next to a pointer counts as for parameters.
+// fields records the records that a record embeds or points to. Counts are found as for parameters.
 func (a *analysis) fields(r *record, in *model.Record, scope string) {
 	params := make([]model.Param, len(in.Fields))
 	for i := range in.Fields {
@@ -237,7 +237,7 @@ func (a *analysis) fields(r *record, in *model.Record, scope string) {
 				}
 				u.byValue = append(u.byValue, at)
 			}
-			if u := a.target(f.Type); u != nil && u.handed == "" {
+			if u := a.target(f.Type); u != nil && u.returned == "" {
 				at := place{name: full}
 				if in.Kind == model.Struct {
 					at.count = a.count(full, params, i, "")
@@ -248,7 +248,7 @@ func (a *analysis) fields(r *record, in *model.Record, scope string) {
 	}
 }
 
-// integer reports whether a type could hold a count: not a pointer, array, record or enum.
+// integer reports whether a type can hold a count: not a pointer, array, record or enum.
 func integer(spelled string) bool {
 	t, err := model.ParseType(spelled)
 	if err != nil || t.Pointers > 0 || len(t.Dims) > 0 {
@@ -258,8 +258,8 @@ func integer(spelled string) bool {
 	return kind == "" && t.Base != "void" && t.Base != "_Bool" && !strings.HasPrefix(t.Base, "__be")
 }
 
-// akin reports whether two C names share a word: num_actions and actions_attr do.
-func akin(a, b string) bool {
+// shareWord reports whether two C names have a word in common, such as num_actions and actions_attr.
+func shareWord(a, b string) bool {
 	words := strings.Split(b, "_")
 	return slices.ContainsFunc(strings.Split(a, "_"), func(w string) bool {
 		return len(w) > 2 && slices.ContainsFunc(words, func(v string) bool { return stem(v) == stem(w) })

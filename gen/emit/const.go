@@ -38,7 +38,7 @@ func constant(c rules.Const) *jen.Statement {
 	case c.AliasOf != "":
 		def.Id(c.AliasOf)
 	case c.Pointer && c.Value.Uint64() == ^uint64(0):
-		def.Op("^").Uintptr().Parens(jen.Lit(0)) // all ones on every word size
+		def.Op("^").Uintptr().Parens(jen.Lit(0)) // all bits set, on every word size
 	case c.Pointer:
 		def.Uintptr().Parens(number(c.Value))
 	default:

@@ -27,11 +27,12 @@ func Dropins(libraries []*rules.Dropin, slots *rules.DropinSlots) (Files, error)
 	return out, nil
 }
 
-// dropinSlots prints the slots of a context whose functions return pointers.
+// dropinSlots prints the offsets of the functions of a context that return pointers.
 func dropinSlots(s *rules.DropinSlots) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, generated+"\n\n", s.Source)
-	b.WriteString("// Offset of the context in the structure that embeds it, and offsets of the functions that return a pointer.\n")
+	b.WriteString("// Offset of the context in the structure that embeds it, and offsets of the functions that " +
+		"return a pointer.\n")
 	fmt.Fprintf(&b, "#define CONTEXT_AT %d\n", s.Context)
 	b.WriteString("static const unsigned short pointer_slots[] = {")
 	for i, at := range s.Pointers {
@@ -59,7 +60,7 @@ func dropinC(l *rules.Dropin) ([]byte, error) {
 	var functions, code, versions bytes.Buffer
 	n, written := 0, false
 	for _, s := range l.Symbols {
-		// With several versions, the symbol itself gets an internal name.
+		// if there are several versions, the symbol itself gets an internal name
 		name := s.Name
 		switch {
 		case s.Written:
@@ -136,7 +137,7 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	}
 	var b strings.Builder
 	before := ""
-	if s.Func.Variadic { // with at most one more argument, an integer or a pointer
+	if s.Func.Variadic { // at most one variable argument, an integer or a pointer
 		last := params[len(params)-1]
 		before = fmt.Sprintf("\tva_list more;\n\tlong a%d;\n\n\tva_start(more, %s);\n\ta%[1]d = va_arg(more, long);\n"+
 			"\tva_end(more);\n", len(params), last[strings.LastIndexAny(last, " *")+1:])
@@ -166,7 +167,7 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	return b.String(), nil
 }
 
-// dropinType returns a C type of the same width that needs no library header, and the cast of an argument to it.
+// dropinType returns a C type of the same width that needs no header of the library, and the cast of an argument to it.
 func dropinType(t model.Type) (c, cast string, err error) {
 	kind, _ := t.Tag()
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TestDropins compiles the printed C and checks that the library exports each symbol under each of its versions.
+// TestDropins compiles the printed C code and checks that the library exports each symbol with each of its versions.
 func TestDropins(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler; run make deps")
@@ -74,7 +74,7 @@ func TestDropins(t *testing.T) {
 	}, found)
 }
 
-// TestDropinByValue: arguments passed by value are rejected, since they do not fit an integer.
+// TestDropinByValue checks that arguments passed by value are rejected, since they do not fit an integer.
 func TestDropinByValue(t *testing.T) {
 	_, err := Dropins([]*rules.Dropin{{SOName: "libtoy.so.1", Library: "libtoy", Symbols: []rules.DropinSymbol{
 		{Name: "toy_put", Default: "TOY_1.0", Func: &model.Func{Proto: model.Proto{Result: "void",

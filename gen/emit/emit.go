@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package emit prints plans of gen/rules as Go source with github.com/dave/jennifer. It contains no names of C
-// structures or functions; decisions about those belong in gen/rules.
+// Package emit prints the plans of gen/rules as Go source with github.com/dave/jennifer. It contains no names of C
+// structures or functions; gen/rules decides about those.
 package emit
 
 import (
@@ -29,7 +29,7 @@ func Package(p *rules.Plan) (Files, error) {
 		e.copy("support", "support.go", "address.go")
 	}
 	e.copy("support", "helpers.go", "text.go")
-	if dir := path.Join("nouns", p.Package.Name); exists(dir) {
+	if dir := path.Join("methods", p.Package.Name); exists(dir) {
 		e.copy(dir)
 	}
 	e.file("const.go", "", e.consts)
@@ -81,9 +81,9 @@ func (e *emitter) file(name, constraint string, fill func(*jen.File)) {
 	}
 }
 
-// copied holds support, whose files are copied unchanged, and nouns, the hand-written methods of each package.
+// copied holds support, whose files are copied unchanged, and methods, the hand-written methods of each package.
 //
-//go:embed internal/support internal/nouns
+//go:embed internal/support internal/methods
 var copied embed.FS
 
 func exists(dir string) bool {
@@ -91,7 +91,7 @@ func exists(dir string) bool {
 	return err == nil
 }
 
-// copy prints the named files of a directory, or all of them, under the package's own name.
+// copy prints the named files of a directory, or all of them, with the package clause of this package.
 func (e *emitter) copy(dir string, names ...string) {
 	if len(names) == 0 {
 		entries, err := copied.ReadDir(path.Join("internal", dir))
@@ -139,7 +139,8 @@ func docLines(goName, what string, d rules.Doc) string {
 	return fmt.Sprintf("%s.\n\n%s", wrap(goName+" "+what), facts(d))
 }
 
-// facts describes the origin of a declaration, one paragraph per fact because godoc joins the lines of a paragraph.
+// facts describes the origin of a declaration, with one paragraph for each fact, since godoc joins the lines of a
+// paragraph.
 func facts(d rules.Doc) string {
 	c := d.C
 	if d.Header != "" {
@@ -152,17 +153,16 @@ func facts(d rules.Doc) string {
 	return s
 }
 
-// purpose returns sentences about the use of a type: the functions that return or take it, and the members that hold
-// it.
+// purpose describes the use of a type: the functions that return or take it, and the members that hold it.
 func purpose(u rules.Uses) string {
 	s := ""
 	if len(u.Returned) > 0 {
-		s += ". " + listed(u.Library+".", u.Returned) + " " + agree(u.Returned, "returns", "return") + " it"
+		s += ". " + listed(u.Library+".", u.Returned) + " " + verbForm(u.Returned, "returns", "return") + " it"
 	}
 	if len(u.Taken) > 0 {
-		s += ". " + listed(u.Library+".", u.Taken) + " " + agree(u.Taken, "takes", "take") + " it"
+		s += ". " + listed(u.Library+".", u.Taken) + " " + verbForm(u.Taken, "takes", "take") + " it"
 	}
-	if len(u.Held) > 0 && len(u.Returned) == 0 { // a returned type is an object that many structures point to
+	if len(u.Held) > 0 && len(u.Returned) == 0 { // a returned type is an object, to which many structures point
 		s += ". It is in " + listed("", u.Held)
 	}
 	return s
@@ -181,14 +181,14 @@ func listed(prefix string, names []string) string {
 	return prefix + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-func agree(names []string, one, several string) string {
+func verbForm(names []string, one, several string) string {
 	if len(names) == 1 {
 		return one
 	}
 	return several
 }
 
-// orNone returns man, or "none" for a declaration without a man page.
+// orNone returns man, or "none" if it is empty.
 func orNone(man string) string {
 	if man == "" {
 		return "none"
@@ -196,10 +196,10 @@ func orNone(man string) string {
 	return man
 }
 
-// comment adds a // comment of one or several lines.
+// comment adds a // comment of one or more lines.
 func comment(f *jen.File, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		f.Comment("// " + line) // the slashes keep jennifer from choosing /* */
+		f.Comment("// " + line) // with the slashes, jennifer does not use /* */
 	}
 }
 
@@ -216,12 +216,12 @@ func (e *emitter) goType(t rules.GoType) *jen.Statement {
 	return s.Add(inner)
 }
 
-// number prints an integer constant as the header's reader would write it.
+// number prints an integer constant in the notation of the headers.
 func number(v model.Int) *jen.Statement {
 	return jen.Op(string(v))
 }
 
-// qualified is a name of another package, or of this one when the import path is empty.
+// qualified is a name of another package, or of this one if the import path is empty.
 func qualified(path, name string) *jen.Statement {
 	if path == "" {
 		return jen.Id(name)

@@ -49,7 +49,8 @@ func (e *emitter) enums(f *jen.File) {
 			f.Const().Defs(defs...)
 		}
 		var all []namedValue
-		for _, n := range slices.Concat(en.Shown, en.Names) { // the first name of a value is printed; all are parsed
+		// String prints the first name of a value; parsing accepts all
+		for _, n := range slices.Concat(en.Shown, en.Names) {
 			all = append(all, namedValue{n.Go, n.C})
 		}
 		for _, c := range e.plan.Consts { // macros
@@ -81,7 +82,7 @@ func underlying(en rules.Enum) string {
 // namedValue is a constant and its C name.
 type namedValue struct{ constant, name string }
 
-// texts prints the methods by which a typed enumeration or set of flags is formatted and parsed as text and JSON.
+// texts prints the methods that format and parse an enumeration or a set of flags as text and JSON.
 func texts(f *jen.File, typ, tag string, flags bool, all []namedValue) {
 	var rows []jen.Code
 	for _, v := range all {

@@ -35,7 +35,7 @@ func Ioctls(p *rules.IoctlPlan) (Files, error) {
 package ioctls
 `)
 	out["doc.go"] = doc.Bytes()
-	source, err := copied.ReadFile("internal/nouns/" + name + "/schema.go")
+	source, err := copied.ReadFile("internal/methods/" + name + "/schema.go")
 	if err != nil {
 		return nil, err
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// wordTargets lists the 64-bit architectures that Go knows under Linux, whether or not a release supports them.
+// wordTargets lists the 64-bit architectures that Go supports on Linux, including those for which no model is recorded.
 var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "ppc64", "ppc64le", "riscv64", "s390x",
 	"sparc64"}
 
-// layouts prints assertions that fail to compile if a size or an offset is wrong: one file for layouts common to all
-// targets, and one for each group of targets that agree on the rest. For 64-bit Linux targets without a recorded model
-// it prints a file that does not compile, with an explanation.
+// layouts prints assertions that fail to compile if a size or an offset is wrong: one file for the layouts that are the
+// same on all targets, and one for each group of targets with the same other layouts. For 64-bit Linux targets without
+// a recorded model, it prints a file that fails to compile with an explanation.
 func (e *emitter) layouts() {
 	e.file("layout_linux.go", onTargets(e.plan.Targets), func(f *jen.File) {
 		comment(f, "Each index is a difference that is zero when Go lays the type out as the C compiler does.")
 		f.Var().Id("layout").Index(jen.Lit(1)).Struct()
 		f.Line()
-		e.assertAll(f, 0, alike)
+		e.assertAll(f, 0, onAllTargets)
 	})
 	for _, group := range e.layoutGroups() {
 		name := "default"
@@ -37,7 +37,7 @@ func (e *emitter) layouts() {
 			targets = append(targets, e.plan.Targets[i])
 		}
 		e.file("layout_linux_"+name+".go", onTargets(targets), func(f *jen.File) {
-			e.assertAll(f, group[0], func(rec rules.Record) bool { return !alike(rec) })
+			e.assertAll(f, group[0], func(rec rules.Record) bool { return !onAllTargets(rec) })
 		})
 	}
 	var without []string
@@ -57,7 +57,7 @@ func (e *emitter) layouts() {
 	})
 }
 
-// layoutGroups partitions the targets, by index, into groups with identical layouts.
+// layoutGroups partitions the target indexes into groups with identical layouts.
 func (e *emitter) layoutGroups() [][]int {
 	var groups [][]int
 	for i := range e.plan.Targets {
@@ -75,7 +75,7 @@ func (e *emitter) layoutGroups() [][]int {
 	return groups
 }
 
-// assertAll prints the assertions of some records for one target.
+// assertAll prints the assertions of selected records for one target.
 func (e *emitter) assertAll(f *jen.File, target int, some func(rules.Record) bool) {
 	for _, rec := range e.plan.Records {
 		if rec.Kind != model.Incomplete && some(rec) {
@@ -84,8 +84,8 @@ func (e *emitter) assertAll(f *jen.File, target int, some func(rules.Record) boo
 	}
 }
 
-// alike reports whether a record has the same layout on every target.
-func alike(rec rules.Record) bool {
+// onAllTargets reports whether a record has the same layout on every target.
+func onAllTargets(rec rules.Record) bool {
 	return !slices.ContainsFunc(rec.Layouts, func(v rules.Variant) bool { return !sameLayout(rec.Layouts[0], v) })
 }
 

@@ -31,7 +31,7 @@ func (e *emitter) records(f *jen.File, kinds ...model.RecordKind) {
 
 // variants prints the types that differ by target into files with build constraints.
 func (e *emitter) variants() {
-	byTargets := map[string][]string{} // the targets of a variant → the types that have it
+	byTargets := map[string][]string{} // targets of a variant → types with that variant
 	for _, rec := range e.plan.Records {
 		for _, v := range rec.Variants[min(1, len(rec.Variants)-1):] {
 			if len(rec.Variants) > 1 {
@@ -65,7 +65,7 @@ func (e *emitter) variants() {
 	}
 }
 
-// onTargets returns the build constraint for some targets.
+// onTargets returns the build constraint for targets.
 func onTargets(targets []string) string {
 	if len(targets) == 1 {
 		return "linux && " + targets[0]
@@ -102,7 +102,7 @@ func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	})
 }
 
-// notes returns the comment of a member, starting with its C name so that it can be searched for.
+// notes returns the comment of a member. It starts with the C name, so that text searches find it.
 func notes(c string, more []string) string {
 	if c != "" {
 		more = append([]string{"C: " + c}, more...)
@@ -123,14 +123,15 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("arm").Types(e.goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
 	case rules.Trailing:
-		comment(f, fmt.Sprintf("%s returns the array of n elements that follows the record; the caller has allocated them "+
-			"with it%s", a.Go, note))
+		comment(f, fmt.Sprintf("%s returns the array of n elements that follows the record; the caller has allocated "+
+			"them with it%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")),
 				jen.Lit(int(a.Delta)), jen.Id("n"))))
 	case rules.Unaligned:
 		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
-		comment(f, fmt.Sprintf("%s returns a copy of a member that is not aligned for a Go field of its type%s", a.Go, note))
+		comment(f, fmt.Sprintf("%s returns a copy of a member that is not aligned for a Go field of its type%s",
+			a.Go, note))
 		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("loadUnaligned").Types(e.goType(a.Type)).Call(bytes())))
 		comment(f, fmt.Sprintf("Set%s sets the member.", a.Go))

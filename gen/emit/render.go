@@ -41,7 +41,7 @@ func render(name string, f *jen.File) ([]byte, error) {
 		name, declarationAt(raw.String(), line), what)
 }
 
-// declarationAt names the declaration at a line, and quotes the line.
+// declarationAt returns the declaration at a line and quotes the line.
 func declarationAt(source string, line int) string {
 	var declaration, c, comment, text string
 	for at := range strings.Lines(source) {

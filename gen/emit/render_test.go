@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TestRenderErrors: an error names the invalid declaration and does not quote the whole file.
+// TestRenderErrors checks that an error names the invalid declaration and does not quote the whole file.
 func TestRenderErrors(t *testing.T) {
 	p := &rules.Plan{
 		Package: rules.Package{Name: "ibv",

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// answers lists the Go constants in the order of their values.
+// answers lists the Go constants for answers, in the order of their values.
 var answers = []struct {
 	answer rules.Answer
 	name   string
@@ -35,11 +35,11 @@ func answerName(a rules.Answer) string {
 			return one.name
 		}
 	}
-	return string(a) // no such constant: the package does not compile
+	return string(a) // unknown answer: the printed package does not compile
 }
 
-// answerTypes prints the result types of the package's tables. origin is the import path of a package that already has
-// them, or "".
+// answerTypes prints the result types of the package's tables. origin is the import path of a package that already
+// declares them, or "".
 func answerTypes(f *jen.File, origin string) {
 	if origin != "" {
 		comment(f, "Answer and Validity alias those of the imported package, so that all tables share one result "+
@@ -79,7 +79,7 @@ func answerTypes(f *jen.File, origin string) {
 	)
 }
 
-// grids prints the tables of the package, a file for each.
+// grids prints the tables of the package, each to its own file.
 func (e *emitter) grids() {
 	if len(e.plan.Grids) == 0 {
 		return
@@ -94,8 +94,8 @@ func (e *emitter) grids() {
 	}
 }
 
-// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor use a map. The
-// enumerations of the headers are printed by enums; pkg provides their Go names.
+// Grid prints a table: its enumerations and constants, and lookups that neither allocate nor use a map. The
+// enumerations of headers are printed by enums; pkg provides their Go names.
 func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
 	t := &gridTable{f: f, pkg: pkg, g: g, base: unexported(g.Func), index: map[string]int{},
 		positions: map[string]string{}}
@@ -124,13 +124,13 @@ type gridTable struct {
 	pkg       rules.Package
 	g         *rules.Grid
 	base      string         // prefix of unexported names
-	index     map[string]int // position among the distinct cells
+	index     map[string]int // cell → index among the distinct cells
 	distinct  []*rules.Cell
-	cells     []int             // of every combination
-	positions map[string]string // dimension, as its items → function
+	cells     []int             // index of the cell of every combination
+	positions map[string]string // items of a dimension → function
 }
 
-// number returns the position of a cell among the distinct ones.
+// number assigns an index to a cell, unless an equal cell already has one.
 func (t *gridTable) number(c *rules.Cell) {
 	key := fmt.Sprintf("%q", []any{c.Validity, c.Values, isNil(c.Values)})
 	n, known := t.index[key]
@@ -149,7 +149,7 @@ func isNil(values []rules.Value) (nils []bool) {
 	return nils
 }
 
-// man returns the citation of the pages for a comment.
+// man returns the citation of the man pages for a comment.
 func (t *gridTable) man() string {
 	var all []string
 	for _, page := range t.g.Pages {
@@ -161,7 +161,7 @@ func (t *gridTable) man() string {
 	return "Man: " + strings.Join(all, ", ")
 }
 
-// goType returns the Go name of an enum or of a table's own type.
+// goType returns the Go name of an enum, or of a type that the table declares.
 func (t *gridTable) goType(typ string) string {
 	if tag, ok := strings.CutPrefix(typ, "enum "); ok {
 		return t.pkg.TypeName(tag)
@@ -186,7 +186,7 @@ func (t *gridTable) goConst(typ, name string) string {
 	return name
 }
 
-// ownType prints an enumeration or a set of flags of the table's own.
+// ownType prints an enumeration or a set of flags that the table declares.
 func (t *gridTable) ownType(typ *rules.GridType) {
 	f := t.f
 	comment(f, wrap(typ.Name+" "+typ.Doc)+"\n\n"+t.man())
@@ -210,7 +210,7 @@ func (t *gridTable) ownType(typ *rules.GridType) {
 	texts(f, typ.Name, typ.Name, typ.Set, all)
 }
 
-// result prints the type of the answers when they have values.
+// result prints the result type of a table with values.
 func (t *gridTable) result() {
 	if len(t.g.Values) == 0 {
 		return
@@ -219,7 +219,7 @@ func (t *gridTable) result() {
 	for i := range t.g.Values {
 		v := &t.g.Values[i]
 		doc := v.Doc
-		if v.Kind == rules.One && strings.HasPrefix(v.Type, "enum ") { // its zero value is a valid enumerator
+		if v.Kind == rules.One && strings.HasPrefix(v.Type, "enum ") { // the zero value is a valid enumerator
 			doc += "; valid only if Answer is AnswerYes or AnswerNeedsCapability"
 		}
 		fields = append(fields, jen.Id(v.Go).Add(t.valueType(v)).Comment("// "+doc))
@@ -241,7 +241,7 @@ func (t *gridTable) valueType(v *rules.ValueDef) *jen.Statement {
 	}
 }
 
-// value prints a value; it returns nil for a zero one.
+// value prints a value; it returns nil for a zero value.
 func (t *gridTable) value(d *rules.ValueDef, v rules.Value) *jen.Statement {
 	if len(v) == 0 {
 		return nil
@@ -269,7 +269,7 @@ func (t *gridTable) value(d *rules.ValueDef, v rules.Value) *jen.Statement {
 	}
 }
 
-// tables prints the distinct answers and the cells, which are positions among them.
+// tables prints the distinct answers and the cells, which are indexes into the answers.
 func (t *gridTable) tables() {
 	var values []jen.Code
 	for _, c := range t.distinct {
@@ -301,7 +301,7 @@ func (t *gridTable) tables() {
 	t.f.Var().Id(t.base + "Cells").Op("=").Add(size).Id(cell).Values(rows...)
 }
 
-// nested prints the cells of a dimension and those after it.
+// nested prints the cells of a dimension and of those after it.
 func (t *gridTable) nested(dim int, cells []int) ([]jen.Code, []int) {
 	d := t.g.Dims[dim]
 	var all []jen.Code
@@ -332,7 +332,7 @@ func validity(v rules.Validity) jen.Dict {
 	return d
 }
 
-// position prints the function from a dimension's constant to its index, -1 for an unknown value.
+// position prints the function that maps a dimension's constants to indexes, and unknown values to -1.
 func (t *gridTable) position(i int) {
 	d := t.g.Dims[i]
 	name := t.positionName(i)
@@ -351,7 +351,7 @@ func (t *gridTable) position(i int) {
 	)
 }
 
-// positionName returns the name of that function. Dimensions with the same items share it.
+// positionName returns the name of that function. Dimensions with the same items share a function.
 func (t *gridTable) positionName(i int) string {
 	d := t.g.Dims[i]
 	first := slices.IndexFunc(t.g.Dims,

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// smallGrid has three dimensions, values of every kind, its own list and set, and a condition.
+// smallGrid returns a table with three dimensions, values of every kind, its own list and set, and a condition.
 func smallGrid() *rules.Grid {
 	way := &rules.GridType{Name: "Way", Doc: "is a way.",
 		Items: []rules.GridItem{{Go: "WayIn", Prints: "in", Doc: "inwards"}, {Go: "WayOut", Prints: "out"}}}
@@ -89,7 +89,7 @@ func Test(t *testing.T) {
 }
 `
 
-// TestGrid compiles a table with values and queries it.
+// TestGrid compiles a table with values and calls its lookups.
 func TestGrid(t *testing.T) {
 	files := printGrids(t, []*rules.Grid{smallGrid()})
 	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
@@ -118,7 +118,7 @@ func TestGrid(t *testing.T) {
 		"// Man: p(3)\nfunc Goes(qpt QPType, from Way, to Way) GoesRule {")
 }
 
-// TestImportedAnswers: a package that imports another uses its answer types.
+// TestImportedAnswers checks that a package uses the answer types of the package that it imports.
 func TestImportedAnswers(t *testing.T) {
 	e := &emitter{out: Files{},
 		plan: &rules.Plan{Package: rules.Package{Name: "cm", Headers: []string{"rdma/cm.h"}}, Release: "9.0",
@@ -154,10 +154,11 @@ UD               in         out         none                              IBV_WR
 `, b.String())
 }
 
-// TestTablesTextMeasured: a measured table cites its measurement and notes only disagreements.
+// TestTablesTextMeasured checks that a measured table cites its measurement and has notes only for disagreements.
 func TestTablesTextMeasured(t *testing.T) {
 	cell := func(a rules.Answer, note, refused string) rules.Cell {
-		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "measured", Source: "measured: a device", Note: note},
+		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "measured", Source: "measured: a " +
+			"device", Note: note},
 			Values: []rules.Value{{refused}}}
 	}
 	g := &rules.Grid{
@@ -184,7 +185,7 @@ dev 6.1      B       post EINVAL
 `, b.String())
 }
 
-// TestTablesJSON: every cell has all its facts.
+// TestTablesJSON checks that every cell has all its facts.
 func TestTablesJSON(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, grids.JSON(&b, append(smallPostSend(), smallGrid())))
@@ -209,7 +210,8 @@ func TestTablesJSON(t *testing.T) {
 	assert.Equal(t, []string{}, cell.Values["Mask"], "an empty mask is stated")
 }
 
-// TestTablesHTML: the page has no external resources, escapes its contents, and every number links to a note.
+// TestTablesHTML checks that the page needs no external resources, escapes its contents, and links every number to a
+// note.
 func TestTablesHTML(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, grids.HTML(&b, append(smallPostSend(), smallGrid())))

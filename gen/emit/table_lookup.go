@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// params returns the table's parameters, except the one at index skip; -1 skips none.
+// params returns the parameters of the lookup, without the one at index skip; -1 skips none.
 func (t *gridTable) params(skip int) []jen.Code {
 	var all []jen.Code
 	for i, d := range t.g.Dims {
@@ -31,7 +31,7 @@ func (t *gridTable) arguments(n int) []jen.Code {
 	return all
 }
 
-// lookup prints the table's function, and the function that returns all values.
+// lookup prints the function of the table, and the function that returns all its values.
 func (t *gridTable) lookup() {
 	g, f := t.g, t.f
 	comment(f, wrap(g.Func+" "+g.FuncDoc+
@@ -80,7 +80,7 @@ func (t *gridTable) lookup() {
 	)
 }
 
-// unknown returns the answer for a value outside a dimension.
+// unknown returns the answer for a value that a dimension lacks.
 func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	release := "rdma-core " + t.g.Release
 	reason, source := release+" has no such "+d.What, path.Base(t.pkg.Headers[0])+", "+release
@@ -99,7 +99,7 @@ func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	return v
 }
 
-// lists prints the functions that return the items of one dimension whose answer is yes.
+// lists prints the functions that return the items of one dimension for which the answer is yes.
 func (t *gridTable) lists() {
 	g, f := t.g, t.f
 	for _, l := range g.Items {
@@ -135,7 +135,7 @@ func (t *gridTable) lists() {
 	}
 }
 
-// validItems prints, for each combination of the other dimensions, the items whose answer is yes.
+// validItems prints, for each combination of the other dimensions, the items for which the answer is yes.
 func (t *gridTable) validItems(dim int, others []int, names []string) []jen.Code {
 	d := t.g.Dims[dim]
 	if len(others) == 0 {
@@ -175,7 +175,7 @@ func wrap(text string) string {
 	return b.String()
 }
 
-// unexported lowers the first word of a Go name: WRPost → wrPost.
+// unexported converts the first word of a Go name to lower case: WRPost → wrPost.
 func unexported(name string) string {
 	n := 1
 	for n < len(name) && name[n] >= 'A' && name[n] <= 'Z' && (n+1 == len(name) || name[n+1] < 'a' || name[n+1] > 'z') {

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// smallPostSend returns tables of ibv_post_send with an answer of each kind.
+// smallPostSend returns tables of ibv_post_send with answers of every kind.
 func smallPostSend() []*rules.Grid {
 	yes := rules.Validity{Answer: rules.Yes, Reason: "listed", Source: "ibv_post_send.3, rdma-core 9.0"}
 	disputed := yes
@@ -114,7 +114,7 @@ func Test(t *testing.T) {
 }
 `
 
-// printGrids prints tables like a package, one file each, with the support files that they need.
+// printGrids prints tables as a package, one file for each, with the required support files.
 func printGrids(t *testing.T, grids []*rules.Grid) Files {
 	t.Helper()
 	e := &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Packages[0], Release: "9.0", Grids: grids}}
@@ -124,7 +124,7 @@ func printGrids(t *testing.T, grids []*rules.Grid) Files {
 	return e.out
 }
 
-// TestPostSend compiles and vets the tables with enumerations printed by the enum emitter, and queries them.
+// TestPostSend compiles and vets the tables together with their enumerations, and calls the lookups.
 func TestPostSend(t *testing.T) {
 	dir := t.TempDir()
 	files := printGrids(t, smallPostSend())
@@ -158,12 +158,12 @@ func TestPostSend(t *testing.T) {
 		"unspecified||" + noType + "|" + header + "|", "unspecified||" + noOpcode + "|" + header + "|",
 		"[2 4] [2] 0 true Answer(9)", "[2 4]", "0",
 	}
-	got := strings.Split(run("test", "-v", "-count=1", "."), "\n") // go test vets as well
+	got := strings.Split(run("test", "-v", "-count=1", "."), "\n") // go test also runs go vet
 	assert.Equal(t, want, got[1:1+len(want)])
 	run("vet", ".")
 }
 
-// TestGridsAreStable: the same data gives the same bytes, with a comment on every exported declaration.
+// TestGridsAreStable checks that the same data gives the same bytes, with a comment on every exported declaration.
 func TestGridsAreStable(t *testing.T) {
 	first := printGrids(t, smallPostSend())
 	for range 5 {
@@ -181,7 +181,7 @@ func TestGridsAreStable(t *testing.T) {
 	}
 }
 
-// TestGridOfManyAnswers: indexes that do not fit a byte take two bytes.
+// TestGridOfManyAnswers checks that indexes that do not fit one byte take two.
 func TestGridOfManyAnswers(t *testing.T) {
 	g := smallPostSend()[0]
 	for i := range 300 {

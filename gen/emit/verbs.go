@@ -13,8 +13,9 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// written holds support.go, copied to every package of functions, and a directory per package with the functions that
-// rules cannot generate. These Go files build only in the packages that they are copied to.
+// written holds support.go, which is copied to every package of functions, and a directory for each package with its
+// hand-written functions, which rules cannot generate. These Go files build only in the packages to which they are
+// copied.
 //
 //go:embed internal/verbs
 var written embed.FS
@@ -48,8 +49,8 @@ func Verbs(p *rules.VerbsPlan) (Files, error) {
 
 type verbsEmitter struct {
 	*emitter
-	verbs *rules.VerbsPlan
-	mine  string // source of the hand-written functions
+	verbs       *rules.VerbsPlan
+	handwritten string // source text of the hand-written functions
 }
 
 func (e *verbsEmitter) fail(format string, args ...any) {
@@ -61,13 +62,13 @@ func (e *verbsEmitter) fail(format string, args ...any) {
 // marker precedes the C prototype in the comment of a hand-written function.
 const marker = "//verbs:c "
 
-// writtenFiles copies the support file and the hand-written functions, and completes their comments.
+// writtenFiles copies the support file and the hand-written functions, and completes the comments of the latter.
 func (e *verbsEmitter) writtenFiles() {
 	found := map[string]*rules.VerbFunc{}
 	for _, dir := range []string{"support", e.plan.Package.Name} {
 		entries, err := written.ReadDir(path.Join(writtenDir, dir))
 		if err != nil {
-			continue // a package without hand-written functions
+			continue // the package has no hand-written functions
 		}
 		for _, entry := range entries {
 			source, err := written.ReadFile(path.Join(writtenDir, dir, entry.Name()))
@@ -121,7 +122,7 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 			b.WriteString(strings.TrimSpace("// "+l) + "\n")
 		}
 	}
-	e.mine += body
+	e.handwritten += body
 	e.out[name] = []byte(b.String())
 }
 
@@ -134,7 +135,7 @@ func (e *verbsEmitter) byPrototype(prototype string) *rules.VerbFunc {
 	return nil
 }
 
-// library prints the variable of the shared library.
+// library prints the variable for the shared library.
 func (e *verbsEmitter) library(f *jen.File) {
 	v := e.verbs.Verbs
 	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or "+
@@ -154,8 +155,8 @@ func (e *verbsEmitter) library(f *jen.File) {
 	if !e.hasFree() {
 		return
 	}
-	comment(f, "From calls the functions that have no object parameter to select a backend: those of a software backend, "+
-		"or those\nof the native library if Backend is nil.")
+	comment(f, "From calls the functions that have no object parameter to select a backend: those of a software "+
+		"backend, or those\nof the native library if Backend is nil.")
 	f.Type().Id("From").Struct(jen.Id("Backend").Qual(runtimePath, "Backend"))
 }
 
@@ -165,7 +166,7 @@ func (e *verbsEmitter) hasFree() bool {
 			return true
 		}
 	}
-	return strings.Contains(e.mine, "(from From)")
+	return strings.Contains(e.handwritten, "(from From)")
 }
 
 // variables prints a runtime.Function for each C function, and the tables of exported functions and of new slots.
@@ -173,7 +174,7 @@ func (e *verbsEmitter) variables(f *jen.File) {
 	var all, exported, newer []jen.Code
 	for _, fn := range e.verbs.Funcs {
 		name := "fn" + fn.Go
-		used := fn.Via != rules.Forward && (fn.Via != rules.Written || strings.Contains(e.mine, name+"."))
+		used := fn.Via != rules.Forward && (fn.Via != rules.Written || strings.Contains(e.handwritten, name+"."))
 		if !used {
 			continue
 		}
@@ -203,8 +204,9 @@ func (e *verbsEmitter) variables(f *jen.File) {
 	if newer == nil {
 		return
 	}
-	comment(f, "NewSlots lists, in order, the functions in slots that objects of older libraries are too short for; Has "+
-		"reports\nwhether an object has one, for callers that do not use the functions of this package. It must not be modified.")
+	comment(f, "NewSlots lists, in order, the functions in slots that objects of older libraries are too short for; "+
+		"Has reports\nwhether an object has one, for callers that do not use the functions of this package. It must not "+
+		"be modified.")
 	f.Var().Id("NewSlots").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(newer, jen.Line())...)
 }
 

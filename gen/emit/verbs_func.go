@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// functions prints the functions that reach C in one of the given ways.
+// functions prints the functions that call C in one of the given ways.
 func (e *verbsEmitter) functions(f *jen.File, ways ...rules.Via) {
 	for _, fn := range e.verbs.Funcs {
 		if slices.Contains(ways, fn.Via) {
@@ -28,7 +28,8 @@ func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
 		f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
 		return
 	}
-	f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(jen.Return(jen.Id("From").Values().Dot(fn.Go).Call(names(fn)...)))
+	f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(
+		jen.Return(jen.Id("From").Values().Dot(fn.Go).Call(names(fn)...)))
 	comment(f, fmt.Sprintf("%s is like [%[1]s], for the backend.", fn.Go))
 	e.escapes(f, fn)
 	f.Func().Params(jen.Id("from").Id("From")).Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
@@ -42,7 +43,7 @@ func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
 	}
 }
 
-// callDoc describes the call.
+// callDoc returns the sentences about the call.
 func (e *verbsEmitter) callDoc(fn *rules.VerbFunc) []string {
 	s := fn.Go + " calls " + fn.C
 	switch fn.Via {
@@ -83,7 +84,8 @@ func (e *verbsEmitter) callDoc(fn *rules.VerbFunc) []string {
 	}
 	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in "+
 		"between blocks every thread that", fn.Locks),
-		"waits for the lock, including Go's own: call the functions of a region through a program.Program, which does " +
+		"waits for the lock, including Go's own: call the functions of a region through a program.Program, which " +
+			"does " +
 			"not return to",
 		"the scheduler between its calls.", ""}
 }
@@ -112,7 +114,7 @@ func names(fn *rules.VerbFunc) []jen.Code {
 	return all
 }
 
-// results prints what Go returns.
+// results prints the results of the Go function.
 func (e *verbsEmitter) results(fn *rules.VerbFunc) *jen.Statement {
 	if t := e.result(fn); t != nil {
 		return jen.Parens(jen.List(t, jen.Error()))
@@ -131,7 +133,7 @@ func (e *verbsEmitter) result(fn *rules.VerbFunc) *jen.Statement {
 	return e.paramType(fn.Result)
 }
 
-// zero returns the result that accompanies an error.
+// zero returns the result that is returned together with an error.
 func zero(fn *rules.VerbFunc) jen.Code {
 	switch {
 	case fn.Convention == rules.ReturnsBool:
@@ -158,7 +160,7 @@ func (e *verbsEmitter) body(fn *rules.VerbFunc) []jen.Code {
 	return e.throughObject(fn)
 }
 
-// throughObject follows the pointers to the structure with the slot, and calls it.
+// throughObject follows the pointers to the structure with the slot, and calls the slot.
 func (e *verbsEmitter) throughObject(fn *rules.VerbFunc) []jen.Code {
 	var code []jen.Code
 	at := jen.Id(fn.Object[0].Go)
@@ -185,7 +187,7 @@ func (e *verbsEmitter) throughObject(fn *rules.VerbFunc) []jen.Code {
 	return append(code, e.returned(fn, jen.Id("fn"+fn.Go).Dot("Slot").Call(slot)))
 }
 
-// returned prints the call by the function's convention, and the conversion of its result.
+// returned prints the call according to the function's convention, and converts its result.
 func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Code {
 	long := ""
 	if fn.CResult.Base != "int" {
@@ -237,7 +239,7 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	return jen.Return(call)
 }
 
-// argument converts a parameter for the call of C.
+// argument converts a parameter to an argument of the C call.
 func argument(p rules.VerbParam) jen.Code {
 	switch p.Kind {
 	case rules.AddressParam:
@@ -264,7 +266,7 @@ func sixtyFour(p rules.VerbParam) jen.Code {
 	return jen.Uint64().Call(jen.Id(p.Go))
 }
 
-// forward prints a call of another function of the package.
+// forward prints a call to another function of the package.
 func (e *verbsEmitter) forward(fn *rules.VerbFunc) jen.Code {
 	var args []jen.Code
 	for i, a := range fn.Args {

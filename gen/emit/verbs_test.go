@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// emitterOf prints a package of functions with one hand-written and one generated function.
+// emitterOf returns an emitter for a package with one hand-written and one generated function.
 func emitterOf() *verbsEmitter {
 	plan := &rules.VerbsPlan{Verbs: rules.Verbs{Name: "libgolden"}, Funcs: []*rules.VerbFunc{
 		{C: "t_twice", Go: "Twice", Prototype: "int t_twice(int n)", Via: rules.Written,
@@ -24,7 +24,8 @@ func emitterOf() *verbsEmitter {
 			Project: "rdma-core", Release: "1.0"}}}
 }
 
-// TestWritten: the marker line of a hand-written function is replaced by the standard lines of every comment.
+// TestWritten checks that the marker line of a hand-written function is replaced by the standard lines of a function's
+// comment.
 func TestWritten(t *testing.T) {
 	e := emitterOf()
 	found := map[string]*rules.VerbFunc{}
@@ -58,7 +59,8 @@ func Twice(n int) int { return 2 * n }
 `, string(e.out["number.go"]))
 }
 
-// TestStaleWritten: a hand-written function is rejected if no header declares its prototype, or if a rule generates it.
+// TestStaleWritten checks that a hand-written function is rejected if no header declares its prototype or if a rule
+// generates it.
 func TestStaleWritten(t *testing.T) {
 	for prototype, why := range map[string]string{
 		"long t_twice(int n)": "libgolden/number.go: stale: no header declares long t_twice(int n)",

@@ -12,8 +12,9 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Witness prints the package that lists the contents of the generated packages under C names. Proofs and tools read the
-// Go types through reflection and the accessors of union members, never the model that the types came from.
+// Witness prints the package that lists the contents of the generated packages under their C names. Tests and tools
+// thus read the Go types themselves, through reflection and the accessors of union members, and not the model from
+// which the types were generated.
 func Witness(plans []*rules.Plan) (Files, error) {
 	out := Files{}
 	f := witnessFile(plans[0].Source())
@@ -69,12 +70,12 @@ func witnessOf(p *rules.Plan) *jen.File {
 	var records []jen.Code
 	for _, rec := range p.Records {
 		if strings.Contains(rec.Path, ".") || rec.Kind == model.Incomplete {
-			continue // types defined in place are compared through the enclosing record
+			continue // types defined in place are compared as part of the enclosing record
 		}
 		var paths, members []jen.Code
 		for _, path := range rec.Paths {
 			paths = append(paths, jen.Line().Lit(path.C))
-			members = append(members, jen.Line().Op(path.Expr)) // of p
+			members = append(members, jen.Line().Op(path.Expr)) // expressions that refer to p
 		}
 		d := jen.Dict{
 			jen.Id("C"): jen.Lit(rec.Path), jen.Id("Kind"): jen.Lit(string(rec.Kind)),

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// apt runs the machine's apt with separate sources, lists and downloads below dir, without changing the machine's own.
+// apt runs the machine's apt with separate sources, lists and downloads below dir. The machine's own are not changed.
 type apt struct {
 	rel  string
-	arch string // of the packages; "" for the machine's own
+	arch string // architecture of the packages; "" for the machine's
 	dir  string
 	conf string
 }
 
-// aptTools come with Debian's essential packages.
+// aptTools are part of Debian's essential packages.
 var aptTools = []string{"apt-get", "apt-cache", "dpkg"}
 
-// newApt creates the directories of a separate apt below dir.
+// newApt creates the directories for a separate apt below dir.
 func newApt(rel, dir string) (*apt, error) {
 	for _, tool := range aptTools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -63,9 +63,9 @@ func (a *apt) use(m mirror, suite string) error {
 	if err := os.WriteFile(sources, []byte(text), 0o644); err != nil {
 		return err
 	}
-	// A mirror with an expired list is acceptable, because the sums are checked. The machine's hooks are for its own
-	// lists. Without Error-Mode, a failed update exits successfully. The sandbox user cannot enter a private temporary
-	// directory.
+	// A mirror with an expired list is acceptable, since checksums are verified. The machine's hooks apply to its own
+	// lists. Without Error-Mode, apt-get exits successfully after a failed update. The sandbox user cannot access a
+	// private temporary directory.
 	conf := fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -81,7 +81,7 @@ Acquire::Check-Valid-Until "false";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
 `, a.dir)
-	if a.arch != "" { // the machine's installed packages and preferences do not apply to another architecture
+	if a.arch != "" { // installed packages and preferences of the machine do not apply to another architecture
 		status := filepath.Join(a.dir, "status")
 		if err := os.WriteFile(status, nil, 0o644); err != nil {
 			return err
@@ -92,7 +92,7 @@ Acquire::https::Timeout "20";
 	return os.WriteFile(a.conf, []byte(conf), 0o644)
 }
 
-// errNoSuite means that the mirror answered but does not have the suite.
+// errNoSuite means that the mirror is reachable but lacks the suite.
 var errNoSuite = errors.New("no such suite")
 
 func (a *apt) update(ctx context.Context, suite string) error {
@@ -106,7 +106,7 @@ func (a *apt) update(ctx context.Context, suite string) error {
 	if err != nil {
 		return err
 	}
-	// Without Error-Mode, an old apt succeeds without fetching anything.
+	// without Error-Mode, an old apt succeeds without downloading anything
 	if got, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*Packages*")); len(got) == 0 {
 		return &ArchiveError{Release: a.rel, Step: step, Err: errors.New("apt-get downloaded no package list")}
 	}
@@ -129,7 +129,7 @@ func (a *apt) versions(ctx context.Context, pkg string) ([]string, error) {
 	return all, nil
 }
 
-// unpack downloads a package of the selected suite and unpacks it below dir, without installing it.
+// unpack downloads a package of the selected suite and unpacks it below dir. It installs nothing.
 func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 	debs := filepath.Join(a.dir, "debs")
 	what := pkg + " " + version
@@ -155,7 +155,7 @@ func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 // maxUnpacked limits the unpacked size of a package, and thereby the number of its files.
 const maxUnpacked = 1 << 30
 
-// checkUnpacked checks the unpacked size of a package before it is written to disk.
+// checkUnpacked checks the unpacked size of a package before anything is written to disk.
 func checkUnpacked(ctx context.Context, deb string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -179,14 +179,15 @@ func checkUnpacked(ctx context.Context, deb string) error {
 	return nil
 }
 
-// run returns the standard output of a command; a failure is an ArchiveError with the last lines of its output.
+// run returns the standard output of a command. If the command fails, the error is an ArchiveError with the last lines
+// of its output.
 func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	// apt's helpers end with apt, but a stuck one that holds the pipe must not block Wait.
+	// apt's helpers exit with apt, but one that hangs and holds the pipe must not block Wait
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {

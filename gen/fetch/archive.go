@@ -16,8 +16,8 @@ import (
 
 // FromArchive fills the cache of rel from the Debian archive that this machine's apt uses. It installs nothing, needs
 // no privileges, and does not change apt's lists. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError] if the archive
-// cannot be queried, [*GoneError] if it does not have the release, [*MismatchError] if a file differs from its pin, and
-// [*IncompleteError] if it only has a rebuild of a library, with other bytes; the cache then holds everything else.
+// cannot be queried, [*GoneError] if it lacks the release, [*MismatchError] if a file differs from its pin, and
+// [*IncompleteError] if it has only a rebuild of a library, whose files differ; the cache then holds everything else.
 func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) error {
 	dir, err := os.MkdirTemp("", "goverbs-fetch-")
 	if err != nil {
@@ -58,16 +58,16 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 
 const hintArchive = "the archive's package differs from the pinned one; compare them, then pin it or use FROM="
 
-// Unpack downloads the packages of rel and unpacks them below dir without checking sums, to pin a new release. rel only
-// needs its name, suites and package versions (see [Pin]). Unpack sets the versions of packages with libraries to those
-// found.
+// Unpack downloads the packages of rel and unpacks them below dir without verifying checksums, to pin a new release.
+// rel needs only its name, suites and package versions (see [Pin]). For packages with libraries, Unpack sets the
+// versions to those found.
 func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 	_, err := unpack(ctx, rel, dir, log)
 	return err
 }
 
-// unpack downloads and unpacks packages. It returns the names of pinned libraries that the archive only has as
-// rebuilds, and does not unpack them. Packages are for amd64 on every machine, because a lock pins one architecture.
+// unpack downloads and unpacks packages. Pinned libraries that the archive has only as rebuilds are not unpacked; it
+// returns their names. Packages are for amd64 on every machine, since a lock pins one architecture.
 func unpack(ctx context.Context, rel *Release, dir string, log Logf) (rebuilt []string, err error) {
 	work, err := os.MkdirTemp("", "goverbs-apt-")
 	if err != nil {
@@ -83,22 +83,22 @@ func unpack(ctx context.Context, rel *Release, dir string, log Logf) (rebuilt []
 	if err != nil {
 		return nil, err
 	}
-	rebuilt, gone, unasked, err := a.search(ctx, mirrors, rel, dir, log)
+	rebuilt, gone, failed, err := a.search(ctx, mirrors, rel, dir, log)
 	switch {
 	case err != nil:
 		return nil, err
 	case gone == nil:
 		return rebuilt, nil
-	case len(unasked) > 0:
-		// A suite that did not answer may have the release.
-		return nil, errors.Join(unasked...)
+	case len(failed) > 0:
+		// a suite that was not queried may have the release
+		return nil, errors.Join(failed...)
 	}
 	return nil, gone
 }
 
-// search asks the suites of each mirror until one has every package; gone is nil if the packages were unpacked.
+// search queries the suites of each mirror until one has every package. gone is nil if the packages were unpacked.
 func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (rebuilt []string,
-	gone *GoneError, unasked []error, err error) {
+	gone *GoneError, failed []error, err error) {
 	var have []string
 	first := rel.Packages[0]
 	gone = &GoneError{Release: rel.String(), Package: first.Name, Want: first.Version}
@@ -117,11 +117,11 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 				return nil, nil, nil, err
 			}
 			if err != nil {
-				unasked = append(unasked, err)
+				failed = append(failed, err)
 				if isTrust(err) {
 					continue
 				}
-				break // the other suites of an unreachable mirror would time out, too
+				break // queries for the other suites of an unreachable mirror would time out too
 			}
 			all, lacking, found, err := a.choose(ctx, rel)
 			if err != nil {
@@ -136,25 +136,25 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 		}
 	}
 	gone.Have = strings.Join(have, ", ")
-	return nil, gone, unasked, nil
+	return nil, gone, failed, nil
 }
 
 var trustWords = regexp.MustCompile(`NO_PUBKEY|signature|not signed|no longer signed`)
 
-// isTrust reports whether the cause of an error is a signature that this machine cannot verify, not an unreachable
+// isTrust reports whether an error is due to a signature that this machine cannot verify, rather than an unreachable
 // mirror.
 func isTrust(err error) bool {
 	var e *ArchiveError
 	return errors.As(err, &e) && trustWords.MatchString(e.all)
 }
 
-// chosen is the suite's package for a pinned one.
+// chosen is the suite's package in place of a pinned one.
 type chosen struct{ name, version string }
 
 // choose selects the packages to download from the suite, or returns the first missing one and the versions found.
 func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *Package, found string, err error) {
 	for _, p := range rel.Packages {
-		best, others, err := a.like(ctx, rel, p)
+		best, others, err := a.find(ctx, rel, p)
 		switch {
 		case err != nil:
 			return nil, nil, "", err
@@ -168,10 +168,10 @@ func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *
 	return all, nil, "", nil
 }
 
-// like finds the package under any of its names. It also accepts a rebuild of the same source (44.0-2+b1), which has
-// the same headers and pages, and an update of the release if the archive keeps no other, because the sums are checked.
-// If there is none, it returns the available versions.
-func (a *apt) like(ctx context.Context, rel *Release, p *Package) (best chosen, others []string, err error) {
+// find finds a package under any of its names. It also accepts a rebuild of the same source (44.0-2+b1), which has the
+// same headers and pages, and an update of the release if the archive keeps no other; checksums are verified later. If
+// there is no such package, it returns the available versions.
+func (a *apt) find(ctx context.Context, rel *Release, p *Package) (best chosen, others []string, err error) {
 	names := []string{p.Name}
 	of := project.Named(rel.Project)
 	if spec := of.Package(p.Name); spec != nil {
@@ -215,7 +215,7 @@ func (a *apt) unpackAll(ctx context.Context, rel *Release, all []chosen, dir str
 				rebuilt = append(rebuilt, f.Name)
 			}
 			continue
-		case spec != nil && len(spec.Libraries) > 0 && len(p.Libraries) == 0: // to be pinned
+		case spec != nil && len(spec.Libraries) > 0 && len(p.Libraries) == 0: // a package to be pinned
 			p.Name, p.Version = found.name, found.version
 		}
 		log.printf("%s: downloading %s %s", rel, found.name, found.version)

@@ -30,8 +30,7 @@ const (
 	security = "http://mirror.test/debian-security/"
 )
 
-// fakeApt puts testdata/bin first in PATH. Its archive has suite sid with the pinned version, and forky with an older
-// one.
+// fakeApt puts testdata/bin first in PATH. Its archive has the pinned version in suite sid, and an older one in forky.
 func fakeApt(t *testing.T) string {
 	dir := t.TempDir()
 	bin, err := filepath.Abs("testdata/bin")
@@ -55,7 +54,7 @@ func suite(t *testing.T, dir, name, version string) {
 		[]byte("libibverbs-dev | "+version+" | "+debian+" "+name+"/main amd64 Packages\n"))
 }
 
-func fetchIt(t *testing.T) (cache string, rel *Release, err error) {
+func fetchRelease(t *testing.T) (cache string, rel *Release, err error) {
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()
 	cache, rel = t.TempDir(), pinned(t)
@@ -70,7 +69,7 @@ func calls(t *testing.T, dir string) string {
 
 func TestFromArchive(t *testing.T) {
 	dir := fakeApt(t)
-	cache, rel, err := fetchIt(t)
+	cache, rel, err := fetchRelease(t)
 	require.NoError(t, err)
 	assert.NoError(t, Verify(cache, rel))
 	log := calls(t, dir)
@@ -83,25 +82,26 @@ func TestFromArchive(t *testing.T) {
 func TestFromArchiveListsNeverUpdated(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "targets"), nil)
-	cache, rel, err := fetchIt(t)
+	cache, rel, err := fetchRelease(t)
 	require.NoError(t, err)
 	assert.NoError(t, Verify(cache, rel))
 	assert.NotContains(t, calls(t, dir), "URIs: "+security)
 }
 
-// TestFromArchiveLaterSuite: the second suite has a rebuild of the pinned source; the first is not on the mirror.
+// TestFromArchiveLaterSuite checks that the second suite is used if the mirror lacks the first. It has a rebuild of the
+// pinned source.
 func TestFromArchiveLaterSuite(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "suites/sid")))
 	suite(t, dir, "forky", "9.0-1+b2")
-	cache, rel, err := fetchIt(t)
+	cache, rel, err := fetchRelease(t)
 	require.NoError(t, err)
 	assert.NoError(t, Verify(cache, rel))
 	assert.Contains(t, calls(t, dir), "download libibverbs-dev=9.0-1+b2\n")
 }
 
-// TestFromArchiveUpdate: in the archive, each update of the kernel packages replaces the previous one. A later update
-// is accepted, a later release is not.
+// TestFromArchiveUpdate checks that a later update of the kernel packages is accepted, but not a later release. The
+// archive replaces each update by the next.
 func TestFromArchiveUpdate(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
@@ -128,13 +128,14 @@ func TestFromArchiveUpdate(t *testing.T) {
 	write(t, filepath.Join(dir, "suites/sid"),
 		[]byte("linux-libc-dev | 7.2.15-1 | "+debian+" sid/main amd64 Packages\n"))
 	var mismatch *MismatchError
-	assert.ErrorAs(t, FromArchive(context.Background(), rel, t.TempDir(), t.Logf), &mismatch, "other bytes never pass")
+	assert.ErrorAs(t, FromArchive(context.Background(), rel, t.TempDir(), t.Logf), &mismatch,
+		"files with other checksums are rejected")
 }
 
 func TestFromArchiveGone(t *testing.T) {
 	dir := fakeApt(t)
 	suite(t, dir, "sid", "9.0-10")
-	cache, _, err := fetchIt(t)
+	cache, _, err := fetchRelease(t)
 	var gone *GoneError
 	require.ErrorAs(t, err, &gone)
 	assert.Equal(t, &GoneError{Release: "rdma-core 9.0", Package: "libibverbs-dev", Want: "9.0-1",
@@ -147,7 +148,7 @@ func TestFromArchiveGone(t *testing.T) {
 
 	write(t, filepath.Join(dir, "suites/sid"), nil)
 	require.NoError(t, os.Remove(filepath.Join(dir, "suites/forky")))
-	_, _, err = fetchIt(t)
+	_, _, err = fetchRelease(t)
 	require.ErrorAs(t, err, &gone)
 	assert.Equal(t, "none in sid, no suite forky", gone.Have)
 }
@@ -156,7 +157,7 @@ func TestFromArchiveNoNetwork(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "suites/sid.fail"),
 		[]byte("E: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"))
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
 	assert.EqualError(t, err, "rdma-core 9.0: querying the archive for suite sid: apt-get: exit status 100\n"+
@@ -170,7 +171,7 @@ func TestFromArchiveNoNetwork(t *testing.T) {
 func TestFromArchiveNetworkFailsLater(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "download.fail"), []byte("E: Failed to fetch pool/x.deb  Connection timed out\n"))
-	cache, _, err := fetchIt(t)
+	cache, _, err := fetchRelease(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
 	assert.ErrorContains(t, err, "downloading libibverbs-dev 9.0-1: apt-get: exit status 100\n\tE: Failed to fetch "+
@@ -178,11 +179,11 @@ func TestFromArchiveNetworkFailsLater(t *testing.T) {
 	assert.Empty(t, below(t, cache))
 }
 
-// TestFromArchiveBomb: a package that exceeds the limit when unpacked is rejected before it is unpacked.
+// TestFromArchiveBomb checks that a package whose unpacked size exceeds the limit is rejected before it is unpacked.
 func TestFromArchiveBomb(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "bomb"), nil)
-	cache, _, err := fetchIt(t)
+	cache, _, err := fetchRelease(t)
 	assert.ErrorContains(t, err, "unpacked size exceeds 1024 MiB")
 	assert.NotContains(t, calls(t, dir), "dpkg -x")
 	assert.Empty(t, below(t, cache))
@@ -191,30 +192,30 @@ func TestFromArchiveBomb(t *testing.T) {
 func TestFromArchiveSilentFailure(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "silent"), nil)
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
 	assert.ErrorContains(t, err, "querying the archive for suite sid: apt-get downloaded no package list")
 }
 
-// TestFromArchiveNoKey: a suite whose key is missing may have the release, so the release is not reported as gone.
+// TestFromArchiveNoKey checks that a release is not reported as gone if a suite with a missing key may have it.
 func TestFromArchiveNoKey(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "suites/sid.fail"), []byte("W: GPG error: NO_PUBKEY 0123\n"))
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
 	assert.ErrorContains(t, err, "NO_PUBKEY 0123")
 	assert.Contains(t, calls(t, dir), "Suites: forky")
 
 	suite(t, dir, "forky", "9.0-1")
-	_, _, err = fetchIt(t)
+	_, _, err = fetchRelease(t)
 	assert.NoError(t, err)
 }
 
 func TestFromArchiveNoApt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	assert.ErrorIs(t, err, ErrNoApt)
 	assert.EqualError(t, err, "rdma-core 9.0: no apt on this machine: no command apt-get; give the files with "+
 		"FROM=<include directory or source tree>")
@@ -225,13 +226,13 @@ func TestFromArchiveNoDebian(t *testing.T) {
 	other := target("http://vendor.test/apt/", "nodistro", "", "none:1")
 	write(t, filepath.Join(dir, "targets-fresh"), []byte(other))
 	write(t, filepath.Join(dir, "targets"), nil)
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	assert.ErrorIs(t, err, ErrNoArchive)
 
-	// Debian's suites and address, but another label.
+	// Debian's suites and address, but another label
 	write(t, filepath.Join(dir, "targets-fresh"), []byte(target(debian, "bookworm", "", "none:1")))
 	write(t, filepath.Join(dir, "targets"), []byte(target(debian, "bookworm", "Vendor", "none:1")))
-	_, _, err = fetchIt(t)
+	_, _, err = fetchRelease(t)
 	assert.ErrorIs(t, err, ErrNoArchive)
 }
 
@@ -240,7 +241,7 @@ func TestFromArchiveMismatch(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
 	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"include/infiniband/verbs.h": "int evil;\n"})),
 		filepath.Join(dir, "root")))
-	cache, _, err := fetchIt(t)
+	cache, _, err := fetchRelease(t)
 	var m *MismatchError
 	require.ErrorAs(t, err, &m)
 	assert.Equal(t, "infiniband/verbs.h", m.Diffs[0].File)
@@ -252,7 +253,7 @@ func TestFromArchiveLacksPage(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
 	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"share/man/man3/ibv_post_send.3": ""})),
 		filepath.Join(dir, "root")))
-	_, _, err := fetchIt(t)
+	_, _, err := fetchRelease(t)
 	assert.EqualError(t, err, "rdma-core 9.0: the archive's packages lack pinned man pages or libraries: "+
 		"ibv_post_send.3")
 }
@@ -268,7 +269,7 @@ func TestFromArchiveBounded(t *testing.T) {
 	assert.Less(t, time.Since(start), 10*time.Second)
 }
 
-// TestFromArchiveCleansUp: the machine's temporary directory stays unchanged.
+// TestFromArchiveCleansUp checks that no files are left in the temporary directory.
 func TestFromArchiveCleansUp(t *testing.T) {
 	fakeApt(t)
 	tmp := t.TempDir()

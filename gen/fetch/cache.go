@@ -16,13 +16,13 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// rename is replaced by tests that interrupt a swap.
+// tests replace rename to interrupt a swap
 var rename = os.Rename
 
 const hintCache = "fetch the release again, or " + hintFrom
 
-// put writes a release next to its final directory and renames it. If anything fails, the cache keeps its previous
-// contents. If the process dies between the two renames, the release is absent, never incomplete.
+// put writes a release next to its final directory and then renames it. If anything fails, the cache keeps its previous
+// content. If the process dies between the two renames, the release is absent, but never incomplete.
 func (c *collection) put(cacheDir string, rel *Release) (err error) {
 	defer func() {
 		if err != nil {
@@ -85,8 +85,7 @@ func sweep(cacheDir string) {
 }
 
 // Verify checks, offline, that the cache holds exactly the files of rel. The error is [ErrNotCached], a
-// [*MismatchError], or an [*IncompleteError] if only man pages or libraries are missing that the source could not
-// supply.
+// [*MismatchError], or an [*IncompleteError] if all that is missing are man pages or libraries that the source lacked.
 func Verify(cacheDir string, rel *Release) error {
 	home := filepath.Join(cacheDir, rel.File())
 	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +144,7 @@ func (e entry) words() string {
 	return e.sum
 }
 
-// describe describes the file at a path of the cache in the format of entry.words.
+// describe describes a file of the cache in the format of entry.words.
 func describe(file string, d fs.DirEntry) (string, error) {
 	switch {
 	case d.Type()&fs.ModeSymlink != 0:

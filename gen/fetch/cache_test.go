@@ -32,8 +32,8 @@ func TestVerifyNotCached(t *testing.T) {
 func TestVerifyMismatch(t *testing.T) {
 	verbs := sum([]byte("int verbs;\n"))
 	for name, c := range map[string]struct {
-		spoil func(home string) error
-		want  Diff
+		damage func(home string) error
+		want   Diff
 	}{
 		"changed header": {
 			func(home string) error { return os.WriteFile(home+"/include/infiniband/verbs.h", []byte("x"), 0o644) },
@@ -68,7 +68,7 @@ func TestVerifyMismatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, rel := filled(t)
-			require.NoError(t, c.spoil(filepath.Join(cache, "9.0")))
+			require.NoError(t, c.damage(filepath.Join(cache, "9.0")))
 			err := Verify(cache, rel)
 			var m *MismatchError
 			require.ErrorAs(t, err, &m)
@@ -87,7 +87,7 @@ func TestUnwritableCache(t *testing.T) {
 	assert.ErrorContains(t, err, file)
 }
 
-// breakRename makes the nth and later renames fail, as if the disk or the process failed there.
+// breakRename makes the nth and all later renames fail, as if the disk or the process had failed there.
 func breakRename(t *testing.T, nth int) {
 	n := 0
 	rename = func(from, to string) error {

@@ -11,9 +11,9 @@ import (
 
 // FromDir fills the cache of rel from dir: an include directory (with man pages in ../share/man/man3, compressed or
 // not, and libraries in ../lib/x86_64-linux-gnu), a directory of unpacked packages, or a source tree. If a header is
-// missing or differs, or a man page differs, the error is a [*MismatchError]. FromDir returns the names of missing man
-// pages and libraries for the caller to report: most pages of a source tree exist only as Markdown until they are
-// built. A library of another build has other bytes and counts as missing.
+// missing, or a header or man page differs, the error is a [*MismatchError]. FromDir returns the names of missing man
+// pages and libraries, which the caller reports: in a source tree, most pages exist only as Markdown until they are
+// built. A library from another build differs and counts as missing.
 func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []string, err error) {
 	src, err := openSource(rel.Project, dir)
 	if err != nil {
@@ -32,13 +32,13 @@ func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []str
 
 // collection is the verified content of a release's cache.
 type collection struct {
-	files   map[string][]byte // by path in the cache
+	files   map[string][]byte // path in the cache → content
 	links   map[string]string
 	missing []string // names of man pages and libraries
-	rebuilt []Diff   // libraries of another build, which also count as missing
+	rebuilt []Diff   // libraries from another build, which also count as missing
 }
 
-// collect reads every pinned file of a source once, checks it, and returns the checked bytes.
+// collect reads every pinned file of a source once, verifies it, and returns the verified content.
 func collect(src *source, rel *Release, hint string) (*collection, error) {
 	c := &collection{files: map[string][]byte{}, links: map[string]string{}}
 	var diffs []Diff
@@ -107,8 +107,8 @@ func collect(src *source, rel *Release, hint string) (*collection, error) {
 
 func linkWords(target string) string { return "<link to " + target + ">" }
 
-// Markdown returns the Markdown source of a man page that only a build creates. The error matches fs.ErrNotExist if dir
-// has none.
+// Markdown returns the Markdown source of a man page that only the build creates. The error matches fs.ErrNotExist if
+// dir lacks it.
 func Markdown(of, dir, page string) ([]byte, error) {
 	src, err := openSource(of, dir)
 	if err != nil {
@@ -125,8 +125,8 @@ func (s *source) pageText(name string) ([]byte, error) {
 	return pg.read()
 }
 
-// linkTarget describes the source's file in place of a link. In a source tree, whose links are created by the build, or
-// an archive without symlinks, the pinned link to a verified page is accepted.
+// linkTarget describes the file that the source has in place of a link. It accepts the pinned link to a verified page
+// if the source is a source tree, whose links the build creates, or an archive without symlinks.
 func (s *source) linkTarget(k Link, targetSum string) (string, error) {
 	pg, err := s.page(k.Name)
 	if errors.Is(err, fs.ErrNotExist) {

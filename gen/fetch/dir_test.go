@@ -44,7 +44,8 @@ func TestFromDirInclude(t *testing.T) {
 	}
 }
 
-// TestFromDirOtherLinks: other distributions keep pages uncompressed, as copies, or as pages that only contain ".so".
+// TestFromDirOtherLinks checks the page formats of other distributions: uncompressed, as copies, and as pages that only
+// contain a .so request.
 func TestFromDirOtherLinks(t *testing.T) {
 	rel := pinned(t)
 	for name, text := range map[string]string{"stub": ".so man3/ibv_wr_post.3\n",
@@ -59,7 +60,8 @@ func TestFromDirOtherLinks(t *testing.T) {
 	}
 }
 
-// sourceTree creates the source tree of packageFiles: one page is in Markdown, and links are created by the build.
+// sourceTree creates a source tree with packageFiles. One page is in Markdown, and links are missing, since the build
+// creates them.
 func sourceTree(t *testing.T) string {
 	dir := t.TempDir()
 	for file, name := range map[string]string{
@@ -174,7 +176,7 @@ func TestPin(t *testing.T) {
 	}
 	assert.Equal(t, want, rel.Packages[0])
 
-	// Pinning from a cache gives the same result.
+	// pinning from a cache gives the same result
 	cache := t.TempDir()
 	_, err := FromDir(unpacked(t, packageFiles), rel, cache, nil)
 	require.NoError(t, err)
@@ -208,17 +210,17 @@ func TestDetect(t *testing.T) {
 	root := unpacked(t, packageFiles)
 	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
 	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, sourceTree(t))))
-	twin := pinned(t) // with the same headers
-	twin.Name = "7.0"
-	twin.Packages[0].Pages[0].Sum = sumA
-	twins := &Lock{Releases: []*Release{twin, pinned(t)}}
-	assert.Equal(t, "9.0", nameOf(twins.Detect(rdmaCore, filepath.Join(root, "usr/include"))), "by its man pages")
+	sameHeaders := pinned(t) // a release with the same headers
+	sameHeaders.Name = "7.0"
+	sameHeaders.Packages[0].Pages[0].Sum = sumA
+	both := &Lock{Releases: []*Release{sameHeaders, pinned(t)}}
+	assert.Equal(t, "9.0", nameOf(both.Detect(rdmaCore, filepath.Join(root, "usr/include"))), "by its man pages")
 	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, t.TempDir())))
 	write(t, filepath.Join(root, "usr/include/infiniband/verbs_api.h"), []byte("int patched;\n"))
 	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
 }
 
-// nameOf returns the number of a release, or "" for nil.
+// nameOf returns the name of a release, or "" for nil.
 func nameOf(r *Release) string {
 	if r == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// ErrNotCached means that the cache does not have the release.
+	// ErrNotCached means that the release is not in the cache.
 	ErrNotCached = errors.New("not in the cache")
 	// ErrNoApt means that the machine lacks a tool to query the Debian archive or to unpack its packages.
 	ErrNoApt = errors.New("no apt on this machine")
@@ -34,11 +34,11 @@ func hint(rel string) string {
 	return hintFrom
 }
 
-// GoneError means that the archive does not have a release.
+// GoneError means that the archive no longer has a release.
 type GoneError struct {
 	Release, Package string
 	Want             string // the pinned version
-	Have             string // versions in the suites
+	Have             string // versions found in the suites
 }
 
 func (e *GoneError) Error() string {
@@ -67,13 +67,13 @@ func (e *ArchiveError) Error() string {
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// Diff is a file that differs from its pin. Want and Found are sums, or <missing>, <link to X>, <not pinned>.
+// Diff is a file that differs from its pin. Want and Found are checksums, or <missing>, <link to X>, <not pinned>.
 type Diff struct{ File, Want, Found string }
 
 // MismatchError lists the files that differ from their pins.
 type MismatchError struct {
 	Release string
-	Dir     string // where the files were read
+	Dir     string // directory of the files
 	Diffs   []Diff
 	Hint    string
 }
@@ -87,8 +87,8 @@ func (e *MismatchError) Error() string {
 	return b.String() + "\n" + e.Hint
 }
 
-// IncompleteError means that the cache holds every pinned header but not every man page or library, because its source
-// could not supply them. A caller that only reads headers can continue.
+// IncompleteError means that the cache holds every pinned header but not every man page or library, since its source
+// lacked them. A caller that reads only headers can continue.
 type IncompleteError struct {
 	Release          string
 	Pages, Libraries []string

@@ -20,8 +20,8 @@ import (
 // rdmaCore is the project of the releases in these tests.
 const rdmaCore = "rdma-core"
 
-// packageFiles holds the files of a small package by path below usr/. unpacked compresses the pages and creates the
-// links.
+// packageFiles holds the files of a small package by their paths below usr/. unpacked compresses the pages and creates
+// the links.
 var packageFiles = map[string]string{
 	"include/infiniband/verbs.h":               "int verbs;\n",
 	"include/infiniband/verbs_api.h":           "int api;\n",
@@ -51,7 +51,7 @@ func write(t *testing.T, file string, data []byte) {
 	require.NoError(t, os.WriteFile(file, data, 0o644))
 }
 
-// unpacked lays out a package as dpkg unpacks it.
+// unpacked creates the directories and files of a package as dpkg unpacks it.
 func unpacked(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, text := range files {
@@ -80,7 +80,7 @@ func pinned(t *testing.T) *Release {
 	return rel
 }
 
-// but returns packageFiles with changes; an empty text removes a file.
+// but returns packageFiles with changes. An empty text removes a file.
 func but(changes map[string]string) map[string]string {
 	files := maps.Clone(packageFiles)
 	for name, text := range changes {
@@ -106,7 +106,7 @@ func below(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestMain replaces the project's packages by smaller ones, so that the test packages stay small.
+// TestMain replaces the packages of the project with smaller ones.
 func TestMain(m *testing.M) {
 	project.Named(rdmaCore).Packages = []project.Package{{
 		Name: "libibverbs-dev",

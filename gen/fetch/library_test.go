@@ -18,7 +18,7 @@ const (
 	symbols1  = "the symbols of 9.0-1\n"
 )
 
-// withLibrary returns the release of the other tests with another package, which has a library.
+// withLibrary returns the release of the other tests with an additional package that contains a library.
 func withLibrary(t *testing.T) *Release {
 	rel := pinned(t)
 	rel.Packages = append(rel.Packages, &Package{Name: "libibverbs1", Version: "9.0-1"})
@@ -32,7 +32,7 @@ func TestLibrary(t *testing.T) {
 		Libraries: []File{{Name: soname, Sum: sum([]byte(symbols1))}}}
 	assert.Equal(t, want, rel.Packages[1])
 
-	// A shared library is a link to the file with the full version.
+	// the soname is a link to the file with the full version
 	root := unpacked(t, but(map[string]string{installed + ".2": symbols1}))
 	require.NoError(t, os.Symlink(soname+".2", filepath.Join(root, "usr", installed)))
 	missing, err := FromDir(root, rel, cache, t.Logf)
@@ -44,7 +44,7 @@ func TestLibrary(t *testing.T) {
 	assert.True(t, info.Mode().IsRegular())
 	require.NoError(t, Verify(cache, rel))
 
-	// Pinning from a cache gives the same result.
+	// pinning from a cache gives the same result
 	again := &Release{Project: rdmaCore, Name: "9.0", Packages: []*Package{{Name: "libibverbs1", Version: "9.0-1"}}}
 	require.NoError(t, Pin(filepath.Join(cache, "9.0"), again))
 	assert.Equal(t, want, again.Packages[0])
@@ -59,8 +59,8 @@ func TestLibrary(t *testing.T) {
 	assert.ErrorContains(t, err, "lib/x86_64-linux-gnu")
 }
 
-// TestFromDirWithoutLibrary: a missing library, or one of another build, is reported as missing, and everything else is
-// copied.
+// TestFromDirWithoutLibrary checks that a library that is missing or from another build is reported as missing, and
+// that everything else is copied.
 func TestFromDirWithoutLibrary(t *testing.T) {
 	rel := withLibrary(t)
 	for name, dir := range map[string]string{
@@ -83,7 +83,7 @@ func TestFromDirWithoutLibrary(t *testing.T) {
 	}
 }
 
-// archiveWith creates a fake archive with that library, in a package of this version.
+// archiveWith creates a fake archive with the library in a package of this version.
 func archiveWith(t *testing.T, library, pkg, version string) string {
 	dir := fakeApt(t)
 	files := but(map[string]string{installed: library})
@@ -105,7 +105,8 @@ func TestLibraryFromArchive(t *testing.T) {
 	require.NoError(t, Verify(cache, rel))
 }
 
-// TestLibraryOfAnotherBuild: the pinned version cannot have other bytes. A rebuild can, and its library is skipped.
+// TestLibraryOfAnotherBuild checks that the library in the pinned package version must match. In a rebuild it may
+// differ and is skipped.
 func TestLibraryOfAnotherBuild(t *testing.T) {
 	archiveWith(t, "other", "libibverbs1", "9.0-1")
 	rel, cache := withLibrary(t), t.TempDir()
@@ -130,7 +131,8 @@ func TestLibraryOfAnotherBuild(t *testing.T) {
 		"rdma-core 9.0: the archive's packages lack pinned man pages or libraries: libibverbs.so.1")
 }
 
-// TestUnpackToPin: the lock names the exact build of a library, under the name of its package in the archive.
+// TestUnpackToPin checks that the lock records the exact version of a package with libraries, and its name in the
+// archive.
 func TestUnpackToPin(t *testing.T) {
 	archiveWith(t, symbols1, "libibverbs1", "9.0-1+b2")
 	suiteOf := func() *Release {

@@ -16,11 +16,11 @@ import (
 type Role string
 
 const (
-	Primary  Role = "primary"  // the one release that generated/ is made from
-	Recorded Role = "recorded" // for comparison: dates the first release of a declaration
+	Primary  Role = "primary"  // the release from which generated/ is generated
+	Recorded Role = "recorded" // for comparison, and to date declarations
 )
 
-// Lock is the content of headers.lock: the files to read and their sums.
+// Lock is the content of headers.lock: the files to read, with their checksums.
 type Lock struct {
 	Releases []*Release
 }
@@ -39,15 +39,15 @@ type Package struct {
 	Name, Version string
 	Headers       []File // paths below the include directory
 	Pages         []File // man pages, uncompressed
-	Links         []Link // man pages that are links to a page
+	Links         []Link // man pages that are links to another page
 	Libraries     []File // shared libraries by their sonames, for amd64
 }
 
-// File is a name and the lower-case hexadecimal sha256 of the content. Of names the release that a substituted man page
-// or library comes from.
+// File is a name and the SHA-256 of the content in lower-case hex. Of is the release from which a substituted man page
+// or library comes.
 type File struct{ Name, Sum, Of string }
 
-// Link is a man page that is a link to another page of its package.
+// Link is a man page that links to another page of its package.
 type Link struct{ Name, Target string }
 
 // String returns the name of the release in messages: rdma-core 65.0.
@@ -55,7 +55,7 @@ func (r *Release) String() string { return r.Project + " " + r.Name }
 
 // File returns the base name of its cache directory and its model: 65.0.
 func (r *Release) File() string {
-	if p := project.Named(r.Project); p != nil { // ParseLock guarantees it
+	if p := project.Named(r.Project); p != nil { // guaranteed by ParseLock
 		return p.File(r.Name)
 	}
 	return r.Name
@@ -93,7 +93,7 @@ func (l *Lock) Primary(of string) *Release {
 	return nil
 }
 
-// Put pins a release, replacing one of the same version. A primary release also replaces the project's primary.
+// Put pins a release, replacing the pin of the same version. A primary release also replaces the project's primary.
 func (l *Lock) Put(rel *Release) {
 	kept := []*Release{}
 	for _, old := range l.Releases {
@@ -161,8 +161,8 @@ func (f File) words() string {
 	return words
 }
 
-// StandIns maps substituted man pages and libraries to the releases that they come from. A page whose Markdown is
-// present is not included.
+// StandIns maps substituted man pages and libraries to the releases from which they come. It does not include pages
+// whose Markdown is present.
 func (r *Release) StandIns() map[string]string {
 	all := map[string]string{}
 	for _, markdown := range []bool{false, true} {
@@ -203,14 +203,14 @@ func (r *Release) Differences(found *Release) []Diff {
 	return diffs
 }
 
-// entry is the expected content of a path in a release's cache: a file with this sum, or a link.
+// entry is the expected content of a path in a release's cache: a file with this checksum, or a link.
 type entry struct{ sum, link string }
 
 func headerPath(name string) string  { return path.Join("include", name) }
 func pagePath(name string) string    { return path.Join("man", name) }
 func libraryPath(name string) string { return path.Join("lib", name) }
 
-// entries maps each slash-separated path of the release's cache to its expected content.
+// entries maps the slash-separated paths of the release's cache to their expected content.
 func (r *Release) entries() map[string]entry {
 	all := map[string]entry{}
 	for _, p := range r.Packages {

@@ -19,7 +19,7 @@ const (
 	sumA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	sumB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
-	head = "release rdma-core 65.0 primary\nsuites sid\npackage libibverbs-dev 65.0-1\n" // lines 1 to 3
+	head = "release rdma-core 65.0 primary\nsuites sid\npackage libibverbs-dev 65.0-1\n" // lines 1 to 3 of the lock
 )
 
 func TestParseLock(t *testing.T) {
@@ -134,7 +134,8 @@ func TestParseLockErrors(t *testing.T) {
 	}
 }
 
-// TestCommittedLock: the committed lock has the format of Encode, and pins everything that gen/project lists.
+// TestCommittedLock checks that the committed lock has the format of Encode, and pins everything that gen/project
+// lists.
 func TestCommittedLock(t *testing.T) {
 	data, err := os.ReadFile("../../headers/headers.lock")
 	require.NoError(t, err)
@@ -176,8 +177,8 @@ func FuzzParseLock(f *testing.F) {
 	})
 }
 
-// TestStandIns: pages of another release are distinguished from the release's own pages and from those read as
-// Markdown.
+// TestStandIns checks that pages of another release are distinguished from the release's own pages, and from those read
+// as Markdown.
 func TestStandIns(t *testing.T) {
 	sum := strings.Repeat("0", 64)
 	text := "release rdma-core 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
@@ -202,7 +203,7 @@ func TestStandIns(t *testing.T) {
 	}
 }
 
-// TestDifferences covers each way in which two pins of a release can differ.
+// TestDifferences covers every way in which two pins of a release can differ.
 func TestDifferences(t *testing.T) {
 	pin := func(files ...File) *Release {
 		return &Release{Packages: []*Package{{Headers: files, Links: []Link{{"ibv_x.3", "ibv_y.3"}}}}}

@@ -16,7 +16,7 @@ import (
 // mirror is a mirror of the Debian archive in the machine's configuration.
 type mirror struct {
 	uri   string
-	trust string // lines of a .sources file with the keys that the machine trusts for it
+	trust string // lines of a .sources file with the keys that the machine trusts for the mirror
 }
 
 func (m mirror) String() string {
@@ -26,14 +26,14 @@ func (m mirror) String() string {
 	return m.uri
 }
 
-// debianSuite matches suites of the archive, without endings like -updates.
+// debianSuite matches suites of the archive, without suffixes such as -updates.
 var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|` +
 	`bullseye|bookworm|trixie|forky|duke)$`)
 
-// mirrors finds the Debian archive among the machine's apt sources. After the lists were updated, Origin and Label
-// identify it. On a fresh machine, suites and address do, and there may be several candidates.
+// mirrors finds the Debian archive among the machine's apt sources. If the lists have been updated, Origin and Label
+// identify it. Otherwise suites and address do, and there may be several candidates.
 func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
-	// Without --no-release-info apt omits every source whose lists were never updated.
+	// without --no-release-info, apt omits sources whose lists were never updated
 	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
 	if err != nil {
 		return nil, err
@@ -66,7 +66,8 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	return best, nil
 }
 
-// similarity scores how well a repository matches the Debian archive: 0 not at all, 100 by its Release file.
+// similarity scores how well a repository matches the Debian archive, from 0 for no match to 100 for a matching Release
+// file.
 func similarity(targets []map[string]string, uri string, suites []string) int {
 	points := 0
 	for _, t := range targets {
@@ -77,7 +78,7 @@ func similarity(targets []map[string]string, uri string, suites []string) int {
 			return 100
 		}
 		if t["Origin"] != "" || t["Label"] != "" {
-			return 0 // security updates, backports apart, or another vendor
+			return 0 // security updates, separate backports, or another vendor
 		}
 		if s := t["Release"]; debianSuite.MatchString(s) || slices.Contains(suites, s) {
 			points = max(points, 10)
@@ -89,7 +90,7 @@ func similarity(targets []map[string]string, uri string, suites []string) int {
 	if u, err := url.Parse(uri); err == nil && slices.Contains(strings.Split(u.Path, "/"), "debian") {
 		points += 5
 	}
-	// Only the archive itself has -updates suites.
+	// only the archive itself has -updates suites
 	if slices.ContainsFunc(targets, func(t map[string]string) bool {
 		return t["Repo-URI"] == uri && strings.HasSuffix(t["Release"], "-updates")
 	}) {
@@ -98,7 +99,7 @@ func similarity(targets []map[string]string, uri string, suites []string) int {
 	return points
 }
 
-// trustOf copies the key settings of the machine's source entry. apt reports the file of an entry but not its
+// trustOf copies the key settings of the machine's entry for a source. apt reports the file of an entry but not its
 // Signed-By.
 func trustOf(targets []map[string]string, uri string) string {
 	for _, t := range targets {
@@ -111,7 +112,7 @@ func trustOf(targets []map[string]string, uri string) string {
 		}
 		data, err := bounded.Read(file)
 		if err != nil {
-			continue // apt then trusts the keys it trusts for every source
+			continue // apt then uses the keys that it trusts for every source
 		}
 		if strings.HasSuffix(file, ".sources") {
 			return trustOfStanza(string(data), uri)
@@ -133,7 +134,7 @@ func trustOfStanza(text, uri string) string {
 		trust := ""
 		for _, f := range trustFields {
 			if s[f] != "" {
-				trust += f + ": " + s[f] + "\n" // a key block keeps its line breaks and indents
+				trust += f + ": " + s[f] + "\n" // a key block keeps its line breaks and indentation
 			}
 		}
 		return trust
@@ -193,7 +194,7 @@ func stanzas(text string) []map[string]string {
 	return all
 }
 
-// fieldName normalizes the case of a field name, which apt ignores.
+// fieldName normalizes the case of a field name. apt ignores the case.
 func fieldName(name string) string {
 	for _, known := range append([]string{"URIs", "Enabled"}, trustFields...) {
 		if strings.EqualFold(name, known) {

@@ -11,13 +11,13 @@ import (
 )
 
 // Packages is one suite of the Debian archive for an architecture, which may differ from the machine's. It installs
-// nothing and does not change the machine's lists.
+// nothing and does not change the machine's package lists.
 type Packages struct {
 	a       *apt
 	mirrors []mirror
 }
 
-// OpenPackages finds the archive. It creates dir and works in it. suites are those that Use will select. Errors:
+// OpenPackages finds the archive. It creates dir for its files. suites are those that Use will select. Errors:
 // [ErrNoApt], [ErrNoArchive], [*ArchiveError].
 func OpenPackages(ctx context.Context, dir, arch string, suites ...string) (*Packages, error) {
 	a, err := newApt("", dir)
@@ -45,7 +45,7 @@ func (p *Packages) Use(ctx context.Context, suite string) error {
 	return errors.Join(errs...)
 }
 
-// Version returns the newest version of a package in the suite, or "" if it has none.
+// Version returns the newest version of a package in the suite, or "" if the suite lacks it.
 func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 	all, err := p.a.versions(ctx, pkg)
 	if len(all) == 0 {
@@ -76,7 +76,7 @@ func (p *Packages) Depends(ctx context.Context, pkg string, prefixes ...string) 
 	return all, nil
 }
 
-// Unpack downloads the newest version of packages of the suite and unpacks them below dir.
+// Unpack downloads the newest versions of packages of the suite and unpacks them below dir.
 func (p *Packages) Unpack(ctx context.Context, dir string, packages ...string) error {
 	for _, pkg := range packages {
 		version, err := p.Version(ctx, pkg)

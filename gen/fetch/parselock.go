@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Valid names. They become file names and command arguments, so "../" or "-o" must be rejected.
+// Valid names. Since they become file names and command arguments, "../" and "-o" must be rejected.
 var (
 	releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 	suiteName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
@@ -40,7 +40,7 @@ func CheckName(release, version string, suites ...string) error {
 	return nil
 }
 
-// ParseLock parses the text of a lock. Errors begin with name and the line.
+// ParseLock parses a lock. name is the file name in errors.
 func ParseLock(name string, data []byte) (*Lock, error) {
 	p := lockParser{lock: &Lock{}}
 	n := 0
@@ -63,7 +63,8 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 	}
 	for _, r := range p.lock.Releases {
 		if p.lock.Primary(r.Project) == nil {
-			return nil, fmt.Errorf("%s: no release of %s is primary: mark one \"release\" line as primary", name, r.Project)
+			return nil, fmt.Errorf("%s: no release of %s is primary: mark one \"release\" line as primary",
+				name, r.Project)
 		}
 	}
 	return p.lock, nil
@@ -74,7 +75,7 @@ type lockParser struct {
 	rel     *Release
 	relLine int
 	pkg     *Package
-	seen    map[string]int // cache path → line, within the release
+	seen    map[string]int // cache path → line, in this release
 	links   []linkLine
 }
 
@@ -84,7 +85,7 @@ type linkLine struct {
 	Link
 }
 
-// forms describes each kind of line, for errors.
+// forms describes the lines of each kind, for errors.
 var forms = map[string]string{
 	"release": "release PROJECT NAME primary|recorded",
 	"suites":  "suites NAME...",
@@ -172,7 +173,7 @@ func (p *lockParser) release(n int, of, name string, role Role) error {
 	return nil
 }
 
-// endRelease does the checks that need a complete release.
+// endRelease does the checks that require a complete release.
 func (p *lockParser) endRelease() error {
 	switch {
 	case p.rel == nil:
@@ -229,7 +230,7 @@ func (p *lockParser) newPackage(name, version string) error {
 	return nil
 }
 
-// file parses the words of a header, page or library: its sum, its name, and an optional release.
+// file parses the words of a header, page or library line: checksum, name, and optional release.
 func (p *lockParser) file(n int, w []string, path string, shape *regexp.Regexp) (File, error) {
 	f := File{Name: w[2], Sum: w[1]}
 	if !sumText.MatchString(f.Sum) {

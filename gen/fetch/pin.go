@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Pin fills in the sums of rel, which has a name, role, suites and package versions, from the files in dir: a directory
-// of unpacked packages (see [Unpack]), or an include directory with its man pages. gen/project defines which files are
-// read.
+// Pin fills in the checksums of rel, which has a name, role, suites and package versions, from the files in dir: a
+// directory of unpacked packages (see [Unpack]), or an include directory with man pages. gen/project defines which
+// files are read.
 func Pin(dir string, rel *Release) error {
 	src, err := openSource(rel.Project, dir)
 	if err != nil {
@@ -98,8 +98,8 @@ func pinPackage(src *source, p *Package, spec *project.Package, later []string) 
 	return nil
 }
 
-// headerNames returns the headers of an include directory that match the patterns, each of which must match at least
-// one.
+// headerNames returns the headers of an include directory that match the patterns. Each pattern must match at least one
+// header.
 func (s *source) headerNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
@@ -116,7 +116,7 @@ func (s *source) headerNames(patterns []string) ([]string, error) {
 }
 
 // Detect returns the pinned release of a project whose headers are all in dir, an include directory or a source tree.
-// If there are several, it returns the one with the most matching man pages; nil if there is none.
+// If several match, it returns the one with the most matching man pages; if none does, nil.
 func (l *Lock) Detect(of, dir string) *Release {
 	src, err := openSource(of, dir)
 	if err != nil {
@@ -167,7 +167,8 @@ func (r *Release) headersMatch(src *source) bool {
 	return found
 }
 
-// pageNames lists the man pages of the source that match any of the patterns, without compression suffixes, sorted.
+// pageNames returns the sorted names of the source's man pages that match any of the patterns, without compression
+// suffixes.
 func (s *source) pageNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, dir := range s.pageDirs {

@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// published matches the build files' declaration of installed headers: publish_headers(infiniband verbs.h …).
+// published matches the list of installed headers in build files: publish_headers(infiniband verbs.h …).
 var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
 
-// Published lists, by package, the headers of dir that a pin of the project would include. In a source tree, the build
+// Published lists, by package, the headers of dir that a pin of the project would include. In a source tree, build
 // files distinguish installed headers from internal ones.
 func Published(of, dir string) (map[string][]string, error) {
 	src, err := openSource(of, dir)
@@ -51,8 +51,8 @@ func (s *source) matching(patterns []string) (names []string, err error) {
 	return names, nil
 }
 
-// publishedFor parses the build files of a source tree. Headers that librdmacm puts among those of libibverbs are in
-// neither package.
+// publishedFor parses the build files of a source tree. Headers that librdmacm installs among those of libibverbs
+// belong to neither package.
 func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	var names []string
 	for _, pattern := range treeDirs {
@@ -86,7 +86,7 @@ func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Locate returns the file of a header (infiniband/verbs.h), or "" if dir has none.
+// Locate returns the file of a header (infiniband/verbs.h), or "" if dir lacks it.
 func Locate(dir, header string) string {
 	p := project.Of(header)
 	if p == nil {

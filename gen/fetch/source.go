@@ -29,10 +29,11 @@ type source struct {
 	libraryDirs []string // none for a source tree
 }
 
-// treeDirs are the directories of a source tree with installed headers and, in man/ below, man pages.
+// treeDirs are the directories of a source tree that contain installed headers and, in their subdirectory man/, man
+// pages.
 var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
 
-// openSource recognizes an include directory of a project, a directory of unpacked packages, and a source tree.
+// openSource accepts an include directory of a project, a directory of unpacked packages, and a source tree.
 func openSource(of, dir string) (*source, error) {
 	p := project.Named(of)
 	if p == nil {
@@ -51,7 +52,7 @@ func openSource(of, dir string) (*source, error) {
 			return &source{
 				dir:  inc,
 				find: func(h string) []string { return []string{filepath.Join(inc, h)} },
-				// The first as installed, the second as in the cache.
+				// as installed, and as in the cache
 				pageDirs: []string{filepath.Join(inc, "..", "share", "man", "man3"), filepath.Join(inc, "..", "man")},
 				libraryDirs: []string{filepath.Join(inc, "..", "lib", "x86_64-linux-gnu"),
 					filepath.Join(inc, "..", "lib")},
@@ -88,7 +89,7 @@ func openTree(dir string) (*source, error) {
 	return s, nil
 }
 
-// header reads a header. The error matches fs.ErrNotExist if the source does not have it.
+// header reads a header. The error matches fs.ErrNotExist if the source lacks it.
 func (s *source) header(name string) ([]byte, error) {
 	for _, p := range s.find(name) {
 		data, err := bounded.Read(p)
@@ -99,7 +100,7 @@ func (s *source) header(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
 }
 
-// library reads a shared library. The error matches fs.ErrNotExist if the source does not have it.
+// library reads a shared library. The error matches fs.ErrNotExist if the source lacks it.
 func (s *source) library(soname string) ([]byte, error) {
 	for _, dir := range s.libraryDirs {
 		data, err := bounded.Read(filepath.Join(dir, soname))
@@ -113,7 +114,7 @@ func (s *source) library(soname string) ([]byte, error) {
 // page holds the file of a man page, and its target if it is a link.
 type page struct{ file, link string }
 
-// page finds a man page. The error matches fs.ErrNotExist if the source does not have it.
+// page finds a man page. The error matches fs.ErrNotExist if the source lacks it.
 func (s *source) page(name string) (page, error) {
 	for _, dir := range s.pageDirs {
 		for _, suffix := range []string{"", ".gz"} {
@@ -133,7 +134,7 @@ func (s *source) page(name string) (page, error) {
 				return page{}, err
 			}
 			pg := page{file: file}
-			// A link out of the directory only relocates the same page.
+			// a link that leaves the directory only relocates the page
 			if filepath.Dir(target) == "." {
 				pg.link = strings.TrimSuffix(target, ".gz")
 			}
@@ -172,7 +173,7 @@ func (p page) read() ([]byte, error) {
 	return short(text, p.file, nil)
 }
 
-// maxText limits the uncompressed size of a header or man page. All files of a release are in memory together.
+// maxText limits the uncompressed size of a header or man page, since all files of a release are in memory together.
 const maxText = 1 << 20
 
 func short(text []byte, file string, err error) ([]byte, error) {

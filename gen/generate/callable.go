@@ -16,10 +16,10 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Callable is the kind of functions callable from Go, among Kinds.
+// Callable is one of Kinds: functions that are callable from Go.
 const Callable = "callable functions"
 
-// callable returns the C functions that the package of functions has, from the comments of its exported functions.
+// callable returns the C functions in the package of functions, read from the comments of its exported functions.
 func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
 	have := map[string]bool{}
 	fset := token.NewFileSet()
@@ -44,7 +44,7 @@ func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
 	return have, nil
 }
 
-// coverCallable counts the functions of a header that the package of functions has.
+// coverCallable counts the functions of a header that the package of functions contains.
 func coverCallable(h *model.Header, p *rules.VerbsPlan, have map[string]bool, n *Count) {
 	for _, f := range h.Funcs {
 		n.Total++

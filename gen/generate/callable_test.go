@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// TestCallable: every function of every header is callable from Go, and a function lost in printing is reported,
-// whether a rule generates it or it is hand-written.
+// TestCallable checks that every function of every header is callable from Go, and that a function that is missing from
+// the printed source is reported, whether it is generated or hand-written.
 func TestCallable(t *testing.T) {
 	res := fromModels(t)
 	total := 0
@@ -47,7 +47,7 @@ func TestCallable(t *testing.T) {
 	}
 }
 
-// TestVerbsAreDeterministic: the functions are printed the same way each time.
+// TestVerbsAreDeterministic checks that the functions are printed the same way each time.
 func TestVerbsAreDeterministic(t *testing.T) {
 	plan := fromModels(t).Plans[0].Verbs
 	first, err := emit.Verbs(plan)

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Kinds lists the counted kinds of declarations, in the order of the summary.
+// Kinds lists the kinds of declarations that are counted, in the order of the summary.
 var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots",
 	"function types", "macros"}
 
@@ -29,11 +29,11 @@ type Count struct {
 // HeaderCoverage counts the declarations of one header.
 type HeaderCoverage struct {
 	Header string
-	By     map[string]*Count // by kind
+	By     map[string]*Count // kind → counts
 }
 
-// cover compares the model with the generated source. It fails if a declaration is neither emitted nor excepted by a
-// row. It parses the printed source, so that bugs of the printer are found.
+// cover compares the model with the generated source and fails if a declaration is neither emitted nor excepted by a
+// row. It parses the printed source, which also detects bugs of the printer.
 func cover(res *Result) ([]HeaderCoverage, error) {
 	var all []HeaderCoverage
 	var missing []string
@@ -239,14 +239,14 @@ func (s *source) cover(h *model.Header, by map[string]*Count) {
 	}
 }
 
-// coverFields counts nested records and slots; a member without a Go field or method is missing.
+// coverFields counts nested records and slots. A member without a Go field or method is missing.
 func (s *source) coverFields(r *model.Record, holder, at string, count func(kind, c string, emitted bool),
 	declared func(string) bool) {
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		if f.Record != nil {
 			kind := string(f.Record.Kind) + "s"
-			if f.Name == "" { // stored in a field of the holder; its members are the holder's fields or methods
+			if f.Name == "" { // stored in a field of the holder, which also has its members as fields or methods
 				count(kind, fmt.Sprintf("%s (unnamed %s at %s)", at, f.Record.Kind, f.Offset), true)
 				s.coverFields(f.Record, holder, at, count, declared)
 				continue

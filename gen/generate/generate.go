@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package generate generates generated/ from the recorded models: offline, without a C compiler or headers, and with
-// the same bytes on every machine.
+// Package generate generates generated/ from the recorded models. It works offline, without a C compiler or headers,
+// and gives the same bytes on every machine.
 package generate
 
 import (
@@ -23,11 +23,11 @@ import (
 
 // Result holds the generated files.
 type Result struct {
-	Primary  []*model.Release // of each project
+	Primary  []*model.Release // one for each project
 	Plans    []*rules.Plan
-	Files    emit.Files // by path below generated/: "ibv/struct.go"
+	Files    emit.Files // path below generated/ → content: "ibv/struct.go"
 	Coverage []HeaderCoverage
-	Unread   []rules.Exception // upstream headers that no package uses
+	Unread   []rules.Exception // upstream headers that no package covers
 	recorded rules.Recorded
 	ioctls   []*model.IoctlSchema
 }
@@ -74,8 +74,8 @@ func FromModels(from Sources, primary ...string) (*Result, error) {
 	return FromInputs(inputs, rules.Packages, exceptions)
 }
 
-// CheckPinned checks that a directory of models has exactly the pinned releases, given by file names: "since" is only
-// correct if the models are complete.
+// CheckPinned checks that a directory contains models of exactly the pinned releases, given as file names, since
+// "since" is correct only if the models are complete.
 func CheckPinned(dir string, pinned []string) error {
 	recorded, err := ReadModels(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func CheckPinned(dir string, pinned []string) error {
 	return nil
 }
 
-// FromInputs generates the given packages from models, one of each project.
+// FromInputs generates the given packages from models, one for each project.
 func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
 	plans, unread, err := rules.Plans(inputs, packages, exceptions)
 	if err != nil {
@@ -112,7 +112,7 @@ func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rule
 	return res, err
 }
 
-// emit prints the packages of nouns and of functions and the witness concurrently.
+// emit prints the packages of types, the packages of functions, and the witness concurrently.
 func (res *Result) emit() error {
 	print := map[string]func() (emit.Files, error){
 		"witness": func() (emit.Files, error) { return emit.Witness(res.Plans) },
@@ -166,7 +166,7 @@ func (res *Result) emit() error {
 	return nil
 }
 
-// ReadModels reads all models of a directory: by project, the earliest release first.
+// ReadModels reads all models of a directory. It returns them by project, the earliest release first.
 func ReadModels(dir string) (rules.Recorded, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {

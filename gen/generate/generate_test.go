@@ -33,7 +33,7 @@ var sources = Sources{modelDir, measuredDir, ioctlDir}
 
 var primary = headers.Primary("rdma-core")
 
-// primaries are the files of the primary releases.
+// primaries are the model files of the primary releases.
 var primaries = func() (files []string) {
 	for _, p := range project.All {
 		files = append(files, p.File(headers.Primary(p.Name)))
@@ -109,7 +109,7 @@ func countHeader(h *model.Header) headerCounts {
 	return n
 }
 
-// counted returns the headers whose declarations were also counted independently of this generator.
+// counted returns the headers for which independent counts exist.
 func counted(t *testing.T) []*model.Header {
 	t.Helper()
 	var all []*model.Header
@@ -158,7 +158,7 @@ func TestHeaderCounts(t *testing.T) {
 	}
 }
 
-// TestInlineKinds pins how the inline functions of verbs.h dispatch, and checks that none is missing.
+// TestInlineKinds checks how the inline functions of verbs.h dispatch, and that none is missing.
 func TestInlineKinds(t *testing.T) {
 	res := fromModels(t)
 	verbs := counted(t)[0]
@@ -187,7 +187,8 @@ func TestInlineKinds(t *testing.T) {
 	}
 }
 
-// TestMissingIsAnError: a declaration missing from the printed source is an error, even if the plan has it.
+// TestMissingIsAnError checks that a declaration that is missing from the printed source is an error, even if the plan
+// contains it.
 func TestMissingIsAnError(t *testing.T) {
 	res := fromModels(t)
 	for what, cut := range map[string][3]string{
@@ -208,8 +209,8 @@ func TestMissingIsAnError(t *testing.T) {
 	}
 }
 
-// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header that uses
-// one of the generator's names is rejected.
+// TestReservedNames checks that every exported name of the package comes from a header or is reserved, so that headers
+// cannot declare the generator's own names.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
 		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n",
@@ -223,7 +224,7 @@ func TestReservedNames(t *testing.T) {
 	for _, name := range src.goOf {
 		fromHeaders[name] = true
 	}
-	for _, e := range res.Plans[0].Enums { // including those with other sizes
+	for _, e := range res.Plans[0].Enums { // including those of other sizes
 		fromHeaders[e.Go] = true
 	}
 	for name := range src.idents {
@@ -235,7 +236,7 @@ func TestReservedNames(t *testing.T) {
 	}
 }
 
-// TestReproducible: the same models give the same bytes, and generated/ has them.
+// TestReproducible checks that the same models give the same bytes, and that generated/ is up to date.
 func TestReproducible(t *testing.T) {
 	a := fromModels(t)
 	b, err := FromModels(sources, primaries...)
@@ -246,7 +247,7 @@ func TestReproducible(t *testing.T) {
 	assert.Empty(t, names, "run make generate")
 }
 
-func TestModelsRefused(t *testing.T) {
+func TestModelsRejected(t *testing.T) {
 	dir := t.TempDir()
 	_, err := FromModels(Sources{dir, measuredDir, ioctlDir}, primaries...)
 	assert.ErrorContains(t, err, primary+".json: no model of the primary release")
@@ -257,8 +258,8 @@ func TestModelsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "model of rdma-core 44.0; rename it to 44.0.json")
 }
 
-// TestIoctlsRefused checks that schemas with unknown methods and attributes, and missing schemas, are errors.
-func TestIoctlsRefused(t *testing.T) {
+// TestIoctlsRejected checks that schemas with unknown methods and attributes, and missing schemas, are errors.
+func TestIoctlsRejected(t *testing.T) {
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join(ioctlDir, "7.csv"))
 	require.NoError(t, err)
@@ -281,8 +282,8 @@ func TestIoctlsRefused(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestMeasuredRefused: an invalid file in headers/measured is an error with the file name.
-func TestMeasuredRefused(t *testing.T) {
+// TestMeasuredRejected checks that an error for an invalid file in headers/measured contains the file name.
+func TestMeasuredRejected(t *testing.T) {
 	_, err := FromModels(Sources{modelDir, filepath.Join(t.TempDir(), "nowhere"), ioctlDir}, primaries...)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	dir := t.TempDir()
@@ -296,7 +297,7 @@ func TestMeasuredRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line must name the measured system")
 }
 
-// TestCheckPinned: a missing or an extra model would change "since", and is an error.
+// TestCheckPinned checks that a missing or extra model, which would change "since", is an error.
 func TestCheckPinned(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
@@ -311,7 +312,7 @@ func TestCheckPinned(t *testing.T) {
 		"model of rdma-core "+all[0]+", which headers.lock does not pin")
 }
 
-// TestRepeatedEnumerator: a name that occurs twice within an enum is rejected like any other collision.
+// TestRepeatedEnumerator checks that a name that occurs twice in an enum is rejected like any other collision.
 func TestRepeatedEnumerator(t *testing.T) {
 	recorded, err := ReadModels(modelDir)
 	require.NoError(t, err)
@@ -356,7 +357,8 @@ func TestWrite(t *testing.T) {
 	assert.Len(t, rest, 1, "no temporary directory is left")
 }
 
-// TestWriteIsAtomic: a failed write keeps the previous files, and the next write repairs an interrupted swap.
+// TestWriteIsAtomic checks that a failed write keeps the previous files, and that the next write repairs an interrupted
+// swap.
 func TestWriteIsAtomic(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "generated")
@@ -364,7 +366,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	_, err := Write(dir, good)
 	require.NoError(t, err)
 
-	// a name that is a file and a directory at once cannot be written
+	// a name that is both a file and a directory cannot be written
 	_, err = Write(dir, emit.Files{"ibv/a.go": []byte("new\n"), "ibv/a.go/b.go": []byte("new\n")})
 	require.Error(t, err)
 	names, err := Differs(dir, good)
@@ -380,7 +382,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	assert.Len(t, rest, 1)
 }
 
-// TestWriteRollsBack: if the second rename fails, the previous files are restored.
+// TestWriteRollsBack checks that the previous files are restored if the second rename fails.
 func TestWriteRollsBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "generated")
 	old := emit.Files{"ibv/a.go": []byte("package ibv\n")}
@@ -401,7 +403,8 @@ func TestWriteRollsBack(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// TestUnsupportedTarget: a 64-bit Linux target without recorded layouts fails to compile with one explanatory error.
+// TestUnsupportedTarget checks that compiling for a 64-bit Linux target without recorded layouts fails with one
+// explanatory error.
 func TestUnsupportedTarget(t *testing.T) {
 	res, err := fromC(map[string]string{"in.h": "struct t_a { int a; };\n"})
 	require.NoError(t, err)
@@ -423,7 +426,7 @@ func TestUnsupportedTarget(t *testing.T) {
 	assert.NoError(t, err, out)
 }
 
-// TestStaleExceptionStopsGeneration: generation fails if an exception row has no subject.
+// TestStaleExceptionStopsGeneration checks that generation fails if an exception row applies to no declaration.
 func TestStaleExceptionStopsGeneration(t *testing.T) {
 	recorded, err := ReadModels(modelDir)
 	require.NoError(t, err)

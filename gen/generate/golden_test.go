@@ -24,10 +24,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output in testdata")
 
-// goldenTargets include one with larger C library types and one with the other byte order.
+// goldenTargets include one with larger C library types and one with big-endian byte order.
 var goldenTargets = []string{"amd64", "arm64", "s390x"}
 
-// TestGolden generates Go from small C headers, one for each construct of C. A file holds in.h, optionally
+// TestGolden generates Go from small C headers, one for each construct of C. A case holds in.h, optionally
 // exceptions.txt, and the output: Go files, or err.txt for a header that must be rejected.
 func TestGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
@@ -40,7 +40,7 @@ func TestGolden(t *testing.T) {
 			golden(t, path, filepath.Join(module, strings.ReplaceAll(name, "-", "")))
 		})
 	}
-	// The output must compile, and its layout assertions must hold.
+	// the output must compile, which checks its layout assertions
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module golden\n\ngo 1.26\n"), 0o644))
 	for _, arch := range goldenTargets {
 		cmd := exec.Command("go", "vet", "./...")
@@ -84,7 +84,7 @@ func golden(t *testing.T, path, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, base), text, 0o644))
 			if slices.Contains([]string{"doc.go", "support.go", "address.go", "helpers.go", "text.go"}, base) ||
 				strings.HasPrefix(base, "layout_") {
-				continue // the same for all, or checked by the compiler
+				continue // the same in all cases, or checked by the compiler
 			}
 			_, body, _ := strings.Cut(string(text), "DO NOT EDIT.\n")
 			got[base] = strings.TrimLeft(body, "\n")
@@ -104,7 +104,7 @@ func golden(t *testing.T, path, dir string) {
 // inputs are the input files of a case. With conventions.txt, only the package of functions is printed.
 var inputs = []string{"in.h", "exceptions.txt", "conventions.txt", "routing.txt", "verbs.txt"}
 
-// verbFiles are the files of the package of functions that depend on the header.
+// verbFiles are the files in the package of functions that depend on the header.
 var verbFiles = []string{"extern.go", "slot.go", "extended.go", "call.go", "function.go"}
 
 // fromC generates the package golden from one header.

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKernelHeaderCounts compares the numbers of declarations in every header of Linux 7.2 with independent counts,
-// which come from gcc's debug information. That counts an untagged union of rxe_av once although two members have it,
-// and also counts three empty structures of rxe_dma_info that the shim omits.
+// TestKernelHeaderCounts compares the numbers of declarations in every header of Linux 7.2 with independent counts from
+// gcc's debug information. The debug information has an untagged union of rxe_av once, although two members have it,
+// and also three empty structures of rxe_dma_info, which the shim omits.
 func TestKernelHeaderCounts(t *testing.T) {
 	want := map[string]headerCounts{
 		"rdma/ib_user_verbs.h": {structs: 117, untaggedStructs: 16, untaggedUnions: 15,

@@ -16,12 +16,12 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// Write makes files the only contents of dir. It writes a new directory and swaps the two, so that dir is never
-// incomplete; if dir is up to date, nothing is written.
+// Write replaces the contents of dir with files. It writes a new directory and swaps the two, so that dir is never
+// incomplete. If dir is up to date, it writes nothing.
 func Write(dir string, files emit.Files) (changed bool, err error) {
 	dir = filepath.Clean(dir)
 	old := dir + ".old"
-	// The directory is missing on the first run and after an interrupted swap.
+	// the directory is missing on the first run and after an interrupted swap
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
@@ -62,7 +62,7 @@ func Write(dir string, files emit.Files) (changed bool, err error) {
 
 var rename = os.Rename // replaced by tests
 
-// Differs lists the files below dir that are changed, missing or surplus.
+// Differs lists the files below dir that are changed, missing or extra.
 func Differs(dir string, files emit.Files) ([]string, error) {
 	var names []string
 	have := map[string]bool{}

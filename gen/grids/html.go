@@ -18,7 +18,7 @@ var style string
 // page builds the text of a page. Package html/template would add a megabyte to the command.
 type page struct{ strings.Builder }
 
-// put appends a trusted format with arguments that it escapes.
+// put appends a trusted format with arguments, which it escapes.
 func (p *page) put(format string, args ...any) {
 	for i, a := range args {
 		if s, ok := a.(string); ok {

@@ -108,7 +108,7 @@ type jsonValue struct {
 }
 
 type jsonCell struct {
-	At        map[string]string   `json:"at"` // item by dimension
+	At        map[string]string   `json:"at"` // dimension → item
 	Answer    string              `json:"answer"`
 	Condition string              `json:"condition,omitempty"`
 	Reason    string              `json:"reason"`
@@ -117,7 +117,7 @@ type jsonCell struct {
 	Values    map[string][]string `json:"values,omitempty"`
 }
 
-// JSON writes tables as JSON: every cell with all its facts.
+// JSON writes tables as JSON, with all facts of every cell.
 func JSON(w io.Writer, grids []*rules.Grid) error {
 	tables := []jsonTable{}
 	for _, g := range grids {

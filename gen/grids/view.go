@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// words maps answers to the words printed here and in Go.
+// words maps answers to the words that are printed here and in Go.
 var words = map[rules.Answer]string{rules.Unspecified: "unspecified", rules.Yes: "yes", rules.No: "no",
 	rules.Elsewhere: "not in this verb", rules.Capability: "needs a capability"}
 
 // Answer returns the word for an answer.
 func Answer(a rules.Answer) string { return cmp.Or(words[a], string(a)) }
 
-// gridView is a table for display: a matrix for each combination of all dimensions but the last two, and a list of the
+// gridView is a table for display: a matrix for each combination of all but the last two dimensions, and a list of the
 // cells' values.
 type gridView struct {
 	Name, Question, Release, Source, Legend string
@@ -51,7 +51,7 @@ type valuesView struct {
 	Rows    [][]string
 }
 
-// marks maps answers to a character and to a style class.
+// marks maps answers to a character and a CSS class.
 var marks = map[rules.Answer][2]string{
 	rules.Yes: {"X", "yes"}, rules.No: {".", "no"}, rules.Elsewhere: {"-", "elsewhere"}, rules.Capability: {"c",
 		"capability"}, rules.Unspecified: {"?", "unspecified"},
@@ -60,8 +60,8 @@ var marks = map[rules.Answer][2]string{
 // gridViewer numbers the notes of a table.
 type gridViewer struct {
 	g     *rules.Grid
-	short [][]string // items of each dimension without their common prefix
-	all   bool       // a note for each cell, not only for those that the page does not decide
+	short [][]string // items of each dimension, without their common prefix
+	all   bool       // all cells get a note, not only those that the page does not decide
 	notes []string
 }
 
@@ -75,7 +75,7 @@ func viewGrid(g *rules.Grid, all bool) *gridView {
 		Legend: "X yes   . no   c needs a capability   - with another function   ? unspecified",
 	}
 	n := len(g.Dims)
-	lead := 0 // dimensions in the title
+	lead := 0 // number of dimensions in the title
 	if n > 2 {
 		lead = n - 2
 	}
@@ -109,12 +109,12 @@ func (v *gridViewer) row(name string, first, n int) matrixRow {
 		c := v.g.Cells[i].Validity
 		mark := marks[c.Answer]
 		row.Cells = append(row.Cells,
-			cellView{Mark: mark[0], Class: mark[1], Tip: Answer(c.Answer) + ": " + whole(c), Note: v.note(c)})
+			cellView{Mark: mark[0], Class: mark[1], Tip: Answer(c.Answer) + ": " + full(c), Note: v.note(c)})
 	}
 	return row
 }
 
-// title names the items of the leading dimensions.
+// title returns the items of the leading dimensions.
 func (v *gridViewer) title(cell, lead int) string {
 	var all []string
 	for i, name := range v.g.Combination(cell)[:lead] {
@@ -125,7 +125,7 @@ func (v *gridViewer) title(cell, lead int) string {
 
 // note returns the number of a cell's note; 0 for none.
 func (v *gridViewer) note(c rules.Validity) int {
-	text := whole(c)
+	text := full(c)
 	if page := len(v.g.Pages) > 0 && c.Source == v.g.Source(); (page || v.g.Cited != "") && !v.all {
 		text = joined(c.Condition, c.Note)
 	}
@@ -138,8 +138,8 @@ func (v *gridViewer) note(c rules.Validity) int {
 	return slices.Index(v.notes, text) + 1
 }
 
-// whole returns all facts of an answer.
-func whole(c rules.Validity) string {
+// full returns all facts of an answer.
+func full(c rules.Validity) string {
 	return joined(joined(c.Condition, fmt.Sprintf("%s (%s)", c.Reason, c.Source)), c.Note)
 }
 
@@ -163,7 +163,7 @@ func (v *gridViewer) values() *valuesView {
 	for _, d := range g.Values {
 		out.Columns = append(out.Columns, d.Go)
 	}
-	at := map[string]int{} // other columns → row
+	at := map[string]int{} // text of the other columns → row
 	for i := range g.Cells {
 		var row []string
 		stated := false

@@ -14,8 +14,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TestMarksOfAnswers: every answer has a mark, a class and a word that agree, on the page of all tables and in its
-// legends.
+// TestMarksOfAnswers checks that each answer has the same mark, class and word in the tables and in the legends.
 func TestMarksOfAnswers(t *testing.T) {
 	g := &rules.Grid{Name: "small", Release: "9.0", Question: "What?",
 		Dims: []rules.Dim{{Param: "a", What: "answer", Type: "Own"}}}

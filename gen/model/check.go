@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Check rejects a model that no header can produce, so that readers need not check.
+// Check rejects a model that no header can produce, so that its users need no checks of their own.
 func (r *Release) Check() error {
 	if !isPlain(r.Project) || !isPlain(r.Name) || len(r.Targets) == 0 {
 		return fmt.Errorf("missing project (%q), release (%q) or targets", r.Project, r.Name)
@@ -183,7 +183,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 	return nil
 }
 
-// checkPlace rejects a member that overlaps the previous one, and a union member with a nonzero offset.
+// checkPlace rejects a member that overlaps the previous one, and a union member whose offset is not zero.
 func (r *Release) checkPlace(rec *Record, i int) error {
 	f := &rec.Fields[i]
 	for _, target := range r.Targets {
@@ -207,7 +207,7 @@ func (r *Release) checkPlace(rec *Record, i int) error {
 	return nil
 }
 
-// checkBits checks that a bitfield has bits, and the bytes that they touch.
+// checkBits rejects an empty bitfield and one that does not fit the bytes that it occupies.
 func (r *Release) checkBits(f *Field) error {
 	if f.Bits == nil {
 		return nil
@@ -226,7 +226,7 @@ func (r *Release) checkBits(f *Field) error {
 	return r.checkPer(f.Bits.First)
 }
 
-// check checks the type of a function that is a parameter of depth others.
+// check checks a function type that is nested depth levels deep in the parameters of others.
 func (p *Proto) check(depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("function types nested more than %d deep", maxDepth)

@@ -17,8 +17,8 @@ func (f *Field) dims() []int64 {
 	return f.Dims
 }
 
-// ending describes the last member of a record. C allows members after a record that ends with an array of length 0;
-// the header decides what its elements are.
+// ending describes the last member of a record. C allows members after a record that ends with an array of length 0,
+// whose elements the header defines.
 type ending int
 
 const (

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// lineWidth limits the length of a JSON value on one line: fields, enumerators and parameters fit, so that the diff of
-// a header bump shows one line for each.
+// lineWidth limits the length of a JSON value on one line. Fields, enumerators and parameters fit on one line, so that
+// the diff of a header bump shows one line for each.
 const lineWidth = 160
 
 // Encode writes the model as JSON in a stable order, formatted for reviewable diffs.
@@ -45,7 +45,7 @@ func layOut(out *bytes.Buffer, value []byte, depth, column int) {
 		indent(depth + 1)
 		start := 0
 		if open == '{' {
-			start = stringEnd(element) + 1 // after the key's colon
+			start = stringEnd(element) + 1 // after the colon that follows the key
 			out.Write(element[:start])
 			out.WriteByte(' ')
 		}
@@ -120,7 +120,8 @@ func decodeError(name string, data []byte, offset int64, err error) error {
 	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
 		offset = mismatch.Offset
 	}
-	if _, field, ok := strings.Cut(err.Error(), "json: unknown field "); ok { // the decoder is already past the field
+	// the decoder has already consumed the field
+	if _, field, ok := strings.Cut(err.Error(), "json: unknown field "); ok {
 		if i := bytes.Index(data, []byte(field)); i >= 0 {
 			offset = int64(i)
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Library is a shared library of the release, as the dynamic linker reads it.
+// Library is a shared library of the release, as seen by the dynamic linker.
 type Library struct {
 	Name string `json:"name"` // its soname: "libibverbs.so.1"
 	// Versions lists the versions of its symbols in the library's order, without the base version.
@@ -19,7 +19,8 @@ type Library struct {
 	Symbols  []Symbol  `json:"symbols"` // exported symbols in the order of Symbol.Compare
 }
 
-// Version is a symbol version. A library that lacks a version required by a program does not load.
+// Version is a symbol version. The dynamic linker does not load a program that requires a version that the library
+// lacks.
 type Version struct {
 	Name  string   `json:"name"`            // "IBVERBS_1.1"
 	After []string `json:"after,omitempty"` // the versions that it inherits from

@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// Measured holds the measured answers of a provider on a kernel: a file headers/measured/PROVIDER-KERNEL-TABLE.csv.
-// Names are C names without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
+// Measured holds what a provider on a kernel accepted when it was measured: a file
+// headers/measured/PROVIDER-KERNEL-TABLE.csv. Names are C names without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
 type Measured struct {
 	Provider string // "rxe"
 	Kernel   string // "6.1"
-	Table    string // among MeasuredColumns
+	Table    string // a key of MeasuredColumns
 	Source   string // "Soft-RoCE, Linux 6.1.176, rdma-core 44.0"
 	Rows     [][]string
 }
 
-// MeasuredColumns maps tables to their columns. Rows of a table with opcodes come in pairs, without flags and signaled;
-// rows with more flags may follow.
+// MeasuredColumns maps tables to their columns. In a table with opcodes, every operation has two rows, without flags
+// and signaled, and optional rows with more flags.
 var MeasuredColumns = map[string][]string{
 	"create_qp": {"qp_type", "create"},
 	"post_send": {"qp_type", "opcode", "flags", "post", "wc_status", "qp_state", "data"},
 	"wr_post":   {"qp_type", "opcode", "flags", "create", "post", "wc_status", "qp_state", "data"},
 }
 
-// MeasuredFlags lists the flags of the rows of an opcode, in order.
+// MeasuredFlags lists the flags of the two required rows of an operation, in order.
 var MeasuredFlags = []string{"none", "SIGNALED"}
 
 // MeasuredMoreFlags lists the flags of the optional rows.
@@ -41,7 +41,7 @@ var (
 	measuredCell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*(\|[A-Z_]+)*|0|-|none|ok|wrong)$`)
 )
 
-// File returns the name of its file.
+// File returns the name of the file.
 func (m *Measured) File() string { return m.Provider + "-" + m.Kernel + "-" + m.Table + ".csv" }
 
 // Name returns the provider and the kernel: "rxe 6.1".
@@ -55,7 +55,7 @@ func (m *Measured) At(row []string, column string) string {
 	return ""
 }
 
-// Check rejects data that could not be parsed again or interpreted.
+// Check rejects data that could not be written and parsed again.
 func (m *Measured) Check() error {
 	if !measuredName.MatchString(m.File()) {
 		return fmt.Errorf("%q is not PROVIDER-KERNEL-TABLE.csv, such as rxe-6.1-post_send.csv", m.File())
@@ -65,7 +65,8 @@ func (m *Measured) Check() error {
 		return fmt.Errorf("unknown table %q", m.Table)
 	}
 	if m.Source == "" || m.Source != strings.TrimSpace(m.Source) || strings.Contains(m.Source, "\n") {
-		return fmt.Errorf("%q does not name the measured system, such as Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
+		return fmt.Errorf("%q does not name the measured system, such as Soft-RoCE, Linux 6.1.176, "+
+			"rdma-core 44.0", m.Source)
 	}
 	if len(m.Rows) == 0 {
 		return errors.New("no rows")
@@ -108,13 +109,13 @@ func (m *Measured) Check() error {
 	return errors.Join(errs...)
 }
 
-// Encode returns the text of the file.
+// Encode returns the contents of the file.
 func (m *Measured) Encode() []byte {
 	var b strings.Builder
 	b.WriteString("# " + m.Source + "\n")
 	w := csv.NewWriter(&b)
 	w.Write(MeasuredColumns[m.Table])
-	w.WriteAll(m.Rows) // a strings.Builder does not fail
+	w.WriteAll(m.Rows) // writing to a strings.Builder does not fail
 	return []byte(b.String())
 }
 
@@ -138,7 +139,7 @@ func ReadMeasured(dir fs.FS) ([]*Measured, error) {
 	return all, errors.Join(errs...)
 }
 
-// ParseMeasured parses a file of that name.
+// ParseMeasured parses the file with this name.
 func ParseMeasured(name string, text []byte) (*Measured, error) {
 	parts := measuredName.FindStringSubmatch(name)
 	if parts == nil {

@@ -23,7 +23,7 @@ func TestMeasured(t *testing.T) {
 	assert.Equal(t, "post_send", m.Table)
 	assert.Equal(t, "Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
 	assert.Equal(t, "SUCCESS", m.At(m.Rows[1], "wc_status"))
-	assert.Equal(t, "", m.At(m.Rows[1], "create"), "this table has no such column")
+	assert.Equal(t, "", m.At(m.Rows[1], "create"), "no such column")
 	assert.Equal(t, "rxe-6.1-post_send.csv", m.File())
 	assert.Equal(t, measuredText, string(m.Encode()))
 	_, err = ParseMeasured("mlx5-6.12.3-create_qp.csv", []byte("# a device\nqp_type,create\nRC,0\n"))

@@ -2,7 +2,7 @@
 
 // Package model describes one release of a project as plain data: the structures, unions, enums, constants, functions,
 // man-page tables and exported symbols that the generator uses. It imports no other package of this module. gen/parse,
-// gen/tables and gen/symbols record models from headers, pages and libraries. Models are committed as JSON under
+// gen/tables and gen/symbols record models from headers, man pages and libraries. Models are committed as JSON under
 // headers/models, compared on a header bump, and read by every emitter and check.
 package model
 
@@ -10,7 +10,7 @@ package model
 type Release struct {
 	Project string   `json:"project"` // "rdma-core"
 	Name    string   `json:"release"` // "65.0"
-	Targets []string `json:"targets"` // the GOARCH values it was read for, the default target first
+	Targets []string `json:"targets"` // the GOARCH values that it was recorded for, the default target first
 	Headers []Header `json:"headers"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
@@ -32,7 +32,7 @@ func (r *Release) ReleaseOf(file string) string {
 	return r.Name
 }
 
-// Header holds the declarations of one header file, each kind in the order of the file.
+// Header holds the declarations of one header file. Each kind is in the order of the file.
 type Header struct {
 	Name string `json:"name"` // as written between < and >: "infiniband/verbs.h"
 	// Support marks a header of the C library or the kernel. Only the declarations that a public header needs are
@@ -42,7 +42,7 @@ type Header struct {
 	Enums   []Enum   `json:"enums,omitempty"`
 	Macros  []Macro  `json:"macros,omitempty"`
 	Funcs   []Func   `json:"funcs,omitempty"`
-	// FuncTypes are the function typedefs, which parameters point to.
+	// FuncTypes are the function typedefs to which parameters point.
 	FuncTypes []Func `json:"func_types,omitempty"`
 }
 
@@ -53,17 +53,17 @@ const (
 	Struct     RecordKind = "struct"
 	Union      RecordKind = "union"
 	Incomplete RecordKind = "incomplete" // declared, never defined: only pointers to it exist
-	Opaque     RecordKind = "opaque"     // a typedef of the C library; only its size and alignment matter
+	Opaque     RecordKind = "opaque"     // a typedef of the C library, of which only the size and alignment matter
 )
 
 // Record is a structure, a union, or a type of which only the size and alignment are known.
 type Record struct {
 	Kind   RecordKind `json:"kind"`
-	Tag    string     `json:"tag,omitempty"` // "ibv_wc"; empty when defined in place without a tag
+	Tag    string     `json:"tag,omitempty"` // "ibv_wc"; empty for an untagged type defined in place
 	Size   Per        `json:"size"`          // bytes
 	Align  Per        `json:"align"`         // bytes
 	Packed bool       `json:"packed,omitempty"`
-	Man    string     `json:"man,omitempty"` // the page that explains it: "ibv_poll_cq.3"
+	Man    string     `json:"man,omitempty"` // the man page that documents it: "ibv_poll_cq.3"
 	Fields []Field    `json:"fields,omitempty"`
 }
 
@@ -88,17 +88,18 @@ type Field struct {
 	Func   *Proto  `json:"func,omitempty"` // pointer to a function: a slot
 	Offset Per     `json:"offset"`         // bytes from the start of the record that holds the field
 	Size   Per     `json:"size"`           // bytes; 0 for a flexible array
-	Bits   *Bits   `json:"bits,omitempty"` // of a bitfield; Offset and Size are those of the bytes that it touches
+	Bits   *Bits   `json:"bits,omitempty"` // set for a bitfield; Offset and Size are of the bytes that it occupies
 }
 
-// Bits is the position of a bitfield. C allocates the bits of a byte from the lowest on for little-endian machines, and
-// from the highest on for big-endian ones. Counted in that order, the position is the same on all targets.
+// Bits is the position of a bitfield. C allocates the bits of a byte from the lowest on little-endian machines, and
+// from the highest on big-endian ones. Counted in that order, the position is the same on all targets.
 type Bits struct {
 	First Per   `json:"first"` // from the start of the record that holds the field
 	Width int64 `json:"width"`
 }
 
-// MaxSize limits the bytes of a record or an array, because packages of layouts also compile for 32-bit machines.
+// MaxSize limits the size of a record or an array in bytes, since the generated types must also compile for 32-bit
+// machines.
 const MaxSize = 1<<31 - 1
 
 // Enum is an enumeration; Tag is empty for an untagged one.
@@ -117,7 +118,7 @@ func (e *Enum) Holds(v Int) bool { return v.fits(e.Size, e.Signed) }
 type Enumerator struct {
 	Name  string `json:"name"`
 	Value Int    `json:"value"`
-	Shift bool   `json:"shift,omitempty"` // the header writes it with <<, which marks a flag
+	Shift bool   `json:"shift,omitempty"` // written with << in the header, which marks a flag
 }
 
 // MacroKind describes the expansion of a macro.
@@ -211,7 +212,7 @@ type Table struct {
 	Rows    []TableRow `json:"rows"`
 }
 
-// TableRow is a row of a Table; Cells are in the order of its Columns: "yes", "no", or the page's words.
+// TableRow is a row of a Table. Cells are in the order of its Columns: "yes", "no", or the text of the page.
 type TableRow struct {
 	Name  string   `json:"name"`
 	Cells []string `json:"cells"`

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample has every kind of entry once.
+// sample has one entry of every kind.
 func sample() *Release {
 	high := UintOf(1<<64 - 1)
 	return &Release{
@@ -56,8 +56,8 @@ func TestEncodeDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses covers each check of a model and its error.
-func TestDecodeRefuses(t *testing.T) {
+// TestDecodeRejects covers each check of a model and its error.
+func TestDecodeRejects(t *testing.T) {
 	text, err := sample().Encode()
 	require.NoError(t, err)
 	for _, c := range []struct{ old, new, want string }{
@@ -87,7 +87,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"version":"A_1.10"}`, `"version":"A_1.0"}`, `symbol "f@@A_1.0" is duplicate`},
 	} {
 		bad := strings.Replace(string(text), c.old, c.new, 1)
-		if bad == string(text) { // written with a space after the colon
+		if bad == string(text) { // in the JSON, a space follows the colon
 			bad = strings.Replace(string(text), strings.Replace(c.old, `":`, `": `, 1),
 				strings.Replace(c.new, `":`, `": `, 1), 1)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A model is untrusted input like a header: its names become Go names, comments and file names, so they must be valid.
+// A model is untrusted input, like a header. Its names become Go names, comments and file names, so they must be valid.
 
 // maxDepth limits the nesting of types.
 const maxDepth = 200
@@ -118,8 +118,8 @@ func (m *Macro) check() error {
 	return nil
 }
 
-// check checks the description of an inline function; nil for an extern one. Its arguments are C expressions, from
-// which no Go is generated.
+// check checks the description of an inline function, which is nil for an extern one. No Go code is generated from its
+// arguments, which are C expressions.
 func (in *Inline) check() error {
 	if in == nil {
 		return nil
@@ -145,7 +145,7 @@ func (in *Inline) check() error {
 	return nil
 }
 
-// check checks the words of a table, which are printed in comments and texts.
+// check checks the text of a table, which is printed in comments.
 func (t *Table) check() error {
 	words := slices.Clone(t.Columns)
 	for _, row := range t.Rows {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// full returns a model that has a string in every possible place.
+// full returns a model that contains a string in every place that can have one.
 func full() *Release {
 	one := IntOf(1)
 	proto := Proto{Result: "int",
@@ -46,8 +46,8 @@ func full() *Release {
 	}
 }
 
-// TestHostileNames puts Go code and escapes from the directory in place of each string of a model. They are rejected
-// with an error that quotes them.
+// TestHostileNames puts Go code and paths that leave the directory in place of each string of a model. Each is rejected
+// with an error that quotes it.
 func TestHostileNames(t *testing.T) {
 	text, err := json.Marshal(full())
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestHostileNames(t *testing.T) {
 	assert.Greater(t, places, 150)
 }
 
-// mutate replaces each string of a tree in turn, and calls use each time.
+// mutate replaces each string of a tree in turn and calls use after each replacement.
 func mutate(tree any, at, other string, use func(place string)) {
 	change := func(place string, value any, set func(any)) {
 		if _, isText := value.(string); !isText {
@@ -95,7 +95,7 @@ func mutate(tree any, at, other string, use func(place string)) {
 	}
 }
 
-// TestLimits rejects sizes beyond any address space and types nested too deeply.
+// TestLimits checks that sizes beyond any address space and types that are nested too deep are rejected.
 func TestLimits(t *testing.T) {
 	deep := func(n int) *Record {
 		rec := &Record{Kind: Struct, Size: Same(1), Align: Same(1)}
@@ -154,7 +154,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFlexible: nothing may follow a type that ends with a flexible array, not even another element.
+// TestFlexible checks that no member or array element may follow a type that ends with a flexible array.
 func TestFlexible(t *testing.T) {
 	records := map[string]*Record{
 		"struct tail":   {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}, {Name: "d", Type: "char[]"}}},
@@ -185,5 +185,6 @@ func TestFlexible(t *testing.T) {
 		}
 	}
 	inPlace := Record{Kind: Struct, Fields: []Field{{Name: "first", Record: records["struct tail"], Dims: []int64{2}}}}
-	assert.ErrorContains(t, NewFlexibles(find).Check(&inPlace), "first: the elements of this array end with a flexible array")
+	assert.ErrorContains(t, NewFlexibles(find).Check(&inPlace),
+		"first: the elements of this array end with a flexible array")
 }

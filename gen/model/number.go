@@ -61,7 +61,7 @@ func (v *Int) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Per is a number of bytes that may differ by target: a default, and targets with another value.
+// Per is a number of bytes that may differ by target: a default, and the targets with other values.
 type Per struct {
 	Default int64
 	Only    map[string]int64 // by GOARCH; never holds a value equal to Default
@@ -90,7 +90,7 @@ func (p *Per) Set(target string, v int64) {
 	p.Only[target] = v
 }
 
-// Equal reports whether both have the same value on every target.
+// Equal reports whether p and q are equal on every target.
 func (p Per) Equal(q Per) bool { return p.Default == q.Default && maps.Equal(p.Only, q.Only) }
 
 // String returns "120" or "120 (arm64: 128)".

@@ -12,7 +12,7 @@ import (
 type Type struct {
 	Base     string  // "uint32_t", "unsigned int", "struct ibv_qp", "enum ibv_mtu", "void"
 	Const    bool    // the base is const
-	Pointers int     // how many times it is pointed to
+	Pointers int     // levels of indirection
 	Dims     []int64 // array lengths, outermost first; -1 for a flexible array
 }
 

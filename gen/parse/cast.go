@@ -10,7 +10,7 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// cast converts to the named type.
+// cast evaluates a cast.
 func (e *evaluator) cast(n *cc.CastExpression) (number, error) {
 	to, err := e.typeOf(n.TypeName.Type())
 	if err != nil {

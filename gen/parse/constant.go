@@ -13,32 +13,32 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// The C reader computes in 64 bits without overflow checks: it evaluates 1<<400 as 0. This file therefore evaluates
+// The C parser computes in 64 bits without overflow checks: it evaluates 1<<400 as 0. The generator therefore evaluates
 // every recorded constant again, from the same syntax tree in arbitrary precision, and rejects a constant if C's types
 // cannot hold an intermediate result.
 
-// constant evaluates a constant expression, and rejects one for which the C reader has another value.
+// constant evaluates a constant expression and rejects it if the C parser computes a different value.
 func (r *reader) constant(n cc.ExpressionNode) (number, error) {
-	mine, err := r.compute(n)
+	computed, err := r.compute(n)
 	if err != nil {
-		return mine, err
+		return computed, err
 	}
-	return mine, r.agree(mine, n.Value())
+	return computed, r.compareWithParser(computed, n.Value())
 }
 
-// agree compares a value with that of the C reader.
-func (r *reader) agree(mine number, value cc.Value) error {
-	theirs, ok := intValue(value)
+// compareWithParser returns an error unless the C parser computed the same value.
+func (r *reader) compareWithParser(computed number, value cc.Value) error {
+	parsed, ok := intValue(value)
 	if !ok {
-		return fmt.Errorf("the C reader has no value for it, this generator computes %s; write the number", mine.n)
+		return fmt.Errorf("the C parser cannot compute it, this generator computes %s; write the number", computed.n)
 	}
-	if model.Int(mine.n.String()) != theirs {
-		return fmt.Errorf("the C reader computes %s, this generator %s; write the number", theirs, mine.n)
+	if model.Int(computed.n.String()) != parsed {
+		return fmt.Errorf("the C parser computes %s, this generator %s; write the number", parsed, computed.n)
 	}
 	return nil
 }
 
-// intValue returns the C reader's integer value of a constant expression.
+// intValue returns the integer that the C parser computed for a constant expression.
 func intValue(v cc.Value) (model.Int, bool) {
 	switch v := v.(type) {
 	case cc.Int64Value:
@@ -49,8 +49,7 @@ func intValue(v cc.Value) (model.Int, bool) {
 	return "", false
 }
 
-// checkLength rejects an array length that overflows. The length of a parameter is ignored by C and may not be
-// constant.
+// checkLength rejects an array length that overflows. C ignores the length of a parameter, which need not be constant.
 func (r *reader) checkLength(n *cc.DirectDeclarator) error {
 	v, err := r.constant(n.AssignmentExpression)
 	if r.inParam[n] && errors.Is(err, errUnknown) {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// messages compiles lines of C with gcc and returns its messages for each line, numbered from 0.
-func messages(t *testing.T, lines []string) map[int]string {
+// gccErrors compiles lines of C with gcc and returns its errors by line, numbered from 0.
+func gccErrors(t *testing.T, lines []string) map[int]string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
@@ -34,26 +34,26 @@ func messages(t *testing.T, lines []string) map[int]string {
 	if err != nil {
 		require.ErrorAs(t, err, new(*exec.ExitError), "%s", out)
 	}
-	said := map[int]string{}
-	complaint := regexp.MustCompile(`(?:constants\.c:(\d+):\d+|cc1): error: (.*)`)
-	for _, m := range complaint.FindAllStringSubmatch(string(out), -1) {
+	errors := map[int]string{}
+	errorLine := regexp.MustCompile(`(?:constants\.c:(\d+):\d+|cc1): error: (.*)`)
+	for _, m := range errorLine.FindAllStringSubmatch(string(out), -1) {
 		if m[1] == "" {
-			said[nowhere] += m[2] + "\n"
+			errors[noLine] += m[2] + "\n"
 			continue
 		}
 		line, err := strconv.Atoi(m[1])
 		require.NoError(t, err)
-		said[line-1-strings.Count(before, "\n")] += m[2] + "\n"
+		errors[line-1-strings.Count(before, "\n")] += m[2] + "\n"
 	}
-	return said
+	return errors
 }
 
-// nowhere is the line of messages that gcc reports without a position, for example about a shift by a conditional
-// expression with a converted operand.
-const nowhere = -1
+// noLine is the key of errors that gcc reports without a position, for example for a shift by a conditional expression
+// with a converted operand.
+const noLine = -1
 
-// same asserts in C that an expression has a value and a type.
-func same(expression, value string, size uint, unsigned bool) string {
+// assertion returns a C assertion that an expression has a value and a type.
+func assertion(expression, value string, size uint, unsigned bool) string {
 	literal := value + "ull"
 	if strings.HasPrefix(value, "-") {
 		literal = "(-" + strings.TrimPrefix(value, "-") + "ull)"
@@ -66,8 +66,9 @@ func same(expression, value string, size uint, unsigned bool) string {
 		"(__typeof__(%[1]s))-1 %[4]s, \"\");", expression, literal, size, sign)
 }
 
-// TestConstantsOfGCC: gcc gives the rows of TestConstants the same values and types, and rejects the others.
-func TestConstantsOfGCC(t *testing.T) {
+// TestConstantsMatchGCC checks that gcc computes the values and types of TestConstants, and rejects the expressions of
+// TestConstantsRejected.
+func TestConstantsMatchGCC(t *testing.T) {
 	var lines []string
 	for _, c := range computed {
 		ull := map[bool]string{true: "ull"}[len(c.value) > 18]
@@ -76,20 +77,20 @@ func TestConstantsOfGCC(t *testing.T) {
 			fmt.Sprintf("_Static_assert(sizeof(%[1]s) == sizeof(%[2]s) && "+
 				"((__typeof__(%[1]s))-1 < 1) == ((%[2]s)-1 < 1), \"\");", c.expression, c.typ))
 	}
-	assert.Empty(t, messages(t, lines), strings.Join(lines, "\n"))
+	assert.Empty(t, gccErrors(t, lines), strings.Join(lines, "\n"))
 	lines = nil
-	for i, c := range refused {
+	for i, c := range rejected {
 		lines = append(lines, fmt.Sprintf("long long v%d = (%s);", i, c.expression))
 	}
-	said := messages(t, lines)
-	for i, c := range refused {
-		assert.NotEmpty(t, said[i], c.expression)
+	errors := gccErrors(t, lines)
+	for i, c := range rejected {
+		assert.NotEmpty(t, errors[i], c.expression)
 	}
 }
 
-// TestConstantsOfGCCAtRandom compares random expressions: gcc rejects those that this generator rejects, and gives the
-// others the same values and types.
-func TestConstantsOfGCCAtRandom(t *testing.T) {
+// TestRandomConstantsMatchGCC checks with random expressions that gcc rejects those that this generator rejects, and
+// computes the same values and types for the others.
+func TestRandomConstantsMatchGCC(t *testing.T) {
 	const count = 2000
 	seed := uint64(os.Getpid())
 	if s, err := strconv.ParseUint(os.Getenv("RAPID_SEED"), 10, 64); err == nil { // a repeatable run
@@ -110,35 +111,35 @@ func TestConstantsOfGCCAtRandom(t *testing.T) {
 	require.NoError(t, r.findAll())
 	var lines []string
 	var errs []error
-	refusals := 0
+	rejections := 0
 	for i, expression := range all {
 		n := r.constants[fmt.Sprintf("T_%d", i)]
 		require.NotNil(t, n, expression)
 		v, err := r.compute(n)
 		errs = append(errs, err)
 		if err != nil {
-			refusals++
+			rejections++
 			lines = append(lines, fmt.Sprintf("long long v%d = (%s);", i, expression))
 			continue
 		}
-		lines = append(lines, same(expression, v.n.String(), max(1, v.bits/8), v.unsigned))
+		lines = append(lines, assertion(expression, v.n.String(), max(1, v.bits/8), v.unsigned))
 	}
-	said := messages(t, lines)
+	errors := gccErrors(t, lines)
 	for i, expression := range all {
-		if errs[i] != nil && said[i] == "" && said[nowhere] != "" {
-			said[i] = messages(t, lines[i:i+1])[nowhere]
+		if errs[i] != nil && errors[i] == "" && errors[noLine] != "" {
+			errors[i] = gccErrors(t, lines[i:i+1])[noLine]
 		}
 		if errs[i] != nil {
-			assert.NotEmpty(t, said[i], "%s: rejected here (%v), but accepted by gcc", expression, errs[i])
+			assert.NotEmpty(t, errors[i], "%s: rejected here (%v), but accepted by gcc", expression, errs[i])
 			continue
 		}
 		if strings.ContainsAny(expression, "?&|") { // gcc warns about some operands that it does not evaluate
-			said[i] = regexp.MustCompile(`.*\[-Werror=.*\]\n`).ReplaceAllString(said[i], "")
+			errors[i] = regexp.MustCompile(`.*\[-Werror=.*\]\n`).ReplaceAllString(errors[i], "")
 		}
-		assert.Empty(t, said[i], "%s: %s", expression, lines[i])
+		assert.Empty(t, errors[i], "%s: %s", expression, lines[i])
 	}
-	assert.Greater(t, refusals, count/20)
-	assert.Less(t, refusals, count*19/20)
+	assert.Greater(t, rejections, count/20)
+	assert.Less(t, rejections, count*19/20)
 }
 
 // expressions generates random C expressions.

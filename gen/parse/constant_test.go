@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// constantsBefore precedes the constants of these tests.
+// constantsBefore declares the types and macros that the constants of these tests use.
 const constantsBefore = `#include <stddef.h>
 #include <stdint.h>
 enum b { FOUR = 4, BIG = 1ll << 33, MINUS = -1 };
@@ -28,7 +28,8 @@ struct pair { char a; long b; };
 #define SHORTER(x) ((uint8_t)(x))
 `
 
-// computed are valid constant expressions, with their values and types. TestConstantsOfGCC compares them with gcc.
+// computed lists valid constant expressions with their values and types. TestConstantsMatchGCC checks the list with
+// gcc.
 var computed = []struct {
 	expression, value, typ string
 }{
@@ -41,7 +42,7 @@ var computed = []struct {
 	{"-2147483647 - 1", "-2147483648", "int"},
 	{"0x7fffffff + 1u", "2147483648", "unsigned int"},
 	{"0xffffffff + 1", "0", "unsigned int"},       // hexadecimal numbers may be unsigned
-	{"2147483648 + 1", "2147483649", "long long"}, // decimal ones are long instead
+	{"2147483648 + 1", "2147483649", "long long"}, // decimal literals become long instead
 	{"1 ? 5 : 1 << 99", "5", "int"},               // not evaluated
 	{"1 ? 5 : 1ull << 99", "5", "unsigned long long"},
 	{"0 && 1 << 99", "0", "int"},
@@ -89,8 +90,8 @@ var computed = []struct {
 	{"(char)97", "97", "char"},
 }
 
-// refused are constants that overflow their types. In TestConstantsOfGCC, gcc warns about each of them.
-var refused = []struct{ expression, why string }{
+// rejected lists constants that overflow their types. TestConstantsMatchGCC checks that gcc warns about each of them.
+var rejected = []struct{ expression, why string }{
 	{"1 << 32", "1 << 32 shifts an integer of 32 bits too far; write it with a suffix or a cast that makes it " +
 		"longer, such as ULL"},
 	{"1ull << 64", "1 << 64 shifts an unsigned integer of 64 bits too far; C has no longer integers; correct"},
@@ -118,8 +119,8 @@ var refused = []struct{ expression, why string }{
 	{"1 + (int)(sizeof(int) << 64)", "4 << 64 shifts an unsigned integer of 64 bits too far"},
 }
 
-// places are the positions of constants: each with %s for the expression, and the name in errors. The C reader rejects
-// some expressions there with its own errors.
+// places lists the positions in which constants occur, with %s for the expression, and the name of each in errors. In
+// some positions, the C parser itself rejects an expression first.
 var places = map[string]struct{ text, line, named string }{
 	"macro":      {"#define T_X (%s)\n", "9", "macro T_X: "},
 	"enumerator": {"enum e {\nA = %s };\n", "10", "enumerator A: "},
@@ -129,7 +130,7 @@ var places = map[string]struct{ text, line, named string }{
 	"aligned":    {"struct s { int n; } __attribute__((aligned(%s)));\n", "9", "struct s: aligned("},
 }
 
-// TestConstants: valid expressions are read with the value and the type that C gives them.
+// TestConstants checks the values and types of valid expressions.
 func TestConstants(t *testing.T) {
 	text := constantsBefore
 	for i, c := range computed {
@@ -150,15 +151,15 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// shortNames replaces the names of types that are the same on amd64 by one of them.
+// shortNames replaces type names that are equivalent on amd64 by a single name.
 var shortNames = strings.NewReplacer("long long", "long", "uint8_t", "unsigned char", "uint64_t", "unsigned long",
 	"int8_t", "signed char")
 
-// TestConstantsRefused: an expression that overflows its type is rejected in every position, and the error names the
-// declaration and the fix.
-func TestConstantsRefused(t *testing.T) {
+// TestConstantsRejected checks that an expression that overflows its type is rejected in every position, with an error
+// that names the declaration and the fix.
+func TestConstantsRejected(t *testing.T) {
 	for name, place := range places {
-		for _, c := range refused {
+		for _, c := range rejected {
 			if slices.Contains([]string{"slot", "parameter", "aligned"}, name) && c.expression != "SHIFTED(400)" {
 				continue
 			}
@@ -178,19 +179,19 @@ func TestConstantsRefused(t *testing.T) {
 	}
 }
 
-// TestConstantsOfOthers: expressions that gcc accepts silently are rejected if other targets or compilers interpret
-// them differently, or if this generator cannot compute them.
-func TestConstantsOfOthers(t *testing.T) {
+// TestConstantsNotPortable checks that expressions are rejected although gcc accepts them, if other targets or
+// compilers interpret them differently or if this generator cannot compute them.
+func TestConstantsNotPortable(t *testing.T) {
 	for expression, want := range map[string]string{
-		"U_ONE - 2":                   "the C reader computes 4294967295, this generator -1", // C23 agrees with it
+		"U_ONE - 2":                   "the C parser computes 4294967295, this generator -1", // as in C23
 		"'\\377'":                     "depends on the compiler or on the signedness of char",
 		"(char)200":                   "write signed char or unsigned char",
 		"(char)-1":                    "write signed char or unsigned char",
 		"(int)(1.5 > 1)":              "is not an integer constant",
-		"sizeof(struct packed_s)":     "a packed structure or one with bitfields, whose size the C reader does not know",
-		"offsetof(struct packed_s,b)": "a packed structure or one with bitfields, whose size the C reader does not know",
-		"sizeof(A0)":                  "the C reader computes 8, this generator 4",
-		// the C reader rejects these, and the declaration's name is added to its error
+		"sizeof(struct packed_s)":     "the C parser cannot compute the size of a structure that is packed",
+		"offsetof(struct packed_s,b)": "the C parser cannot compute the size of a structure that is packed",
+		"sizeof(A0)":                  "the C parser computes 8, this generator 4",
+		// rejected by the C parser; the error gains the declaration's name
 		"1 / 0":                 "a.h:10:18: A: cannot evaluate constant expression: 1 / 0; correct the header",
 		"1 % (FOUR - 4)":        "a.h:10:18: A: cannot evaluate constant expression",
 		"'ab'":                  "a.h:10:18: A: invalid character constant",
@@ -203,8 +204,8 @@ func TestConstantsOfOthers(t *testing.T) {
 	}
 }
 
-// TestMacrosRefused: macros without a value in the C reader are evaluated if they may be constants.
-func TestMacrosRefused(t *testing.T) {
+// TestMacrosRejected checks that macros that may be constants are evaluated even if the C parser has no value for them.
+func TestMacrosRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"#define T_X (int)1e10":               "macro T_X: 1e+10 does not fit an integer of 32 bits; write it with",
 		"#define T_X (FOUR / 0)":              "macro T_X: 4 / 0 divides by zero; correct the divisor",
@@ -226,14 +227,15 @@ func TestMacrosRefused(t *testing.T) {
 	}
 }
 
-// TestEnumerators: an enumerator without a value is one more than the last, if that fits its type.
+// TestEnumerators checks that an enumerator without an initializer is the previous value plus one, and that overflows
+// are rejected.
 func TestEnumerators(t *testing.T) {
 	for text, want := range map[string]string{
-		"enum e { A = 0xffffffffffffffff, B };": "enumerator B: one more than 18446744073709551615 overflows an " +
+		"enum e { A = 0xffffffffffffffff, B };": "enumerator B: 18446744073709551615 + 1 overflows an " +
 			"unsigned integer of 64 bits; give it a value",
-		"enum e { A = 0x7fffffffffffffff, B };": "enumerator B: one more than 9223372036854775807 overflows",
-		"enum e { A = 0x7fffffff, B };":         "enumerator B: one more than 2147483647 overflows an integer of 32",
-		"enum e { A = 0xffffffff, B };":         "enumerator B: one more than 4294967295 overflows",
+		"enum e { A = 0x7fffffffffffffff, B };": "enumerator B: 9223372036854775807 + 1 overflows",
+		"enum e { A = 0x7fffffff, B };":         "enumerator B: 2147483647 + 1 overflows an integer of 32",
+		"enum e { A = 0xffffffff, B };":         "enumerator B: 4294967295 + 1 overflows",
 		"enum e { A = -1, B = 0xffffffffffffffff };": "enumerator B is 18446744073709551615, which no C type " +
 			"holds together with the other enumerators; split the enum",
 		"enum e { A = 1, B = A + 2147483647 };": "enumerator B: 1 + 2147483647 overflows an integer of 32 bits",
@@ -251,16 +253,17 @@ func TestEnumerators(t *testing.T) {
 	assert.EqualValues(t, 4, e.Size)
 }
 
-// TestConstantsEnd: macros that double each other, or name themselves, are evaluated once.
-func TestConstantsEnd(t *testing.T) {
+// TestConstantsTerminate checks that macros that double each other or expand to themselves are evaluated in linear
+// time.
+func TestConstantsTerminate(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
 	}
 	text := "#define A00 1\n#define SELF SELF + SELF\n"
 	for i := range 60 {
-		text += "#define A" + number2(i+1) + " (A" + number2(i) + " | A" + number2(i) + ")\n"
+		text += "#define A" + twoDigits(i+1) + " (A" + twoDigits(i) + " | A" + twoDigits(i) + ")\n"
 	}
 	assert.NoError(t, readText(text))
 }
 
-func number2(i int) string { return string(rune('0'+i/10)) + string(rune('0'+i%10)) }
+func twoDigits(i int) string { return string(rune('0'+i/10)) + string(rune('0'+i%10)) }

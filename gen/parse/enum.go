@@ -26,7 +26,8 @@ func (r *reader) readEnums() error {
 func (r *reader) recordEnum(at *locatedEnum) error {
 	t, ok := at.spec.Type().(*cc.EnumType)
 	if !ok {
-		return fmt.Errorf("%s: the C reader gave the enum no type (%T)", r.pos(at.spec.Position()), at.spec.Type())
+		return fmt.Errorf("%s: the C parser assigned no type to the enum (%T)",
+			r.pos(at.spec.Position()), at.spec.Type())
 	}
 	if at.spec.EnumTypeSpecifier != nil {
 		return fmt.Errorf("%s: enum %s with an explicit type is not supported", r.pos(at.spec.Position()),
@@ -43,7 +44,7 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 			model.Enumerator{Name: n.Token.SrcStr(), Value: model.Int(r.enumerators[n].n.String()), Shift: shift})
 	}
 	if e.Size != t.Size() {
-		return fmt.Errorf("%s: enum %s: the C reader computes %d bytes, this generator %d", r.pos(at.spec.Position()),
+		return fmt.Errorf("%s: enum %s: the C parser computes %d bytes, this generator %d", r.pos(at.spec.Position()),
 			e.Tag, t.Size(), e.Size)
 	}
 	h := r.header(at.header, at.public)
@@ -51,8 +52,8 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	return nil
 }
 
-// computeEnum computes the values of an enum's enumerators and its type. An enumerator whose value fits an int is an
-// int. Otherwise it has its expression's type up to the end of the enum, and the enum's type from then on.
+// computeEnum computes the enumerators' values and the enum's type. While the enum is being defined, an enumerator is
+// an int if its value fits one, and has its expression's type otherwise; afterwards, all have the enum's type.
 func (r *reader) computeEnum(at *locatedEnum) error {
 	if at.typ.bits != 0 {
 		return nil
@@ -79,30 +80,30 @@ func (r *reader) computeEnum(at *locatedEnum) error {
 	negative := slices.ContainsFunc(all, func(n *cc.Enumerator) bool { return r.enumerators[n].n.Sign() < 0 })
 	at.typ = number{bits: 32, unsigned: !negative}
 	for _, n := range all {
-		if t := at.typ; !r.enumerators[n].in(t) {
+		if t := at.typ; !r.enumerators[n].fitsIn(t) {
 			at.typ.bits = 64
 		}
 	}
 	for _, n := range all {
 		v := r.enumerators[n]
-		if !v.in(at.typ) {
+		if !v.fitsIn(at.typ) {
 			return fmt.Errorf("%s: enumerator %s is %s, which no C type holds together with the other enumerators; "+
 				"split the enum", r.pos(n.Position()), n.Token.SrcStr(), v.n)
 		}
-		if !v.in(number{bits: 32}) {
+		if !v.fitsIn(number{bits: 32}) {
 			r.enumerators[n] = v.as(at.typ)
 		}
 	}
 	return nil
 }
 
-// in reports whether a type holds a number.
-func (v number) in(t number) bool {
+// fitsIn reports whether the type of t can hold v.
+func (v number) fitsIn(t number) bool {
 	t.n = v.n
 	return t.fits()
 }
 
-// next returns the value of an enumerator: its expression, or one more than the previous.
+// next returns the value of an enumerator: its initializer, or the previous value plus one.
 func (r *reader) next(n *cc.Enumerator, previous *number) (number, error) {
 	var v number
 	switch {
@@ -120,13 +121,13 @@ func (r *reader) next(n *cc.Enumerator, previous *number) (number, error) {
 	default:
 		v = *previous
 		if v.n = new(big.Int).Add(v.n, big.NewInt(1)); !v.fits() {
-			return v, fmt.Errorf("one more than %s overflows %s; give it a value", previous.n, previous.integer())
+			return v, fmt.Errorf("%s + 1 overflows %s; give it a value", previous.n, previous.integer())
 		}
-		if err := r.agree(v, n.Value()); err != nil {
+		if err := r.compareWithParser(v, n.Value()); err != nil {
 			return v, err
 		}
 	}
-	if v.in(number{bits: 32}) {
+	if v.fitsIn(number{bits: 32}) {
 		v = v.as(number{bits: 32})
 	}
 	return v, nil

@@ -11,18 +11,18 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// maxExpression limits the depth of an expression; macros can make expressions deeper than checkNesting sees.
+// maxExpression limits the depth of an expression. Macros can nest expressions deeper than checkNesting detects.
 const maxExpression = 10_000
 
-// errUnknown is the error for an expression that is not constant, or not supported.
+// errUnknown is returned for an expression that is not constant or not supported.
 var errUnknown = errors.New("is not an integer constant that this generator can compute; rewrite it, or extend " +
 	"gen/parse/expression.go")
 
 // evaluator evaluates C constant expressions with C's types and conversions, in arbitrary precision.
 type evaluator struct {
-	r     *reader
-	depth int
-	idle  int // depth of operands that C does not evaluate; only their types matter
+	r       *reader
+	depth   int
+	skipped int // nesting depth of operands that C does not evaluate; only their types matter
 }
 
 // compute evaluates a constant expression.
@@ -31,15 +31,16 @@ func (r *reader) compute(n cc.Node) (number, error) {
 	return e.value(n)
 }
 
-// overflow rejects an operation. In an operand that C does not evaluate, the result has a type but no value.
+// overflow rejects an operation that overflows. In an operand that C does not evaluate, the result has a type but no
+// value.
 func (e *evaluator) overflow(t number, format string, args ...any) (number, error) {
-	if e.idle > 0 {
+	if e.skipped > 0 {
 		return t.as(t), nil
 	}
 	return t, fmt.Errorf(format, args...)
 }
 
-// unknown names the unsupported expression.
+// unknown returns errUnknown for an expression.
 func unknown(n cc.Node) (number, error) {
 	s := text(n)
 	if len(s) > 80 {
@@ -107,30 +108,30 @@ func (e *evaluator) value(n cc.Node) (number, error) {
 	return unknown(n)
 }
 
-// idly evaluates an operand that C may skip.
-func (e *evaluator) idly(idle bool, n cc.Node) (number, error) {
-	if idle {
-		e.idle++
-		defer func() { e.idle-- }()
+// operand evaluates an operand; C does not evaluate it if skipped is true.
+func (e *evaluator) operand(skipped bool, n cc.Node) (number, error) {
+	if skipped {
+		e.skipped++
+		defer func() { e.skipped-- }()
 	}
 	return e.value(n)
 }
 
-// choice evaluates condition ? yes : no.
+// choice evaluates condition ? a : b.
 func (e *evaluator) choice(n *cc.ConditionalExpression) (number, error) {
 	condition, err := e.value(n.LogicalOrExpression)
 	if err != nil {
 		return number{}, err
 	}
 	chosen := condition.n.Sign() != 0
-	if n.ExpressionList == nil { // condition ?: no, an extension
+	if n.ExpressionList == nil { // condition ?: b, an extension of GCC
 		return unknown(n)
 	}
-	yes, err := e.idly(!chosen, n.ExpressionList)
+	yes, err := e.operand(!chosen, n.ExpressionList)
 	if err != nil {
 		return number{}, err
 	}
-	no, err := e.idly(chosen, n.ConditionalExpression)
+	no, err := e.operand(chosen, n.ConditionalExpression)
 	if err != nil {
 		return number{}, err
 	}
@@ -138,7 +139,7 @@ func (e *evaluator) choice(n *cc.ConditionalExpression) (number, error) {
 		return unknown(n)
 	}
 	if !yes.pointer {
-		yes, no = alike(yes, no)
+		yes, no = usualConversions(yes, no)
 	}
 	if chosen {
 		return yes, nil
@@ -146,14 +147,14 @@ func (e *evaluator) choice(n *cc.ConditionalExpression) (number, error) {
 	return no, nil
 }
 
-// logical evaluates || or &&, whose left operand may decide.
+// logical evaluates || or &&; the left operand may decide the result.
 func (e *evaluator) logical(left, right cc.Node, or bool) (number, error) {
 	a, err := e.value(left)
 	if err != nil {
 		return number{}, err
 	}
 	decided := (a.n.Sign() != 0) == or
-	b, err := e.idly(decided, right)
+	b, err := e.operand(decided, right)
 	if err != nil {
 		return number{}, err
 	}
@@ -195,7 +196,7 @@ var operations = map[string]func(z, x, y *big.Int) *big.Int{
 }
 
 func (e *evaluator) apply(op string, a, b number) (number, error) {
-	a, b = alike(a, b)
+	a, b = usualConversions(a, b)
 	if compare := comparisons[op]; compare != nil {
 		return truth(compare(a.n.Cmp(b.n))), nil
 	}
@@ -215,8 +216,8 @@ func (e *evaluator) apply(op string, a, b number) (number, error) {
 	return v.wrapped(), nil
 }
 
-// shift allows shifting a one into the sign, as in 1<<31, and nothing further. Like gcc, it shifts negative numbers
-// left by multiplication.
+// shift allows shifting a one into the sign bit, as in 1<<31, but no further. Like gcc, it shifts negative numbers left
+// by multiplying.
 func (e *evaluator) shift(op string, a, b number) (number, error) {
 	if b.n.Sign() < 0 {
 		return e.overflow(a, "%s %s %s shifts by a negative number; shift the other way", a.n, op, b.n)
@@ -275,10 +276,10 @@ func (e *evaluator) unary(n *cc.UnaryExpression) (number, error) {
 	return v, nil
 }
 
-// sizeofExpression returns the size or alignment of an expression that C does not evaluate. Within its own enum, an
-// enumerator's type differs from the C reader's.
+// sizeofExpression returns the size or alignment of the type of an expression, which C does not evaluate. Within its
+// own enum, an enumerator has a different type than in the C parser.
 func (e *evaluator) sizeofExpression(n *cc.UnaryExpression) (number, error) {
-	if v, err := e.idly(true, n.UnaryExpression); err == nil && !v.pointer {
+	if v, err := e.operand(true, n.UnaryExpression); err == nil && !v.pointer {
 		return e.size(int64(v.bits+7) / 8)
 	}
 	operand, ok := n.UnaryExpression.(cc.ExpressionNode)
@@ -288,14 +289,14 @@ func (e *evaluator) sizeofExpression(n *cc.UnaryExpression) (number, error) {
 	return e.known(n, operand.Type())
 }
 
-// known returns the C reader's size, alignment or offset for this type.
+// known returns the size, alignment or offset that the C parser computed for this type.
 func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 	if p, ok := of.(*cc.PointerType); ok && p.IsIncomplete() {
 		return unknown(n)
 	}
-	if e.r.hasPacked(of) { // the C reader ignores packed
-		return number{}, fmt.Errorf("%s: a packed structure or one with bitfields, whose size the C reader does not know; write the number",
-			text(n))
+	if e.r.hasPacked(of) { // the C parser ignores packed
+		return number{}, fmt.Errorf("%s: the C parser cannot compute the size of a structure that is packed or has "+
+			"bitfields; write the number", text(n))
 	}
 	switch v := n.Value().(type) {
 	case cc.Int64Value:
@@ -316,7 +317,7 @@ func (e *evaluator) size(n int64) (number, error) {
 	return number{n: big.NewInt(n), bits: e.r.bitsOf(cc.Ptr), unsigned: true}, nil
 }
 
-// address evaluates &((type *)0)->member, the expansion of offsetof.
+// address evaluates &((type *)0)->member, to which offsetof expands.
 func (e *evaluator) address(n *cc.UnaryExpression) (number, error) {
 	var packed cc.Type
 	walk(n.CastExpression, func(inner cc.Node) bool {
@@ -339,7 +340,7 @@ func (e *evaluator) address(n *cc.UnaryExpression) (number, error) {
 	return v, err
 }
 
-// primary evaluates a number, a character, an enumerator or an expression in parentheses.
+// primary evaluates a number, a character, an enumerator or a parenthesized expression.
 func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 	switch n.Case {
 	case cc.PrimaryExpressionInt:
@@ -356,8 +357,8 @@ func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 	return unknown(n)
 }
 
-// character evaluates a character constant, an int. Characters outside ASCII depend on the signedness of char, and
-// constants with several characters on the compiler.
+// character evaluates a character constant of type int. The value of non-ASCII characters depends on the signedness of
+// char, and that of multi-character constants on the compiler.
 func (e *evaluator) character(n *cc.PrimaryExpression) (number, error) {
 	v, ok := n.Value().(cc.Int64Value)
 	if !ok || v < 0 || v > 127 {

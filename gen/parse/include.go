@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The C reader does not detect include cycles. Therefore every included header that itself includes headers must have
+// The C parser does not detect include cycles. Every included header that itself includes headers must therefore have
 // an include guard.
 
 var (
@@ -23,13 +23,13 @@ var (
 
 var includeGuard = regexp.MustCompile(`^(?:ifndef|if ! ?defined) ?\(? ?(\w+) ?\)?\s*$`)
 
-// directives matches preprocessor lines: the word and the rest.
+// directives returns the preprocessor directives of a text, each as its name and its arguments.
 func directives(text string) [][]string {
 	text = comment.ReplaceAllString(spliced.ReplaceAllString(text, ""), " ")
 	return directive.FindAllStringSubmatch(text, -1)
 }
 
-// checkIncludes rejects a header that includes one without an include guard.
+// checkIncludes rejects a header that includes another one without an include guard.
 func (src Source) checkIncludes(name, text string) error {
 	for _, d := range directives(text) {
 		if !strings.HasPrefix(d[1], "include") && d[1] != "import" {
@@ -46,7 +46,7 @@ func (src Source) checkIncludes(name, text string) error {
 			}
 			inner, err := fs.ReadFile(src.Include, included)
 			if err == nil && includes(string(inner)) && !guarded(string(inner)) {
-				return fmt.Errorf("%s: included by %s, but has no include guard, so that the C reader might not end; "+
+				return fmt.Errorf("%s: included by %s, but has no include guard, so the C parser might loop; "+
 					"put #ifndef, #define and #endif around its contents", path.Join(src.Name, included), name)
 			}
 		}

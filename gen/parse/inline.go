@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// inlineBody is an inline function whose body is not yet classified.
+// inlineBody is the body of an inline function that is not yet classified.
 type inlineBody struct {
 	header string
-	index  int // into the header's Funcs
+	index  int // index into the header's Funcs
 	body   *cc.CompoundStatement
 }
 
@@ -32,32 +32,32 @@ func (r *reader) readInlines() error {
 	return nil
 }
 
-// call is a call expression as text.
+// call is a call expression in C.
 type call struct {
 	callee string
 	args   []string
 }
 
-// throughPointer reports whether the call goes through a member of an object: a slot.
+// throughPointer reports whether the call goes through a function pointer in a structure: a slot.
 func (c call) throughPointer() bool { return strings.ContainsAny(c.callee, ".>") }
 
-// split splits "qp->context->ops.post_send" into the path to the structure and the member.
+// split splits "qp->context->ops.post_send" into the path to the structure and the name of the member.
 func (c call) split() (object, member string) {
 	i := strings.LastIndexAny(c.callee, ".>")
 	return strings.TrimRight(c.callee[:i+1], "->."), c.callee[i+1:]
 }
 
-// guardShape matches the expansion of verbs_get_ctx_op: it finds the extended context of a context, and is NULL unless
-// the structure is long enough for a member and the member is set.
+// guardShape matches the expansion of verbs_get_ctx_op, which returns the extended context, or NULL if the structure is
+// too short to contain the member or the member is NULL.
 var guardShape = regexp.MustCompile(`^\(\{struct (\w+)\*(\w+)=\w+\((.+?)\);` +
 	`\(!\w+\|\|\(\w+->(\w+)<sizeof\(\*\w+\)-\(\(size_t\)&\(\(struct \w+\*\)0\)->(\w+)\)\)\|\|!\w+->(\w+)\)\?\(\(void\*\)0\):\w+;\}\)$`)
 
 // guard is a match of guardShape.
 type guard struct{ record, object, size, member string }
 
-// contents describes a body, from its syntax tree.
+// contents is a summary of a function body.
 type contents struct {
-	statements   []string // without declarations
+	statements   []string // except declarations
 	declarations int
 	slots        []call
 	functions    []call
@@ -68,7 +68,7 @@ func readBody(body *cc.CompoundStatement) (contents, error) {
 	var c contents
 	for l := body.BlockItemList; l != nil; l = l.BlockItemList {
 		switch item := l.BlockItem; {
-		case item.Case == cc.BlockItemDecl && strings.Contains(text(item), "__func__"): // cc adds it
+		case item.Case == cc.BlockItemDecl && strings.Contains(text(item), "__func__"): // added by cc
 			continue
 		case item.Case == cc.BlockItemDecl:
 			c.declarations++
@@ -158,7 +158,7 @@ func (r *reader) classify(f *model.Func, body *cc.CompoundStatement) (*model.Inl
 			if single {
 				return nil, err
 			}
-			in.Struct = "" // through a local variable
+			in.Struct = "" // called through a local variable
 		}
 		if single && len(c.functions) == 0 {
 			in.Kind = model.Slot
@@ -180,8 +180,8 @@ var (
 	namesErrno   = regexp.MustCompile(`^if\(!\w+\)\{.*\b(E[A-Z]+);.*\}$`)
 )
 
-// absent parses the statement after a failed guard. A plain body consists of the guard, that statement and the final
-// return.
+// absent parses the statement that follows a failed guard. plain means that the body consists only of the guard, this
+// statement and the final return.
 func absent(statements []string) (errno string, how model.Errors, plain bool) {
 	others := 0
 	for _, s := range statements {

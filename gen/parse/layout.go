@@ -14,18 +14,18 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// layout places members by the rules of C compilers for Linux, because cc ignores packed. Where nothing is packed, it
-// and cc check each other.
+// layout places members by the rules of C compilers for Linux, since cc ignores packed. For records that are not
+// packed, both results are compared.
 type layout struct {
 	union  bool
 	packed bool
-	align  int64 // so far
-	end    int64 // first free byte of a structure, size of the largest arm of a union
-	bits   int64 // first free bit of a structure whose last member is a bitfield, else 0
+	align  int64
+	end    int64 // of a structure: first free byte; of a union: size of the largest member
+	bits   int64 // first free bit if the last member of a structure is a bitfield, otherwise 0
 }
 
-// placeBits returns the first bit of a bitfield of a type with a size and an alignment: it does not cross the end of an
-// aligned integer of its type.
+// placeBits returns the first bit of a bitfield whose type has this size and alignment. A bitfield does not cross the
+// boundary of an aligned integer of its type.
 func (l *layout) placeBits(size, align, width int64) int64 {
 	if l.union {
 		l.align = max(l.align, align)
@@ -63,7 +63,7 @@ func (l *layout) place(size, align int64) int64 {
 	return offset
 }
 
-// finish returns size and alignment; aligned is the argument of the aligned attribute, or 0.
+// finish returns size and alignment. aligned is the argument of the aligned attribute, or 0.
 func (l *layout) finish(aligned int64) (size, align int64) {
 	align = max(l.align, aligned)
 	return roundUp(l.end, align), align
@@ -77,8 +77,8 @@ type attrs struct {
 	align  int64
 }
 
-// attributes reads the attributes of a definition; cc keeps those after the closing brace in a separate list. Unknown
-// ones are rejected, since they might change the layout.
+// attributes parses the attributes of a definition; cc keeps those after the closing brace in a separate list. It
+// rejects unknown attributes, since they might change the layout.
 func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 	for _, list := range lists {
 		for ; list != nil; list = list.AttributeSpecifierList {
@@ -111,13 +111,13 @@ func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err e
 	return a, nil
 }
 
-// plainAttributes change neither layout nor values.
+// plainAttributes change neither layouts nor values.
 var plainAttributes = []string{"always_inline", "artificial", "cold", "const", "deprecated", "flatten", "format",
 	"gnu_inline", "hot", "leaf", "malloc", "may_alias", "noinline", "nonnull", "noreturn", "nothrow", "pure",
 	"returns_nonnull", "unused", "used", "visibility", "warn_unused_result", "weak"}
 
-// alignedMember returns the position of a member with an alignment attribute. If nothing is packed, the C reader's
-// layout includes its effect.
+// alignedMember returns the position of a member with an alignment attribute. If nothing is packed, the C parser's
+// layout accounts for it.
 func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Position, found bool) {
 	walk(spec.StructDeclarationList, func(n cc.Node) bool {
 		if a, ok := n.(*cc.AttributeSpecifier); ok && !r.ofRecord[a] {
@@ -132,14 +132,14 @@ func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Positi
 	return at, found
 }
 
-// checkAttributes rejects an attribute outside structures and unions that may change a layout.
+// checkAttributes rejects attributes outside structures and unions that may change a layout.
 func (r *reader) checkAttributes(n *cc.AttributeSpecifier) error {
 	if _, public, err := r.where(n.Position()); err != nil || !public || r.ofRecord[n] {
 		return err
 	}
 	for v := n.AttributeValueList; v != nil; v = v.AttributeValueList {
 		name := strings.Trim(v.AttributeValue.Token.SrcStr(), "_")
-		aligned := name == "aligned" && r.ofMember[n] // record checks it
+		aligned := name == "aligned" && r.ofMember[n] // checked by record
 		if name == "" || aligned || slices.Contains(plainAttributes, name) {
 			continue
 		}

@@ -54,7 +54,7 @@ func (r *reader) readMacros() error {
 				break
 			}
 			v, err := r.constant(n)
-			if errors.Is(err, errUnknown) { // generate rejects it unless a row excludes it
+			if errors.Is(err, errUnknown) { // generate rejects the macro unless a row excludes it
 				rec.Kind = model.Text
 				break
 			}
@@ -74,7 +74,7 @@ func (r *reader) readMacros() error {
 	return nil
 }
 
-// isGuard reports whether a macro is the include guard of its header, which may have a value.
+// isGuard reports whether a macro is the include guard of its header. An include guard may have a value.
 func (r *reader) isGuard(header, macro string) bool {
 	guard, known := r.guards[header]
 	if !known {
@@ -86,7 +86,7 @@ func (r *reader) isGuard(header, macro string) bool {
 	return macro == guard
 }
 
-// checkLiterals rejects numbers without a C type, for which the C reader has no value.
+// checkLiterals rejects integer literals that no C type can hold; the C parser has no value for them.
 func (r *reader) checkLiterals(list []cc.Token) error {
 	for _, t := range list {
 		word := strings.TrimSpace(t.SrcStr())
@@ -100,7 +100,7 @@ func (r *reader) checkLiterals(list []cc.Token) error {
 	return nil
 }
 
-// spellConstant returns the type of a constant, which may come from a cast.
+// spellConstant returns the type of a constant, which may be the type of a cast.
 func (r *reader) spellConstant(t cc.Type, v number) (model.Type, error) {
 	if p, ok := t.(*cc.PointerType); ok && p.Elem().Kind() == cc.Void {
 		return model.Type{Base: "void", Pointers: 1}, nil
@@ -112,7 +112,7 @@ func (r *reader) spellConstant(t cc.Type, v number) (model.Type, error) {
 	return r.spell("", t)
 }
 
-// spell returns the type of a number.
+// spell returns the C type of v.
 func (v number) spell(long uint) model.Type {
 	base := "long long"
 	switch v.bits {
@@ -127,7 +127,7 @@ func (v number) spell(long uint) model.Type {
 	return model.Type{Base: base}
 }
 
-// names holds the tags, enumerators and functions that a macro may expand to.
+// names returns the tags, enumerators and functions that a macro may expand to.
 func (r *reader) names() map[string]bool {
 	named := map[string]bool{}
 	for name, at := range r.records {

@@ -10,15 +10,15 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// The C reader keeps a macro's value but not its expression. Therefore the headers are read again with a declaration
-// for every macro that may be a constant, so that the syntax tree has the expressions.
+// The C parser keeps the value of a macro but not its expression. The headers are therefore parsed a second time, with
+// a declaration for every macro that may be a constant, so that the syntax tree contains the expressions.
 const (
 	constantsSource = "<constants>"
 	constantPrefix  = "__goverbs_constant_"
 )
 
-// translateConstants reads the sources with every macro that looks like a constant. If one of them is not constant, it
-// reads them with those for which the C reader has an integer value.
+// translateConstants parses the sources with a declaration for every macro that looks constant. If one of them is not
+// constant, it parses them again, with declarations only for macros whose integer value the C parser knows.
 func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source) (*cc.AST, error) {
 	with := func(ast *cc.AST, constant func(*cc.Macro) bool) []cc.Source {
 		var lines []string
@@ -49,7 +49,7 @@ func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source) (*cc.AST,
 	}), false)
 }
 
-// findConstant records the expression of a macro.
+// findConstant records the expression of a constant macro.
 func (r *reader) findConstant(d *cc.ExternalDeclaration) {
 	name := strings.TrimPrefix(d.Declaration.InitDeclaratorList.InitDeclarator.Declarator.Name(), constantPrefix)
 	walk(d, func(n cc.Node) bool {
@@ -60,7 +60,7 @@ func (r *reader) findConstant(d *cc.ExternalDeclaration) {
 	})
 }
 
-// depends reports whether a macro's value depends on where it is used.
+// depends reports whether the value of a macro depends on where it is expanded.
 func depends(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 	for _, t := range m.ReplacementList() {
 		word := t.SrcStr()
@@ -86,7 +86,7 @@ func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 			continue
 		}
 		before, word = word, next
-		if before == "?" && word == ":" { // an extension of GCC that the C reader cannot type
+		if before == "?" && word == ":" { // a GCC extension that the C parser cannot type
 			return false
 		}
 		if !isWord(word[0]) || word[0] >= '0' && word[0] <= '9' || typeWords[word] {
@@ -106,7 +106,7 @@ func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 		if slices.ContainsFunc(m.Params, func(p cc.Token) bool { return p.SrcStr() == word }) {
 			continue
 		}
-		if slices.Contains([]string{"->", ".", ","}, before) { // a member; in offsetof it follows a comma
+		if slices.Contains([]string{"->", ".", ","}, before) { // a member name; in offsetof, it follows a comma
 			continue
 		}
 		if !slices.ContainsFunc(ast.Scope.Nodes[word], func(n cc.Node) bool {

@@ -9,7 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// mergeHeaders merges another target's headers into all. Everything but sizes, offsets and alignments must be equal.
+// mergeHeaders merges the headers of another target into all. Everything except sizes, offsets and alignments must be
+// equal.
 func mergeHeaders(all, more []model.Header, target string) error {
 	return mergeValue(reflect.ValueOf(all), reflect.ValueOf(more), target, "headers")
 }

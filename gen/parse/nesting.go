@@ -9,25 +9,25 @@ import (
 	"unicode"
 )
 
-// The C reader is recursive, and a Go program cannot recover from a stack overflow. No header of rdma-core comes near
-// these limits. The reader's ExpansionLimit bounds macros.
+// The C parser is recursive, and a Go program cannot recover from a stack overflow. The headers of rdma-core are far
+// below these limits. ExpansionLimit limits macro expansion.
 const (
 	maxNesting = 200     // nested ( [ { and #if
-	maxRun     = 2000    // tokens between two of ; , { }
-	maxElse    = 2000    // else in a header; each extends the previous statement
-	maxText    = 8 << 20 // bytes of a header
+	maxRun     = 2000    // tokens between two of ; , { and }
+	maxElse    = 2000    // else branches in a header; each is nested in the previous statement
+	maxText    = 8 << 20 // size of a header in bytes
 )
 
-// nesting is the nesting depth at a position.
+// nesting is the depth at a position.
 type nesting struct{ brackets, run int }
 
-// checkNesting rejects a header that is nested too deep for the C reader.
+// checkNesting rejects a header whose nesting is too deep for the C parser.
 func checkNesting(name, source string) error {
 	if len(source) > maxText {
 		return fmt.Errorf("%s: %d bytes; a header has at most %d", name, len(source), maxText)
 	}
 	var (
-		now, outside nesting // outside is the state around a directive
+		now, outside nesting // outside is the state before the current directive
 		directive    bool
 		ifs, elses   int
 		line         = 1
@@ -96,7 +96,7 @@ func isSpace(word string) bool {
 		strings.HasPrefix(word, "//")
 }
 
-// nextToken returns the first token of a text: a word, a line end, a comment, a literal, other space, or one character.
+// nextToken returns the first token of s: a word, a line end, a comment, a literal, other space, or a single character.
 func nextToken(s string) string {
 	for _, pair := range []string{"<:", ":>", "<%", "%>", "%:", "\\\n"} {
 		if strings.HasPrefix(s, pair) {
@@ -129,7 +129,7 @@ func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// through returns a text up to and including the first end, or all of it.
+// through returns the prefix of s up to and including the first end, or s if there is none.
 func through(s, end string) string {
 	if i := strings.Index(s, end); i >= 0 {
 		return s[:i+len(end)]
@@ -144,7 +144,7 @@ func upTo(s string, end byte) string {
 	return s
 }
 
-// literal returns a string or character literal, which ends on the same line.
+// literal returns the string or character literal at the start of s, which ends on the same line.
 func literal(s string) string {
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/internal/processors"
 )
 
-// readText reads one header for one target.
+// readText parses one header for one target.
 func readText(text string) error {
 	_, err := Read(Source{
 		Release: "1.0", Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"},
@@ -24,8 +24,8 @@ func readText(text string) error {
 	return err
 }
 
-// TestNesting: input nested deeper than the C reader supports is rejected at its line, quickly and before the stack
-// overflows.
+// TestNesting checks that input that is nested too deep for the C parser is rejected at its line, quickly and before
+// the stack overflows.
 func TestNesting(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
@@ -62,7 +62,7 @@ func TestNesting(t *testing.T) {
 	}
 }
 
-// TestNestingOfMacros: macros that double each other reach the reader's own limit.
+// TestNestingOfMacros checks that macros that double each other reach the C parser's own limit.
 func TestNestingOfMacros(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
@@ -77,8 +77,8 @@ func TestNestingOfMacros(t *testing.T) {
 	assert.Less(t, processors.Time()-start, 10*time.Second)
 }
 
-// TestNestingCounts: brackets in comments and literals do not count, and a directive does not end the nesting around
-// it.
+// TestNestingCounts checks that brackets in comments and literals do not count, and that a directive does not end the
+// nesting around it.
 func TestNestingCounts(t *testing.T) {
 	lines := strings.Repeat("/* ((( */ // {{{\n#define T_S \"(((\"\n#undef T_S\nstruct t_s;\n", 300)
 	assert.NoError(t, checkNesting("a.h", lines))

@@ -19,7 +19,7 @@ type number struct {
 
 var errTooLong = errors.New("no C type holds")
 
-// firstFit returns n as the first of these types that holds it.
+// firstFit returns n with the first of the types that can hold it.
 func firstFit(n *big.Int, types ...number) (number, error) {
 	for _, t := range types {
 		t.n = n
@@ -39,7 +39,7 @@ func (v number) fits() bool {
 	return v.n.Cmp(low) >= 0 && v.n.Cmp(high) < 0
 }
 
-// wrapped returns the value truncated to the type.
+// wrapped returns the value truncated to its type.
 func (v number) wrapped() number {
 	n := new(big.Int).And(v.n, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), v.bits), big.NewInt(1)))
 	if v.n = n; !v.fits() {
@@ -48,7 +48,7 @@ func (v number) wrapped() number {
 	return v
 }
 
-// as converts a number to another type.
+// as converts v to the type of t.
 func (v number) as(t number) number {
 	if t.bits == 1 {
 		t.n = big.NewInt(int64(min(v.n.CmpAbs(new(big.Int)), 1)))
@@ -66,15 +66,15 @@ func (v number) promoted() number {
 	return v
 }
 
-// alike applies the usual arithmetic conversions to two operands.
-func alike(a, b number) (number, number) {
+// usualConversions applies the usual arithmetic conversions to two operands.
+func usualConversions(a, b number) (number, number) {
 	a, b = a.promoted(), b.promoted()
 	bits := max(a.bits, b.bits)
 	t := number{bits: bits, unsigned: a.unsigned && a.bits == bits || b.unsigned && b.bits == bits}
 	return a.as(t), b.as(t)
 }
 
-// integer names the type of a number, for errors.
+// integer describes the type of v for error messages.
 func (v number) integer() string {
 	if v.unsigned {
 		return fmt.Sprintf("an unsigned integer of %d bits", v.bits)
@@ -82,7 +82,7 @@ func (v number) integer() string {
 	return fmt.Sprintf("an integer of %d bits", v.bits)
 }
 
-// longer returns a hint for a number that is too large for its type.
+// longer returns the hint for a value that is too large for its type.
 func (v number) longer() string {
 	if v.bits < 64 {
 		return "write it with a suffix or a cast that makes it longer, such as ULL"
@@ -97,7 +97,8 @@ func truth(yes bool) number {
 	return number{n: big.NewInt(0), bits: 32}
 }
 
-// literalNumber returns a number as the first type that holds it. A decimal number is unsigned only with a suffix.
+// literalNumber parses an integer literal; its type is the first one that can hold the value. Only literals with a
+// suffix, or in octal or hexadecimal, can be unsigned.
 func literalNumber(word string, long uint) (number, error) {
 	digits := strings.TrimRight(strings.ToLower(word), "ul")
 	suffix := strings.ToLower(word)[len(digits):]

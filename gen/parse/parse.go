@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package parse parses C headers with modernc.org/cc and returns a model. It is the only package that imports cc.
-// Parsing is hermetic: the C library comes from headers/shim, the predefined macros from headers/macros, and no C
-// compiler runs, so that the result is the same on every machine.
+// Parsing is hermetic: the C library headers come from headers/shim and the predefined macros from headers/macros, and
+// no C compiler runs. The result is the same on every machine.
 package parse
 
 import (
@@ -27,12 +27,12 @@ type Source struct {
 	Release string // name of the release in the model
 	Include fs.FS  // include directory that holds the upstream headers
 	Name    string // name of that directory in errors
-	// Headers are the public headers of the project, each as written between < and >. Headers of other projects that
-	// they include are parsed for their types but not recorded.
+	// Headers are the public headers of the project, as written between < and >. Headers of other projects that they
+	// include are parsed for their types but not recorded.
 	Headers []string
-	Targets []string // GOARCH values; headers.Targets() when empty
+	Targets []string // GOARCH values; headers.Targets() if empty
 
-	checked *sync.Map // header → result of checkText, which is the same for all targets
+	checked *sync.Map // header → result of checkText, shared by all targets
 }
 
 // Read parses the headers for every target and merges the results. Targets may differ only in sizes and offsets.
@@ -45,19 +45,19 @@ func Read(src Source) (*model.Release, error) {
 	if err := src.check(); err != nil {
 		return nil, err
 	}
-	groups, err := src.alike()
+	groups, err := src.targetGroups()
 	if err != nil {
 		return nil, err
 	}
 	read := make([]*reader, len(groups))
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, 2) // two at a time, which limits both time and memory
+	slots := make(chan struct{}, 2) // two at a time, to limit memory
 	for i, group := range groups {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			read[i], errs[i] = readTarget(src, group[0])
+			read[i], errs[i] = convertTarget(src, group[0])
 		})
 	}
 	wg.Wait()
@@ -73,7 +73,7 @@ func Read(src Source) (*model.Release, error) {
 			}
 		}
 	}
-	if err := read[0].readInlines(); err != nil { // once, because inline functions are the same on every target
+	if err := read[0].readInlines(); err != nil { // only once, since inline functions are the same on every target
 		return nil, err
 	}
 	release := &model.Release{Project: src.project(), Name: src.Release, Targets: src.Targets, Headers: read[0].headers}
@@ -83,7 +83,7 @@ func Read(src Source) (*model.Release, error) {
 	return release, nil
 }
 
-// project returns the project of the headers.
+// project returns the name of the project that installs the headers.
 func (src Source) project() string {
 	if len(src.Headers) > 0 {
 		if p := project.Of(src.Headers[0]); p != nil {
@@ -93,7 +93,7 @@ func (src Source) project() string {
 	return ""
 }
 
-// install returns a hint to install the package of a header, if known.
+// install returns a hint to install the header's package, or "" if unknown.
 func install(header string) string {
 	if p := project.Of(header); p != nil {
 		return "install " + p.PackageOf(header) + ", or "
@@ -101,7 +101,7 @@ func install(header string) string {
 	return ""
 }
 
-// dropLater drops headers that the release lacks.
+// dropLater drops headers that were introduced after this release.
 func (src *Source) dropLater() {
 	p := project.Named(src.project())
 	if p == nil {
@@ -113,7 +113,7 @@ func (src *Source) dropLater() {
 	})
 }
 
-// check reports common mistakes with specific messages, before the C reader does.
+// check reports missing and unreadable headers, with better errors than the C parser's.
 func (src Source) check() error {
 	var missing []error
 	for _, name := range src.Headers {
@@ -133,7 +133,7 @@ func (src Source) check() error {
 
 const builtinSource = "<builtin>"
 
-// builtins declares gcc builtins that cc's type checker needs.
+// builtins declares the gcc builtins that cc's type checker needs.
 const builtins = `
 #define __extension__
 typedef __SIZE_TYPE__ __predefined_size_t;
@@ -141,10 +141,10 @@ typedef void *__builtin_va_list;
 int __predefined_declarator;
 `
 
-func readTarget(src Source, target string) (r *reader, err error) {
+func convertTarget(src Source, target string) (r *reader, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a broken header must not crash the program
-			r, err = nil, fmt.Errorf("%s: the C reader failed: %v", src.Name, p)
+		if p := recover(); p != nil { // a malformed header must not crash the program
+			r, err = nil, fmt.Errorf("%s: the C parser failed: %v", src.Name, p)
 		}
 	}()
 	if r, err = parseTarget(src, target); err != nil {
@@ -179,7 +179,7 @@ func parseTarget(src Source, target string) (*reader, error) {
 	return newReader(src, target, ast), nil
 }
 
-// config returns the C reader's configuration and files.
+// config returns the configuration and the file system of the C parser.
 func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 	files := &overlay{src: src}
 	return files, &cc.Config{
@@ -188,18 +188,18 @@ func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 		FSOnly:          true,
 		IncludePaths:    []string{shimDir, includeDir},
 		SysIncludePaths: []string{shimDir, includeDir},
-		PragmaHandler:   refusePragma,
+		PragmaHandler:   rejectPragma,
 		Header:          true, // bodies are classified, not compiled
 		ExpansionLimit:  10_000_000,
 
-		IgnoreNegativeShiftAmounts: true, // rejected here, with the name of the declaration
+		IgnoreNegativeShiftAmounts: true, // this package rejects them, with the name of the declaration
 	}
 }
 
-// translate parses the sources with the C reader.
+// translate runs the C parser on the sources.
 func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
 	files, cfg := src.config(abi)
-	if cfg.EvalAllMacros = evalMacros; !evalMacros { // headers that were within the limit stay within it
+	if cfg.EvalAllMacros = evalMacros; !evalMacros { // the second pass must not exceed the limit if the first did not
 		cfg.ExpansionLimit *= 2
 	}
 	ast, err := cc.Translate(cfg, sources)
@@ -207,7 +207,7 @@ func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (
 		return nil, files.err
 	}
 	if err != nil {
-		return nil, src.refusal(cfg, sources, err)
+		return nil, src.parseError(cfg, sources, err)
 	}
 	return ast, nil
 }
@@ -217,8 +217,8 @@ func noMacros(target string) error {
 		"-dM -E", target)
 }
 
-// refusePragma rejects pragmas, which cc ignores, since they could change a layout.
-func refusePragma(tokens []cc.Token) error {
+// rejectPragma rejects pragmas that could change a layout, since cc ignores them.
+func rejectPragma(tokens []cc.Token) error {
 	var words []string
 	for _, t := range tokens {
 		words = append(words, t.SrcStr())
@@ -230,11 +230,11 @@ func refusePragma(tokens []cc.Token) error {
 	return fmt.Errorf("%v: #pragma %s is not supported", tokens[0].Position(), strings.Join(words, " "))
 }
 
-// targetABI returns cc's description of a target. cc lacks the big-endian variants of two targets.
+// targetABI returns cc's description of a target, including the big-endian variants of two targets, which cc lacks.
 func targetABI(target string) (*cc.ABI, error) {
-	twin := map[string]string{"mips64": "mips64le", "ppc64": "ppc64le"}
+	littleEndian := map[string]string{"mips64": "mips64le", "ppc64": "ppc64le"}
 	known := target
-	if t, ok := twin[target]; ok {
+	if t, ok := littleEndian[target]; ok {
 		known = t
 	}
 	abi, err := cc.NewABI("linux", known)
@@ -256,10 +256,10 @@ const (
 	includeDir = "include"
 )
 
-// overlay is the file system of the C reader: only the shim headers and the upstream ones.
+// overlay is the file system of the C parser. It contains only the shim headers and the project's headers.
 type overlay struct {
 	src Source
-	err error // why a header cannot be read
+	err error // first header that was rejected or unreadable
 }
 
 func (o *overlay) Open(name string) (fs.File, error) {
@@ -281,13 +281,14 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	return o.src.Include.Open(rest)
 }
 
-// reads reports whether a header belongs to the project. The shim provides those of other projects.
+// reads reports whether a header belongs to the project that is being parsed. Headers of other projects come from the
+// shim.
 func (src Source) reads(header string) bool {
 	p := project.Of(header)
 	return p != nil && p.Name == src.project()
 }
 
-// checkText rejects a header that the C reader could not read completely.
+// checkText rejects a header that the C parser might parse incompletely.
 func (src Source) checkText(name, text string) error {
 	if src.checked == nil {
 		return cmp.Or(checkNesting(path.Join(src.Name, name), text), src.checkIncludes(name, text))
@@ -301,6 +302,6 @@ func (src Source) checkText(name, text string) error {
 	return err
 }
 
-// upstream reports whether a project installs a header of this name. Other files of an include directory belong to the
-// C library and the kernel, and are replaced by the shim.
+// upstream reports whether a known project installs the header. All other headers belong to the C library or the
+// kernel; the shim replaces them.
 func upstream(name string) bool { return project.Of(name) != nil }

@@ -44,7 +44,7 @@ func (unreadable) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 }
 
-// TestUnlistedHeader: a header of the project that a public one includes, but that no list names, is an error.
+// TestUnlistedHeader checks that including a header of the project that is not listed as public is an error.
 func TestUnlistedHeader(t *testing.T) {
 	_, err := Read(Source{
 		Release: "1.0", Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"},
@@ -56,21 +56,22 @@ func TestUnlistedHeader(t *testing.T) {
 	assert.ErrorContains(t, err, "include/infiniband/new.h:3: header infiniband/new.h is not listed as a public header")
 }
 
-// TestHermetic: the machine's C library headers are not used, whatever the include directory holds.
+// TestHermetic checks that the C library headers of the build machine are never used, whatever the include directory
+// contains.
 func TestHermetic(t *testing.T) {
 	_, err := Read(Source{
 		Release: "1.0", Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"},
 		Include: fstest.MapFS{
 			"infiniband/a.h": {Data: []byte("#include <stdint.h>\n#include <stdlib.h>\nuint8_t *f(void);\n")},
-			"stdint.h":       {Data: []byte("#error the machine's own\n")},
+			"stdint.h":       {Data: []byte("#error header of the build machine\n")},
 			"stdlib.h":       {Data: []byte("int nothing;\n")},
 		},
 	})
 	assert.ErrorContains(t, err, "stdlib.h")
-	assert.NotContains(t, err.Error(), "the machine's own")
+	assert.NotContains(t, err.Error(), "header of the build machine")
 }
 
-// TestTargets: only sizes may differ between targets.
+// TestTargets checks that targets may differ only in sizes and offsets.
 func TestTargets(t *testing.T) {
 	r := read(t, "#include <pthread.h>\nstruct t { pthread_mutex_t m; int after; };\n")
 	assert.Equal(t, headers.Targets(), r.Targets)
@@ -99,14 +100,20 @@ struct ops { int (*post)(struct obj *o, int n); };
 struct ctx { struct ops ops; void *abi; };
 struct obj { struct ctx *context; int (*next)(struct obj *o); };
 struct ext { int (*resize)(struct obj *o, size_t n); void *(*create)(struct ctx *c); size_t sz; struct ctx context; };
-static inline struct ext *get(struct ctx *c) { if (c->abi != ABI) return NULL; return (struct ext *)((uintptr_t)c - offsetof(struct ext, context)); }
-#define get_op(c, op) ({ struct ext *__v = get(c); (!__v || (__v->sz < sizeof(*__v) - offsetof(struct ext, op)) || !__v->op) ? NULL : __v; })
+static inline struct ext *get(struct ctx *c) { if (c->abi != ABI) return NULL;
+	return (struct ext *)((uintptr_t)c - offsetof(struct ext, context)); }
+#define get_op(c, op) ({ struct ext *__v = get(c); \
+	(!__v || (__v->sz < sizeof(*__v) - offsetof(struct ext, op)) || !__v->op) ? NULL : __v; })
 int helper(struct obj *o, size_t n);
 static inline int next(struct obj *o) { return o->next(o); }
 static inline int post(struct obj *o, int n) { return o->context->ops.post(o, n); }
-static inline int resize(struct obj *o, size_t n) { struct ext *vctx = get_op(o->context, resize); if (!vctx) return EOPNOTSUPP; return vctx->resize(o, n); }
-static inline void *create(struct ctx *c) { struct ext *vctx = get_op(c, create); if (!vctx) { errno = EOPNOTSUPP; return NULL; } return vctx->create(c); }
-static inline int resize_or(struct obj *o, size_t n) { struct ext *vctx; if (n == 0) return helper(o, 0); vctx = get_op(o->context, resize); if (!vctx) return ENOSYS; return vctx->resize(o, n); }
+static inline int resize(struct obj *o, size_t n) {
+	struct ext *vctx = get_op(o->context, resize); if (!vctx) return EOPNOTSUPP; return vctx->resize(o, n); }
+static inline void *create(struct ctx *c) {
+	struct ext *vctx = get_op(c, create); if (!vctx) { errno = EOPNOTSUPP; return NULL; } return vctx->create(c); }
+static inline int resize_or(struct obj *o, size_t n) {
+	struct ext *vctx; if (n == 0) return helper(o, 0);
+	vctx = get_op(o->context, resize); if (!vctx) return ENOSYS; return vctx->resize(o, n); }
 static inline int sized(struct obj *o) { return helper(o, sizeof(*o)); }
 static inline int twice(int n) { return 2 * n; }
 `, "amd64")
@@ -132,7 +139,7 @@ static inline int twice(int n) { return 2 * n; }
 	assert.Nil(t, got["helper"])
 }
 
-// TestConst: const is recorded, even of a structure that is defined later or never.
+// TestConst checks that const is recorded, even for a structure that is defined later or never.
 func TestConst(t *testing.T) {
 	r := read(t, `
 struct t { const struct later *a; const char *b; const struct never **c; char *const d; };
@@ -153,12 +160,12 @@ const struct later *g(void);
 	assert.Equal(t, "const struct later *", r.Headers[0].Funcs[1].Result)
 }
 
-// TestAlike: a target is read separately as soon as a header mentions a macro in which it differs.
-func TestAlike(t *testing.T) {
+// TestTargetGroups checks that a target is parsed separately if a header mentions a macro that differs on it.
+func TestTargetGroups(t *testing.T) {
 	groups := func(text string) [][]string {
 		src := Source{Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}},
 			Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64", "arm64", "riscv64", "s390x"}}
-		all, err := src.alike()
+		all, err := src.targetGroups()
 		require.NoError(t, err)
 		return all
 	}
@@ -167,7 +174,7 @@ func TestAlike(t *testing.T) {
 	assert.Equal(t, [][]string{{"amd64"}, {"arm64"}, {"riscv64"}, {"s390x"}}, groups("#ifdef __riscv\n#endif"))
 }
 
-// TestPragma: cc ignores pragmas, one of which changes layouts.
+// TestPragma checks that pragmas that change layouts are rejected, since cc ignores them.
 func TestPragma(t *testing.T) {
 	_, err := Read(Source{Release: "1.0",
 		Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("#pragma once\n#pragma pack(push, 1)\nstruct t { char " +

@@ -21,27 +21,27 @@ type reader struct {
 	target  string
 	ast     *cc.AST
 	headers []model.Header
-	index   map[string]int // header name → headers
+	index   map[string]int // header name → index in headers
 
 	order    []string                // tagged records in the order of their definition
 	records  map[string]*located     // by C name: "struct ibv_wc", "pthread_mutex_t"
 	enums    map[string]*locatedEnum // by tag
-	allEnums []*locatedEnum          // untagged ones too, in the order of their definition
+	allEnums []*locatedEnum          // including untagged ones, in the order of their definition
 	specs    map[cc.Type]*cc.StructOrUnionSpecifier
 	isConst  map[*cc.Declarator]bool // members and parameters whose type is const at its base
-	wanted   []string                // records and enums that public declarations use, in order of use
-	usedIn   map[string]string       // wanted name → the header that uses it first
+	used     []string                // records and enums used by public declarations, in order of first use
+	usedIn   map[string]string       // used type → the header that uses it first
 	opaques  map[string]*cc.Declarator
 	inlines  []inlineBody
-	guards   map[string]string // by header: the macro of its include guard, or ""
+	guards   map[string]string // header → the macro of its include guard, or ""
 
 	enumOf      map[*cc.Enumerator]*locatedEnum
-	enumerators map[*cc.Enumerator]number // once computed
+	enumerators map[*cc.Enumerator]number // values computed so far
 	constants   map[string]cc.ExpressionNode
 	inParam     map[*cc.DirectDeclarator]bool                 // declarators of parameters
 	ofRecord    map[*cc.AttributeSpecifier]bool               // attributes of structures and unions
 	ofMember    map[*cc.AttributeSpecifier]bool               // attributes of their members
-	behind      map[*cc.Declarator]*cc.AttributeSpecifierList // the attributes after a member's declarator
+	trailing    map[*cc.Declarator]*cc.AttributeSpecifierList // attributes that follow a member's declarator
 }
 
 type located struct {
@@ -55,7 +55,7 @@ type locatedEnum struct {
 	header    string
 	public    bool
 	spec      *cc.EnumSpecifier
-	typ       number // its integer type; bits is 0 until computed
+	typ       number // its integer type; bits is 0 until it is computed
 	computing bool
 }
 
@@ -77,7 +77,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		inParam:     map[*cc.DirectDeclarator]bool{},
 		ofRecord:    map[*cc.AttributeSpecifier]bool{},
 		ofMember:    map[*cc.AttributeSpecifier]bool{},
-		behind:      map[*cc.Declarator]*cc.AttributeSpecifierList{},
+		trailing:    map[*cc.Declarator]*cc.AttributeSpecifierList{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -86,7 +86,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 	return r
 }
 
-// read makes two passes over the translation unit: the first finds definitions, the second records them.
+// read makes two passes over the translation unit: the first finds the definitions, the second records them.
 func (r *reader) read() error {
 	if err := r.findAll(); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *reader) read() error {
 	if err := r.readMacros(); err != nil {
 		return err
 	}
-	return r.recordWanted()
+	return r.recordUsed()
 }
 
 // findAll finds all definitions.
@@ -124,8 +124,8 @@ func (r *reader) findAll() error {
 	return nil
 }
 
-// where returns the header of a position, as written in an #include, and whether it is public. A header of the project
-// that is not listed is rejected, so that new headers are noticed.
+// where returns the header of a position, as written in an #include, and whether it is public. It rejects an unlisted
+// header of the project, so that new headers are noticed.
 func (r *reader) where(pos token.Position) (name string, public bool, err error) {
 	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
 	switch {
@@ -144,13 +144,13 @@ func (r *reader) where(pos token.Position) (name string, public bool, err error)
 	return "", false, nil
 }
 
-// foreign reports whether a header belongs to another project, whose own model has its declarations.
+// foreign reports whether a header belongs to another project. Its declarations are in that project's model.
 func (r *reader) foreign(header string) bool {
 	p := project.Of(header)
 	return p != nil && p.Name != r.src.project()
 }
 
-// pos formats a position for errors, with the user's include directory.
+// pos formats a position for errors, relative to the user's include directory.
 func (r *reader) pos(p token.Position) string {
 	if rest, ok := strings.CutPrefix(p.Filename, includeDir+"/"); ok {
 		return fmt.Sprintf("%s:%d", path.Join(r.src.Name, rest), p.Line)
@@ -171,11 +171,11 @@ func (r *reader) header(name string, public bool) *model.Header {
 	return &r.headers[i]
 }
 
-// want records that a public declaration of the header uses a record or an enum.
-func (r *reader) want(name, header string) {
+// markUsed records that a public declaration of the header uses a record or an enum.
+func (r *reader) markUsed(name, header string) {
 	if _, ok := r.usedIn[name]; !ok {
 		r.usedIn[name] = header
-		r.wanted = append(r.wanted, name)
+		r.used = append(r.used, name)
 	}
 }
 
@@ -191,7 +191,7 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 	walk(d, func(n cc.Node) bool {
 		switch n := n.(type) {
 		case *cc.CompoundStatement:
-			return false // definitions in a function body are local
+			return false // definitions in function bodies are local
 		case *cc.StructDeclaration:
 			walk(n, func(inner cc.Node) bool {
 				if a, ok := inner.(*cc.AttributeSpecifier); ok {
@@ -202,7 +202,7 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			for l := n.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
 				r.isConst[l.StructDeclarator.Declarator] = constList(n.SpecifierQualifierList)
 				if l.StructDeclaratorList == nil && l.StructDeclarator.Declarator != nil {
-					r.behind[l.StructDeclarator.Declarator] = n.AttributeSpecifierList
+					r.trailing[l.StructDeclarator.Declarator] = n.AttributeSpecifierList
 				}
 			}
 		case *cc.DirectDeclarator:
@@ -334,7 +334,7 @@ func (r *reader) recordFuncType(header string, decl *cc.Declarator) error {
 	return nil
 }
 
-// recordFunc records a function once, even if it is declared twice.
+// recordFunc records a function. A repeated declaration is ignored.
 func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.CompoundStatement) error {
 	t, ok := decl.Type().(*cc.FunctionType)
 	if !ok {
@@ -356,11 +356,11 @@ func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.Compoun
 	return nil
 }
 
-// recordWanted records types that public declarations use and no public header defines: from support headers, or as
-// incomplete.
-func (r *reader) recordWanted() error {
-	for i := 0; i < len(r.wanted); i++ { // recording one may add more
-		name := r.wanted[i]
+// recordUsed records the types that public declarations use but no public header defines: from support headers, or as
+// incomplete types.
+func (r *reader) recordUsed() error {
+	for i := 0; i < len(r.used); i++ { // recording a type may mark more types as used
+		name := r.used[i]
 		if tag, ok := strings.CutPrefix(name, "enum "); ok {
 			at := r.enums[tag]
 			if at == nil {

@@ -38,7 +38,7 @@ type composite interface {
 func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.Record, error) {
 	t, ok := spec.Type().(composite)
 	if !ok {
-		return nil, fmt.Errorf("the C reader gave no layout (%T)", spec.Type())
+		return nil, fmt.Errorf("the C parser gave no layout (%T)", spec.Type())
 	}
 	attrs, err := r.attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 				size, offset, model.MaxSize)
 		}
 		if !r.hasPacked(t) && offset != f.Offset() {
-			return nil, fmt.Errorf("%s: the C reader puts it at %d, this generator at %d", f.Name(), f.Offset(), offset)
+			return nil, fmt.Errorf("%s: the C parser puts it at %d, this generator at %d", f.Name(), f.Offset(), offset)
 		}
 		m.Offset, m.Size = model.Same(offset), model.Same(size)
 		rec.Fields = append(rec.Fields, *m)
@@ -83,25 +83,25 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	}
 	size, align := lay.finish(attrs.align)
 	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
-		return nil, fmt.Errorf("the C reader computes %d bytes aligned to %d, this generator %d aligned to %d; "+
+		return nil, fmt.Errorf("the C parser computes %d bytes aligned to %d, this generator %d aligned to %d; "+
 			"aligned members are not supported", t.Size(), t.Align(), size, align)
 	}
 	rec.Size, rec.Align = model.Same(size), model.Same(align)
 	return rec, nil
 }
 
-// field parses one member and returns its size and alignment.
+// field converts one member and returns its size and alignment.
 func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align int64, err error) {
 	m = &model.Field{Name: f.Name()}
 	t := f.Type()
 	if decl := f.Declarator(); decl != nil && decl.Alignas() > 0 {
 		return nil, 0, 0, fmt.Errorf("_Alignas is not supported; write __attribute__((aligned(N)))")
 	}
-	behind, err := r.attributes(r.behind[f.Declarator()])
+	trailing, err := r.attributes(r.trailing[f.Declarator()])
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	asked := max(behind.align, 1) // by the member's own attribute
+	asked := max(trailing.align, 1) // from the member's own attribute
 	elem := t
 	var dims []int64
 	count := int64(1)
@@ -156,10 +156,10 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	return m, count * size, max(align, asked), nil
 }
 
-// bitfield parses one bitfield and places it; an unnamed one is padding and returns nil.
+// bitfield converts and places one bitfield. For an unnamed one, which is padding, it returns nil.
 func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field, error) {
 	t := f.Type()
-	abi, ok := r.ast.ABI.Types[t.Kind()] // the type itself has the size that cc gives the bitfield
+	abi, ok := r.ast.ABI.Types[t.Kind()] // cc gives the type the size of the bitfield
 	if !ok {
 		return nil, fmt.Errorf("a bitfield of type %s is not supported", t)
 	}
@@ -187,7 +187,7 @@ func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field
 		Size: model.Same((first+width+7)/8 - first/8), Bits: &model.Bits{First: model.Same(first), Width: width}}, nil
 }
 
-// hasBits reports whether a record has bitfields, which cc lays out differently.
+// hasBits reports whether a record has bitfields. cc lays them out differently.
 func hasBits(t composite) bool {
 	for i := range t.NumFields() {
 		if t.FieldByIndex(i).IsBitfield() {
@@ -197,7 +197,7 @@ func hasBits(t composite) bool {
 	return false
 }
 
-// untaggedSpec returns the definition of an untagged structure or union used as a type.
+// untaggedSpec returns the definition of an untagged structure or union that is used as a type.
 func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	if t.Typedef() != nil {
 		return nil
@@ -208,8 +208,8 @@ func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	return nil
 }
 
-// taggedLayout returns this package's size and alignment of a tagged record, which differ from cc's if packed is
-// involved.
+// taggedLayout returns the size and alignment of a tagged record as computed by this package. They differ from cc's if
+// anything in it is packed.
 func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	at := r.records[name]
 	if at == nil {
@@ -224,7 +224,7 @@ func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	return 0, 0, fmt.Errorf("%s contains itself", name)
 }
 
-// findRecord returns the record of a C name, or nil.
+// findRecord returns the record with a C name, or nil.
 func (r *reader) findRecord(name string) *model.Record {
 	if at := r.records[name]; at != nil {
 		return r.recorded(at, name)
@@ -232,7 +232,7 @@ func (r *reader) findRecord(name string) *model.Record {
 	return nil
 }
 
-// recorded returns a tagged record that has been recorded, or nil.
+// recorded returns a tagged record if it has been recorded, or nil.
 func (r *reader) recorded(at *located, name string) *model.Record {
 	all := r.header(at.header, at.public).Records
 	for i := range all {
@@ -243,7 +243,7 @@ func (r *reader) recorded(at *located, name string) *model.Record {
 	return nil
 }
 
-// hasPacked reports whether the type, or a record in it, is packed or has bitfields, for which cc's layout is wrong.
+// hasPacked reports whether a type contains a record that is packed or has bitfields, whose layout cc computes wrong.
 func (r *reader) hasPacked(t cc.Type) bool {
 	for {
 		a, ok := t.(*cc.ArrayType)

@@ -17,7 +17,7 @@ var predefined = map[cc.Kind]string{
 	cc.ULong: "unsigned long", cc.LongLong: "long long", cc.ULongLong: "unsigned long long",
 }
 
-// spell returns the model's spelling of a type in a declaration of the header.
+// spell returns the spelling of a type in the model, for a declaration of the header.
 func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 	var m model.Type
 	for {
@@ -49,14 +49,14 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 				return m, fmt.Errorf("an untagged %s (%s) where a named type is required", kind, t)
 			}
 			m.Base = kind + " " + tag
-			r.want(m.Base, header)
+			r.markUsed(m.Base, header)
 		case *cc.EnumType:
 			tag := u.Tag()
 			if tag.SrcStr() == "" {
 				return m, fmt.Errorf("an untagged enum where a named type is required")
 			}
 			m.Base = "enum " + tag.SrcStr()
-			r.want(m.Base, header)
+			r.markUsed(m.Base, header)
 		case *cc.PredefinedType:
 			name, ok := predefined[u.Kind()]
 			if !ok {
@@ -71,7 +71,7 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 	}
 }
 
-// tagOf returns the tag of a structure or union, which is more specific than a typedef.
+// tagOf returns the tag of a structure or union, which is preferred to a typedef.
 func tagOf(t cc.Type) string {
 	var tag cc.Token
 	switch t := t.(type) {
@@ -83,7 +83,7 @@ func tagOf(t cc.Type) string {
 	return tag.SrcStr()
 }
 
-// spellTypedef keeps the typedef's name: uint32_t and __be32 are more specific than unsigned int.
+// spellTypedef keeps the name of the typedef, since uint32_t and __be32 are more specific than unsigned int.
 func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.Declarator) error {
 	m.Base = decl.Name()
 	m.Const = isConst(t)
@@ -99,7 +99,7 @@ func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.
 		return fmt.Errorf("typedef %s of a public header is not an integer, which is not supported", decl.Name())
 	}
 	r.opaques[decl.Name()] = decl
-	r.want(decl.Name(), header)
+	r.markUsed(decl.Name(), header)
 	return nil
 }
 
@@ -108,7 +108,7 @@ func isConst(t cc.Type) bool {
 	return a != nil && a.IsConst()
 }
 
-// constList checks the specifiers, since cc drops the const of a structure that is not defined yet.
+// constList reads const from the specifiers, since cc drops the const of a structure that is defined later.
 func constList(l *cc.SpecifierQualifierList) bool {
 	for ; l != nil; l = l.SpecifierQualifierList {
 		if l.TypeQualifier != nil && l.TypeQualifier.Case == cc.TypeQualifierConst {
@@ -127,7 +127,7 @@ func constSpecifiers(l *cc.DeclarationSpecifiers) bool {
 	return false
 }
 
-// proto returns the model of a function's type.
+// proto converts a function type.
 func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) {
 	result, err := r.spell(header, t.Result())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// walk visits the nodes of a syntax tree in preorder, and children only if visit returns true.
+// walk visits the nodes of a syntax tree in preorder. It visits the children of a node only if visit returns true.
 func walk(n cc.Node, visit func(cc.Node) bool) {
 	v := reflect.ValueOf(n)
 	if !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil() || !visit(n) {
@@ -26,9 +26,9 @@ func walk(n cc.Node, visit func(cc.Node) bool) {
 	}
 }
 
-var children sync.Map // reflect.Type → []int
+var children sync.Map // reflect.Type → []int, see childFields
 
-// childFields are the fields of a node's struct that may hold other nodes.
+// childFields returns the indexes of the struct fields that may hold child nodes.
 func childFields(t reflect.Type) []int {
 	if known, ok := children.Load(t); ok {
 		return known.([]int)
@@ -46,7 +46,7 @@ func childFields(t reflect.Type) []int {
 	return fields
 }
 
-// text returns the C source of a node on one line, with single spaces and none around -> . ( ) [ ].
+// text returns the C source of a node on one line, without spaces around -> . ( ) [ ].
 func text(n cc.Node) string {
 	var b strings.Builder
 	last := ""

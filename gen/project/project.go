@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package project lists the projects whose headers are read. Each project has its own releases: headers.lock pins them,
-// headers/models has a model of each, and the primary one is the source of generated/.
+// Package project lists the projects whose headers the generator reads. Each project has its own releases: headers.lock
+// pins them, headers/models contains a model of each, and generated/ is generated from the primary one.
 package project
 
 import (
@@ -19,13 +19,14 @@ type Project struct {
 	Name string // "rdma-core"
 	// Prefix precedes the release in file and directory names: headers/models/librpma-1.3.0.json.
 	Prefix string
-	// Installs are patterns of path.Match for the headers that it installs. Mark identifies an include directory of the
+	// Installs are path.Match patterns for the headers that it installs. Mark identifies an include directory of the
 	// project.
 	Installs []string
 	Mark     string
 	// Tree is a file that identifies a source tree, or "" if source trees cannot be read.
 	Tree string
-	// PkgConfig is the base name of the .pc file with the version. Version extracts the release: 65.0 from 1.18.65.0.
+	// PkgConfig is the base name of the .pc file that contains the version. Version extracts the release: 65.0 from
+	// 1.18.65.0.
 	PkgConfig string
 	Version   *regexp.Regexp
 	// Includes is the project whose headers its own headers include, or "". They come from that project's primary
@@ -33,22 +34,22 @@ type Project struct {
 	Includes string
 	// Later lists headers, and patterns of man pages, that older releases lack.
 	Later []string
-	// Updates means that the archive replaces a release's packages by updates, whose versions begin with the release
-	// (7.2.14 for 7.2). Their headers are accepted if the sums match.
+	// Updates means that the archive replaces the packages of a release with updates, whose versions begin with the
+	// release (7.2.14 for 7.2). Their headers are accepted if the checksums match.
 	Updates bool
-	// Tables means that its man pages have tables that gen/tables reads.
+	// its man pages contain tables that gen/tables reads
 	Tables   bool
 	Packages []Package // Debian packages; all packages of a release have the same version
 }
 
-// Package defines the files read from a package in every release: all headers, so that a new one is noticed, the man
-// pages of generated declarations, and the libraries whose symbols are recorded. After a change, pin the releases
-// again.
+// Package defines the files that are read from a package in every release: all headers, so that new ones are noticed,
+// the man pages of generated declarations, and the libraries whose symbols are recorded. After a change, pin the
+// releases again.
 type Package struct {
 	Name      string
-	Formerly  string   // its former name in older suites, or ""
-	Headers   []string // patterns over the paths below the include directory
-	Pages     []string // patterns over the names of the man pages
+	Formerly  string   // former name in older suites, or ""
+	Headers   []string // patterns for paths below the include directory
+	Pages     []string // patterns for names of man pages
 	Libraries []string // sonames
 }
 
@@ -60,7 +61,7 @@ func (p *Package) Names() []string {
 	return []string{p.Name, p.Formerly}
 }
 
-// All lists the projects. A project follows the one whose headers it includes.
+// All lists the projects. Each project follows the one whose headers it includes.
 var All = []*Project{
 	{
 		Name: "rdma-core",
@@ -150,7 +151,7 @@ func Of(header string) *Project {
 
 func (p *Project) installs(header string) bool {
 	return slices.ContainsFunc(p.Installs, func(pattern string) bool {
-		ok, _ := path.Match(pattern, header) // the pattern is valid; a test checks them
+		ok, _ := path.Match(pattern, header) // a test checks that the pattern is valid
 		return ok
 	})
 }
@@ -164,7 +165,7 @@ func (p *Project) Package(name string) *Package {
 	return &p.Packages[i]
 }
 
-// Headers returns the patterns of the headers in its packages.
+// Headers returns the patterns for the headers in all its packages.
 func (p *Project) Headers() []string {
 	var all []string
 	for _, q := range p.Packages {
@@ -173,7 +174,7 @@ func (p *Project) Headers() []string {
 	return all
 }
 
-// Pages reports whether man pages are read of any of its packages.
+// Pages reports whether man pages of any of its packages are read.
 func (p *Project) Pages() bool {
 	return slices.ContainsFunc(p.Packages, func(q Package) bool { return len(q.Pages) > 0 })
 }

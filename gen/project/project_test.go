@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRows checks that the rows are consistent: included projects come first, file names are unique, and no project
-// installs a header of another.
+// TestRows checks that included projects come first, file names are unique, and no project installs a header of
+// another.
 func TestRows(t *testing.T) {
 	prefixes := map[string]string{}
 	for i, p := range All {
@@ -38,7 +38,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	assert.Nil(t, Named("libnone"))
-	assert.Equal(t, "linux", Of("rdma/ib_user_verbs.h").Name, "the kernel's, although in rdma-core's directory")
+	assert.Equal(t, "linux", Of("rdma/ib_user_verbs.h").Name, "a kernel header in rdma-core's directory")
 	assert.Nil(t, Of("linux/types.h"), "the shim's")
 	assert.True(t, Named("rdma-core").Pages())
 	assert.False(t, Named("linux").Pages())

@@ -22,8 +22,8 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// Release reads the directories include and man of a release and returns its model. The names appear in errors. If man
-// is nil, the model has no tables and no page names.
+// Release parses the directories include and man of a release and returns its model. includeName and manName appear in
+// errors. If man is nil, the model has no tables and no page names.
 func Release(of *project.Project, release string, include fs.FS, includeName string, man fs.FS,
 	manName string) (*model.Release, error) {
 	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName,
@@ -47,9 +47,9 @@ func Release(of *project.Project, release string, include fs.FS, includeName str
 	return r, nil
 }
 
-// FromCache reads a pinned release from a cache directory filled by gen/fetch. Headers of another project come from its
-// primary release in primaries, another such directory. Symbols of libraries that the cache lacks come from recorded,
-// the release's previous model, or nil.
+// FromCache reads a pinned release from a cache directory filled by gen/fetch. Headers that belong to another project
+// come from that project's primary release in primaries, another such directory. For libraries that the cache lacks,
+// the symbols come from recorded, the previous model of the release, or nil.
 func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	recorded *model.Release) (*model.Release, error) {
 	of := project.Named(pinned.Project)
@@ -88,7 +88,7 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	return r, nil
 }
 
-// libraries reads the libraries in a directory, and takes missing ones from the previous model.
+// libraries reads the libraries in a directory. The symbols of missing ones come from the previous model.
 func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all []model.Library, err error) {
 	for _, p := range pinned.Packages {
 		for _, f := range p.Libraries {
@@ -109,29 +109,28 @@ func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all 
 	return all, nil
 }
 
-// WithIncludes returns an include directory of a project merged with the headers that it includes from another
-// project's
-// primary release.
+// WithIncludes returns the include directory of a project, merged with the headers that it includes from the primary
+// release of another project.
 func WithIncludes(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) (fs.FS, error) {
 	if of.Includes == "" {
 		return include, nil
 	}
 	primary := lock.Primary(of.Includes)
 	if primary == nil {
-		return nil, fmt.Errorf("headers of %s include those of %s, but headers.lock pins no release of that project", of.Name,
-			of.Includes)
+		return nil, fmt.Errorf("headers of %s include those of %s, but headers.lock pins no release of that "+
+			"project", of.Name, of.Includes)
 	}
 	dir := filepath.Join(cache, primary.File(), "include")
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("headers of %s include those of %s: %w; run make headers", of.Name, primary, err)
 	}
-	return both{include, bounded.Dir(dir)}, nil
+	return merged{include, bounded.Dir(dir)}, nil
 }
 
-// both merges two directories. A file of the first hides that of the second.
-type both [2]fs.FS
+// merged is the union of two directories. A file of the first hides the file of the same name in the second.
+type merged [2]fs.FS
 
-func (b both) Open(name string) (fs.File, error) {
+func (b merged) Open(name string) (fs.File, error) {
 	f, err := b[0].Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b[1].Open(name)

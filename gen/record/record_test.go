@@ -19,8 +19,8 @@ import (
 
 const cache = "../../headers/cache"
 
-// TestRecordedModels reads the headers of every pinned release again and compares the result with the committed model.
-// A release whose headers are unavailable is skipped by name.
+// TestRecordedModels parses the headers of every pinned release again and compares the result with the committed model.
+// It skips releases whose headers are unavailable and logs their names.
 func TestRecordedModels(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
@@ -53,8 +53,8 @@ func TestRecordedModels(t *testing.T) {
 	}
 }
 
-// TestLibrariesExportDeclaredFunctions compares the headers and libraries of each recorded release: a declared function
-// is exported, and programs linked today get its default version.
+// TestLibrariesExportDeclaredFunctions checks that the libraries of each recorded release export every function that
+// the headers declare, and that newly linked programs get its default version.
 func TestLibrariesExportDeclaredFunctions(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)

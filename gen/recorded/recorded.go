@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package recorded provides the models and measurements embedded in the module, for programs without its source tree.
+// Package recorded provides the models and measurements that are embedded in the module, for programs that run without
+// its source tree.
 package recorded
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// Releases returns all recorded models, those that headers.lock pins, and the primary one of each project.
+// Releases returns the primary model of each project, and all recorded models that headers.lock pins.
 func Releases() (primary, all rules.Recorded, err error) {
 	lock, err := fetch.ParseLock("headers/headers.lock", headers.Lock())
 	if err != nil {
@@ -35,7 +36,7 @@ func Releases() (primary, all rules.Recorded, err error) {
 	return primary, all, nil
 }
 
-// Inputs returns the primary releases with everything needed to plan their packages.
+// Inputs returns the primary releases with all inputs of gen/rules.
 func Inputs() ([]rules.Input, error) {
 	primary, all, err := Releases()
 	if err != nil {
@@ -61,10 +62,10 @@ func Inputs() ([]rules.Input, error) {
 	return inputs, nil
 }
 
-// Measured returns the measured answers of providers.
+// Measured returns what the measured providers accepted.
 func Measured() ([]*model.Measured, error) { return model.ReadMeasured(headers.Measured()) }
 
-// Tables returns the validity tables: all, or those of the given names.
+// Tables returns the validity tables with the given names, or all.
 func Tables(names ...string) ([]*rules.Grid, error) {
 	inputs, err := Inputs()
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rows reads the row files that configure the generator: one row per line, with columns separated by | or
-// blanks. A line that starts with # is a comment. A line that starts with = is a label: a reason and its source that
-// rows refer to by name. A line that starts with @ is a directive. Errors name the file and line.
+// Package rows parses the row files that configure the generator. Each row is a line, with columns separated by | or
+// blanks. A line that starts with # is a comment, one that starts with @ a directive, and one that starts with = a
+// label: a reason and its source, to which rows refer by name. Errors name the file and the line.
 package rows
 
 import (
@@ -15,12 +15,12 @@ import (
 // Form describes the rows of a file.
 type Form struct {
 	Want        string // the columns, for errors: "C name | action | argument | why"
-	Least, Most int    // limits of the number of columns; a Most of 0 means no limit
+	Least, Most int    // limits for the number of columns; a Most of 0 means no limit
 	Words       bool   // columns are separated by blanks, not by |
-	Each        bool   // every word is a row, with columns separated by =
-	Key         []int  // columns that must be unique together, in the order of errors
+	Each        bool   // every word is a row, whose columns are separated by =
+	Key         []int  // columns that must be unique together, in the order in which errors print them
 	Directives  bool   // lines may start with @
-	// the columns of a label, for errors: "label | reason | source"; "" for a file without labels
+	// columns of a label, for errors: "label | reason | source"; "" for a file without labels
 	Labels     string
 	MoreLabels int // optional additional columns of a label
 }
@@ -41,7 +41,7 @@ type Row struct {
 	Columns   []string
 	Directive bool
 	At        string // file:line
-	Fired     bool   // it had an effect
+	Fired     bool   // the row had an effect
 }
 
 // Label is a reason that several rows share.
@@ -52,7 +52,7 @@ type Label struct {
 	used                 bool
 }
 
-// Read parses a file. Err returns its errors, together with those that callers add.
+// Read parses a file. Err returns its errors, together with those added by Fail.
 func Read(name, text string, form Form) *File {
 	f := &File{Name: name, form: form, by: map[string]*Row{}}
 	n := 0
@@ -116,7 +116,7 @@ func (f *File) key(row *Row) string {
 	return strings.Join(words, " ")
 }
 
-// Once reports whether a name is new; a duplicate is added as an error.
+// Once reports whether a name is new. For a duplicate it adds an error.
 func (f *File) Once(name, at string) bool {
 	if old := f.by[name]; old != nil {
 		f.Fail(at, "duplicate %s, first at %s", name, old.At)
@@ -138,11 +138,12 @@ func (f *File) label(at string, c []string) {
 	f.labels = append(f.labels, &Label{Name: c[0], Reason: c[1], Source: c[2], More: strings.Join(c[3:], ""), At: at})
 }
 
-// Use returns the label that a row names. Labels must precede the rows that use them.
+// Use returns the label that a row refers to. A label must precede the rows that use it.
 func (f *File) Use(name string, row *Row) *Label {
 	i := slices.IndexFunc(f.labels, func(l *Label) bool { return l.Name == name })
 	if i < 0 || f.line(f.labels[i].At) > f.line(row.At) {
-		f.Fail(row.At, "unknown label %q; add a line above: = %s", name, strings.Replace(f.form.Labels, "label", name, 1))
+		f.Fail(row.At, "unknown label %q; add a line above: = %s", name,
+			strings.Replace(f.form.Labels, "label", name, 1))
 		return &Label{}
 	}
 	f.labels[i].used = true
@@ -159,7 +160,7 @@ func (f *File) Fail(at, format string, args ...any) {
 	f.errs = append(f.errs, fmt.Errorf("%s: %w", at, fmt.Errorf(format, args...)))
 }
 
-// Err returns the errors of the file. Call it after all rows have named their labels.
+// Err returns the errors of the file, including unused labels. Call it after Use was called for all rows.
 func (f *File) Err() error {
 	errs := slices.Clone(f.errs)
 	for _, l := range f.labels {
@@ -170,7 +171,7 @@ func (f *File) Err() error {
 	return errors.Join(errs...)
 }
 
-// Find returns the row with a key and marks it as fired, or nil.
+// Find returns the row with a key and marks it as fired, or returns nil.
 func (f *File) Find(key ...string) *Row {
 	row := f.Lookup(key...)
 	if row != nil {

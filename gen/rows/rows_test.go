@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 	assert.NoError(t, f.Err())
 }
 
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":                     "x.txt:1: 1 columns; want name | what | label",
 		"\na | b | c | d":       "x.txt:2: 4 columns; want name | what | label",

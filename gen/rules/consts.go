@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// enums plans the typed enumerations, and the plain constants of untagged ones.
+// enums plans the typed enumerations, and the constants of untagged ones.
 func (r *resolver) enums() {
 	for _, h := range r.headers {
 		for _, e := range h.Enums {
@@ -43,7 +43,7 @@ func (r *resolver) enums() {
 	}
 }
 
-// isFlags reports whether values of the enum are combined: a header writes flags with shifts.
+// isFlags reports whether the values of an enum can be combined. Headers write flags with shifts.
 func (r *resolver) isFlags(key string, e model.Enum) bool {
 	shifts := slices.ContainsFunc(e.Enumerators, func(n model.Enumerator) bool { return n.Shift })
 	if !shifts || e.Signed {

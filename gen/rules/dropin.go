@@ -16,30 +16,30 @@ import (
 //go:embed dropin.txt
 var dropinText string
 
-// Dropin is a C library that replaces one of the project's under its name.
+// Dropin is a C library that replaces one of the project's libraries under its name.
 type Dropin struct {
 	SOName   string // "libibverbs.so.1"
 	Library  string // "libibverbs"
 	Source   string // the release that it is generated from
-	Base     bool   // it loads the engine, also for the other libraries
+	Base     bool   // this library loads the engine, also for the others
 	Symbols  []DropinSymbol
-	Versions []model.Version // each after those that it inherits from
+	Versions []model.Version // each version follows those that it inherits from
 }
 
 // DropinSymbol is a name that a Dropin exports.
 type DropinSymbol struct {
 	Name    string
-	Func    *model.Func // nil without a prototype; its calls fail
+	Func    *model.Func // nil if there is no prototype; calls fail
 	Fails   Convention
 	Written bool     // hand-written in C
-	Object  int64    // size of data, or 0 for functions
+	Object  int64    // size of a data object, or 0 for a function
 	Default string   // the default version for newly linked programs
 	Also    []string // other versions with the same meaning
 	Old     []string // versions with other structure layouts, which only old programs use
 }
 
-// Dropins returns the replacements for the libraries of a package. They export everything that any recorded release
-// exports.
+// Dropins returns the replacements for the libraries of the packages. They export every symbol that any recorded
+// release exports.
 func Dropins(recorded []*model.Release, plans []*Plan) ([]*Dropin, error) {
 	written := rows.Read("gen/rules/dropin.txt", dropinText, rows.Form{Want: "NAME WHY", Least: 2, Words: true,
 		Key: []int{0}})
@@ -71,7 +71,7 @@ func Dropins(recorded []*model.Release, plans []*Plan) ([]*Dropin, error) {
 func (d *Dropin) collect(recorded []*model.Release, project string) {
 	by := map[string]*DropinSymbol{}
 	taken := map[model.Symbol]bool{}              // by name and version
-	for _, r := range slices.Backward(recorded) { // the newest first
+	for _, r := range slices.Backward(recorded) { // newest release first
 		for _, l := range r.Libraries {
 			if r.Project != project || l.Name != d.SOName {
 				continue
@@ -136,14 +136,14 @@ func (d *Dropin) bind(p *Plan, written *rows.File) {
 	}
 }
 
-// DropinSlots holds the offsets of functions in the structure that embeds a context.
+// DropinSlots holds the offsets of function pointers in the structure that embeds a context.
 type DropinSlots struct {
 	Source   string
 	Context  int64   // offset of the context
-	Pointers []int64 // offsets of functions that return a pointer
+	Pointers []int64 // offsets of the functions that return a pointer
 }
 
-// ContextSlots finds the slots of contexts. A slot has the same offset on every target.
+// ContextSlots finds the function pointers of a context, which have the same offsets on every target.
 func ContextSlots(r *model.Release) (*DropinSlots, error) {
 	records := map[string]*model.Record{}
 	for _, h := range r.Headers {

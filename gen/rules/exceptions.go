@@ -23,15 +23,18 @@ const (
 	NotFlags Action = "not flags" // an enum written with shifts that is not a set of flags
 	Name     Action = "name"      // the Go name, for a nested or untagged type or one whose own name would collide
 	Holds    Action = "holds"     // a member declared as a plain integer that holds values of an enum
-	Is       Action = "is"        // a member with a type of gen/emit/internal/support that C has no name for
-	Flags    Action = "flags"     // macros with this prefix are the bits of one set of flags, of the Go type
-	Widths   Action = "widths"    // members of several sizes hold an enum: each size has a Go type, and the constants are untyped
-	// a member that stays an integer although its name is that of an enum; its comment refers to the enum in the
+	Is       Action = "is"        // a member whose type is in gen/emit/internal/support because C has no name for it
+	// macros with this prefix are the bits of one set of flags with the Go type in the argument
+	Flags Action = "flags"
+	// members of several sizes hold the enum: there is a Go type for each size, and the constants are untyped
+	Widths Action = "widths"
+	// a member that remains an integer although its name is that of an enum; its comment refers to the enum in the
 	// argument
 	Plain Action = "plain"
-	// a value of an enumeration that no header declares, as TYPE=NUMBER
-	Given  Action = "given"
-	Errors Action = "errors" // macros with this prefix are error numbers, of the Go type, which is an error
+	// a value of an enumeration that no header declares, written as TYPE=NUMBER
+	Given Action = "given"
+	// macros with this prefix are error numbers with the Go type in the argument, which implements error
+	Errors Action = "errors"
 )
 
 var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true, Is: true, Flags: true,
@@ -54,7 +57,7 @@ func exceptionOf(row *rows.Row) *Exception {
 	return &Exception{C: c[0], Action: Action(c[1]), Argument: c[2], Why: c[3], At: row.At}
 }
 
-// Exceptions holds all deviations. A row that no longer fires is an error.
+// Exceptions holds all deviations. A row that does not apply to any declaration is an error.
 type Exceptions struct{ *rows.File }
 
 // DefaultExceptions returns the rows of exceptions.txt.
@@ -91,12 +94,13 @@ func isValue(argument string) bool {
 	return token.IsExported(name) && token.IsIdentifier(name) && err == nil
 }
 
-// find returns the exception for a C name and marks it as used, or nil.
+// find returns the exception for a C name and marks it as used. It returns nil if there is no such exception.
 func (x *Exceptions) find(action Action, c string) *Exception {
 	return exceptionOf(x.Find(string(action), c))
 }
 
-// group returns the row for a group of macros that includes this one and marks it as used, or nil.
+// group returns the row for a group of macros to which this one belongs and marks it as used. It returns nil if there
+// is no such row.
 func (x *Exceptions) group(macro string) *Exception {
 	for _, row := range x.Rows {
 		e := exceptionOf(row)
@@ -108,7 +112,7 @@ func (x *Exceptions) group(macro string) *Exception {
 	return nil
 }
 
-// stale lists the rows that did not fire.
+// stale returns errors for the rows that do not apply to any declaration.
 func (x *Exceptions) stale() []error {
 	var errs []error
 	for _, row := range x.Stale() {

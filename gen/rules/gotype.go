@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// GoType is the Go type of a member: a named type, addresses of one, and array dimensions.
+// GoType is the Go type of a member: a named type with levels of indirection and array dimensions.
 type GoType struct {
-	Import   string // import path of the package that has Name; "" for the package itself and for Go's own types
+	Import   string // import path of the package that defines Name; "" for the package itself and for predeclared types
 	Name     string // "uint32", "SendFlags"
 	Pointers int    // levels of indirection: 1 for Ptr[Name]
 	Dims     []int64
@@ -50,7 +50,7 @@ var scalars = map[string]string{
 	"intptr_t": "int64",
 }
 
-// goType translates the type of a member.
+// goType translates the C type of a member.
 func (r *resolver) goType(spelled string) (GoType, error) {
 	t, err := model.ParseType(spelled)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *resolver) goType(spelled string) (GoType, error) {
 	}
 	g.Import, g.Name = name.Import, name.Name
 	if r.isFuncType(t.Base) {
-		g.Pointers-- // Go's type is the address
+		g.Pointers-- // the Go type is already the address
 	}
 	return g, nil
 }

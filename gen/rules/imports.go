@@ -46,7 +46,7 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 	return nil
 }
 
-// chooseHeaders selects the package's own headers, and the support types that it needs and no earlier package has.
+// chooseHeaders selects the package's own headers, and the support types that it needs and no earlier package provides.
 func (r *resolver) chooseHeaders() {
 	var support []*model.Header
 	needed := map[string]bool{}
@@ -65,7 +65,7 @@ func (r *resolver) chooseHeaders() {
 			}
 		}
 	}
-	for again := true; again; { // needed types need others
+	for again := true; again; { // needed types may need others
 		again = false
 		for _, h := range support {
 			for i := range h.Records {
@@ -125,7 +125,7 @@ func needType(spelled string, needed map[string]bool) {
 	}
 }
 
-// CheckUnread rejects an upstream header that no package uses and no row excepts.
+// CheckUnread rejects an upstream header that no package covers, unless a row excepts it.
 func CheckUnread(in Input, x *Exceptions) (excepted []Exception, err error) {
 	var missing []string
 	for _, name := range in.Release.Unread {

@@ -42,7 +42,7 @@ type builder struct {
 	access []Access
 	end    int64
 	align  int64
-	run    *Member // the bytes of the bitfields added last, if nothing follows them
+	run    *Member // the bytes of the last bitfields, if no other member follows
 }
 
 // whole represents the record as one array.
@@ -76,7 +76,7 @@ func (b *builder) add(m Member, align int64) error {
 	return nil
 }
 
-// fields adds the members of a structure that starts at base; members of an unnamed structure are included.
+// fields adds the members of a structure that starts at base, including those of unnamed structures in it.
 func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	for i := range rec.Fields {
 		f := &rec.Fields[i]
@@ -129,7 +129,7 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	return nil
 }
 
-// bits adds a bitfield of a structure that starts at base: accessors, and the bytes that it shares with adjacent
+// bits adds a bitfield of a structure that starts at base: its accessors, and the bytes that it shares with adjacent
 // bitfields.
 func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, base int64) error {
 	first := 8*base + f.Bits.First.On(b.target)
@@ -148,7 +148,7 @@ func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, ba
 	return b.bitfield(f, name, t, notes, b.run.Go, first-8*b.run.Offset)
 }
 
-// bitfield adds the accessors of a bitfield, at an offset in bits from the start of the storage.
+// bitfield adds the accessors of a bitfield at a bit offset in the storage.
 func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string, storage string, first int64) error {
 	if strings.HasPrefix(t.Name, "BE") || t.Name == "uintptr" {
 		return fmt.Errorf("%s: a bitfield of type %s is not supported", f.Name, f.Type)
@@ -161,11 +161,11 @@ func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string
 // trails reports whether an array has no elements: a flexible array, or one of length 0 in older headers.
 func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 
-// unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
-// methods of the record that holds it.
+// unnamedUnion adds storage for an unnamed union, named after its offset on the default target. Its arms become methods
+// of the enclosing record.
 func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffset int64) error {
 	name := fmt.Sprintf("union%d", defaultOffset)
-	if u.Size.On(b.target) > 0 { // otherwise it has only flexible arrays, and an empty Go field could add padding
+	if u.Size.On(b.target) > 0 { // a union without size has only flexible arrays; an empty Go field could add padding
 		t, err := storage(u.Size.On(b.target), u.Align.On(b.target))
 		if err != nil {
 			return err
@@ -178,8 +178,8 @@ func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffs
 	return b.arms(u, path, name, 0, offset)
 }
 
-// arms adds accessors for the members of a union, or of an unnamed structure inside one. They are delta bytes after the
-// start of the storage, which begins at base in the record.
+// arms adds accessors for the members of a union, or of an unnamed structure in one. The members start delta bytes
+// after the start of the storage, which is at base in the record.
 func (b *builder) arms(u *model.Record, path, storage string, delta, base int64) error {
 	for i := range u.Fields {
 		f := &u.Fields[i]
@@ -217,7 +217,7 @@ func (b *builder) arms(u *model.Record, path, storage string, delta, base int64)
 	return nil
 }
 
-// checkAlign rejects a structure that Go would align differently.
+// checkAlign rejects a structure whose alignment would differ in Go.
 func (b *builder) checkAlign(rec *model.Record) error {
 	if got := max(b.align, 1); got != b.v.Align && len(rec.Fields) > 0 {
 		return b.raiseAlign(got)
@@ -225,7 +225,7 @@ func (b *builder) checkAlign(rec *model.Record) error {
 	return nil
 }
 
-// raiseAlign applies an aligned attribute to a structure by a first member without size.
+// raiseAlign implements the aligned attribute of a structure with a first member of size zero.
 func (b *builder) raiseAlign(from int64) error {
 	t, err := storage(0, b.v.Align)
 	if err != nil || from > b.v.Align {
@@ -261,14 +261,14 @@ func (r *resolver) alignOf(f *model.Field, target string) int64 {
 			size /= n
 		}
 	}
-	if size == 0 { // flexible array: the scalar's own size
+	if size == 0 { // a flexible array has the alignment of its elements
 		size = scalarSize[scalars[t.Base]]
 	}
 	return max(size, 1)
 }
 
-// unaligned reports whether a field of a structure is kept as bytes. The result is the same on all targets; otherwise
-// the text would differ.
+// unaligned reports whether a member of a structure is stored as bytes. The result is the same on all targets, since
+// the text would differ otherwise.
 func (r *resolver) unaligned(f *model.Field, rec *model.Record) bool {
 	target := r.plan.Targets[0]
 	align := r.alignOf(f, target)

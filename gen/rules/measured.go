@@ -16,7 +16,8 @@ import (
 // measuredType is the name of the generated Go type whose values are pairs of provider and kernel.
 const measuredType = "Measurement"
 
-// measuredTables lists the documented tables that providers are measured against, with their tables of answers.
+// measuredTables lists the documented tables that are compared with measurements, and the table of measurements for
+// each.
 var measuredTables = []struct{ table, answers, name, fn, result, question, posted string }{
 	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult",
 		"Which operations did measured providers accept through ibv_post_send?", "posted with ibv_post_send"},
@@ -31,7 +32,7 @@ var measuredTables = []struct{ table, answers, name, fn, result, question, poste
 		"posted with its ibv_wr builder"},
 }
 
-// isMeasured reports whether providers are measured against a table.
+// isMeasured reports whether a table is compared with measurements.
 func isMeasured(table string) bool {
 	for _, t := range measuredTables {
 		if t.table == table {
@@ -41,8 +42,8 @@ func isMeasured(table string) bool {
 	return false
 }
 
-// MeasuredGrids returns the measured tables for the documented ones among grids. A cell that differs from the
-// documentation needs a row with the reason; a row without a difference is an error.
+// MeasuredGrids returns the measured tables that belong to documented ones among grids. A cell that differs from the
+// documentation needs a row with the reason; a row for a cell that does not differ is an error.
 func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) ([]*Grid, error) {
 	if len(all) == 0 && len(rows) == 0 {
 		return nil, nil
@@ -57,8 +58,8 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	var errs []error
 	for i, item := range list.Items {
 		if i > 0 && list.Items[i-1].Prints == item.Prints {
-			errs = append(errs, fmt.Errorf("headers/measured: %s was measured on both %s and %s; measure all of its tables on "+
-				"one system", item.Prints, list.Items[i-1].Doc, item.Doc))
+			errs = append(errs, fmt.Errorf("headers/measured: %s was measured on both %s and %s; measure all of its "+
+				"tables on one system", item.Prints, list.Items[i-1].Doc, item.Doc))
 		}
 	}
 	if len(errs) > 0 {
@@ -112,7 +113,7 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	return out, errors.Join(errs...)
 }
 
-// sortMeasured orders by provider, then kernel.
+// sortMeasured sorts by provider, then kernel.
 func sortMeasured(all []*model.Measured) []*model.Measured {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *model.Measured) int {
@@ -126,7 +127,7 @@ func sortMeasured(all []*model.Measured) []*model.Measured {
 func compareKernels(a, b string) int {
 	parts := func(kernel string) (all []int) {
 		for _, part := range strings.Split(kernel, ".") {
-			n, _ := strconv.Atoi(part) // model.ParseMeasured accepts only numbers
+			n, _ := strconv.Atoi(part) // model.ParseMeasured has checked the numbers
 			all = append(all, n)
 		}
 		return all
@@ -156,21 +157,21 @@ func measuredNames(all []*model.Measured) []string {
 // measuredResolver fills one table.
 type measuredResolver struct {
 	all     []*model.Measured
-	answers string // table of all
+	answers string // table of measurements
 	of      *Grid  // the documented table
 	g       *Grid
 	rows    map[string]*Disagreement // by cell
 	errs    []error
 }
 
-// flags reports whether the table covers send flags.
+// flags reports whether the table has send flags.
 func (x *measuredResolver) flags() bool { return len(x.of.Dims) == 3 }
 
 func (x *measuredResolver) errorf(format string, args ...any) {
 	x.errs = append(x.errs, fmt.Errorf(format, args...))
 }
 
-// take applies a row to its cells.
+// take assigns a row to its cells.
 func (x *measuredResolver) take(row *Disagreement) {
 	if len(row.Cells) != len(x.g.Dims) {
 		x.errorf("%s: %s: %d columns of names, want %d", row.At, row.Table, len(row.Cells), len(x.g.Dims))
@@ -198,7 +199,7 @@ func (x *measuredResolver) take(row *Disagreement) {
 	}
 }
 
-// fill answers every cell.
+// fill fills in every cell.
 func (x *measuredResolver) fill() {
 	x.g.Cells = make([]Cell, x.g.Size())
 	var sources []string
@@ -215,7 +216,7 @@ func (x *measuredResolver) fill() {
 	x.g.Cited = strings.Join(sources, "; ")
 }
 
-// cell answers one cell and compares it with the documentation.
+// cell fills in one cell and compares it with the documentation.
 func (x *measuredResolver) cell(c *Cell, name string, of []string, source string, o *outcome, documented Validity) {
 	key := strings.Join(append([]string{name}, of...), " × ")
 	row := x.rows[key]
@@ -237,23 +238,24 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 	*c = Cell{Validity{Answer: answer, Reason: o.reason, Source: source}, []Value{text(o.refused), text(o.status)}}
 	disagree := documented.Answer == Yes && !o.works || documented.Answer == Capability && !o.works ||
 		documented.Answer == No && o.works || documented.Answer == Elsewhere && o.works
-	said := fmt.Sprintf("%s says %s", documented.Source, documented.Answer)
+	text := fmt.Sprintf("%s says %s", documented.Source, documented.Answer)
 	switch {
 	case disagree && row == nil:
 		x.errorf("%s: %s: %s: %s, but it %s (%s); add a row with the reason: %s | %s | %s | label",
-			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
+			disagreementsFile, x.of.Name, key, text, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
 				of...), " | "), statement)
 	case disagree && row.Statement != statement:
 		x.errorf("%s: %s: %s: the row is wrong: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
 	case disagree:
-		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
+		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", text, documented.Reason, row.Reason, row.Source)
 	case row != nil:
-		x.errorf("%s: stale row: %s: %s: %s, and it %s, so there is no disagreement; delete it", row.At, x.of.Name, key, said,
+		x.errorf("%s: stale row: %s: %s: %s, and it %s, so there is no disagreement; delete "+
+			"it", row.At, x.of.Name, key, text,
 			statement)
 	}
 }
 
-// text returns s as a value, or an empty value for "".
+// text returns s as a value; "" becomes an empty value.
 func text(s string) Value {
 	if s == "" {
 		return Value{}
@@ -264,7 +266,7 @@ func text(s string) Value {
 // outcome is the outcome of a measured operation.
 type outcome struct {
 	works                   bool
-	itself                  bool // of a send flag: the operation fails without it, too
+	itself                  bool // the operation also fails without the send flag
 	refused, status, reason string
 }
 
@@ -299,7 +301,7 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 				all[key(qpt, opcode, "IBV_SEND_"+flag)] = o
 				continue
 			}
-			// The signaled row follows the one without flags and has more details, but does not hide a failure of that
+			// The signaled row follows the row without flags and has more details. It must not hide a failure of that
 			// row.
 			if cell := key(qpt, opcode); all[cell] == nil || all[cell].works || !o.works {
 				all[cell] = o
@@ -317,7 +319,8 @@ func (x *measuredResolver) outcomes(name string) map[string]*outcome {
 	return all
 }
 
-// outcomeOf parses a row. It returns nil for a created queue pair: creation does not prove that operations work.
+// outcomeOf parses a row. It returns nil if a queue pair was created, since creation does not prove that operations
+// work.
 func outcomeOf(m *model.Measured, row []string) *outcome {
 	create, post, status, flags := m.At(row, "create"), m.At(row, "post"), m.At(row, "wc_status"), m.At(row, "flags")
 	data, state := m.At(row, "data"), m.At(row, "qp_state")

@@ -17,20 +17,19 @@ const disagreementsFile = "gen/rules/measured.txt"
 // Disagreement is a row of gen/rules/measured.txt: the reason why a measured answer differs from the documentation.
 type Disagreement struct {
 	Table     string
-	Cells     [][]string // measurements, queue pair types, opcodes, and send flags where the table has them
+	Cells     [][]string // measurements, queue pair types, opcodes and, in tables that have them, send flags
 	Statement string     // works or fails
 	Reason    string
 	Source    string
 	At        string
 }
 
-// DefaultDisagreements are the rows of gen/rules/measured.txt.
+// DefaultDisagreements returns the rows of gen/rules/measured.txt.
 func DefaultDisagreements() ([]*Disagreement, error) {
 	return ParseDisagreements(disagreementsFile, disagreementRows)
 }
 
-// ParseDisagreements parses rows in the format described in gen/rules/measured.txt. The names in them are checked
-// later.
+// ParseDisagreements parses rows in the format described in gen/rules/measured.txt. Their names are checked later.
 func ParseDisagreements(name, text string) ([]*Disagreement, error) {
 	f := rows.Read(name, text, rows.Form{
 		Want: "table | measurements | queue pair types | opcodes | works or fails | label; " +

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// documented returns a small table of the requests that ibv_post_send accepts.
+// documented returns a small table of the operations that ibv_post_send accepts.
 func documented() *Grid {
 	cell := func(a Answer) Cell { return Cell{Validity: Validity{Answer: a, Reason: "why", Source: "p.3"}} }
 	return &Grid{
@@ -105,7 +105,8 @@ func TestMeasured(t *testing.T) {
 	assert.Empty(t, none)
 }
 
-// TestMeasuredOutcomes: which outcomes count as working. One of two rows does not hide a failure of the other.
+// TestMeasuredOutcomes checks which outcomes count as working. If one of the two rows of an operation failed, the
+// operation failed.
 func TestMeasuredOutcomes(t *testing.T) {
 	for name, c := range map[string]struct{ rows, want string }{
 		"fails without flags": {"UD,READ,none,0,WR_FLUSH_ERR,ERR,none\nUD,READ,SIGNALED,0,SUCCESS,RTS,ok\n",
@@ -134,8 +135,8 @@ func TestMeasuredOutcomes(t *testing.T) {
 		outcomeOf(m, m.Rows[1]))
 }
 
-// TestMeasuredFlags: a table of send flags is compared with the rows that have the flag, if the operation works without
-// it.
+// TestMeasuredFlags checks that the table of send flags is compared with the measured rows that have the flag, provided
+// that the operation works without it.
 func TestMeasuredFlags(t *testing.T) {
 	flags := *documented()
 	flags.Name, flags.Func = "send_flags", "SendFlagValidity"
@@ -181,7 +182,7 @@ func TestMeasuredFlags(t *testing.T) {
 	assert.ErrorContains(t, err, "rows.txt:3: send_flags: 3 columns of names, want 4")
 }
 
-func TestMeasuredRefused(t *testing.T) {
+func TestMeasuredRejected(t *testing.T) {
 	rows := sendWorks + readFails + udSend + udRead
 	for name, c := range map[string]struct{ rows, measured, want string }{
 		"missing row": {strings.Replace(whyRows, "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", "",
@@ -235,7 +236,8 @@ func TestMeasuredRefused(t *testing.T) {
 	other.Source = "another device"
 	_, err := measuredGrids(t, whyRows, other, measured(t, "dev-6.1-post_send.csv", rows))
 	assert.ErrorContains(t, err,
-		"headers/measured: dev 6.1 was measured on both another device and a device; measure all of its tables on one system")
+		"headers/measured: dev 6.1 was measured on both another device and a device; measure all of its tables on "+
+			"one system")
 	_, err = measuredGrids(t, whyRows)
 	assert.ErrorContains(t, err, "rows.txt:2: dev 6.1 was not measured", "rows are stale when nothing is measured")
 }

@@ -13,11 +13,11 @@ import (
 //go:embed initialisms.txt
 var initialismsText string
 
-// initialisms are the words of initialisms.txt, each with its spelling.
+// initialisms maps the words of initialisms.txt to their spelling.
 var initialisms = rows.Read("gen/rules/initialisms.txt", initialismsText,
 	rows.Form{Want: "word or word=Spelling", Least: 1, Most: 2, Each: true, Key: []int{0}})
 
-// spelled returns a row's Go spelling of a word.
+// spelled returns the Go spelling of a word, if a row defines it.
 func spelled(word string) (string, bool) {
 	row := initialisms.Lookup(word)
 	switch {
@@ -71,7 +71,7 @@ func camel(c string) string {
 			continue
 		}
 		if word == strings.ToUpper(word) {
-			word = lower // an upper-case word, as in ABI_placeholder1
+			word = lower // a word in upper case, as in ABI_placeholder1
 		}
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}

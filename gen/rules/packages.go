@@ -10,14 +10,14 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Package is one generated package of nouns.
+// Package is one generated package of types and constants.
 type Package struct {
 	Name     string   // "ibv"
 	Prefixes []string // dropped from Go names: "ibv_" and "IBV_"
-	Headers  []string // the headers whose declarations it holds, as written between < and >; all are of one project
-	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
+	Headers  []string // the headers that it covers, as written between < and >; all belong to one project
+	Imports  []string // the packages whose types it uses; the first one also provides the byte-order and address types
 	Synopsis string   // completes "Package ibv …"
-	Verbs    *Verbs   // the package of its functions; nil for none
+	Verbs    *Verbs   // the package of functions; nil for none
 }
 
 // Packages lists the generated packages. A header of a project in gen/project that is not listed here is rejected when
@@ -36,8 +36,9 @@ var Packages = []Package{
 		Prefixes: []string{"rdma_", "RDMA_"},
 		Headers: []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h",
 			"infiniband/ib.h"},
-		Imports:  []string{"ibv"},
-		Synopsis: "provides the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
+		Imports: []string{"ibv"},
+		Synopsis: "provides the types and constants of librdmacm, the connection manager, in the C layout of 64-bit " +
+			"Linux",
 		Verbs: &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h",
 			Dropin: true},
 	},
@@ -107,7 +108,8 @@ var Packages = []Package{
 			"rdma/erdma-abi.h", "rdma/irdma-abi.h", "rdma/bnxt_re-abi.h", "rdma/hns-abi.h", "rdma/mana-abi.h",
 			"rdma/ionic-abi.h", "rdma/cxgb4-abi.h", "rdma/mthca-abi.h", "rdma/ocrdma-abi.h", "rdma/qedr-abi.h",
 			"rdma/vmw_pvrdma-abi.h"},
-		Synopsis: "defines the interface between programs and the kernel's RDMA drivers: commands, attributes and their " +
+		Synopsis: "defines the interface between programs and the kernel's RDMA drivers: commands, attributes and " +
+			"their " +
 			"layouts on 64-bit Linux",
 	},
 }
@@ -122,7 +124,7 @@ func (p Package) Project() string {
 	return ""
 }
 
-// Calling lists the packages that have a package of functions; the kernel has none.
+// Calling lists the packages that have a package of functions. The kernel's package has none.
 func Calling() []Package {
 	return slices.DeleteFunc(slices.Clone(Packages), func(p Package) bool { return p.Verbs == nil })
 }

@@ -19,8 +19,8 @@ var (
 	integer = regexp.MustCompile(`^(u?int(8|16|32|64)|byte|BE(16|32|64))$`)
 )
 
-// TestMembersNamedLikeEnums plans every package: a member whose name is that of an enumeration, such as a state or
-// flags, has the type of one, or a row that gives the reason for its integer.
+// TestMembersNamedLikeEnums plans every package and checks that a member with the name of an enumeration, such as a
+// state or flags, has an enumeration type, or a row with the reason why it is an integer.
 func TestMembersNamedLikeEnums(t *testing.T) {
 	inputs, err := recorded.Inputs()
 	require.NoError(t, err)

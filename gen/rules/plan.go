@@ -13,11 +13,12 @@ import (
 	"github.com/goverbs/goverbs/gen/project"
 )
 
-// Plan is one Go package with every decision taken. Emitters print it.
+// Plan describes one Go package completely. Emitters print it.
 type Plan struct {
 	Package Package
 	Import  string // import path
-	Shared  string // import path of the package whose byte-order and address types it uses; "" when it has its own
+	// import path of the package that provides the byte-order and address types; "" if the package has its own
+	Shared  string
 	Project string // project of the headers: "librpma"
 	Release string // "1.3.0"
 	Model   *model.Release
@@ -30,18 +31,18 @@ type Plan struct {
 	// FuncTypes are the function types that parameters point to; Go has types for their addresses.
 	FuncTypes []FuncType
 	Grids     []*Grid           // the documented tables, followed by the measured ones
-	Parts     []*Grid           // the tables that are only printed as parts of others
+	Parts     []*Grid           // tables that are printed only as parts of others
 	Verbs     *VerbsPlan        // the package of functions; nil for none
-	Skipped   []Exception       // declarations that are not emitted, with the reason
+	Skipped   []Exception       // declarations that are not emitted, with reasons
 	types     map[string]string // C type → Go name, for the packages that import this one
 	enumOf    map[string]model.Enum
 	sized     map[string]map[int64]goName // tag of an enumeration → size of a member that holds it → Go type
 }
 
-// Source returns the release that the package is made from: "librpma 1.3.0".
+// Source returns the release from which the package is generated: "librpma 1.3.0".
 func (p *Plan) Source() string { return p.Project + " " + p.Release }
 
-// Doc holds the facts in the comment of a declaration.
+// Doc holds the facts for the comment of a declaration.
 type Doc struct {
 	C      string // "struct ibv_wc"
 	Header string // "verbs.h"
@@ -55,22 +56,22 @@ type Doc struct {
 type Enum struct {
 	Doc    Doc
 	Uses   Uses
-	Tag    string // C tag; "" for an untagged one that a rule names
+	Tag    string // C tag; "" for an untagged enumeration that a rule names
 	Go     string
 	Size   int64 // bytes in Go
 	Signed bool
 	Flags  bool
 	Errors bool // each value is an error
 	Names  []Const
-	// An enumeration in members of several sizes has a type for each size. The first type declares the constants, which
-	// are Untyped; the others refer to it with Of, and print the names in Shown.
+	// If members of several sizes hold an enumeration, it has a type for each size. The first type declares the
+	// constants, which are Untyped; the others refer to it with Of and print the names in Shown.
 	Untyped bool
 	Of      string
 	Shown   []Const
-	Given   bool // no header declares it: rows do
+	Given   bool // declared by rows, not by a header
 }
 
-// Const is a constant. Enum is the C tag of the untagged or tagged enum it comes from, "-" for a macro.
+// Const is a constant. Enum is the C tag of its enum, or "-" for a macro.
 type Const struct {
 	Doc     Doc
 	C       string
@@ -78,7 +79,7 @@ type Const struct {
 	Enum    string
 	Value   model.Int
 	Pointer bool   // a constant address
-	AliasOf string // Go name of the constant that it repeats
+	AliasOf string // Go name of the constant whose value it repeats
 }
 
 // Alias is an alias of a type that a macro defines.
@@ -104,20 +105,20 @@ type Func struct {
 	Inline    *model.Inline
 }
 
-// Input is a model and its file, for messages.
+// Input is a model and its file.
 type Input struct {
 	Release *model.Release
 	Path    string
-	Text    []byte // the JSON, to find lines in
-	// Measured holds the measured answers of providers.
+	Text    []byte // JSON text, to find line numbers
+	// Measured holds the measurements of providers.
 	Measured []*model.Measured
 	// Ioctls holds the methods of kernels.
 	Ioctls []*model.IoctlSchema
-	// Recorded are the models of all projects. "Since" is computed from those of Release's project.
+	// Recorded are the models of all projects. "Since" is computed from those of the project of Release.
 	Recorded Recorded
 }
 
-// Recorded holds models, those of a project in ascending order of releases.
+// Recorded holds models. Those of one project are in ascending order of releases.
 type Recorded []*model.Release
 
 // Of returns the models of a project.
@@ -143,10 +144,10 @@ func FileOf(r *model.Release) string {
 // Module is the import path of this module.
 const Module = "github.com/goverbs/goverbs"
 
-// goName is a Go type, in the package itself or in one that it imports.
+// goName is a Go type of the package itself or of an imported one.
 type goName struct{ Import, Name string }
 
-// Resolve plans a package. The plans of imported packages are among earlier.
+// Resolve plans a package. earlier contains the plans of the packages that it imports.
 func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
@@ -184,11 +185,12 @@ func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Pla
 // Finish reports the exceptions that no package used.
 func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 
-// reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
+// reserved lists the package-level names that do not come from a header but from the support files; see also
+// tableNames.
 var reserved = []string{
 	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "parseBE", "hostIsBigEndian", "Ptr", "PtrTo", "never",
-	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "loadBits", "storeBits", "layout", "Function", "Functions",
-	"Inline",
+	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "loadBits", "storeBits", "layout",
+	"Function", "Functions", "Inline",
 	"integer", "named", "nameOf", "enumString", "enumText", "enumJSON", "parseEnum", "flagString", "parseFlags",
 	"valueOf", "withoutPrefix", "fromJSON", "quoted", "textError", "listed", "trim", "appendInteger", "appendNumber",
 	"parseInteger", "parseNumber", "digit",
@@ -201,15 +203,16 @@ type resolver struct {
 	in         Input
 	exceptions *Exceptions
 	since      history
-	headers    []*model.Header // of the package, and the needed parts of support headers that it does not import
-	plan       *Plan
-	earlier    []*Plan
-	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
-	owners     map[string]string // Go identifier of the package → the C name that took it
-	enumOf     map[string]model.Enum
-	sizes      map[string][]int64 // tag of an enumeration → sizes of the members that hold it
-	enumTypes  map[string][]Enum  // key of an enumeration → its Go types
-	errs       []error
+	// headers of the package, and the required parts of support headers that no imported package provides
+	headers   []*model.Header
+	plan      *Plan
+	earlier   []*Plan
+	goOf      map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
+	owners    map[string]string // Go identifier of the package → the C name that took it
+	enumOf    map[string]model.Enum
+	sizes     map[string][]int64 // tag of an enumeration → sizes of the members that hold it
+	enumTypes map[string][]Enum  // key of an enumeration → its Go types
+	errs      []error
 }
 
 func (r *resolver) fail(c, format string, args ...any) {
@@ -225,7 +228,7 @@ func (r *resolver) claim(goName, c string) {
 	r.owners[goName] = c
 }
 
-// skipped reports whether a row excludes a declaration, and records it.
+// skipped reports whether a row excludes a declaration; it records the exclusion.
 func (r *resolver) skipped(c string) bool {
 	e := r.exceptions.find(Skip, c)
 	if e != nil {
@@ -252,7 +255,7 @@ func (r *resolver) own(c, name string) {
 	r.plan.types[c] = name
 }
 
-// nameTypes sets the Go name of every type before anything refers to it.
+// nameTypes sets the Go names of all types before any of them is used.
 func (r *resolver) nameTypes() {
 	for _, h := range r.headers {
 		for i := range h.Records {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Plans plans the given packages from models, one of each project. unread lists upstream headers that no package uses.
+// Plans plans the given packages from models, one for each project. unread lists upstream headers that no package
+// covers.
 func Plans(inputs []Input, packages []Package, exceptions *Exceptions) (plans []*Plan, unread []Exception, err error) {
 	of := map[string]Input{}
 	for _, in := range inputs {
@@ -34,7 +35,7 @@ func Plans(inputs []Input, packages []Package, exceptions *Exceptions) (plans []
 	return plans, unread, Finish(exceptions)
 }
 
-// Tables returns the validity tables of plans: all, or those of the given names.
+// Tables returns the validity tables of plans with the given names, or all.
 func Tables(plans []*Plan, names ...string) ([]*Grid, error) {
 	var chosen []*Grid
 	var have []string

@@ -15,12 +15,12 @@ type Record struct {
 	Doc      Doc
 	Uses     Uses
 	Kind     model.RecordKind
-	Path     string // C tag, or the way to a type defined in place: "ibv_send_wr.wr.rdma"
+	Path     string // C tag, or the path of a type defined in place: "ibv_send_wr.wr.rdma"
 	Go       string
-	Layouts  []Variant // one for each target of the plan, in its order
+	Layouts  []Variant // one for each target of the plan, in order
 	Variants []Variant // one for each group of targets with the same Go text; the first has the default target
 	Access   []Access
-	Paths    []Path // of a tagged record: everything that C can name in it
+	Paths    []Path // of a tagged record: every member that C can name
 }
 
 // Variant is the layout of a record on some targets.
@@ -40,21 +40,21 @@ func (r Record) Bytes() string {
 	return size.String()
 }
 
-// Member is a field of the Go struct, padding and storage included.
+// Member is a field of the Go struct, including padding and storage.
 type Member struct {
 	C      string // name in C, "" for padding and storage
 	Go     string // "_" for padding
 	Type   GoType
 	Offset int64
 	Size   int64
-	Notes  []string // the parts of its comment
+	Notes  []string // parts of its comment
 }
 
 // AccessKind is the reason why a C member needs a method.
 type AccessKind int
 
 const (
-	Arm       AccessKind = iota // shares bytes with others
+	Arm       AccessKind = iota // shares its bytes with others
 	Trailing                    // flexible array after the record
 	Unaligned                   // not aligned for a Go field of its type
 	Bits                        // bitfield
@@ -67,12 +67,12 @@ type Access struct {
 	Go      string
 	Type    GoType
 	Storage string // the Go field that holds the bytes
-	Delta   int64  // bytes from the start of Storage, bits for Bits; from the start of the record for Trailing
-	Size    int64  // bytes; bits for Bits
+	Delta   int64  // offset in Storage in bytes, or in bits for Bits; for Trailing, offset in the record
+	Size    int64  // in bytes; for Bits, in bits
 	Notes   []string
 }
 
-// Path is a member that C can name, with the Go expression of its address, where p points to the record.
+// Path is a member that C can name. Expr is the Go expression for its address, where p points to the record.
 type Path struct {
 	C    string // "wr.rdma.rkey"
 	Expr string // "&p.WR.RDMA().RKey"
@@ -94,7 +94,7 @@ func (r *resolver) records() {
 	}
 }
 
-// record plans a type and the types defined in place inside it, which follow it.
+// record plans a type, followed by the types defined in place inside it.
 func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Record {
 	out := Record{Doc: doc, Kind: rec.Kind, Path: path, Go: goName}
 	at := len(r.plan.Records)
@@ -128,14 +128,14 @@ func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Reco
 	return &r.plan.Records[at]
 }
 
-// sameText reports whether two variants print alike; offsets may differ, since Go computes them.
+// sameText reports whether two variants are printed the same. Offsets may differ, since Go computes them.
 func sameText(a, b Variant) bool {
 	return slices.EqualFunc(a.Members, b.Members, func(x, y Member) bool {
 		return x.Go == y.Go && x.Type.String() == y.Type.String()
 	})
 }
 
-// checkNames rejects two members of a record with the same Go name.
+// checkNames rejects a record in which two members have the same Go name.
 func (r *resolver) checkNames(path string, rec Record) {
 	seen := map[string]bool{}
 	for _, m := range rec.Variants[0].Members {
@@ -192,10 +192,10 @@ func (r *resolver) nestedName(path string) string {
 	return name
 }
 
-// like holds the types that a row may assign to a member, and the types that they replace.
+// like maps the types that a row may assign to a member to the types that they replace.
 var like = map[string]string{"GUID": "BE64", "MAC": "[6]uint8"}
 
-// memberType returns the Go type of a field, and a note about its values.
+// memberType returns the Go type of a field, and notes about its values.
 func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, error) {
 	var notes []string
 	if since := r.since.of(path); since != r.sinceRecord(path) {
@@ -227,7 +227,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	if e != nil {
 		name, ok := r.plan.sized[e.Argument][f.Size.Default]
-		if f.Bits != nil { // the value has this type, regardless of its size
+		if f.Bits != nil { // the accessor has this type, regardless of the size of the bitfield
 			if name, ok = r.goOf["enum "+e.Argument]; ok {
 				t.Import, t.Name = name.Import, name.Name
 			}
@@ -244,12 +244,13 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	return t, notes, nil
 }
 
-// isInteger reports whether a member is one integer.
+// isInteger reports whether a member is a single integer.
 func isInteger(t GoType) bool {
 	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || predeclared(t.Name))
 }
 
-// plainNotes notes the enum whose values a plain member has, which may be of a package that this one does not import.
+// plainNotes returns notes that name the enum whose values a plain member has. The enum may belong to a package that
+// this one does not import.
 func (r *resolver) plainNotes(path string) ([]string, error) {
 	e := r.exceptions.find(Plain, path)
 	if e == nil || e.Argument == "" {
@@ -268,7 +269,7 @@ func (r *resolver) plainNotes(path string) ([]string, error) {
 	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}, nil
 }
 
-// sinceRecord returns the release that introduced the tagged record of a path.
+// sinceRecord returns the release that introduced the tagged record to which a path belongs.
 func (r *resolver) sinceRecord(path string) string {
 	tag, _, _ := strings.Cut(path, ".")
 	return or(r.since.of("struct "+tag), r.since.of("union "+tag))
@@ -296,7 +297,7 @@ func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, pa
 	}
 	t, _ := model.ParseType(f.Type)
 	if trails(t.Dims) || trails(f.Dims) || f.Bits != nil {
-		return nil // has no bytes
+		return nil // it has no bytes
 	}
 	name := strings.TrimPrefix(c+"."+f.Name, ".")
 	expr := "&" + base + "." + FieldName(f.Name)

@@ -118,7 +118,7 @@ func TestWhere(t *testing.T) {
 	assert.Equal(t, "models/1.0.json", in.Where("nothing"))
 }
 
-// TestInitialisms: a word that occurs in no recorded name is stale.
+// TestInitialisms checks that every word occurs in a recorded name.
 func TestInitialisms(t *testing.T) {
 	require.NoError(t, initialisms.Err())
 	paths, err := filepath.Glob("../../headers/models/*.json")

@@ -30,7 +30,8 @@ func newHistory(recorded Recorded) history {
 	return h
 }
 
-// of returns the first of the consecutive releases that have the name. For the earliest one it returns "or earlier".
+// of returns the first of the consecutive releases that have the name; for the earliest release it appends "or
+// earlier".
 func (h history) of(name string) string {
 	since := ""
 	for i := len(h.releases) - 1; i >= 0 && h.have[i][name]; i-- {

@@ -63,28 +63,28 @@ type Grid struct {
 	Release  string
 	Question string
 	Pages    []string
-	StandIns map[string]string // pages of other releases that were read instead, see model.Release
+	StandIns map[string]string // pages that come from another release; see model.Release
 	Func     string            // Go name of the lookup
 	FuncDoc  string
-	Result   string // Go type of what the lookup returns; "Validity" for a table without values
-	Doc      string // of Result
+	Result   string // Go type that the lookup returns; "Validity" for a table without values
+	Doc      string // comment of Result
 	All      Lookup
 	Items    []Lookup
 	Check    FlagCheck
-	Part     []string // the tables that this one is a part of; it is not printed itself
+	Part     []string // the tables of which this one is a part; it is not printed itself
 	// First is the lookup of a grid with all dimensions but the last. Unless its answer is yes, it also applies to an
 	// unknown last item.
 	First          string
 	FirstHasValues bool
 	Dims           []Dim
 	Values         []ValueDef
-	Types          []*GridType // enumerations that the file declares
-	Own            []*GridType // those that it uses, of any file
-	Cells          []Cell      // of every combination; the last dimension runs fastest
-	Cited          string      // sources of a table that was measured, not read from pages
+	Types          []*GridType // enumerations declared in the file
+	Own            []*GridType // enumerations used in the file, from any file
+	Cells          []Cell      // for every combination; the last dimension varies fastest
+	Cited          string      // sources of a measured table, which has no pages
 
-	stated map[*Cell]string // file:line of the rows of cells
-	shown  map[*Cell]bool   // of a part: cells that a table shows
+	stated map[*Cell]string // cell → file:line of its row
+	shown  map[*Cell]bool   // of a part: cells that appear in a table
 }
 
 // Lookup is an additional function of a grid.
@@ -103,7 +103,7 @@ type Dim struct {
 	Names []string
 }
 
-// GridType is an enumeration, or a set of flags, of a table's own.
+// GridType is an enumeration or a set of flags that a table defines.
 type GridType struct {
 	Name, Doc string
 	Set       bool
@@ -118,7 +118,7 @@ type ValueDef struct {
 	Go, Doc string
 	Kind    ValueKind
 	Type    string   // "enum ibv_qp_attr_mask", or a GridType's name
-	names   []string // what Mask, One and List choose from
+	names   []string // the names that Mask, One and List may contain
 }
 
 // ValueKind is the type of a value.
@@ -132,13 +132,15 @@ const (
 	Text   ValueKind = "text"
 )
 
-// Cell is the answer of a grid for one combination. Values are in the order of the grid's; a nil one is not stated.
+// Cell is the answer of a grid for one combination. Values are in the order of the grid's ValueDefs; a nil value is not
+// set.
 type Cell struct {
 	Validity
 	Values []Value
 }
 
-// Value is the names of a Mask, One or List, or the one word of a Number or Text. An empty mask or list is not nil.
+// Value holds the names of a Mask, One or List, or the single word of a Number or Text. An empty mask or list is not
+// nil.
 type Value []string
 
 func (v Value) String() string {
@@ -148,7 +150,7 @@ func (v Value) String() string {
 	return strings.Join(v, ", ")
 }
 
-// Size is the number of cells.
+// Size returns the number of cells.
 func (g *Grid) Size() int {
 	n := 1
 	for _, d := range g.Dims {
@@ -173,7 +175,7 @@ func (g *Grid) At(names ...string) *Cell {
 	return &g.Cells[n]
 }
 
-// Combination names the items of the nth cell.
+// Combination returns the names of the items of the nth cell.
 func (g *Grid) Combination(n int) []string {
 	names := make([]string, len(g.Dims))
 	for i := len(g.Dims) - 1; i >= 0; i-- {
@@ -184,7 +186,7 @@ func (g *Grid) Combination(n int) []string {
 	return names
 }
 
-// Silent lists the combinations that no row answers.
+// Silent returns the combinations that neither a row nor a page answers.
 func (g *Grid) Silent() [][]string {
 	var all [][]string
 	for i := range g.Cells {
@@ -200,12 +202,12 @@ const noSource = "not specified by any source"
 // Silent reports whether no row answers the cell.
 func (v Validity) Silent() bool { return v.Reason == noSource }
 
-// Source returns the citation of the man page.
+// Source returns the citation of the man pages, or of the measurements.
 func (g *Grid) Source() string {
 	return g.cite(g.Pages[:min(1, len(g.Pages))])
 }
 
-// Sources cites all pages.
+// Sources returns the citation of all pages.
 func (g *Grid) Sources() string {
 	if g.Cited != "" {
 		return g.Cited
@@ -221,7 +223,7 @@ func (g *Grid) Sources() string {
 	return strings.Join(all, "; ")
 }
 
-// cite names pages of a release.
+// cite returns the citation of pages of a release.
 func (g *Grid) cite(pages []string) string {
 	release := g.Release
 	if len(pages) > 0 && g.StandIns[pages[0]] != "" {

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// FlagCheck is a lookup of several flags at once, in a grid whose last dimension is single flags.
+// FlagCheck is a lookup of several flags at once, in a grid whose last dimension consists of single flags.
 type FlagCheck struct {
 	Func, Doc string
-	Needs     string // the value that holds, for each flag, the flags that must be set with it
-	// the lookup of another grid, by the other dimensions; its only value holds the flags that must always be set
+	Needs     string // name of the value that holds, for each flag, the flags that must be set with it
+	// lookup of another grid by the other dimensions; its only value holds the flags that must always be set
 	Always string
-	always string // the Go name of that value
+	always string // Go name of that value
 }
 
-// flagChecks rejects a FlagCheck that could not be printed.
+// flagChecks rejects FlagChecks that cannot be printed.
 func flagChecks(grids []*Grid) error {
 	var errs []error
 	for _, g := range grids {

@@ -57,13 +57,14 @@ func TestFlagCheck(t *testing.T) {
 	}
 }
 
-func TestFlagCheckRefused(t *testing.T) {
+func TestFlagCheckRejected(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, always, want string }{
 		"no such value": {"CheckFlags | Needs", "CheckFlags | Wants", "",
 			"Wants is not a mask of enum ibv_send_flags"},
 		"value of another": {"Needs | mask ibv_send_flags", "Needs | mask ibv_qp_type", "",
 			"Needs is not a mask of enum ibv_send_flags"},
-		"no flags":           {"flag ibv_send_flags", "enum ibv_send_flags", "", "the last dimension does not consist of flags"},
+		"no flags": {"flag ibv_send_flags", "enum ibv_send_flags", "", "the last dimension does not " +
+			"consist of flags"},
 		"no such lookup":     {"| Always |", "| Never |", "", "Never is not a lookup of one mask"},
 		"lookup of a number": {"", "", "@ value    Must | number | what", "Always is not a lookup of one mask"},
 	} {

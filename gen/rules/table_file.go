@@ -36,7 +36,7 @@ type gridRow struct {
 	items  [][]string
 	kind   StatementKind
 	answer Answer
-	values []string // columns as written
+	values []string // columns, not yet parsed
 	why    *rows.Label
 	at     string
 }
@@ -45,7 +45,7 @@ type gridRow struct {
 type gridReading struct {
 	word, as string
 	why      *rows.Label
-	row      *rows.Row // fires if the page has the word
+	row      *rows.Row // fires if the word is on the page
 }
 
 // StatementKind is the effect of a row on its cells.

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// modelTable finds a table of a man page.
+// modelTable returns the table of a man page.
 func modelTable(r *model.Release, name string) (*model.Table, error) {
 	for i := range r.Tables {
 		if r.Tables[i].Name == name {
@@ -19,8 +19,8 @@ func modelTable(r *model.Release, name string) (*model.Table, error) {
 	return nil, fmt.Errorf("model of %s: it has no table %s; record it again with its man pages", r.Name, name)
 }
 
-// modifyQPBase fills in the cells of the page's tables: the attributes required for each transition from reset through
-// the states of the columns.
+// modifyQPBase fills in the cells from the man page's tables: for each transition, the attributes required on the way
+// from reset through the states of the columns.
 func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "modify_qp")
 	if err != nil {
@@ -32,7 +32,8 @@ func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 		for i, to := range t.Columns {
 			cell := g.At(row.Name, from, to)
 			if cell == nil {
-				return fmt.Errorf("model of %s: %s: %s from %s to %s is not a cell of table %s", r.Name, t.Page, row.Name,
+				return fmt.Errorf("model of %s: %s: %s from %s to %s is not a cell of table "+
+					"%s", r.Name, t.Page, row.Name,
 					from, to, g.Name)
 			}
 			v, err := (&gridResolver{g: g}).read(&g.Values[required], row.Cells[i])
@@ -57,7 +58,7 @@ func (g *Grid) value(name string) int {
 	panic("table " + g.Name + " has no value " + name)
 }
 
-// word corrects a word of the page and returns the reason.
+// word corrects a word of the page and returns the note to print.
 func (f *GridFile) word(w string) (corrected, note string) {
 	for _, r := range f.readings {
 		if r.word == w {
@@ -71,7 +72,7 @@ func (f *GridFile) word(w string) (corrected, note string) {
 	return w, ""
 }
 
-// words splits a cell of a page and corrects each word. notes has the note of each corrected word.
+// words splits a cell of a page into words and corrects them. notes holds the note of each corrected word.
 func (f *GridFile) words(cell string) (all []string, notes map[string]string) {
 	notes = map[string]string{}
 	for _, w := range strings.Split(cell, ", ") {

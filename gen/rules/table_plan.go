@@ -47,8 +47,8 @@ func (r *resolver) tables() {
 	}
 }
 
-// planTables resolves the tables of a package for a release. If rows are invalid, it returns an error that names them,
-// and the tables without these rows.
+// planTables resolves the tables of a package for a release. If some rows are invalid, it returns an error that names
+// them, and the tables without them.
 func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	files, err := DefaultGridFiles()
 	if err != nil {
@@ -58,13 +58,13 @@ func planTables(r *model.Release, p Package) ([]*Grid, error) {
 }
 
 // GridsOf returns the tables of a release for comparison. Rows are written for the primary release: names that this
-// release lacks are left out, and so are tables without a subject in it. unplanned has the errors of tables that have a
-// subject but cannot be built.
+// release lacks are left out, and so are tables that do not apply to it. unplanned holds the errors of tables that
+// apply but cannot be built.
 func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	unplanned = map[string]error{}
 	var parts []string
 	for _, p := range Packages {
-		grids, err := planTables(r, p) // other errors concern rows that are left out
+		grids, err := planTables(r, p) // other errors are about rows that are left out
 		all = append(all, slices.DeleteFunc(grids, func(g *Grid) bool { return g.Part != nil })...)
 		whyUnplanned(err, unplanned)
 	}
@@ -106,11 +106,11 @@ func whyUnplanned(err error, by map[string]error) {
 	}
 }
 
-// tableNames returns the exported names of all tables, which headers may not use.
+// tableNames returns the exported names of all tables, which must not occur in headers.
 var tableNames = sync.OnceValue(func() []string {
 	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability",
 		"Validity"}
-	files, _ := DefaultGridFiles() // its errors are reported when the tables are resolved
+	files, _ := DefaultGridFiles() // errors are reported when the tables are resolved
 	for _, f := range files {
 		all = append(all, f.goNames()...)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// postSendBase fills in the cells of the page's table: opcode by queue pair type.
+// postSendBase fills in the cells from the man page's table: opcode by queue pair type.
 func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "post_send")
 	if err != nil {
@@ -47,7 +47,7 @@ func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return nil
 }
 
-// flagRule returns the rule of the page of ibv_post_send for a send flag, or nil.
+// flagRule returns the rule for a send flag in the man page of ibv_post_send, or nil.
 func flagRule(r *model.Release, name string) *model.Flag {
 	t, err := modelTable(r, "post_send")
 	i := slices.IndexFunc(r.Flags, func(f model.Flag) bool { return err == nil && f.Name == name && f.Page == t.Page })
@@ -57,7 +57,7 @@ func flagRule(r *model.Release, name string) *model.Flag {
 	return &r.Flags[i]
 }
 
-// flagCondition returns the further condition of a flag.
+// flagCondition returns the additional condition of a flag.
 func flagCondition(r *model.Release, name string) string {
 	condition := ""
 	if rule := flagRule(r, name); rule != nil {
@@ -72,7 +72,8 @@ func flagCondition(r *model.Release, name string) string {
 	return condition
 }
 
-// flagTypesBase fills in the half of the flags' rules about queue pair types, flagOpcodesBase the half about opcodes.
+// flagTypesBase fills in the part of the flags' rules that depends on the queue pair type, flagOpcodesBase the part
+// that depends on the opcode.
 func flagTypesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.QPTypes })
 }
@@ -81,7 +82,7 @@ func flagOpcodesBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return flagHalf(r, f, g, func(rule *model.Flag) []string { return rule.Opcodes })
 }
 
-// flagHalf fills in a table of send flags from the limits in the page. Without a limit, everything is valid.
+// flagHalf fills in a table of send flags from the limits in the man page. Without a limit, everything is valid.
 func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) []string) error {
 	for _, row := range f.rows {
 		if row.answer == Elsewhere || row.answer == Unspecified {
@@ -121,8 +122,8 @@ func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) 
 	return nil
 }
 
-// flagHalves returns both halves of a flag's rule for an operation. The half that decides, or both, counts as shown, so
-// that its rows are not stale.
+// flagHalves returns both halves of a flag's rule for an operation, and the half that decides. That half, or both if
+// neither decides, counts as shown, so that its rows are not stale.
 func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves [2]Validity) {
 	types, opcodes := others["send_flag_types"], others["send_flag_opcodes"]
 	byType, byOpcode := types.At(flag, qpt), opcodes.At(flag, op)
@@ -139,8 +140,8 @@ func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves
 	return nil, halves
 }
 
-// sendFlagsBase combines the table of operations with the rules of the flags. An operation that is itself invalid keeps
-// its answer.
+// sendFlagsBase combines the table of operations with the rules of the flags. For an invalid operation, the answer is
+// that of the operation.
 func sendFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	for n := range g.Cells {
 		names := g.Combination(n)
@@ -154,7 +155,7 @@ func sendFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error
 	return nil
 }
 
-// sendFlag combines the halves of a flag's rule for an operation that is itself valid: a no of either half decides.
+// sendFlag combines the halves of a flag's rule for a valid operation: if either half is no, the answer is no.
 func sendFlag(r *model.Release, g *Grid, others gridSet, qpt, op, flag string) Validity {
 	decides, halves := flagHalves(others, qpt, op, flag)
 	if decides != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// smallRelease has two documented types and opcodes, and an undocumented one of each.
+// smallRelease returns a model with two documented queue pair types and opcodes, and an undocumented one of each.
 func smallRelease() *model.Release {
 	enum := func(tag string, names ...string) model.Enum {
 		e := model.Enum{Tag: tag, Size: 4}
@@ -53,7 +53,7 @@ const (
 	flagDim = "@ dim      flag | send flag | flag ibv_send_flags\n"
 )
 
-// postFiles returns the tables of ibv_post_send with these rows, which start at line 8.
+// postFiles returns the tables of ibv_post_send with these rows. The rows start at line 8.
 func postFiles(t *testing.T, post, types, opcodes string) ([]*GridFile, error) {
 	t.Helper()
 	var all []*GridFile
@@ -150,7 +150,7 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 	assert.Empty(t, RenderPostSend(smallRelease(), grids[1:]))
 }
 
-func TestPostSendRefused(t *testing.T) {
+func TestPostSendRejected(t *testing.T) {
 	for name, c := range map[string]struct{ post, types, opcodes, want string }{
 		"unknown type": {label + "IBV_QPT_OLD | IBV_WR_SEND | no | why\n", "", "",
 			"post_send.txt:9: unknown queue pair type IBV_QPT_OLD"},
@@ -190,7 +190,7 @@ func TestPostSendRefused(t *testing.T) {
 		"gen/rules/tables/send_flags.txt: @ first Nothing is not a lookup of all dimensions but the last")
 }
 
-func TestPostSendRefusesModel(t *testing.T) {
+func TestPostSendRejectsModel(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*model.Release)
 		want   string

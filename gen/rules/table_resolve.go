@@ -16,7 +16,7 @@ import (
 // gridSet holds the resolved grids of a release by name.
 type gridSet map[string]*Grid
 
-// gridBase fills in a grid from a man page and other grids, before the file's rows.
+// gridBase fills in a grid from a man page and other grids, before the rows of the file are applied.
 type gridBase struct {
 	fill  func(r *model.Release, f *GridFile, g *Grid, others gridSet) error
 	needs []string // grids to resolve first
@@ -32,8 +32,8 @@ var gridBases = map[string]gridBase{
 	"wr_flags":          {wrFlagsBase, []string{"wr_post", "send_flag_types", "send_flag_opcodes"}},
 }
 
-// ResolveGrids resolves the grids of a package for a release, including parts. Rows that cannot be applied are errors,
-// and are left out of the grids.
+// ResolveGrids resolves the grids of a package for a release, including parts. Rows that cannot be applied are reported
+// as errors and left out of the grids.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {
 	types := map[string]*GridType{}
 	var errs []error
@@ -74,7 +74,7 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 	return all, errors.Join(errs...)
 }
 
-// firstLookups finds the grids that answer for an unknown last item of others.
+// firstLookups finds the grids that answer for an unknown last item of others; see Grid.First.
 func firstLookups(grids []*Grid) error {
 	var errs []error
 	for _, g := range grids {
@@ -92,7 +92,7 @@ func firstLookups(grids []*Grid) error {
 	return errors.Join(errs...)
 }
 
-// staleParts rejects rows of parts that no table shows, after all those tables are resolved.
+// staleParts rejects rows of parts that have no effect on any table, after those tables are resolved.
 func staleParts(grids []*Grid, done gridSet) error {
 	var errs []error
 	for _, g := range grids {
@@ -162,7 +162,7 @@ func (f *GridFile) resolve(
 			x.errorf(reading.row.At, "stale correction: the page does not have %q; delete the line", reading.word)
 		}
 	}
-	for _, row := range f.rows { // answers first, because disputes refer to them
+	for _, row := range f.rows { // answers first, since disputes refer to them
 		if row.kind == Answers || row.kind == Agrees {
 			x.row(row)
 		}
@@ -186,7 +186,7 @@ func (t *GridType) names() []string {
 	return all
 }
 
-// distinctEnumerators returns an enum's enumerators. A repeated value would merge two rows, so it is rejected.
+// distinctEnumerators returns the enumerators of an enum. It rejects repeated values, which would merge two rows.
 func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 	for i := range r.Headers {
 		for _, e := range r.Headers[i].Enums {
@@ -254,7 +254,7 @@ func (x *gridResolver) dim(r *model.Release, types map[string]*GridType, d gridD
 	x.g.Dims = append(x.g.Dims, dim)
 }
 
-// UnknownName is the error of a row that names something that the release lacks.
+// UnknownName is the error for a row with a name that the release lacks.
 type UnknownName struct{ At, Name, What, Of string }
 
 func (e *UnknownName) Error() string {
@@ -289,7 +289,7 @@ func count(items [][]string) int {
 	return n
 }
 
-// pick returns the nth combination. The last dimension runs fastest.
+// pick returns the nth combination. The last dimension varies fastest.
 func pick(items [][]string, n int) []string {
 	names := make([]string, len(items))
 	for i := len(items) - 1; i >= 0; i-- {
@@ -312,7 +312,7 @@ func (x *gridResolver) values(row *gridRow) []Value {
 	return values
 }
 
-// prints returns the text of an item of a @ list or @ set, for its Go name or text.
+// prints returns the text of an item of a @ list or @ set, given its Go name or text.
 func (x *gridResolver) prints(typ, name string) string {
 	for _, t := range x.g.Own {
 		for _, item := range t.Items {
@@ -348,7 +348,7 @@ func (x *gridResolver) read(d *ValueDef, column string) (Value, error) {
 	if d.Kind == One && len(given) != 1 {
 		return nil, fmt.Errorf("want one of %s, not %d", d.Type, len(given))
 	}
-	if d.Kind == Mask { // the order of the header, so that equal masks are equal
+	if d.Kind == Mask { // in the order of the header, so that equal masks have equal text
 		slices.SortFunc(given, func(a, b string) int { return slices.Index(d.names, a) - slices.Index(d.names, b) })
 	}
 	return given, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSources: a page of another release is cited with its own release.
+// TestSources checks that a page of another release is cited with that release.
 func TestSources(t *testing.T) {
 	g := Grid{Release: "66.0"}
 	assert.Equal(t, "rdma-core 66.0", g.Source())

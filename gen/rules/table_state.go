@@ -37,14 +37,14 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		default:
 			v := Validity{Answer: row.answer, Condition: row.why.More, Reason: row.why.Reason, Source: row.why.Source}
 			if cell.Answer != "" {
-				v.Note = fmt.Sprintf("%s says %s: %s", cell.Source, said(cell.Answer, differ), cell.Reason)
+				v.Note = fmt.Sprintf("%s says %s: %s", cell.Source, describe(cell.Answer, differ), cell.Reason)
 			}
 			*cell = Cell{Validity: v, Values: values}
 		}
 	case Agrees:
 		switch {
 		case cell.Answer == "":
-			x.errorf(row.at, "%s says nothing about %s; give an answer", page, name)
+			x.errorf(row.at, "%s does not mention %s; give an answer", page, name)
 		case differ != "":
 			x.errorf(row.at, "%s has %s for %s; use disputed, or give an answer", page, differ, name)
 		case !x.adds(cell, values):
@@ -63,10 +63,10 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		case cell.Answer == "":
 			x.errorf(row.at, "%s has no answer to dispute; give an answer", name)
 		case cell.Answer == row.answer && differ == "":
-			x.errorf(row.at, "stale row: %s is %s anyway; delete it", name, row.answer)
+			x.errorf(row.at, "stale row: %s is already %s; delete it", name, row.answer)
 		default:
 			cell.Note = joinNotes(cell.Note,
-				fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.Reason,
+				fmt.Sprintf("another source says %s: %s (%s)", describe(row.answer, x.stated(values)), row.why.Reason,
 					row.why.Source))
 		}
 	case Reads:
@@ -77,8 +77,8 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	}
 }
 
-// said formats an answer with its values.
-func said(a Answer, values string) string {
+// describe formats an answer with its values.
+func describe(a Answer, values string) string {
 	if values == "" {
 		return string(a)
 	}
@@ -96,7 +96,7 @@ func (x *gridResolver) stated(values []Value) string {
 	return all
 }
 
-// differ returns the values of a cell that differ from a row's.
+// differ returns the name and value of the first value of a cell that differs from the row's, or "".
 func (x *gridResolver) differ(cell *Cell, values []Value) string {
 	all := ""
 	for i, v := range values {
@@ -117,16 +117,16 @@ func (x *gridResolver) adds(cell *Cell, values []Value) bool {
 	return false
 }
 
-// finish answers the cells without a row, and rejects cells that lack a value.
+// finish marks the cells without an answer as unspecified, and rejects cells that lack a value.
 func (x *gridResolver) finish() {
-	refused := len(x.errs) > 0 // a rejected row may have stated the missing value
+	rejected := len(x.errs) > 0 // a rejected row may have the missing value
 	for i := range x.g.Cells {
 		cell := &x.g.Cells[i]
 		if cell.Answer == "" {
 			cell.Validity = Validity{Answer: Unspecified, Reason: noSource, Source: x.g.Source()}
 		}
 		for j, v := range cell.Values {
-			if v == nil && !refused && (cell.Answer == Yes || cell.Answer == Capability) {
+			if v == nil && !rejected && (cell.Answer == Yes || cell.Answer == Capability) {
 				x.errorf(x.f.path(), "%s is %s but has no %s; add it", strings.Join(x.g.Combination(i), " × "),
 					cell.Answer, x.g.Values[j].Go)
 			}

@@ -28,8 +28,8 @@ const smallHead = `@ package  ibv
 = cap | the reason | the source | a capability
 `
 
-// pageSays fills in the page of these tests: RC in is yes with a mask and no text, UD out is no.
-func pageSays(_ *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
+// fillFromPage fills in the cells of the page in these tests: RC in is yes, with a mask and no text; UD out is no.
+func fillFromPage(_ *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	in, out := g.At("IBV_QPT_RC", "in"), g.At("IBV_QPT_UD", "out")
 	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.Source()}
 	in.Values[0] = Value{"IBV_SEND_FENCE"}
@@ -51,7 +51,7 @@ func resolveGrid(t *testing.T, text string) (*Grid, error) {
 	for _, typ := range f.Types {
 		types[typ.Name] = typ
 	}
-	return f.resolve(smallRelease(), types, pageSays, nil)
+	return f.resolve(smallRelease(), types, fillFromPage, nil)
 }
 
 func TestResolveGrid(t *testing.T) {
@@ -94,7 +94,7 @@ IBV_QPT_UD  | out | reading | why
 	}
 }
 
-func TestGridRefused(t *testing.T) {
+func TestGridRejected(t *testing.T) {
 	at := "dir/goes.txt:17: "
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown directive":    {smallHead + smallRest + "@ dimension x\n", at + "unknown or incomplete directive"},
@@ -125,7 +125,8 @@ func TestGridRefused(t *testing.T) {
 		"flag twice": {smallHead + smallRest +
 			"IBV_QPT_UD | in | yes | IBV_SEND_FENCE, IBV_SEND_FENCE | x | why\n", at + "Mask: "},
 		"cell twice": {smallHead + smallRest +
-			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: duplicate IBV_QPT_UD × " +
+			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: duplicate " +
+			"IBV_QPT_UD × " +
 			"in, first at dir/goes.txt:17"},
 		"value missing": {smallHead + smallRest + "IBV_QPT_UD | in | yes | none | | why\n",
 			"IBV_QPT_UD × in is yes but has no Text"},
@@ -134,7 +135,7 @@ func TestGridRefused(t *testing.T) {
 		"page is not silent": {smallHead + smallRest + "IBV_QPT_UD | out | unspecified | why\n",
 			at + "p.3, rdma-core 9.0 says no about IBV_QPT_UD × out, so it is not unspecified"},
 		"agrees with nothing": {smallHead + smallRest + "IBV_QPT_UD | in | agrees | none | x | why\n",
-			at + "p.3, rdma-core 9.0 says nothing about"},
+			at + "p.3, rdma-core 9.0 does not mention"},
 		"agrees otherwise": {strings.Replace(smallHead+smallRest, "agrees | IBV_SEND_FENCE", "agrees | none", 1),
 			"dir/goes.txt:15: p.3, rdma-core 9.0 has Mask = IBV_SEND_FENCE"},
 		"agrees without effect": {smallHead + strings.Replace(smallRest, "first", "", 1),
@@ -142,7 +143,7 @@ func TestGridRefused(t *testing.T) {
 		"should agree": {strings.Replace(smallHead+smallRest, "agrees", "yes", 1),
 			"dir/goes.txt:15: p.3, rdma-core 9.0 already says yes about IBV_QPT_RC × in; use agrees"},
 		"nothing disputed": {smallHead + smallRest + "IBV_QPT_UD | out | disputed no | why\n",
-			at + "stale row: IBV_QPT_UD × out is no"},
+			at + "stale row: IBV_QPT_UD × out is already no"},
 		"nothing to dispute": {smallHead + smallRest + "IBV_QPT_UD | in | disputed no | why\n",
 			at + "IBV_QPT_UD × in has no answer to dispute"},
 		"nothing to read": {smallHead + smallRest + "IBV_QPT_UD | in | reading | why\n",
@@ -166,12 +167,14 @@ func TestGridRefused(t *testing.T) {
 	}
 }
 
-// TestGridOfAnotherRelease: a name that the release lacks is an error and is left out; the rest of its row applies.
+// TestGridOfAnotherRelease checks that a name that the release lacks is an error and is left out, while the rest of its
+// row applies.
 func TestGridOfAnotherRelease(t *testing.T) {
 	g, err := resolveGrid(t, smallHead+smallRest+
 		"IBV_QPT_OLD, IBV_QPT_NEW | in | no | why\nIBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n")
 	require.EqualError(t, err, `dir/goes.txt:17: unknown queue pair type IBV_QPT_OLD (enum ibv_qp_type)
-dir/goes.txt:18: Mask: "IBV_SEND_OLD" is repeated, or not a name of enum ibv_send_flags`, "and no error about the value of the rejected row")
+dir/goes.txt:18: Mask: "IBV_SEND_OLD" is repeated, or not a name of enum ibv_send_flags`,
+		"no error about the value of the rejected row")
 	assert.Equal(t, No, g.At("IBV_QPT_NEW", "in").Answer)
 	assert.Equal(t, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source"}, []Value{nil, {"x"}}},
 		*g.At("IBV_QPT_UD", "in"))

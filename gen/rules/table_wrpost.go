@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// wrPostSetters maps the page's words to setters. DATA means any one of its setters. The inline ones apply to "SEND and
-// RDMA_WRITE" only, the opcodes for which ibv_post_send accepts inline data.
+// wrPostSetters maps the words of the man page to setters. DATA means any one of its setters. The inline setters apply
+// only to "SEND and RDMA_WRITE", the opcodes for which ibv_post_send accepts inline data.
 var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 	data:   []string{"ibv_wr_set_sge", "ibv_wr_set_sge_list"},
 	inline: []string{"ibv_wr_set_inline_data", "ibv_wr_set_inline_data_list"},
@@ -19,7 +19,7 @@ var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 	xrc:    []string{"ibv_wr_set_xrc_srqn"},
 }
 
-// wrPostBase fills in the cells of the page's table: operation by queue pair type, with the setters.
+// wrPostBase fills in the cells from the man page's table: operation by queue pair type, with the setters.
 func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "wr_post")
 	if err != nil {
@@ -28,8 +28,8 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	if !slices.Equal(t.Columns, []string{"builder", "qp_types", "setters"}) {
 		return fmt.Errorf("model of %s: %s: table wr_post has the columns %q", r.Name, t.Page, t.Columns)
 	}
-	spoken := wrPostTypes(f, t) // a type that no row names is unspecified
-	for _, name := range spoken {
+	named := wrPostTypes(f, t) // a type in no row is unspecified
+	for _, name := range named {
 		if !slices.Contains(g.Dims[0].Names, "IBV_QPT_"+name) {
 			return fmt.Errorf("model of %s: %s: unknown queue pair type %q; add a @ reads line to %s", r.Name, t.Page,
 				name, f.path())
@@ -39,7 +39,7 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 		opcode := "IBV_WR_" + row.Name
 		types, notes := f.words(row.Cells[1])
 		setters, setterNotes := f.words(row.Cells[2])
-		for _, name := range spoken {
+		for _, name := range named {
 			cell := g.At("IBV_QPT_"+name, opcode)
 			if cell == nil {
 				return fmt.Errorf("model of %s: %s: unknown opcode %s", r.Name, t.Page, row.Name)
@@ -63,7 +63,7 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	return nil
 }
 
-// wrPostTypes returns the queue pair types that the page names.
+// wrPostTypes returns the queue pair types that the man page names.
 func wrPostTypes(f *GridFile, t *model.Table) []string {
 	var all []string
 	for _, row := range t.Rows {
@@ -102,8 +102,8 @@ func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err e
 var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE",
 	"IBV_WR_RDMA_WRITE_WITH_IMM"}
 
-// wrFlagsBase returns the flags that wr_flags may hold for each cell of wr_post: those that the page of the builders
-// lists, limited by the rules of the page of ibv_post_send.
+// wrFlagsBase returns the flags that wr_flags may hold for each cell of wr_post: those listed in the man page of the
+// builders, limited by the rules in the man page of ibv_post_send.
 func wrFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	t, err := modelTable(r, "wr_flags")
 	if err != nil {

@@ -15,10 +15,10 @@ type Uses struct {
 	Held     []string // members: "QPInitAttr.QPType"
 }
 
-// holds is the prefix of the note of an integer member with the values of an enumeration.
+// holds is the prefix of the note on an integer member that holds values of an enumeration.
 const holds = "holds "
 
-// uses notes the uses of each record and enumeration of the plan.
+// uses collects the uses of each record and enumeration of the plan.
 func (r *resolver) uses() {
 	of := map[string]*Uses{} // Go name → uses
 	note := func(t GoType, list func(*Uses) *[]string, name string) {

@@ -8,7 +8,7 @@ type Answer string
 const (
 	Yes         Answer = "yes"
 	No          Answer = "no"
-	Elsewhere   Answer = "elsewhere"   // not posted with the verb that the table is about
+	Elsewhere   Answer = "elsewhere"   // posted with another function than the one that the table describes
 	Unspecified Answer = "unspecified" // not specified by any source
 	Capability  Answer = "capability"  // yes if the device has the capability that Condition names
 )

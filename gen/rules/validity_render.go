@@ -19,8 +19,8 @@ type postSendText struct {
 }
 
 // RenderPostSend formats the rules of ibv_post_send as text: opcode by queue pair type, the rules of flags, and a
-// footnote for each cell that a source other than the page decides or contradicts. It returns "" if the tables of
-// ibv_post_send are not among the grids.
+// footnote for each cell that a source other than the man page decides or disputes. It returns "" if the grids do not
+// include the tables of ibv_post_send.
 func RenderPostSend(release *model.Release, grids []*Grid) string {
 	all := gridSet{}
 	for _, g := range grids {
@@ -47,7 +47,7 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 		"X valid   . not valid   - not posted with ibv_post_send   ? unspecified\n\n"
 	rows = [][]string{{"flag", "queue pair types", "opcodes"}}
 	for _, flag := range t.types.Dims[0].Names {
-		var byType, byOpcode []string // those of valid operations
+		var byType, byOpcode []string // halves for valid operations
 		for _, qpt := range qpTypes {
 			byType = append(byType, t.half(qpt, t.types.At(flag, qpt).Validity,
 				func(valid []string) bool { return valid[0] == qpt }))
@@ -69,7 +69,7 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 	return out
 }
 
-// foot adds a footnote to a cell that has more than the page's facts.
+// foot adds a footnote to a cell unless all its facts come from the page.
 func (t *postSendText) foot(v Validity) string {
 	text := v.Note
 	if v.Source != t.send.Source() {
@@ -103,8 +103,8 @@ func layRows(rows [][]string) string {
 	return b.String()
 }
 
-// half formats a queue pair type or an opcode in the rule of a flag: marked if it is not valid, empty if no valid
-// operation has it.
+// half formats a queue pair type or an opcode in the rule of a flag: with a mark if it is not valid, empty if it has no
+// valid operation.
 func (t *postSendText) half(name string, v Validity, has func(operation []string) bool) string {
 	for n := range t.send.Cells {
 		if t.send.Cells[n].Answer != Yes || !has(t.send.Combination(n)) {
@@ -123,7 +123,7 @@ func (t *postSendText) half(name string, v Validity, has func(operation []string
 	return ""
 }
 
-// listHalf formats half of a flag's rule: "all", or the valid or the invalid items, whichever list suffices.
+// listHalf formats half of a flag's rule: "all", or the list of valid or of invalid items, whichever is shorter.
 func listHalf(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	excluded := func(n string) bool { return strings.HasPrefix(n, "not ") }

@@ -13,28 +13,28 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// Verbs is the package of functions that belongs to a package of nouns.
+// Verbs describes the package of functions that belongs to a package of types.
 type Verbs struct {
-	Dropin bool   // a drop-in C library over the software device replaces it
+	Dropin bool   // a drop-in C library replaces this library with the software device
 	Name   string // "libibverbs", which is also the library's name
 	SOName string // "libibverbs.so.1"
-	Needs  string // the library that it is linked with: "libibverbs", or ""
-	// header whose functions are C library functions with a prefix letter: socket → rsocket
+	Needs  string // the library that it is linked with: "libibverbs"; or ""
+	// header whose functions are C library functions with a prefixed letter: socket → rsocket
 	Sockets string
 	// Alone means that no software backend implements these functions: those without an object call the library, and
-	// objects of a backend are rejected.
+	// objects of a software backend are rejected.
 	Alone bool
-	Rows  *VerbRows // nil for those of this directory
+	Rows  *VerbRows // nil for the rows of this directory
 }
 
-// VerbsPlan is a package of functions with every decision taken.
+// VerbsPlan is the plan of a package of functions.
 type VerbsPlan struct {
 	Verbs   Verbs
 	Import  string // import path
 	Noun    *Plan
 	Funcs   []*VerbFunc
-	Skipped []Exception // functions that cannot be called, with the reason
-	Errors  GoType      // of the numbers that functions return by the convention "code"
+	Skipped []Exception // functions that cannot be called, with reasons
+	Errors  GoType      // type of the numbers that functions return by the convention "code"
 }
 
 // Via is the way in which a Go function reaches the C code.
@@ -44,7 +44,7 @@ const (
 	Exported   Via = "exported"    // a symbol of the library
 	ObjectSlot Via = "slot"        // a member of an object: qp.WRStart
 	ContextOp  Via = "context op"  // a member of context.Ops
-	ExtendedOp Via = "extended op" // a member of the structure that a context is embedded in, if that is long enough
+	ExtendedOp Via = "extended op" // a member of the structure that embeds a context, if the structure is long enough
 	Forward    Via = "call"        // another Go function of the package, with more arguments
 	Written    Via = "written"     // hand-written Go code
 )
@@ -74,20 +74,20 @@ type VerbFunc struct {
 	Go         string
 	Params     []VerbParam
 	CResult    model.Type
-	Result     GoType // of a value; unused for void, errno, minus-one-status and bool
+	Result     GoType // type of a value; unused for void, errno, minus-one-status and bool
 	Convention Convention
 	Via        Via
 	Extern     bool   // the library exports it
 	Free       bool   // has no object parameter, so the caller names a backend
 	Routed     int    // index of the parameter that selects the backend, or -1
-	Blocks     string // condition that it may wait for: "until …"; or ""
-	Locks      string // C function until which a lock is held, or ""
+	Blocks     string // condition that the call may block for: "until …"; or ""
+	Locks      string // C function that releases the lock that this one takes, or ""
 
 	// Of slots and operations:
 	Object []Step // from a parameter to the structure with the slot
 	Holder GoType // that structure
 	Slot   string // its Go field
-	// C function that was added together with the slot: objects of a library without it lack the slot; or ""
+	// C function that was introduced together with the slot: objects of a library without it lack the slot; or ""
 	With string
 
 	// Of Forward:
@@ -98,7 +98,7 @@ type VerbFunc struct {
 // Step is a pointer that Go follows: it must not be nil.
 type Step struct {
 	Go string // "qp", then "Context"
-	C  string // "qp", then "qp.context", for messages
+	C  string // the same in C, for messages: "qp", then "qp.context"
 }
 
 // VerbParam is a parameter.
@@ -114,15 +114,15 @@ func (p VerbParam) Wide() bool {
 	return p.Kind == NumberParam && slices.Contains([]string{"int64", "uint64", "BE64"}, p.Type.Name)
 }
 
-// ParamKind is the conversion of a Go value to an argument.
+// ParamKind determines how a Go value is converted to an argument.
 type ParamKind int
 
 const (
 	NumberParam ParamKind = iota
-	IntParam              // a C int, regardless of Go's type; it is sign-extended in the register
-	// unsigned, of 32 bits; the calling convention determines the upper half of the register
+	IntParam              // a C int, sign-extended in the register, regardless of the Go type
+	// an unsigned 32-bit integer; the calling convention determines the upper half of the register
 	WordParam
-	AddressParam // a pointer of Go's
+	AddressParam // a Go pointer
 	ForeignParam // uintptr
 	TextParam    // string
 	TruthParam   // bool
@@ -156,8 +156,8 @@ func (r *resolver) verbs() {
 	r.plan.Verbs = p
 }
 
-// newSlots determines how a program can detect slots that older recorded releases lack. The object does not store its
-// size, but the library that allocated it exports functions that were added together with the slot.
+// newSlots determines how a program can detect slots that older recorded releases lack. An object does not store its
+// size, but the library that allocated it may export functions that were introduced together with the slot.
 func (r *verbResolver) newSlots() {
 	for _, fn := range r.plan.Funcs {
 		if fn.Via != ObjectSlot || strings.HasSuffix(fn.Doc.Since, "or earlier") {
@@ -234,8 +234,8 @@ func (r *verbResolver) verbName(h *model.Header, c string) string {
 	return camel(r.pkg.strip(c))
 }
 
-// param chooses the Go type of a parameter. void * is uintptr: it may point to memory that the collector does not
-// manage, or nowhere. int is int; other integers keep C's size.
+// param chooses the Go type of a parameter. void * is uintptr, since it need not point to Go memory. int is int; other
+// integers have C's size.
 func (r *verbResolver) param(function string, p model.Param) VerbParam {
 	v := VerbParam{C: p.Name, Go: paramName(p.Name)}
 	t, err := model.ParseType(p.Type)
@@ -270,7 +270,7 @@ func (r *verbResolver) param(function string, p model.Param) VerbParam {
 	return v
 }
 
-// verbType is the Go type of a parameter or a result.
+// verbType returns the Go type of a parameter or a result.
 func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	if t.Base == "int" && t.Pointers == 0 {
 		return GoType{Name: "int"}, nil
@@ -331,20 +331,21 @@ func paramName(c string) string {
 	return name
 }
 
-// predeclared reports whether Go has a type or a constant of this name, which a parameter would hide. Package go/types
-// has the same list, but is large.
+// predeclared reports whether name is a predeclared type or constant of Go, which a parameter would shadow. Package
+// go/types has the same list but is large.
 func predeclared(name string) bool {
-	return slices.Contains(strings.Fields("any bool byte comparable complex64 complex128 error float32 float64 int int8 "+
+	return slices.Contains(strings.Fields("any bool byte comparable complex64 complex128 error float32 float64 int "+
+		"int8 "+
 		"int16 int32 int64 rune string uint uint8 uint16 uint32 uint64 uintptr true false iota nil"), name)
 }
 
-// stale reports the rows without effect.
+// stale reports rows without effect.
 func (r *verbResolver) stale() {
 	here := func(name string) bool {
 		return slices.ContainsFunc(r.plan.Funcs, func(f *VerbFunc) bool { return f.C == name }) ||
 			slices.ContainsFunc(r.plan.Skipped, func(e Exception) bool { return e.C == name })
 	}
-	past := newHistory(r.in.Recorded) // of all projects, because their rows share the files
+	past := newHistory(r.in.Recorded) // all projects, since their rows share the files
 	anywhere := func(name string) bool {
 		return slices.ContainsFunc(past.have, func(have map[string]bool) bool { return have[name] })
 	}

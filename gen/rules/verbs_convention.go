@@ -66,7 +66,7 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	}
 }
 
-// errorsType notes the type of the errors that functions return by number.
+// errorsType records the type of the errors that functions return as numbers.
 func (r *verbResolver) errorsType(fn *VerbFunc) {
 	i := slices.IndexFunc(r.resolver.plan.Enums, func(e Enum) bool { return e.Errors })
 	if i < 0 {
@@ -77,7 +77,7 @@ func (r *verbResolver) errorsType(fn *VerbFunc) {
 	r.plan.Errors = GoType{Import: r.resolver.plan.Import, Name: r.resolver.plan.Enums[i].Go}
 }
 
-// route determines the backend of a call: that of the first pointer to a structure, unless a row differs.
+// route determines the backend of a call: that of the first pointer to a structure, unless a row overrides it.
 func (r *verbResolver) route(fn *VerbFunc) {
 	row := r.rows.routing.Find(fn.C)
 	if row == nil {

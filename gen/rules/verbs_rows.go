@@ -21,11 +21,11 @@ var routingText string
 //go:embed verbs.txt
 var verbsText string
 
-// VerbRows holds facts about functions that headers do not show: the rows of conventions.txt, routing.txt and
-// verbs.txt. A row for a function that no recorded release has, or without effect, is an error.
+// VerbRows holds facts about functions that headers do not contain: the rows of conventions.txt, routing.txt and
+// verbs.txt. A row without effect, or for a function that no recorded release has, is an error.
 type VerbRows struct{ conventions, routing, verbs *rows.File }
 
-// DefaultVerbRows are the rows of this directory.
+// DefaultVerbRows returns the rows of this directory.
 func DefaultVerbRows() (*VerbRows, error) {
 	return ParseVerbRows(conventionsText, routingText, verbsText)
 }
@@ -48,8 +48,8 @@ func ParseVerbRows(conventions, routing, verbs string) (*VerbRows, error) {
 	return v, errors.Join(v.conventions.Err(), v.routing.Err(), v.verbs.Err())
 }
 
-// staleVerbs returns the rows without effect: those for a function of this package that did not fire, and those for a
-// function that no release has. function is the column of the function's name.
+// staleVerbs returns errors for the rows without effect: those for a function of this package that did not fire, and
+// those for a function that no release has. function is the column of the function's name.
 func staleVerbs(f *rows.File, function int, here, anywhere func(name string) bool) []error {
 	var errs []error
 	for _, row := range f.Rows {

@@ -35,7 +35,7 @@ func (r *verbResolver) via(fn *VerbFunc, f *model.Func) {
 	}
 }
 
-// plainArgs reports whether an inline function passes its parameters on unchanged.
+// plainArgs reports whether an inline function passes on its parameters unchanged.
 func (r *verbResolver) plainArgs(f *model.Func) bool {
 	if len(f.Inline.Args) != len(f.Params) {
 		return false
@@ -48,7 +48,7 @@ func (r *verbResolver) plainArgs(f *model.Func) bool {
 	return true
 }
 
-// slot follows a path like "qp->context" from a parameter to the structure that leads to the slot.
+// slot follows a path like "qp->context" from a parameter to the structure that holds the slot.
 func (r *verbResolver) slot(fn *VerbFunc, f *model.Func, object, holder string) {
 	steps := strings.Split(strings.ReplaceAll(object, "->", "."), ".")
 	i := slices.IndexFunc(fn.Params, func(p VerbParam) bool { return p.C == steps[0] })
@@ -83,7 +83,7 @@ func (r *verbResolver) forwardable(f *model.Func) bool {
 	})
 }
 
-// forwards links the functions that call others, once all have their names.
+// forwards links the functions that call others, after all of them have been named.
 func (r *verbResolver) forwards() {
 	for _, link := range r.calls {
 		link()

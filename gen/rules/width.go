@@ -11,12 +11,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// An enumeration has C's size in Go if C stores a value as that enumeration: in a member, or behind a pointer. Members
-// that C declares as integers have sizes of their own. If rows say that such a member holds an enumeration, the Go type
-// has the member's size. Arguments passed by value are in registers and have no size. An enumeration with members of
-// several sizes has a Go type for each size, and untyped constants, which fit all of them.
+// An enumeration has C's size in Go if C stores values of that enumeration type, in a member or behind a pointer.
+// Members that C declares as integers have their own size. If rows state that such a member holds an enumeration, the
+// Go type has the size of the member. Arguments passed by value are in registers, where size does not matter. For an
+// enumeration with members of several sizes, there is a Go type for each size, and the constants are untyped, so that
+// they can be assigned to all of them.
 
-// measure notes the sizes in which the release's members hold each enumeration.
+// measure records the sizes of the members that hold each enumeration.
 func (r *resolver) measure() {
 	r.sizes = map[string][]int64{}
 	note := func(enum string, size int64) {
@@ -78,14 +79,14 @@ func (r *resolver) measure() {
 	}
 }
 
-// alone reports whether a member is a single value, not an array or pointer.
+// alone reports whether a member is a single value, not an array or a pointer.
 func alone(f *model.Field) bool {
 	t, err := model.ParseType(f.Type)
 	return err == nil && len(t.Dims) == 0 && t.Pointers == 0
 }
 
-// ownEnum records the Go types of an enumeration. key is its tag, or its name in rows. size is C's size, or 0 if C has
-// none. The first of the returned types declares the constants.
+// ownEnum records the Go types of an enumeration. key is its tag, or its name in rows. size is its size in C, or 0 if C
+// does not store it. The first of the returned types declares the constants.
 func (r *resolver) ownEnum(key, name string, size int64) []Enum {
 	sizes := slices.Sorted(slices.Values(r.sizes[key]))
 	main := max(size, 4)
@@ -122,7 +123,7 @@ func (r *resolver) sized(key string, size int64, name goName) {
 	r.plan.sized[key][size] = name
 }
 
-// planEnum plans the Go types of an enumeration. like has their common properties.
+// planEnum plans the Go types of an enumeration. like holds their common properties.
 func (r *resolver) planEnum(types []Enum, like Enum, names []Const) {
 	for _, e := range types {
 		e.Doc, e.Tag, e.Signed, e.Flags, e.Errors = like.Doc, like.Tag, like.Signed, like.Flags, like.Errors
@@ -141,8 +142,8 @@ func (r *resolver) planEnum(types []Enum, like Enum, names []Const) {
 	}
 }
 
-// given plans the enumerations that no header declares. Rows have their values, and headers of this package have the
-// members that hold them.
+// given plans the enumerations that no header declares. Their values come from rows, and headers of this package
+// contain the members that hold them.
 func (r *resolver) given() {
 	var order []string
 	values := map[string][]*rows.Row{}

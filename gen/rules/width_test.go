@@ -20,8 +20,8 @@ var (
 	declares = regexp.MustCompile(`(?m)^(?:enum|#define) (\w+)`)
 )
 
-// TestCommentsThatNameEnums compares the rows with the headers and man pages of every cached release: each member whose
-// comment names an enumeration has a row.
+// TestCommentsThatNameEnums checks that there is a row for each member whose comment names an enumeration, in the
+// headers and man pages of every cached release.
 func TestCommentsThatNameEnums(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"include/infiniband/*.h", "include/rdma/*.h", "man/*.3"} {
@@ -40,8 +40,8 @@ func TestCommentsThatNameEnums(t *testing.T) {
 			held[e.C[strings.LastIndexByte(e.C, '.')+1:]] = true
 		}
 	}
-	held["general_odp_caps"] = true // the page's name of general_caps
-	held["type"] = true             // of a structure that was removed
+	held["general_odp_caps"] = true // the man page's name for general_caps
+	held["type"] = true             // a member of a structure that was removed
 	texts, enums := map[string]string{}, map[string]bool{}
 	for _, file := range files {
 		header := "header " + filepath.Base(filepath.Dir(file)) + "/" + filepath.Base(file)
@@ -58,9 +58,10 @@ func TestCommentsThatNameEnums(t *testing.T) {
 	members := 0
 	for file, text := range texts {
 		for _, m := range calls.FindAllStringSubmatch(text, -1) {
-			if enums[m[2]] { // others are the kernel's own
+			if enums[m[2]] { // other enumerations belong to the kernel
 				members++
-				assert.True(t, held[m[1]], "%s: %s holds %s; add a holds row to gen/rules/exceptions.txt", file, m[1], m[2])
+				assert.True(t, held[m[1]], "%s: %s holds %s; add a holds row to "+
+					"gen/rules/exceptions.txt", file, m[1], m[2])
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		}
 	}
 	for _, v := range versions {
-		if v.Flags&elf.VER_FLG_BASE == 0 { // the base version is the library's name
+		if v.Flags&elf.VER_FLG_BASE == 0 { // the base version has the library's name
 			lib.Versions = append(lib.Versions, model.Version{Name: v.Name, After: v.Deps})
 		}
 	}
@@ -53,7 +53,7 @@ func read(name string, file io.ReaderAt) (*model.Library, error) {
 		return nil, err
 	}
 	for _, s := range all {
-		// A linker defines a symbol for each version name; programs do not use them.
+		// A linker defines a symbol for each version name; programs do not use it.
 		if s.Section == elf.SHN_UNDEF || s.Section == elf.SHN_ABS && lib.Defines(s.Name) {
 			continue
 		}
@@ -81,7 +81,7 @@ func defined(s elf.Symbol) (model.Symbol, error) {
 		return symbol, fmt.Errorf("a symbol of type %s, which is neither a function nor an object", kind)
 	}
 	if bind := elf.ST_BIND(s.Info); bind != elf.STB_GLOBAL && bind != elf.STB_WEAK {
-		return symbol, fmt.Errorf("a symbol of binding %s, which other files cannot link with", bind)
+		return symbol, fmt.Errorf("a symbol with binding %s, to which other files cannot link", bind)
 	}
 	return symbol, nil
 }

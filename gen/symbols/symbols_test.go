@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// tool returns a function that runs a program of binutils or a C compiler, which make deps installs.
+// tool returns a function that runs a program of binutils or a C compiler, both installed by make deps.
 func tool(t *testing.T, name string) func(args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -38,7 +38,7 @@ func tool(t *testing.T, name string) func(args ...string) string {
 	}
 }
 
-// built compiles a shared library from C sources, with a version script unless script is empty.
+// built compiles a shared library from C source, with a version script unless script is empty.
 func built(t *testing.T, source, script string, flags ...string) string {
 	t.Helper()
 	cc := tool(t, "gcc")
@@ -96,20 +96,20 @@ func TestRead(t *testing.T) {
 			{Name: "table", Version: "TEST_1.9", Object: true, Size: 24},
 		},
 	}, lib)
-	agrees(t, file)
+	checkWithBinutils(t, file)
 }
 
-// TestReadWithoutVersions: a library need not have versions.
+// TestReadWithoutVersions checks that a library without symbol versions can be read.
 func TestReadWithoutVersions(t *testing.T) {
 	file := built(t, "int f(void) { return 0; }\nint x;\n", "")
 	lib, err := readFile(t, file)
 	require.NoError(t, err)
 	assert.Equal(t, []model.Symbol{{Name: "f"}, {Name: "x", Object: true, Size: 4}}, lib.Symbols)
 	assert.Empty(t, lib.Versions)
-	agrees(t, file)
+	checkWithBinutils(t, file)
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRejects(t *testing.T) {
 	_, err := Read("libtest.so.1", strings.NewReader(strings.Repeat("#!/bin/sh\n", 10)))
 	assert.ErrorContains(t, err, "symbols of libtest.so.1: bad magic number")
 	file := built(t, versioned, "TEST_1.0 { global: now; local: *; }; TEST_1.10 { global: now; };")
@@ -134,7 +134,7 @@ func TestAgainstBinutils(t *testing.T) {
 		t.Skip("headers/cache has no libraries; run make headers")
 	}
 	for _, file := range files {
-		t.Run(strings.TrimPrefix(file, "../../headers/cache/"), func(t *testing.T) { agrees(t, file) })
+		t.Run(strings.TrimPrefix(file, "../../headers/cache/"), func(t *testing.T) { checkWithBinutils(t, file) })
 	}
 }
 
@@ -144,8 +144,8 @@ var (
 	parent  = regexp.MustCompile(`^  \S+ Parent \d+: (\S+)$`)
 )
 
-// agrees compares the symbols of a library with the output of nm and readelf.
-func agrees(t *testing.T, file string) {
+// checkWithBinutils compares the symbols of a library with the output of nm and readelf.
+func checkWithBinutils(t *testing.T, file string) {
 	t.Helper()
 	lib, err := readFile(t, file)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func agrees(t *testing.T, file string) {
 		m := nmLine.FindStringSubmatch(strings.TrimSpace(line))
 		require.NotNil(t, m, line)
 		switch kind := m[2]; kind {
-		case "A": // the symbol of a version
+		case "A": // the symbol of a version name
 		case "T", "W", "i":
 			want = append(want, m[3])
 		default:

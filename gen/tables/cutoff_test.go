@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutOff: a page that ends before the section after its tables is rejected, since the tables may be incomplete. The
-// rest of the page does not matter.
+// TestCutOff checks that a page that ends before the section after its tables is rejected, since the tables may be
+// incomplete. The rest of the page does not matter.
 func TestCutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		page string
-		end  string // the title after the tables
+		end  string // title of the section after the tables
 		read func(text []byte) (any, error)
 	}{
 		"ibv_post_send.3": {page, ".SH ", func(text []byte) (any, error) {

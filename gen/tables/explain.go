@@ -64,8 +64,8 @@ func (p *Pages) Explain(r *model.Release) {
 type explainer struct {
 	*Pages
 	order []string            // names of the pages, sorted
-	other map[string][]string // macros that alias a name, by tag or function
-	// by tag: pages of the functions whose prototypes have it, in header order
+	other map[string][]string // tag or function → macros that alias it
+	// tag → pages of the functions whose prototypes use it, in header order
 	users map[string][]string
 }
 
@@ -101,7 +101,7 @@ func (x *explainer) function(name string) string {
 	return ""
 }
 
-// uses records the page of a function for the types of its prototype.
+// uses records the page of a function for the types in its prototype.
 func (x *explainer) uses(proto *model.Proto, page string) {
 	if page == "" {
 		return
@@ -151,7 +151,8 @@ func (x *explainer) enum(e *model.Enum) string {
 	for _, page := range x.pages {
 		most = max(most, count(page))
 	}
-	if 2*most < len(e.Enumerators) { // a page that uses the type is better than one that mentions a few in passing
+	// a page about the type is better than one that mentions a few enumerators in passing
+	if 2*most < len(e.Enumerators) {
 		if page := x.used(names); page != "" || most == 0 {
 			return page
 		}
@@ -180,7 +181,7 @@ func (x *explainer) used(names []string) string {
 	})
 }
 
-// nearest returns, among the pages that fit, the one whose name is most similar to one of the names.
+// nearest returns the page that fits and whose name is most similar to one of the names.
 func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
 	var all []string
 	for _, page := range x.order {
@@ -191,7 +192,7 @@ func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
 	return mostSimilar(names, all)
 }
 
-// mostSimilar returns the page whose name is most similar to one of the names, or the first of several.
+// mostSimilar returns the page whose name is most similar to one of the names; of several, the first.
 func mostSimilar(names, pages []string) string {
 	best, most := "", -1.0
 	for _, page := range pages {
@@ -206,7 +207,7 @@ func mostSimilar(names, pages []string) string {
 	return best
 }
 
-// similarity returns the share of words that two C names have in common, from 0 to 1.
+// similarity returns the fraction of words that two C names have in common, from 0 to 1.
 func similarity(a, b string) float64 {
 	words := map[string]int{}
 	for _, w := range strings.Split(a, "_") {

@@ -19,7 +19,7 @@ func link(to string) *fstest.MapFile {
 	return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777}
 }
 
-// testPages are pages in the two forms of rdma-core: hand-written, and generated from Markdown.
+// testPages returns pages in both formats of rdma-core: hand-written, and generated from Markdown.
 func testPages() fstest.MapFS {
 	return fstest.MapFS{
 		"ibv_make_cake.3": file(`.\" ibv_commented is only a comment
@@ -113,7 +113,7 @@ func TestExplain(t *testing.T) {
 		{post, "declared in SYNOPSIS"}, {cake, "page of its name"}, {cake, "named in NAME"}, {post, "link"}, {post,
 			"link to a link"},
 		{post, ".so page"}, {cake, "helper of a public function"}, {post, "declared in the text"}, {pie, "mentioned"},
-		{"", "SEE ALSO does not explain"}, {"", "comments do not explain"}, {"", "other files are no pages"}, {pie,
+		{"", "SEE ALSO does not explain"}, {"", "comments do not explain"}, {"", "other files are not pages"}, {pie,
 			"page of its name"},
 	} {
 		assert.Equal(t, want.man, h.Funcs[i].Man, "%s: %s", h.Funcs[i].Name, want.why)
@@ -128,7 +128,7 @@ func TestExplain(t *testing.T) {
 	}
 	for i, want := range []struct{ man, why string }{
 		{cake, "most enumerators"}, {pie, "one enumerator of one"}, {"", "none"}, {pie,
-			"one of three is better than nothing"},
+			"one of three enumerators, if no page is better"},
 		{post, "a page that has the type is better than one of three"},
 	} {
 		assert.Equal(t, want.man, h.Enums[i].Man, "enum %d %s: %s", i, h.Enums[i].Tag, want.why)

@@ -9,7 +9,7 @@ import (
 )
 
 // Markdown lists the man pages that are also read from Markdown, their only form in a source tree that is not built.
-// The file name is the page's with .md appended.
+// The file has the name of the page with .md appended.
 var Markdown = []string{"ibv_wr_post.3"}
 
 const markdownSuffix = ".md"
@@ -25,12 +25,12 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells parses one table row, | a | b |. It returns nil at the end of the table. A line that looks like a row but
-// is indented or follows an empty line is rejected up to the next heading: it may be a lost row.
+// pipeCells parses one table row, | a | b |. It returns nil at the end of the table. It rejects, up to the next
+// heading, a line that looks like a row but is indented or follows an empty line, since it may be a row of the table.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
-		if strings.Trim(line, "|-: ") == "" { // a rule
+		if strings.Trim(line, "|-: ") == "" { // horizontal rule
 			continue
 		}
 		inside, closed := strings.CutSuffix(line[1:], "|")
@@ -53,8 +53,8 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 	return nil, nil
 }
 
-// markdownFlags parses the section on wr_flags in Markdown: each flag is on its own line, and its description follows a
-// colon, possibly after empty lines.
+// markdownFlags parses the section about wr_flags in Markdown: each flag is on its own line, and its description
+// follows a colon, possibly after empty lines.
 func (p *pageReader) markdownFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != "## Flags" {
 		p.read()
@@ -66,7 +66,7 @@ func (p *pageReader) markdownFlags(t *model.Table) error {
 	for p.more() && !strings.HasPrefix(p.lines[p.next], "#") {
 		line := p.read()
 		name := strings.Trim(line, "* ")
-		if name == "" || strings.ContainsAny(line[:1], " \t:") { // of a description
+		if name == "" || strings.ContainsAny(line[:1], " \t:") { // part of a description
 			continue
 		}
 		next := p.next

@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// ModifyQPName is the name of the table of ReadModifyQP: the attributes that a queue pair of a type needs to enter a
-// state.
+// ModifyQPName is the name of the table returned by ReadModifyQP: the attributes that a queue pair of a type requires
+// to enter a state.
 const ModifyQPName = "modify_qp"
 
-// Every release read so far has tables for these types. A page with others needs manual review.
+// All releases read so far have tables for these types. A page with other types needs manual review.
 var modifyQPTypes = []string{"IBV_QPT_UD", "IBV_QPT_UC", "IBV_QPT_RC", "IBV_QPT_RAW_PACKET"}
 
-// The page's names of the states that its tables lead to, in order, starting from reset.
+// The page's names of the states in its tables, in order, starting from reset.
 var modifyQPStates = [][2]string{{"Init", "IBV_QPS_INIT"}, {"RTR", "IBV_QPS_RTR"}, {"RTS", "IBV_QPS_RTS"}}
 
 var (
@@ -26,15 +26,15 @@ var (
 	attributeName = regexp.MustCompile(`^IBV_QP_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadModifyQP parses the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, into
-// one: rows are types, columns are the states entered, cells are lists of attributes.
+// ReadModifyQP parses the tables of required attributes in the page ibv_modify_qp.3, one for each queue pair type. It
+// returns a single table: rows are types, columns are the states entered, cells are lists of attributes.
 func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	t := model.Table{Name: ModifyQPName, Page: page}
 	for _, s := range modifyQPStates {
 		t.Columns = append(t.Columns, s[1])
 	}
-	ended := false // a section follows the last table
+	ended := false // a section has followed the last table
 	for p.more() {
 		line := p.text()
 		title := modifyQPTitle.FindStringSubmatch(line)
@@ -76,7 +76,7 @@ func (p *pageReader) text() string {
 func (p *pageReader) requiredAttributes(qpType string) (model.TableRow, error) {
 	row := model.TableRow{Name: qpType}
 	var attributes []string
-	open := false // the line before ended with a comma
+	open := false // the previous line ended with a comma
 	end := func() { row.Cells = append(row.Cells, strings.Join(attributes, ", ")) }
 	for {
 		if !p.more() {

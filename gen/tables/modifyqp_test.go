@@ -39,7 +39,7 @@ func TestReadModifyQP(t *testing.T) {
 		table.Rows[2].Cells)
 }
 
-func TestReadModifyQPRefuses(t *testing.T) {
+func TestReadModifyQPRejects(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"no tables":         {"For QP Transport", "For Transport", "the page has tables for []"},
 		"another type":      {"IBV_QPT_UC", "IBV_QPT_DRIVER", "check the new page"},

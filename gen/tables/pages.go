@@ -13,30 +13,30 @@ import (
 
 // Pages is a directory of man pages, indexed by declarations.
 type Pages struct {
-	pages map[string]*manPage // by name: "ibv_poll_cq.3"
-	links map[string]string   // pages that only refer to another: "ibv_wr_send.3" → "ibv_wr_post.3"
+	pages map[string]*manPage // name → page: "ibv_poll_cq.3"
+	links map[string]string   // pages that only link to another one: "ibv_wr_send.3" → "ibv_wr_post.3"
 }
 
 // manPage holds the C names in one page.
 type manPage struct {
 	name     string
-	titled   map[string]bool // functions of its NAME section
+	titled   map[string]bool // functions in its NAME section
 	synopsis map[string]bool // functions that its SYNOPSIS declares
 	declared map[string]bool // functions that it declares anywhere
-	defined  map[string]bool // "struct ibv_wc", shown with its members
+	defined  map[string]bool // types that it shows with their members: "struct ibv_wc"
 	words    map[string]bool // every C name, except those in SEE ALSO
 }
 
 var (
 	pageName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\.[37]$`)
-	// redirect is a page that consists of a .so request.
+	// redirect matches a page that consists of a .so request.
 	redirect = regexp.MustCompile(`^\.so +(?:[^ ]*/)?([^\s/]+)\s*$`)
-	// fontEscape matches escapes that change the font or size or have no width.
+	// fontEscape matches escapes that change the font or the size, or that have no width.
 	fontEscape = regexp.MustCompile(`\\f(\[[A-Z]*\]|\([A-Z]{2}|[A-Z])|\\s[-+]?[0-9]|\\[&c|]`)
 	section    = regexp.MustCompile(`^\.SH +"?([^"]*)"?\s*$`)
 	request    = regexp.MustCompile(`^[.'][A-Za-z]+ *`)
 	call       = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_]*) *\(`)
-	// prototype is a type, a name, and a parameter list that starts with a type of more than one word, or void.
+	// prototype matches a type, a name, and a parameter list that starts with a type of more than one word, or void.
 	prototype = regexp.MustCompile(`[A-Za-z0-9_]\s+\**([A-Za-z_][A-Za-z0-9_]*) *\(` +
 		`\s*(?:void *\)|[A-Za-z_][A-Za-z0-9_]*[ *]+[A-Za-z_*])`)
 	definition = regexp.MustCompile(`\b(struct|union|enum)\s+([A-Za-z_][A-Za-z0-9_]*)\s*\{`)
@@ -87,7 +87,7 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 	return p, nil
 }
 
-// readAll reads pages two at a time, because hundreds of pages take a large part of the time to read a release.
+// readAll reads pages two at a time, since reading hundreds of pages takes a large part of the time for a release.
 func (p *Pages) readAll(texts map[string]string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -105,9 +105,9 @@ func (p *Pages) readAll(texts map[string]string) {
 	wg.Wait()
 }
 
-// resolve follows links from a name to a page; nil if there is none.
+// resolve follows links from a name to a page. It returns nil if there is no such page.
 func (p *Pages) resolve(name string) *manPage {
-	for range len(p.links) + 1 { // a loop of links ends here
+	for range len(p.links) + 1 { // bounded, since links may form a loop
 		to, ok := p.links[name]
 		if !ok {
 			break
@@ -150,7 +150,7 @@ func readPage(name, text string) *manPage {
 	return page
 }
 
-// notInName reports whether a C name ends at the rune.
+// notInName reports whether a C name ends before this rune.
 func notInName(r rune) bool {
 	return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// PostSendName is the name of the table of ReadPostSend: opcode by queue pair type.
+// PostSendName is the name of the table returned by ReadPostSend: opcode by queue pair type.
 const PostSendName = "post_send"
 
-// The table and the list of flags have had this shape in every release read so far. Another shape needs manual review,
-// because an added or removed row or column changes what is valid.
+// The table and the list of flags have had this shape in all releases so far. Another shape needs manual review, since
+// an added or removed row or column changes what is valid.
 const (
 	postSendColumns = 5
 	postSendRows    = 11
 	postSendFlags   = 5
 )
 
-// opcodeClasses maps the words by which the page limits a flag to operations.
+// opcodeClasses maps the words with which the page limits a flag to operations.
 //
-// The page does not say whether a send that invalidates counts as "Send". It does here: it is a send in the
-// InfiniBand and iWARP specifications, both have it in a solicited form, and providers accept the flags for it.
-// IBV_WR_TSO is not one: the page never calls it a send.
+// The page does not define whether a send with invalidate counts as "Send". It does here: the InfiniBand and iWARP
+// specifications define it as a send, with a solicited form, and providers accept the flags for it. IBV_WR_TSO does
+// not: the page never calls it a send.
 var opcodeClasses = map[string][]string{
 	"Send":                      {"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV"},
 	"RDMA Write":                {"IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM"},
@@ -38,12 +38,11 @@ var (
 	qpTypeName = regexp.MustCompile(`^IBV_QPT_[A-Z][A-Z0-9_]*$`)
 	opcodeName = regexp.MustCompile(`^IBV_WR_[A-Z][A-Z0-9_]*$`)
 	flagEntry  = regexp.MustCompile(`^\.B (IBV_SEND_[A-Z][A-Z0-9_]*) ?\\fR +(\S.*)$`)
-	// ruleWord matches words of a sentence that may limit a flag, so that a new limit is not mistaken for a
-	// description.
+	// ruleWord matches words that may express a limit, so that a new limit is not mistaken for a description.
 	ruleWord = regexp.MustCompile(`(?i)\b(valid|invalid|only|relevant|must|mustn't|requires?|required|` +
 		`unless|except|if|when|where|` +
 		`allowed|supported|unsupported|ignored|cannot|can't|may|should|shall|needs?|applies|applicable|restricted|limited)\b`)
-	// sentenceEnd matches a full stop before white space: "e.g.x" and "2.0" do not end a sentence.
+	// sentenceEnd matches a full stop followed by white space; "e.g.x" and "2.0" do not end a sentence.
 	sentenceEnd = regexp.MustCompile(`\.(\s+|$)`)
 )
 
@@ -51,7 +50,7 @@ var (
 type pageReader struct {
 	page  string
 	lines []string
-	next  int // index of the next line, which is also the 1-based number of the line that read returned last
+	next  int // index of the next line, which is the 1-based number of the line that read returned
 }
 
 func (p *pageReader) more() bool { return p.next < len(p.lines) }
@@ -65,13 +64,13 @@ func (p *pageReader) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{p.page, max(p.next, 1)}, args...)...)
 }
 
-// cutOff is the error for a truncated page: every page has a section after its tables.
+// cutOff returns the error for a truncated page. In every page, a section follows the tables.
 func (p *pageReader) cutOff(what string) error {
 	return p.errorf("the page ends in %s without a section after it: it is cut off; use the complete page", what)
 }
 
-// ReadPostSend parses the page ibv_post_send.3: its table of opcodes by queue pair type, and the rules of the send
-// flags that follow it. An unknown shape is rejected with page and line.
+// ReadPostSend parses the page ibv_post_send.3: the table of opcodes by queue pair type, and the rules of the send
+// flags after it. It rejects an unknown shape with page and line.
 func ReadPostSend(page string, text []byte) (model.Table, []model.Flag, error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	table, err := p.postSendTable()
@@ -161,7 +160,7 @@ func cells(line string) []string {
 	return all
 }
 
-// isRule reports whether the line draws a rule of n columns: dashes with a + between columns.
+// isRule reports whether the line is a horizontal rule of n columns: dashes, with a + between columns.
 func isRule(line string, n int) bool {
 	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(line), `\-`, "-"), "+")
 	return len(parts) == n &&
@@ -190,9 +189,9 @@ func (p *pageReader) postSendRow(line string, columns int) (model.TableRow, erro
 	return row, nil
 }
 
-// sendFlags parses the list of flags after the table, up to the next section.
+// sendFlags parses the list of flags between the table and the next section.
 func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
-	for p.more() && p.lines[p.next] != ".TP" { // the introduction of the list
+	for p.more() && p.lines[p.next] != ".TP" { // introduction of the list
 		if line := p.read(); isRequest(line) && line != ".PP" {
 			return nil, p.errorf("%.60q is between the opcode table and the list of send flags, which starts "+
 				"with .TP", line)

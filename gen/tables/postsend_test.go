@@ -93,8 +93,8 @@ func TestReadPostSend(t *testing.T) {
 	}, flags)
 }
 
-// TestReadPostSendRefuses makes one change to the page in each case. at is a part of the line that the error names.
-func TestReadPostSendRefuses(t *testing.T) {
+// TestReadPostSendRejects makes one change to the page in each case. at is part of the line that the error names.
+func TestReadPostSendRejects(t *testing.T) {
 	const header = "OPCODE                      | IBV_QPT_UD | "
 	const read = "IBV_WR_RDMA_READ            |            |            |     X      |         X        |"
 	const rule = `\-\-\-\-\-\-\-+\-\-\-+\-\-\-+\-\-\-+\-\-\-\-+\-\-\-\-\-`

@@ -11,28 +11,28 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// WRPostName is the name of the table of ReadWRPost: each work request builder, with the queue pair types and setters
-// that the page lists.
+// WRPostName is the name of the table of work request builders returned by ReadWRPost, with the queue pair types and
+// setters of each.
 const WRPostName = "wr_post"
 
 // WRFlagsName is the name of the table of flags that the page lists for wr_flags.
 const WRFlagsName = "wr_flags"
 
-// wrPostHeader are the columns of the page's table.
+// wrPostHeader is the header of the page's table.
 var wrPostHeader = []string{"Operation", "WR builder", "QP Type Supported", "setters"}
 
-// A page with fewer operations is incomplete. New operations are accepted.
+// A page with fewer operations is incomplete. More operations are accepted.
 const wrPostLeast = 11
 
 var (
 	operationName = regexp.MustCompile(`^[A-Z][A-Z_]*$`)
 	builderName   = regexp.MustCompile(`^(ibv_wr_[a-z_]+)\(\)$`)
-	betweenRows   = regexp.MustCompile(`^(_?|(lw?(\([0-9.]+n\))? ?)+\.)$`) // rules, and the formats of columns
+	betweenRows   = regexp.MustCompile(`^(_?|(lw?(\([0-9.]+n\))? ?)+\.)$`) // horizontal rules and column formats
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadWRPost parses the page ibv_wr_post.3, or its Markdown if the name ends with .md: its table of builders, and the
-// flags that it lists for wr_flags. Cells and names are copied from the page, including mistakes.
+// ReadWRPost parses the page ibv_wr_post.3, or its Markdown if the name ends with .md: the table of builders, and the
+// flags listed for wr_flags. Cells and names are copied from the page, including mistakes.
 func ReadWRPost(page string, text []byte) (builders, flags model.Table, err error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	toTable, cells, readFlags := p.toBlocks, p.blockCells, p.wrFlags
@@ -96,14 +96,14 @@ func (p *pageReader) toBlocks() error {
 	return nil
 }
 
-// blockCells parses one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
+// blockCells parses one row of text blocks, T{ … T}@T{ … T}. It returns nil at the end of the table.
 func (p *pageReader) blockCells(n int) ([]string, error) {
 	for p.more() && p.lines[p.next] != "T{" {
 		line := p.read()
 		if line == ".TE" {
 			return nil, nil
 		}
-		if !betweenRows.MatchString(line) { // otherwise a row without its beginning would be skipped
+		if !betweenRows.MatchString(line) { // otherwise a row with a missing first line would be skipped
 			return nil, p.errorf("%.60q is between the rows of the table", line)
 		}
 	}
@@ -131,7 +131,7 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 	}
 }
 
-// wrFlags parses the section on wr_flags, which describes flags without limits.
+// wrFlags parses the section about wr_flags, which describes flags without limits.
 func (p *pageReader) wrFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != ".SS Flags" {
 		p.read()

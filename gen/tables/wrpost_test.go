@@ -40,7 +40,7 @@ func TestReadWRPost(t *testing.T) {
 		{Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
 }
 
-// wrPostMarkdown returns a Markdown source of wrPostPage.
+// wrPostMarkdown returns the Markdown source of wrPostPage.
 func wrPostMarkdown() string {
 	row := func(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
 	page := "---\ntitle: Work\n---\n\n# WORK\n\n" + row(wrPostHeader...) + "|:---|---|----------|---:|\n"
@@ -60,7 +60,7 @@ func TestReadWRPostMarkdown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, builders, sameBuilders)
 	assert.Equal(t, flags, sameFlags)
-	for old, new := range map[string]string{ // other ways to write the same
+	for old, new := range map[string]string{ // other spellings of the same contents
 		"**\n:   ":    "**\n\n:   ",
 		":   Wait.":   "  : Wait.",
 		"    Long.\n": "    Long.\n\n:   Another description.\n",
@@ -102,7 +102,7 @@ func TestReadWRPostMarkdown(t *testing.T) {
 	}
 }
 
-func TestReadWRPostRefuses(t *testing.T) {
+func TestReadWRPostRejects(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"no table":        {".TS\n", "", "the page has no table"},
 		"another tab":     {"tab(@);", "tab(|);", "does not separate its cells with @"},

@@ -125,14 +125,14 @@ func PtrTo[T any](v *T) Ptr[T] {
 }
 
 var (
-	never   bool // never true, but the compiler cannot know
+	never   bool // always false, which the compiler cannot prove
 	escaped unsafe.Pointer
 )
 
 // Deref returns the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or
 // from a T that is still alive.
 func (p Ptr[T]) Deref() *T {
-	// reinterpret the bits; vet rejects a conversion from uintptr
+	// convert the bits, since vet rejects a conversion from uintptr
 	return *(**T)(unsafe.Pointer(&p))
 }
 

@@ -401,7 +401,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "no source covers the flag on this type: flushes belong to reliable services, and rxe has them on RC only",
+		Reason: "no source covers the flag on this type: flushes belong to reliable services, and rxe supports them on RC only",
 		Source: "ibv_wr_post.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info",
 	}},
 	{Validity: Validity{

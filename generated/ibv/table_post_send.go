@@ -113,7 +113,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerYes,
-		Note:   "another source says no: mlx5 has it; rxe has it on RC only (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+		Note:   "another source says no: mlx5 supports it; rxe supports it on RC only (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 		Reason: "the table of opcodes lists it",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},
@@ -151,7 +151,7 @@ var postSendValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerYes,
-		Note:   "another source says no: no provider of rdma-core sends it: only mlx5 has large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD and _mlx5_post_send)",
+		Note:   "another source says no: no provider of rdma-core sends it: only mlx5 supports large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD and _mlx5_post_send)",
 		Reason: "the table of opcodes lists it",
 		Source: "ibv_post_send.3, rdma-core 65.0",
 	},

@@ -107,7 +107,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE supports it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -133,7 +133,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has no large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE does not support large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},
@@ -191,7 +191,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE supports it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -217,7 +217,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has no large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE does not support large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.12.95, rdma-core 56.1",
 		},
@@ -275,7 +275,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE supports it on RC only, although it binds windows on UC (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},
@@ -301,7 +301,7 @@ var postSendMeasuredAnswers = [...]PostSendResult{
 		Status: "IBV_WC_WR_FLUSH_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE has no large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
+			Note:   "ibv_post_send.3, rdma-core 65.0 says yes: the table of opcodes lists it; the reason: Soft-RoCE does not support large send (Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info)",
 			Reason: "signaled, it completes with IBV_WC_WR_FLUSH_ERR",
 			Source: "measured: Soft-RoCE, Linux 7.2.12, rdma-core 65.0",
 		},

@@ -115,7 +115,7 @@ var sendFlagValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "device_cap_flags of the device must report it for the queue pair's type",
-		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
+		Note:      "the page requires a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
 		Reason:    "the rule of IBV_SEND_IP_CSUM excludes no opcode and no queue pair type",
 		Source:    "ibv_post_send.3, rdma-core 65.0",
 	},

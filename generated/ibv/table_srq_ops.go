@@ -99,7 +99,7 @@ var srqOpValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNo,
-		Reason: "the queue has no tag list: mlx5 answers EINVAL, other providers EOPNOTSUPP",
+		Reason: "the queue has no tag list: mlx5 returns EINVAL, other providers EOPNOTSUPP",
 		Source: "rdma-core providers/mlx5/qp.c, mlx5_post_srq_ops; libibverbs/dummy_ops.c, post_srq_ops; measured on rdma_rxe",
 	},
 	{
@@ -116,7 +116,7 @@ var srqOpValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerNo,
 		Note:   "another source says yes: mlx5, hns and qedr return the number of every queue, which mlx5's DC uses (rdma-core providers/mlx5/verbs.c, mlx5_get_srq_num; providers/hns/hns_roce_u_verbs.c, hns_roce_u_get_srq_num; providers/qedr/qelr_verbs.c, qelr_get_srq_num)",
-		Reason: "the page gives a number to XRC queues only; mlx4 answers EOPNOTSUPP",
+		Reason: "the page gives a number to XRC queues only; mlx4 returns EOPNOTSUPP",
 		Source: "ibv_get_srq_num.3, rdma-core 65.0; rdma-core providers/mlx4/verbs.c, mlx4_get_srq_num",
 	},
 	{
@@ -158,7 +158,7 @@ var srqOpValidityAnswers = [...]Validity{
 	},
 	{
 		Answer:    AnswerNeedsCapability,
-		Condition: "tm_caps.max_num_tags of ibv_query_device_ex is above 0; only mlx5 has it",
+		Condition: "tm_caps.max_num_tags of ibv_query_device_ex is above 0; only mlx5 supports it",
 		Reason:    "tags are added, deleted and synchronised",
 		Source:    "ibv_post_srq_ops.3, rdma-core 65.0",
 	},

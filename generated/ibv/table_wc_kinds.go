@@ -103,7 +103,7 @@ var wcKindOfAnswers = [...]WCKindRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "it is up to the provider",
+		Reason: "the provider defines it",
 		Source: "ibv_poll_cq.3, rdma-core 65.0; ibv_create_qp.3, rdma-core 65.0",
 	}},
 	{Validity: Validity{

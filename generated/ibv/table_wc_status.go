@@ -13,9 +13,9 @@ const (
 	WCDetectorUnknown   WCDetector = 0 // zero value: the status is not in the table
 	WCDetectorNone      WCDetector = 1 // there is no error
 	WCDetectorLocal     WCDetector = 2 // the side that gets the completion, without involving the peer
-	WCDetectorRemote    WCDetector = 3 // the peer, which answered with a NAK
-	WCDetectorEither    WCDetector = 4 // the receiver answers with a NAK, and may get the status too
-	WCDetectorTransport WCDetector = 5 // the sender, because the peer did not answer correctly or in time
+	WCDetectorRemote    WCDetector = 3 // the peer, which responded with a NAK
+	WCDetectorEither    WCDetector = 4 // the receiver responds with a NAK, and may report the status too
+	WCDetectorTransport WCDetector = 5 // the sender, because the peer did not respond correctly or in time
 	WCDetectorProvider  WCDetector = 6 // defined by the provider
 )
 
@@ -82,9 +82,9 @@ func WCStatusMeaning(status WCStatus) WCStatusRule {
 // wcStatusMeaningAnswers lists the distinct answers; cells are indexes into it.
 var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
-		Causes:   "nothing to look for",
+		Causes:   "none",
 		Detector: WCDetectorNone,
-		Meaning:  "the request is done; what a send or a write means for the other side depends on the service",
+		Meaning:  "the request is complete; what a send or a write guarantees at the peer depends on the service",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "the only status after which more than four fields of the completion are valid",
@@ -94,7 +94,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "the sizes posted by both sides; on UD the 40 bytes of the routing header and the MTU",
 		Detector: WCDetectorLocal,
-		Meaning:  "the length does not fit: a message longer than the buffers of the receive, or a send longer than the service or the port takes",
+		Meaning:  "the length is invalid: a message longer than the buffers of the receive, or a send longer than the service or the port allows",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "checked against the buffers, on both sides",
@@ -102,9 +102,9 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "an opcode or a flag that the type does not take, a bad scatter list, a key to invalidate that does not exist",
+		Causes:   "an opcode or a flag that the queue pair type does not support, an invalid scatter/gather list, a key to invalidate that does not exist",
 		Detector: WCDetectorLocal,
-		Meaning:  "the queue pair cannot carry the work request out",
+		Meaning:  "the queue pair cannot execute the work request",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "the work request itself is at fault",
@@ -114,7 +114,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "it does not occur",
 		Detector: WCDetectorLocal,
-		Meaning:  "the end-to-end context cannot carry the request out",
+		Meaning:  "the end-to-end context cannot execute the request",
 		Validity: Validity{
 			Answer: AnswerNo,
 			Reason: "it belongs to reliable datagrams, which verbs.h has no queue pair type for",
@@ -122,7 +122,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "a wrong or old lkey, an address outside the region, a region of another protection domain, a region without IBV_ACCESS_LOCAL_WRITE for data that comes in",
+		Causes:   "a wrong or old lkey, an address outside the region, a region of another protection domain, a region without IBV_ACCESS_LOCAL_WRITE for incoming data",
 		Detector: WCDetectorLocal,
 		Meaning:  "a buffer of the request is not covered by its local key",
 		Validity: Validity{
@@ -132,9 +132,9 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "the first completion with another status, a disconnect, a change of state to ERR",
+		Causes:   "the error of the first completion with another status, a disconnect, a transition to ERR",
 		Detector: WCDetectorLocal,
-		Meaning:  "the request was not carried out: its queue stopped first",
+		Meaning:  "the request was not executed: its queue stopped first",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "it does not describe the request itself: an earlier completion has the cause",
@@ -142,7 +142,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "a region without IBV_ACCESS_MW_BIND, a range outside it, write access to a region that is not locally writable, a window of type 2 that is bound already",
+		Causes:   "a region without IBV_ACCESS_MW_BIND, a range outside it, write access to a region that is not locally writable, a type 2 window that is already bound",
 		Detector: WCDetectorLocal,
 		Meaning:  "the memory window could not be bound",
 		Validity: Validity{
@@ -152,19 +152,19 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "two queue pairs connected to one, packet sequence numbers that differ, a fault of the other side",
+		Causes:   "two queue pairs connected to one, different packet sequence numbers, an error of the peer",
 		Detector: WCDetectorTransport,
-		Meaning:  "an answer came that does not belong to the request",
+		Meaning:  "the response does not belong to the request",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the answer did not fit the request",
+			Reason: "the response does not match the request",
 			Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe; InfiniBand Architecture Specification vol. 1, 11.6.2 (not looked up)",
 		},
 	},
 	{
-		Causes:   "as for IBV_WC_REM_ACCESS_ERR, seen from the receiving side",
+		Causes:   "as for IBV_WC_REM_ACCESS_ERR, but reported on the receiving side",
 		Detector: WCDetectorLocal,
-		Meaning:  "a write with immediate data from the other side hit memory that it may not write",
+		Meaning:  "a write with immediate data from the peer accessed memory that it may not write",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Note:   "cxgb4 and erdma report invalid local keys of the sending side this way (rdma-core providers/cxgb4/cq.c, c4iw_poll_cq_one; providers/erdma/erdma_verbs.c, map_cqe_status)",
@@ -173,9 +173,9 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "a message longer than the receive, an operation that qp_access_flags or the type of the receiver does not allow, an atomic that is not aligned, more reads and atomics than max_dest_rd_atomic",
+		Causes:   "a message longer than the receive, an operation that qp_access_flags or the type of the receiver does not allow, an unaligned atomic, more reads and atomics than max_dest_rd_atomic",
 		Detector: WCDetectorEither,
-		Meaning:  "the receiver cannot take this request",
+		Meaning:  "the receiver cannot accept the request",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "the receiver answered NAK, invalid request",
@@ -185,7 +185,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "a wrong or old rkey, a range outside the region, a region or window without the access flag, another protection domain, a window that was invalidated",
 		Detector: WCDetectorEither,
-		Meaning:  "the receiver's memory may not be used like that",
+		Meaning:  "the remote memory does not permit the access",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "the receiver answered NAK, remote access error",
@@ -193,9 +193,9 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "the receiver's completion tells: a bad receive, an unreachable page",
+		Causes:   "an invalid receive or an unreachable page, according to the receiver's completion",
 		Detector: WCDetectorRemote,
-		Meaning:  "the receiver failed on its own side",
+		Meaning:  "the receiver failed to execute the operation",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "the receiver answered NAK, remote operational error",
@@ -205,7 +205,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "a path that is wrong or down, a peer that is gone or whose queue pair is not in RTR, a timeout too short for the path",
 		Detector: WCDetectorTransport,
-		Meaning:  "no answer came in time",
+		Meaning:  "the peer did not respond in time",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "timeout and retry_cnt of ibv_modify_qp ran out",
@@ -233,19 +233,19 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "on efa a queue pair number that does not exist there",
+		Causes:   "on efa, a remote queue pair number that does not exist",
 		Detector: WCDetectorRemote,
-		Meaning:  "the receiver refused a reliable datagram",
+		Meaning:  "the receiver rejected a reliable datagram",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "named after a service that verbs.h does not have; efa uses it for its own",
+			Reason: "named after a service that verbs.h lacks; efa uses it for its own service",
 			Source: "rdma-core providers/efa/verbs.c, to_ibv_status",
 		},
 	},
 	{
-		Causes:   "with on-demand paging, memory that is no longer mapped there",
+		Causes:   "with on-demand paging, remote memory that is no longer mapped",
 		Detector: WCDetectorRemote,
-		Meaning:  "the receiver gave the operation up",
+		Meaning:  "the receiver aborted the operation",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "mlx5 reports it for a page that on-demand paging could not load",
@@ -275,7 +275,7 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "the asynchronous events of the device, vendor_err, the kernel's log",
 		Detector: WCDetectorProvider,
-		Meaning:  "the queue pair cannot go on",
+		Meaning:  "the queue pair cannot continue",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "rxe reports it for an answer that does not belong to the request, irdma for errors without another status",
@@ -285,17 +285,17 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 	{
 		Causes:   "as for IBV_WC_RETRY_EXC_ERR",
 		Detector: WCDetectorProvider,
-		Meaning:  "an answer did not come in time",
+		Meaning:  "a response did not arrive in time",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "efa reports it for a receiver that does not answer; ocrdma passes on the device's status",
+			Reason: "efa reports it for a receiver that does not respond; ocrdma passes on the device's status",
 			Source: "rdma-core providers/efa/verbs.c, to_ibv_status; providers/ocrdma/ocrdma_verbs.c, ocrdma_to_ibwc_err",
 		},
 	},
 	{
 		Causes:   "vendor_err, the kernel's log",
 		Detector: WCDetectorProvider,
-		Meaning:  "an error without a name",
+		Meaning:  "an error without a specific status",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "providers report it for errors without another status; vendor_err has details",
@@ -303,9 +303,9 @@ var wcStatusMeaningAnswers = [...]WCStatusRule{
 		},
 	},
 	{
-		Causes:   "a message that took it meanwhile, whose completion comes or has come",
+		Causes:   "a message that consumed the entry, whose completion follows or has already arrived",
 		Detector: WCDetectorLocal,
-		Meaning:  "the tag entry to delete is not there any more",
+		Meaning:  "the tag entry to delete no longer exists",
 		Validity: Validity{
 			Answer: AnswerYes,
 			Reason: "for IBV_WR_TAG_DEL",

@@ -90,7 +90,7 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "IBV_QPT_DRIVER is not a transport service: it is up to the provider",
+		Reason: "IBV_QPT_DRIVER is not a transport service: the provider defines it",
 		Source: "ibv_create_qp.3, rdma-core 65.0",
 	}},
 	{

@@ -96,7 +96,7 @@ var wrFlagValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "device_cap_flags of the device must report it for the queue pair's type",
-		Note:      "the page asks for a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
+		Note:      "the page requires a bit of device_cap_flags, but the bits of verbs.h are for UD, RC and raw packets: none covers this type (verbs.h, enum ibv_device_cap_flags)",
 		Reason:    "the page lists the flag for wr_flags",
 		Source:    "ibv_wr_post.3, rdma-core 65.0",
 	},

@@ -134,7 +134,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Reason: "the eight bytes are an argument of ibv_wr_atomic_write; rxe has it on RC",
+		Reason: "the eight bytes are an argument of ibv_wr_atomic_write; rxe supports it on RC",
 		Source: "verbs.h, ibv_wr_atomic_write; rdma-core providers/rxe/rxe.c, RXE_SUP_RC_QP_SEND_OPS_FLAGS",
 	}},
 	{Validity: Validity{
@@ -154,7 +154,7 @@ var wrPostAnswers = [...]WRPostRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: mlx5 has it; rxe does not create UC queue pairs for it (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS)",
+		Note:   "another source says no: mlx5 supports it; rxe does not create UC queue pairs for it (rdma-core providers/rxe/rxe.c, RXE_SUP_UC_QP_SEND_OPS_FLAGS)",
 		Reason: "the table of builders lists it",
 		Source: "ibv_wr_post.3, rdma-core 65.0",
 	}},
@@ -217,7 +217,7 @@ var wrPostAnswers = [...]WRPostRule{
 		Data:    WRSetSGE | WRSetSGEList,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "another source says no: only mlx5 has large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD); inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, although mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
+			Note:   "another source says no: only mlx5 supports large sends, on RAW_PACKET, and it does not create UD queue pairs for them (rdma-core providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_UD); inline setters are for \"SEND and RDMA_WRITE\" on the page; a large send does not count as one, as with IBV_SEND_INLINE, although mlx5 has the setters on RAW_PACKET (ibv_wr_post.3; rdma-core providers/mlx5/qp.c, fill_wr_setters_eth)",
 			Reason: "the table of builders lists it",
 			Source: "ibv_wr_post.3, rdma-core 65.0",
 		},

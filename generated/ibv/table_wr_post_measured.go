@@ -78,7 +78,7 @@ var wrPostMeasuredAnswers = [...]WRPostResult{
 		Status: "IBV_WC_LOC_QP_OP_ERR",
 		Validity: Validity{
 			Answer: AnswerNo,
-			Note:   "verbs.h, ibv_wr_atomic_write; rdma-core providers/rxe/rxe.c, RXE_SUP_RC_QP_SEND_OPS_FLAGS says yes: the eight bytes are an argument of ibv_wr_atomic_write; rxe has it on RC; the reason: the library of rdma-core 44.0 has the builder, but Linux 6.1 rejects its requests; on Linux 6.12 it works (headers/measured, rxe 6.1 and rxe 6.12)",
+			Note:   "verbs.h, ibv_wr_atomic_write; rdma-core providers/rxe/rxe.c, RXE_SUP_RC_QP_SEND_OPS_FLAGS says yes: the eight bytes are an argument of ibv_wr_atomic_write; rxe supports it on RC; the reason: the library of rdma-core 44.0 implements the builder, but Linux 6.1 rejects its requests; on Linux 6.12 it works (headers/measured, rxe 6.1 and rxe 6.12)",
 			Reason: "signaled, it completes with IBV_WC_LOC_QP_OP_ERR",
 			Source: "measured: Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
 		},

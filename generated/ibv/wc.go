@@ -73,8 +73,7 @@ func (p WC) MarshalJSON() ([]byte, error) {
 	return append(s, '}'), nil
 }
 
-// hasByteLen reports whether the length of a successful completion is valid. This does not depend on the type of the
-// queue pair.
+// hasByteLen reports whether a successful completion has a valid length, whatever the type of its queue pair.
 func (p WC) hasByteLen() bool {
 	kind := WCKindOf(p.Opcode, QPT_RC)
 	return kind.Answer == AnswerUnspecified || WCFieldValidity(WCFieldByteLen, kind.Kind).Answer != AnswerNo
@@ -135,7 +134,7 @@ func readNumber[T integer](to *T, name, value string) error {
 	return nil
 }
 
-// members calls each for the members of a JSON object, until there is an error. String values keep their quotes. Using
+// members calls each for every member of a JSON object, until an error occurs. String values keep their quotes. Using
 // encoding/json would add much of the standard library to the build.
 func members(json string, each func(name, value string) error) error {
 	broken := &textError{json, "a completion", "write a JSON object"}
@@ -159,7 +158,7 @@ func members(json string, each func(name, value string) error) error {
 			return err
 		}
 		if s != "" {
-			if s = trim(s[1:]); s == "" { // a comma without a member
+			if s = trim(s[1:]); s == "" { // the comma must be followed by a member
 				return broken
 			}
 		}
@@ -167,7 +166,7 @@ func members(json string, each func(name, value string) error) error {
 	return nil
 }
 
-// jsonEnd returns the index after the first value of a text: where a comma or a colon follows, or the text ends.
+// jsonEnd returns the index after the first JSON value of s.
 func jsonEnd(s string) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(s); i++ {

@@ -8,7 +8,7 @@ type integer interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// named is the name of an enumeration's value, or of one or several bits of a set of flags.
+// named is the name of an enumeration's value, or of one or more bits of a set of flags.
 type named[T integer] struct {
 	value T
 	name  string
@@ -65,7 +65,7 @@ func parseEnum[T integer](to *T, enum string, text []byte, names []named[T]) err
 	return &textError{s, "a value of " + enum, "write a number that fits" + listed(names)}
 }
 
-// flagString joins the names of the bits that are set with |, and prints the unknown rest in hex.
+// flagString joins the names of the set bits with |; bits without a name are in hex.
 func flagString[T integer](v T, names []named[T]) string {
 	if v == 0 {
 		return "0"
@@ -117,7 +117,7 @@ func valueOf[T integer](s string, names []named[T]) (v T, ok bool) {
 	return parseInteger[T](s)
 }
 
-// withoutPrefix returns a C name without the prefix of its library, or "": QPT_RC for IBV_QPT_RC.
+// withoutPrefix returns a C name without the prefix of its library, such as QPT_RC for IBV_QPT_RC, or "".
 func withoutPrefix(name string) string {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -141,13 +141,13 @@ func fromJSON(json []byte, parse func(text []byte) error) error {
 	return parse(json)
 }
 
-// quoted returns a JSON string of text that needs no escapes.
+// quoted returns s as a JSON string; s needs no escapes.
 func quoted(s string) []byte { return append(append([]byte{'"'}, s...), '"') }
 
-// textError is the error of parsing a text.
+// textError is a parse error.
 type textError struct{ text, what, want string }
 
-// Error quotes the text with control characters masked, since it may come from an untrusted source.
+// Error quotes the text and masks control characters, since the text may come from an untrusted source.
 func (e *textError) Error() string {
 	const most = 60
 	text := []byte(e.text[:min(len(e.text), most)])
@@ -195,8 +195,8 @@ func appendInteger[T integer](s []byte, v T) []byte {
 	return appendNumber(s, uint64(v), 10)
 }
 
-// appendNumber replaces strconv, whose import would add much of the runtime to the build. Without it, noun packages
-// compile for any GOOS and GOARCH in a fraction of a second.
+// appendNumber replaces strconv, which imports much of the standard library. Without it, packages of types compile for
+// any GOOS and GOARCH in a fraction of a second.
 func appendNumber(s []byte, v, base uint64) []byte {
 	if v >= base {
 		s = appendNumber(s, v/base, base)

@@ -5,27 +5,28 @@ package rdmacm
 
 import "unsafe"
 
-// arm returns the T that lies delta bytes into storage. The generator proves that it fits and is aligned.
+// arm returns the T at offset delta in storage. The generator guarantees that it fits and is aligned.
 func arm[T any](storage unsafe.Pointer, delta uintptr) *T { return (*T)(unsafe.Add(storage, delta)) }
 
-// trailing returns the n elements that follow a record delta bytes from its start. The caller has allocated them.
+// trailing returns the n elements at offset delta from the start of a record, which follow it. The caller has allocated
+// them.
 func trailing[T any](record unsafe.Pointer, delta uintptr, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(record, delta)), n)
 }
 
-// loadUnaligned copies a T out of bytes of its size.
+// loadUnaligned returns a copy of the T stored in bytes.
 func loadUnaligned[T any](bytes []byte) (v T) {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)), bytes)
 	return v
 }
 
-// storeUnaligned copies a T into bytes of its size.
+// storeUnaligned stores v in bytes.
 func storeUnaligned[T any](bytes []byte, v T) {
 	copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 }
 
-// loadBits reads a bitfield: width bits from the first on, in C's allocation order, from the lowest bit of each byte on
-// a little-endian machine and from the highest on a big-endian one.
+// loadBits reads a bitfield of width bits. first counts in C's allocation order: from the lowest bit of each byte on
+// little-endian machines, and from the highest on big-endian ones.
 func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
 	var v uint64
 	big := hostIsBigEndian()
@@ -38,13 +39,13 @@ func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
 			v |= b >> (at % 8) & 1 << i
 		}
 	}
-	if ^T(0) < 0 { // C sign-extends
+	if ^T(0) < 0 { // sign extension, as in C
 		v = uint64(int64(v<<(64-width)) >> (64 - width))
 	}
 	return T(v)
 }
 
-// storeBits writes a bitfield and keeps the bits around it.
+// storeBits writes a bitfield without changing the adjacent bits.
 func storeBits[T integer](storage unsafe.Pointer, first, width uintptr, v T) {
 	big := hostIsBigEndian()
 	for i := range width {
@@ -61,7 +62,7 @@ func storeBits[T integer](storage unsafe.Pointer, first, width uintptr, v T) {
 	}
 }
 
-// hostIsBigEndian reports whether the machine is big endian. The compiler folds it to a constant.
+// hostIsBigEndian reports whether the machine is big endian. The compiler evaluates it to a constant.
 func hostIsBigEndian() bool {
 	one := uint16(1)
 	return *(*byte)(unsafe.Pointer(&one)) == 0

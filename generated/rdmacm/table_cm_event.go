@@ -266,7 +266,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "only if the identifier has no queue pair; with one, librdmacm continues by itself and reports RDMA_CM_EVENT_ESTABLISHED",
+			Reason: "only if the identifier has no queue pair; otherwise librdmacm continues by itself and reports RDMA_CM_EVENT_ESTABLISHED",
 			Source: "rdma_get_cm_event.3, rdma-core 65.0; rdma-core librdmacm/cma.c, rdma_get_cm_event; rdma_establish.3, rdma-core 65.0",
 		},
 	},
@@ -293,7 +293,7 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno, or on datagram services the status of the other side's answer",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Note:   "the page names the active side only; the kernel also reports it if the reply of rdma_accept is not answered (Linux drivers/infiniband/core/cma.c, cma_ib_handler)",
+			Note:   "the page names the active side only; the kernel also reports it if the reply of rdma_accept is not acknowledged (Linux drivers/infiniband/core/cma.c, cma_ib_handler)",
 			Reason: "no answer after all retries; on datagram services also a rejection by the other side",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler, cma_sidr_rep_handler and cma_iw_handler; rdma_get_cm_event.3, rdma-core 65.0",
 		},

@@ -72,7 +72,7 @@ func run(w io.Writer, at string, long time.Duration) error {
 	return nil
 }
 
-// withPeer starts this program as the peer process, and measures with a socket of this one.
+// withPeer starts this program as the peer process, and measures with a socket of this process.
 func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, error)) (n int, took time.Duration,
 	err error) {
 	exe, err := os.Executable()
@@ -111,7 +111,7 @@ func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, 
 	return n, time.Since(start), err
 }
 
-// serve is the peer process. It runs until its standard input ends.
+// serve is the peer process. It runs until its standard input is closed.
 func serve(what, at string) error {
 	c, err := listen(at)
 	if err != nil {
@@ -150,7 +150,7 @@ func listen(at string) (*net.UDPConn, error) {
 	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 }
 
-// pingPong sends 64 bytes and waits for them repeatedly.
+// pingPong repeatedly sends 64 bytes and waits for them to return.
 func pingPong(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, error) {
 	b := make([]byte, 64)
 	for n, start := 0, time.Now(); ; n++ {

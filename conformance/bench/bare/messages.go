@@ -20,13 +20,13 @@ import (
 
 const (
 	dataSize  = 4096
-	segment   = 12 + 16 + dataSize + 4 + 8 // headers, data, CRC; and 8 bytes for the number of the burst
+	segment   = 12 + 16 + dataSize + 4 + 8 // headers, data and CRC, and 8 bytes for the number of the burst
 	perBurst  = 65507 / segment            // datagrams per system call
 	burstCost = 72 << 10                   // maximum receive buffer accounting for a burst
-	answer    = 1 << 63                    // flag in the number of a burst: acknowledge it
+	answer    = 1 << 63                    // flag in the number of a burst: acknowledge this burst
 )
 
-// offload enables segmentation offload, and returns how many bursts fit the receive buffer.
+// offload enables segmentation offload, and returns how many bursts fit in the receive buffer.
 func offload(c *net.UDPConn) (window int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -47,7 +47,7 @@ func offload(c *net.UDPConn) (window int, err error) {
 	return window, errors.Join(err, failed)
 }
 
-// sendMessages sends messages until the time is over, and returns the number that arrived.
+// sendMessages sends messages until the time is over, and returns the number of messages that arrived.
 func sendMessages(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, error) {
 	window, err := offload(c) // the peer process gets the same buffer size
 	if err != nil {
@@ -106,7 +106,7 @@ func sendMessages(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, e
 	}
 }
 
-// receiveMessages checks every datagram and acknowledges bursts by the number of the last one.
+// receiveMessages checks every datagram, and acknowledges bursts with the number of the last one.
 func receiveMessages(c *net.UDPConn, window int) error {
 	b, control, ack := make([]byte, 1<<16), make([]byte, 128), make([]byte, 8)
 	var last uint64

@@ -97,7 +97,7 @@ func loopWR(qp uintptr, batch, n int) error {
 	return nil
 }
 
-// cgoWR, cgoPost and cgoPoll cross into C for each call.
+// cgoWR, cgoPost and cgoPoll call C with cgo.
 func cgoPost(qp, wr, bad uintptr) int {
 	return int(C.cgo_post(C.uintptr_t(qp), C.uintptr_t(wr), C.uintptr_t(bad)))
 }

@@ -61,14 +61,14 @@ func runEmulated() error {
 	return cmd.Run()
 }
 
-// cases are the cases to measure. batch is the number of requests per list, or completions per poll.
+// cases lists the cases to measure. batch is the number of requests in a list, or of completions in a poll.
 var cases = []struct {
 	name    string
 	batches []int
 }{
 	{"post", []int{1, 16, 64}},
 	{"post-inline", []int{1, 16, 64}},
-	{"wr", []int{1, 16, 64}}, // like post, with ibv_wr_start and so on
+	{"wr", []int{1, 16, 64}}, // like post, but with ibv_wr_start and its siblings
 	{"poll", []int{0, 1, 16}},
 }
 
@@ -130,7 +130,7 @@ func write(rows [][]string) error {
 	return csv.NewWriter(f).WriteAll(rows)
 }
 
-// targets are limits for sums of cases relative to C, on medians of one run.
+// targets are limits for sums of cases relative to C, for the medians of one run.
 var targets = []struct {
 	what  string
 	impl  string

@@ -47,7 +47,7 @@ func (m *implementation) run(batch, n int) error {
 	return m.wr(p, batch, n)
 }
 
-// wrC sets the loops of a C program, and of one that crosses into C for each list.
+// wrC sets the loops of a C program, and of a program that calls C with cgo for each list.
 func (m *implementation) wrC() {
 	qp := uintptr(unsafe.Pointer(m.qp.CEx()))
 	m.wr = func(_ *rdma.WRProgram, batch, n int) error { return loopWR(qp, batch, n) }
@@ -65,7 +65,7 @@ func (m *implementation) wrCgo() {
 	}
 }
 
-// wrPurego calls each of the functions.
+// wrPurego calls each of the functions with purego.
 func (m *implementation) wrPurego() {
 	x := m.qp.CEx()
 	qp := uintptr(unsafe.Pointer(x))

@@ -37,8 +37,8 @@ import (
 	"time"
 )
 
-// storesAlone measures the minimum for posting one request: the stores and fences that the device needs. Any other cost
-// of a post is software overhead.
+// storesAlone measures the minimum time for posting one request: the stores and fences that the device requires. Any
+// other cost of a post is software overhead.
 func storesAlone() figure {
 	const blockWords, registerWords = 8, 64
 	ring, register, record := make([]C.uint64_t, depth*blockWords), make([]C.uint64_t, registerWords), new(C.uint32_t)

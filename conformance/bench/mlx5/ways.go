@@ -43,7 +43,7 @@ type implementation struct {
 		mask  uint32
 		next  uint32
 	}
-	posted uint32 // send queue blocks
+	posted uint32 // blocks of the send queue that were posted
 }
 
 func implementations() (all []*implementation, err error) {
@@ -142,7 +142,7 @@ func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 	return b, b.Err()
 }
 
-// sample runs a case and returns the duration of all calls.
+// sample runs a case and returns the total duration and the number of calls.
 func (m *implementation) sample(name string, batch int) (took time.Duration, calls int, err error) {
 	switch name {
 	case "post", "post-inline", "wr":
@@ -274,7 +274,7 @@ func (m *implementation) purego() error {
 	return nil
 }
 
-// bareQueues creates queues without objects; for a native queue pair they are the queue pair's, unchecked.
+// bareQueues creates queues without objects. For a native queue pair, they are the queue pair's own, unchecked.
 func (m *implementation) bareQueues() error {
 	if m.name != "go-default" {
 		return m.objects()

@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// limits are the maximum slowdowns in percent.
+// limits holds the maximum slowdowns in percent.
 type limits struct {
 	most float64
 	each map[string]float64 // exceptions for operations
@@ -130,7 +130,7 @@ func read(file string) (speeds map[string][]float64, order []string, err error) 
 	return speeds, order, lines.Err()
 }
 
-// parse parses a line. Its speed is 0 if it has none.
+// parse parses a line. The speed is 0 if the line has none.
 func parse(line string) (name string, perSecond float64) {
 	if benchmark, ok := strings.CutPrefix(line, "Benchmark"); ok {
 		fields := strings.Fields(benchmark)

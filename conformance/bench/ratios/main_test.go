@@ -16,10 +16,12 @@ func TestSlower(t *testing.T) {
 	const before = "SEND RC,1000\ngoos: linux\nBenchmarkEcho-2   100   1000 ns/op  5 MB/s\nSEND RC,900\nSEND RC,800\n"
 	for after, slower := range map[string]string{
 		before: "",
-		"SEND RC,1000\nSEND RC,500\nSEND RC,400\nBenchmarkEcho-2 9 1000 ns/op\n": "",        // only the medians
-		"SEND RC,960\nSEND RC,900\nSEND RC,800\nBenchmarkEcho-2 9 1000 ns/op\n":  "",        // only the best rounds
-		"SEND RC,960\nSEND RC,860\nSEND RC,800\nBenchmarkEcho-2 9 1029 ns/op\n":  "SEND RC", // 3 % for the other
-		"SEND RC,999\nBenchmarkEcho-2 9 1040.5 ns/op\n":                          "Echo-2",
+		// only the medians are slower
+		"SEND RC,1000\nSEND RC,500\nSEND RC,400\nBenchmarkEcho-2 9 1000 ns/op\n": "",
+		// only the best rounds are slower
+		"SEND RC,960\nSEND RC,900\nSEND RC,800\nBenchmarkEcho-2 9 1000 ns/op\n": "",
+		"SEND RC,960\nSEND RC,860\nSEND RC,800\nBenchmarkEcho-2 9 1029 ns/op\n": "SEND RC", // 3 % slower in the other
+		"SEND RC,999\nBenchmarkEcho-2 9 1040.5 ns/op\n":                         "Echo-2",
 		"SEND RC,999\n": "has no Echo-2",
 	} {
 		dir := t.TempDir()
@@ -37,7 +39,7 @@ func TestSlower(t *testing.T) {
 	}
 }
 
-// TestLimits checks that an operation may have a separate limit.
+// TestLimits checks that an operation may have its own limit.
 func TestLimits(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "before"), filepath.Join(dir, "after")}

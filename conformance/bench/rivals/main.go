@@ -25,11 +25,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// rival is one kind of connection, with results for each round.
+// rival is one kind of connection, with the results of each round.
 type rival struct {
 	name                  string
 	near, far             net.Conn
-	write                 func([]byte) (int, error) // near's Write
+	write                 func([]byte) (int, error) // Write of the near end
 	trip, slept, megabyte []float64
 }
 
@@ -168,7 +168,7 @@ func (r *rival) round(span time.Duration) error {
 	return err
 }
 
-// repeat sends p and reads a reply until span is over, and returns the time for each.
+// repeat sends p and reads a reply until span is over, and returns the time for each exchange.
 func (r *rival) repeat(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
 	for began := time.Now(); ; {
 		for range 16 {

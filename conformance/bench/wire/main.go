@@ -128,7 +128,7 @@ func (e *end) receive() error {
 	return err
 }
 
-// completions waits for completions and checks that they succeeded.
+// completions waits for completions and checks that they are successful.
 func (e *end) completions() ([]ibv.WC, error) {
 	for {
 		n, err := 0, error(nil)

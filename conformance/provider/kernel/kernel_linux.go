@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Kernel is the emulated kernel. Its other system calls are the system's: the device file is a file in memory, and
+// Kernel is the emulated kernel. It uses the real system calls otherwise: the device file is a file in memory, and
 // events arrive on sockets.
 type Kernel struct {
 	native.System
@@ -29,12 +29,12 @@ type Kernel struct {
 	open, ioctl, write, close *runtime.Function
 }
 
-// nodeGUID is that of the emulated device.
+// nodeGUID is the node GUID of the emulated device.
 const nodeGUID = 0x02676f7665726273
 
 var _ native.Kernel = &Kernel{}
 
-// Adapters whose driver native has.
+// drivers lists the adapters for which package native has a driver.
 var drivers = map[string]uapi.RDMADriverID{"mlx5": uapi.RDMA_DRIVER_MLX5, "efa": uapi.RDMA_DRIVER_EFA}
 
 // Open returns the kernel of a process that runs with the preloaded library.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package table generates the table of rdma/internal/provider, which determines how providers of rdma-core are called.
-// Its inputs are testdata/posting.csv of conformance/provider, measured by running their libraries, and providers.txt
-// of rdma/internal/provider, with facts from their sources.
+// Its inputs are testdata/posting.csv of conformance/provider, measured by running the libraries, and providers.txt of
+// rdma/internal/provider, with facts from their sources.
 package table
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// Head has the columns of measured results.
+// Head lists the columns of measured results.
 const Head = "release,provider,call,stack,commands"
 
 // verbs is a set like rdma.Verbs.
@@ -30,7 +30,7 @@ const (
 	reqNotify
 )
 
-// names are those of rdma's constants, in order.
+// names lists the names of rdma's constants, in order.
 var names = []string{"PostSend", "PostRecv", "Poll", "ReqNotify"}
 
 // Table returns the text of table.go, generated from the results and from the rows of a file.
@@ -79,9 +79,9 @@ var providers = []Provider{
 	return string(text), err
 }
 
-// found has the results for a provider over all releases.
+// found holds the results for a provider over all releases.
 type found struct {
-	called, asked verbs    // asked: entered the kernel
+	called, asked verbs    // asked: the verbs that entered the kernel
 	asking        []string // calls that entered the kernel
 	releases      []string
 	stack         int
@@ -105,7 +105,7 @@ func (f *found) String() string {
 		strings.Join(f.releases, ", "), but, f.stack)
 }
 
-// readPosting parses results, by provider.
+// readPosting parses results and returns them by provider.
 func readPosting(posting string) (map[string]*found, error) {
 	named := map[string]verbs{"ibv_post_send": postSend, "ibv_wr_start": postSend,
 		"ibv_post_recv": postRecv, "ibv_post_srq_recv": postRecv, "ibv_poll_cq": poll,
@@ -148,7 +148,7 @@ func readPosting(posting string) (map[string]*found, error) {
 	return all, nil
 }
 
-// pure returns the verbs of a row that never enter the kernel, from the results or from its sources.
+// pure returns the verbs of a row that never enter the kernel, according to the results or to the sources.
 func pure(f *rows.File, row *rows.Row, here *found) verbs {
 	text, ran := strings.CutPrefix(row.Columns[1], "found")
 	switch {
@@ -198,7 +198,7 @@ func (set verbs) String() string {
 	return cmp.Or(strings.Join(list, " | "), "0")
 }
 
-// quoted formats a Go string over several lines.
+// quoted formats a Go string as several lines.
 func quoted(text string) string {
 	var b strings.Builder
 	line := ""

@@ -26,7 +26,7 @@ const RootFile = "/suites.tar"
 // Slower is the factor for timeouts in a guest, whose processors are emulated.
 const Slower = 3
 
-// Event is a message of the guest: a case begins, a case has ended, or all have ended.
+// Event is a message of the guest: a case begins, a case has ended, or all cases have ended.
 type Event struct {
 	Begins string         `json:",omitempty"`
 	Result *suites.Result `json:",omitempty"`
@@ -39,7 +39,7 @@ const mark = "suites-event "
 func (e Event) Write(to io.Writer) {
 	text, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // an Event has only strings
+		panic(err) // cannot fail, since an Event has only strings
 	}
 	fmt.Fprintf(to, "\n%s%s\n", mark, text)
 }

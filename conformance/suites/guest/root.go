@@ -16,17 +16,17 @@ import (
 	"strings"
 )
 
-// Packages must be installed for every suite.
+// Packages lists the packages that every suite requires.
 var Packages = []string{"ibverbs-providers", "iproute2", "libgcc-s1", "dash", "coreutils", "python3-minimal"}
 
-// left are directories with files that no program of the suites reads.
-var left = []string{"/usr/share/man", "/usr/share/locale", "/usr/share/doc/", "/usr/share/lintian", "/usr/share/perl",
+// omitted lists directories with files that no program of the suites reads.
+var omitted = []string{"/usr/share/man", "/usr/share/locale", "/usr/share/doc/", "/usr/share/lintian", "/usr/share/perl",
 	"/usr/lib/x86_64-linux-gnu/perl", "/usr/lib/x86_64-linux-gnu/gconv", "/usr/share/bash-completion"}
 
-// kept is a subdirectory with files that are read.
+// kept is a subdirectory of these with files that are read.
 const kept = "/usr/share/doc/rdma-core/tests/"
 
-// writeRoot writes a root file system as a tar file, with the installed files of packages and their dependencies.
+// writeRoot writes a root file system as a tar file, with the installed files of packages and of their dependencies.
 func writeRoot(ctx context.Context, to io.Writer, packages []string) error {
 	depend, virtual, err := depends(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func writeRoot(ctx context.Context, to io.Writer, packages []string) error {
 	}
 	for name := range strings.Lines(string(list)) {
 		name = strings.TrimSpace(name)
-		if !path.IsAbs(name) || done[inUsr(name)] || slices.ContainsFunc(left, func(dir string) bool {
+		if !path.IsAbs(name) || done[inUsr(name)] || slices.ContainsFunc(omitted, func(dir string) bool {
 			return strings.HasPrefix(name, dir) && !strings.HasPrefix(name, kept)
 		}) {
 			continue
@@ -117,7 +117,8 @@ func pack(w *tar.Writer, name string) error {
 	return err
 }
 
-// depends returns the dependencies of each installed package, and the package that provides each virtual one.
+// depends returns the dependencies of each installed package, and the names of virtual packages with the packages that
+// provide them.
 func depends(ctx context.Context) (all map[string][]string, virtual map[string]bool, err error) {
 	out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f",
 		"${db:Status-Status}\t${Package}\t${Provides}\t${Pre-Depends},${Depends}\n").Output()
@@ -141,7 +142,7 @@ func depends(ctx context.Context) (all map[string][]string, virtual map[string]b
 			all[name], virtual[name] = []string{by}, true
 		}
 	}
-	// Dependencies for installation only, which no program of the suites uses.
+	// dependencies that are needed only for installation; no program of the suites uses them
 	for _, name := range []string{"debconf", "dpkg", "perl", "perl-base", "init-system-helpers", "systemd"} {
 		delete(all, name)
 	}

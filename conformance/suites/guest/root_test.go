@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/suites"
 )
 
-// TestRoot checks that a root has packages with their dependencies, with merged /usr.
+// TestRoot checks that a root contains packages with their dependencies, with merged /usr.
 func TestRoot(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
 		t.Skip("packages are Debian's: ", err)

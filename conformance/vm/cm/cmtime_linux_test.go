@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	envCMTime = "GOVERBS_CMTIME"        // root directory of cmtime, if it is not the guest's own
+	envCMTime = "GOVERBS_CMTIME"        // root directory of cmtime, if it is not the guest's
 	ownQueues = "/usr/lib/ownqueues.so" // built from peer/ownqueues.c
 )
 
 // cmtime runs the cmtime of rdma-core before 52. Newer versions then connect a second time, without queue pairs. Client
-// and server count the QP numbers of these connections from the same start, so on a single device the kernel takes such
-// a connection for a stale one and rejects it.
+// and server count the QP numbers of these connections from the same start, so that on a single device the kernel takes
+// such a connection for a stale one and rejects it.
 //
 // A client opens all connections before it closes any. The server passes the same attributes to rdma_create_qp for each
 // request, and rdma_create_qp stores the completion queues of the first connection in them. When the first connection

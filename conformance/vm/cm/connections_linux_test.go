@@ -33,24 +33,24 @@ import (
 )
 
 const (
-	fewConnections = 16 // their time is subtracted, so that process startup does not count
+	fewConnections = 16 // their time is subtracted, so that the start of a process does not count
 	connections    = 216
 	dialAtOnce     = 8
 )
 
-// envBefore names an older build of these tests, which is measured too.
+// envBefore names an older build of these tests, which is measured as well.
 const envBefore = "GOVERBS_CM_BEFORE"
 
-// TestConnections measures how long it takes to open and close connections between two processes: with a shared
-// completion queue and with separate ones, in the steps of C's cmtime, compared with cmtime; and as streams, several at
-// a time. In separate rounds, the kernel counts the system calls of the client, which takes time. It writes
-// cm-connections-KERNEL.csv, and runs only with GOVERBS_SPEED=1.
+// TestConnections measures how long it takes to open and close connections between two processes, compared with C's
+// cmtime: in the steps of cmtime, with a shared completion queue and with separate ones, and as streams, several at a
+// time. In separate rounds, since counting takes time, the kernel counts the system calls of the client. The test
+// writes cm-connections-KERNEL.csv and runs only with GOVERBS_SPEED=1.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: make bench WHAT=vm")
 	}
 	rig.Kernel(t)
-	client := filepath.Join(t.TempDir(), "cmclient") // name for counting its system calls
+	client := filepath.Join(t.TempDir(), "cmclient") // the name by which the client's system calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	c := openCMTime(t)
 	ways := []string{"cmtime", "cmtime, own queues", "one queue", "own queues", "streams",
@@ -68,14 +68,14 @@ func TestConnections(t *testing.T) {
 		}
 		return connecting(t, address(t, port), client, way, n)
 	}
-	took, made, naps := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	took, made, idleSleeps := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	more := func(few, many float64) float64 { return (many - few) / (connections - fewConnections) }
 	for round := range measured + 1 {
 		for _, way := range ways {
 			few := connect(way, fewConnections)
 			each := more(few.Seconds()*1e6, connect(way, connections).Seconds()*1e6)
 			t.Logf("round %d: %s: %.1f", round, way, each)
-			if round > 0 { // the first warms up
+			if round > 0 { // the first round warms up
 				took[way] = append(took[way], each)
 			}
 		}
@@ -85,12 +85,12 @@ func TestConnections(t *testing.T) {
 		for _, way := range ways {
 			before := calls(t)
 			connect(way, fewConnections)
-			fewCalls, fewNaps := calls(t).less(before)
+			fewCalls, fewIdleSleeps := calls(t).less(before)
 			before = calls(t)
 			connect(way, connections)
-			manyCalls, manyNaps := calls(t).less(before)
+			manyCalls, manyIdleSleeps := calls(t).less(before)
 			made[way] = append(made[way], more(float64(fewCalls), float64(manyCalls)))
-			naps[way] = append(naps[way], more(float64(fewNaps), float64(manyNaps)))
+			idleSleeps[way] = append(idleSleeps[way], more(float64(fewIdleSleeps), float64(manyIdleSleeps)))
 		}
 	}
 	var csv strings.Builder
@@ -102,7 +102,7 @@ func TestConnections(t *testing.T) {
 		}{
 			{"µs a connection", took},
 			{"system calls of the client a connection", made},
-			{"and sleeps of idle threads", naps},
+			{"and sleeps of idle threads", idleSleeps},
 		} {
 			least, median, most := spread(f.figures[way])
 			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f", way, f.what, least, median, most)
@@ -117,7 +117,7 @@ func TestConnections(t *testing.T) {
 		".csv"), []byte(csv.String()), 0o644))
 }
 
-// called has the number of calls of each system call.
+// called maps system calls to their number of calls.
 type called map[string]int
 
 // calls returns the calls so far.
@@ -132,18 +132,18 @@ func calls(t *testing.T) called {
 	return all
 }
 
-// less returns the increase, and separately the sleeps of Go's scheduler and yields of cmtime, whose number depends on
-// the duration.
-func (c called) less(before called) (all, naps int) {
+// less returns the increase of calls, and separately the sleeps of Go's scheduler and the yields of cmtime, whose
+// number depends on the duration.
+func (c called) less(before called) (all, idleSleeps int) {
 	for id, n := range c {
 		switch n -= before[id]; id {
 		case strconv.Itoa(unix.SYS_NANOSLEEP), strconv.Itoa(unix.SYS_SCHED_YIELD):
-			naps += n
+			idleSleeps += n
 		default:
 			all += n
 		}
 	}
-	return all, naps
+	return all, idleSleeps
 }
 
 // Roles of TestConnectionsPeer, and its environment variables.
@@ -155,7 +155,7 @@ const (
 )
 
 // connecting runs both ends in Go, and returns the time from the start of the client to the end of its last connection.
-// It excludes the client's search for leaks, which would find resources of the server.
+// It excludes the client's check for leaks, which would find resources of the server.
 func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time.Duration {
 	program := func(path, role string) *exec.Cmd {
 		c := exec.Command(path, "-test.run=^TestConnectionsPeer$")
@@ -234,7 +234,7 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 }
 
-// atOnce calls do n times, at most most of them concurrently.
+// atOnce calls do n times, at most `most` of them concurrently.
 func atOnce(n, most int, do func(i int) error, t *testing.T) {
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -256,7 +256,7 @@ func eventChannel(t *testing.T) *cm.EventChannel {
 	return ch
 }
 
-// queues creates queue pairs with separate completion queues, or with one created for the first.
+// queues creates queue pairs with separate completion queues, or with a completion queue that is shared by all.
 type queues struct {
 	one  bool
 	once sync.Once
@@ -283,11 +283,11 @@ func (q *queues) create(id *cm.ID) error {
 	return err
 }
 
-// connectAll opens connections like cmtime: each step for all connections before the next, while another goroutine
+// connectAll opens connections like cmtime: each step for all connections before the next step, while another goroutine
 // reads events.
 func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort, n int) {
 	ctx := context.Background()
-	came := map[rdmacm.CMEventType]chan struct{}{ // closed when all have arrived
+	came := map[rdmacm.CMEventType]chan struct{}{ // closed when all events of a type have arrived
 		rdmacm.CM_EVENT_ADDR_RESOLVED: make(chan struct{}), rdmacm.CM_EVENT_ROUTE_RESOLVED: make(chan struct{}),
 		rdmacm.CM_EVENT_ESTABLISHED: make(chan struct{}), rdmacm.CM_EVENT_DISCONNECTED: make(chan struct{}),
 	}
@@ -315,7 +315,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 	ids := make([]*cm.ID, n)
 	step := func(do func(id *cm.ID) error) {
 		for _, id := range ids {
-			if err := do(id); err != nil { // testify would inspect the stack on each call
+			if err := do(id); err != nil { // testify would inspect the stack on every call
 				require.NoError(t, err)
 			}
 		}
@@ -342,7 +342,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 		return id.QP().Close()
 	})
 	<-came[rdmacm.CM_EVENT_DISCONNECTED]
-	if q.cq != nil { // must precede the last ID of its device
+	if q.cq != nil { // must be closed before the last ID of its device
 		require.NoError(t, q.cq.Close())
 	}
 	step((*cm.ID).Close)

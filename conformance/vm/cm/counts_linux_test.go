@@ -25,10 +25,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// tracing is the kernel's directory for events of threads.
+// tracing is the kernel's directory for trace events.
 const tracing = "/sys/kernel/debug/tracing/events"
 
-// kinds are the connections that TestCounts measures, the first of which is the baseline.
+// kinds lists the connections that TestCounts measures, the baseline first.
 var kinds = []string{"TCP", "rstream", "stream", "stream that keeps a thread", "stream that learns",
 	"stream that learns, with a thread", "stream that polls 2 ms", "lends", "lends, and keeps a thread"}
 
@@ -48,7 +48,7 @@ const measured = 5 // rounds
 
 type countedEvent struct{ name, event, filter, keys string }
 
-// counted are kernel events, with filters by program name.
+// counted lists kernel events, with filters by program name.
 var counted = []countedEvent{
 	{"wake-ups a transfer", "sched/sched_wakeup", "comm==%q", "pid"},
 	{"switches a transfer", "sched/sched_switch", "prev_comm==%[1]q||next_comm==%[1]q", "next_pid"},
@@ -56,9 +56,9 @@ var counted = []countedEvent{
 }
 
 // TestCounts measures transfers between two processes in interleaved rounds: by streams that sleep (by default, with
-// their own thread, and lending their memory), that adapt their polling time, and that poll for a long time; by C's
-// blocking rstream; and by TCP in Go. The kernel counts wakeups, context switches and system calls of both processes.
-// It writes cm-counts-KERNEL.csv, and runs only with GOVERBS_SPEED=1.
+// their own thread, and with lent memory), by streams that adapt their polling time, by streams that poll for a long
+// time, by C's blocking rstream, and by TCP in Go. The kernel counts wakeups, context switches and system calls of both
+// processes. The test writes cm-counts-KERNEL.csv and runs only with GOVERBS_SPEED=1.
 func TestCounts(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
@@ -92,7 +92,7 @@ func TestCounts(t *testing.T) {
 					row = append(row, float64(n-before[i])/float64(2*x.iterations*x.transfers))
 				}
 				t.Logf("round %d: %s: %s: %.1f", round, x.name, kind, row)
-				if at := [2]string{x.name, kind}; round > 0 { // the first warms up
+				if at := [2]string{x.name, kind}; round > 0 { // the first round warms up
 					figures[at] = append(figures[at], row)
 				}
 			}
@@ -111,7 +111,7 @@ func TestCounts(t *testing.T) {
 				least, median, most := spread(own)
 				fmt.Fprintf(&csv, "%q,%q,%s,%.2f,%.2f,%.2f", x.name, kind, what, least, median, most)
 				for _, other := range kinds[:2] {
-					if i > 0 && kind != other && other == "rstream" { // rstream's counts include connecting
+					if i > 0 && kind != other && other == "rstream" { // rstream's counts include the connection setup
 						csv.WriteString(",")
 						continue
 					}
@@ -134,7 +134,7 @@ func column(rows [][]float64, i int) (all []float64) {
 	return all
 }
 
-// envPeer runs this program as the other end, for a kind of connection.
+// envPeer selects the kind of connection for which this program runs as the other end.
 const envPeer = "GOVERBS_CM_PEER"
 
 func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
@@ -231,7 +231,7 @@ func exchange(t *testing.T, c net.Conn, kind string, s streamTest) float64 {
 	return time.Since(began).Seconds() * 1e6 / float64(2*s.iterations*s.transfers)
 }
 
-// plain transfers without verifying the data, like rstream.
+// plain performs transfers without verifying the data, like rstream.
 func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 	p := make([]byte, s.size)
 	send := func() error {
@@ -283,7 +283,7 @@ func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 	return nil
 }
 
-// rstream returns the time of a transfer in µs as reported by C's rstream.
+// rstream returns the time of a transfer in µs, as C's rstream reports it.
 func rstream(t *testing.T, s streamTest, port int) float64 {
 	at := address(t, 0).Addr().String()
 	args := []string{"-p", strconv.Itoa(port), "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
@@ -307,7 +307,7 @@ func ownName(t *testing.T) string {
 	return strings.TrimSpace(string(name))
 }
 
-// countEvents makes the kernel count events of programs' threads.
+// countEvents makes the kernel count events of the programs' threads.
 func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 	for _, c := range events {
 		var filters []string
@@ -317,12 +317,12 @@ func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 		file := filepath.Join(tracing, c.event, "trigger")
 		trigger := "hist:keys=" + c.keys + " if " + strings.Join(filters, "||")
 		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
-		// stop: counting takes time
+		// stop counting, since it takes time
 		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) })
 	}
 }
 
-// hits returns the counts so far.
+// hits returns the current counts.
 func hits(t *testing.T) (all []int) {
 	for _, c := range counted {
 		text, err := os.ReadFile(filepath.Join(tracing, c.event, "hist"))

@@ -14,7 +14,7 @@ import (
 )
 
 // TestConnectionsWithoutReads checks that posting a read fails at an end that negotiated no reads, or whose peer
-// accepts none. Soft-RoCE would never execute it.
+// accepts none. Soft-RoCE would never execute such a read.
 func TestConnectionsWithoutReads(t *testing.T) {
 	some, none := cm.DefaultConnParam(), cm.DefaultConnParam()
 	none.InitiatorDepth, none.ResponderResources = 0, 0

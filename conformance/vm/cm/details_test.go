@@ -26,7 +26,7 @@ func TestDetails(t *testing.T) {
 	at := address(t, 7440)
 	l := s.listen(rdmacm.PS_UDP, at)
 
-	// A SIDR request is rejected, or its ID is destroyed.
+	// a SIDR request is rejected, or its ID is destroyed
 	for _, refuse := range []func(*cm.ID) error{func(id *cm.ID) error {
 		return errors.Join(id.Reject([]byte("no")),
 			id.Close())
@@ -37,7 +37,7 @@ func TestDetails(t *testing.T) {
 		assert.Equal(t, 2, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "IB_SIDR_REJECT")
 	}
 
-	// Private data of a SIDR request and of its reply.
+	// private data of a SIDR request and of its reply
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	e := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
@@ -51,7 +51,7 @@ func TestDetails(t *testing.T) {
 	assert.Equal(t, at.Addr().As16(), *e.UD.AHAttr.GRH.DGID.Raw())
 	require.NoError(t, l.Close())
 
-	// Calls in the wrong state.
+	// calls in the wrong state
 	fresh, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, fresh, err)
 	assert.ErrorIs(t, fresh.Establish(), syscall.EINVAL)
@@ -68,7 +68,7 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
 	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
 
-	// A port for all addresses is taken if one address has it. Linux reports that the address is not available; the
+	// A port is in use for all addresses if one address uses it. Linux reports that the address is not available; the
 	// software device names the owner.
 	all, err := createID(rdmacm.PS_TCP)
 	keep(t, all, err)
@@ -82,7 +82,7 @@ func TestDetails(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	}
 
-	// Fields of a connection's events.
+	// fields of a connection's events
 	s.listen(rdmacm.PS_TCP, at)
 	id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
@@ -117,7 +117,7 @@ func TestDetails(t *testing.T) {
 	require.NoError(t, id.Disconnect(soon(t)))
 	expect(t, s.ch, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 
-	// The requesting side closes after the reply has arrived, and before.
+	// the requesting side closes after the reply has arrived, and before
 	for _, accept := range []bool{true, false} {
 		id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
 		require.NoError(t, id.Connect(soon(t), nil, nil))

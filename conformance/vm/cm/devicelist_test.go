@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// envMainThread makes a process read the device list on its first thread, before anything else.
+	// envMainThread makes a process read the device list on its main thread, before anything else.
 	envMainThread = "GOVERBS_CM_MAIN_THREAD"
-	// oneArena makes glibc allocate all memory from one arena.
+	// oneArena makes glibc allocate all memory from a single arena.
 	oneArena = "MALLOC_ARENA_MAX=1"
 )
 
 func init() {
 	if os.Getenv(envMainThread) != "" {
-		goruntime.LockOSThread() // TestMain stays on it
+		goruntime.LockOSThread() // TestMain continues on this thread
 	}
 }
 
-// deviceAddresses returns libibverbs' device addresses by name.
+// deviceAddresses returns the addresses of libibverbs' devices by name.
 func deviceAddresses() (map[string]uintptr, error) {
 	n := new(int32)
 	list, err := verbs.GetDeviceList(n)
@@ -53,16 +53,16 @@ func deviceAddresses() (map[string]uintptr, error) {
 }
 
 // TestDeviceListOfLibrdmacm demonstrates a defect that the documentation of GetDevices describes. librdmacm 44.0
-// compares device addresses by the low 32 bits of their difference. If a removed device is above another one but sorts
-// below it, the other one is dropped too, and librdmacm hangs. Newer versions, and 44.0 with one arena, do not have the
-// problem.
+// compares device addresses by the low 32 bits of their difference. If a removed device has a higher address than
+// another one but sorts below it, the other device is dropped too, and librdmacm hangs. Newer versions, and 44.0 with a
+// single arena, do not have this problem.
 func TestDeviceListOfLibrdmacm(t *testing.T) {
 	inGuest(t, "tests librdmacm")
 	if rig.Native() {
 		t.Skip("package native has no librdmacm")
 	}
 	if os.Getenv(envAlone) == t.Name() {
-		deviceGoes(t)
+		removeListedDevice(t)
 		return
 	}
 	run := func(env ...string) (wrong bool) {
@@ -87,7 +87,7 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 
 const wrongOrder = "the removed device is above the other one and sorts below it"
 
-func deviceGoes(t *testing.T) {
+func removeListedDevice(t *testing.T) {
 	spare := rig.Open(t).Spare()
 	at, err := deviceAddresses()
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func deviceGoes(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 	left := devices()
 	require.NoError(t, <-removed, "librdmacm has closed it")
-	if !wrong || rig.Kernel(t) != "6.1" { // which has 44.0
+	if !wrong || rig.Kernel(t) != "6.1" { // the guest with librdmacm 44.0
 		require.Equal(t, 1, left)
 		require.Equal(t, 1, devices())
 		return

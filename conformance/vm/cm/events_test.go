@@ -155,7 +155,7 @@ func TestEventUnreachable(t *testing.T) {
 	assert.Negative(t, e.Status)
 }
 
-// unreachableOnSoft takes the peer's link down once its address is resolved. It checks that all retries end.
+// unreachableOnSoft sets the peer's link down after its address was resolved. It checks that all retries end.
 func unreachableOnSoft(t *testing.T) {
 	f, err := soft.New(soft.Options{CMResponse: 5 * time.Millisecond})
 	keep(t, f, err)
@@ -183,9 +183,9 @@ func TestEventAddressError(t *testing.T) {
 	s := newScene(t)
 	if rig.Kernel(t) != rig.Soft {
 		rig.Open(t).Spare()
-		link, err := netlink.LinkByName("rdma1") // the spare device's
+		link, err := netlink.LinkByName("rdma1") // link of the spare device
 		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetARPOn(link)) // so that address resolution needs an answer
+		require.NoError(t, netlink.LinkSetARPOn(link)) // so that address resolution needs a reply
 	}
 	id, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
@@ -216,7 +216,7 @@ func TestEventDeviceRemoval(t *testing.T) {
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
-	go spare.Remove() // waits until everything is closed
+	go spare.Remove() // Remove waits until everything is closed
 	left := map[*cm.ID]bool{l: true, id: true, other: true}
 	for len(left) > 0 {
 		ch := s.server

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// provoked names the test that provokes each event on Soft-RoCE, or the reason why none can.
+// provoked names the test that provokes each event on Soft-RoCE, or the reason why no test can.
 var provoked = map[rdmacm.CMEventType]struct {
 	by  func(*testing.T)
 	why string

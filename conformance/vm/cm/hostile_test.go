@@ -27,7 +27,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// hello returns the private data of a stream's handshake, independently of the implementation.
+// hello returns the private data of a stream's handshake. It is independent of the implementation.
 func hello(ring uint64, rkey, size uint32) []byte {
 	b := []byte{'g', 'o', 'v', 'b', 0, 1, 0, 64}
 	b = binary.BigEndian.AppendUint64(b, ring)
@@ -77,7 +77,7 @@ func (h *hostile) send(b []byte) {
 	require.NoError(h.t, h.id.PostSend(1, h.mr.Bytes()[:n], h.mr, 0))
 }
 
-// write writes n bytes into the ring and claims to have written claimed bytes.
+// write writes n bytes to the ring and claims to have written claimed bytes.
 func (h *hostile) write(at uint64, n int, claimed uint32) {
 	batch, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(h.t, err)
@@ -87,8 +87,7 @@ func (h *hostile) write(at uint64, n int, claimed uint32) {
 	require.NoError(h.t, err)
 }
 
-// TestStreamHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
-// writes.
+// TestStreamHostilePeer checks that protocol violations of a peer have no worse effect than errors of reads and writes.
 func TestStreamHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(*hostile)
@@ -118,7 +117,7 @@ func TestStreamHostilePeer(t *testing.T) {
 			c.do(h)
 			time.Sleep(50 * time.Millisecond)
 			_, err := io.Copy(io.Discard, conn)
-			if name != "writes after half-closing" { // a reader sees this as the end
+			if name != "writes after half-closing" { // the reader sees the end of the stream
 				assert.Error(t, err)
 				if c.err != 0 {
 					assert.ErrorIs(t, err, c.err)
@@ -160,7 +159,7 @@ func TestHostileHandshake(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestDialHostileListener dials listeners that reply with garbage, or never.
+// TestDialHostileListener dials listeners that reply with garbage or not at all.
 func TestDialHostileListener(t *testing.T) {
 	unchanged(t)
 	l := listen(t, 7991)
@@ -313,7 +312,7 @@ func TestCloseDuringReadsAndWrites(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForCopies checks that the rings stay mapped while a Read or Write copies.
+// TestCloseWaitsForCopies checks that the rings stay mapped while Read or Write copies data.
 func TestCloseWaitsForCopies(t *testing.T) {
 	const size = 32 << 20
 	a, b := pipe(t, stream.Config{Buffer: size, Linger: time.Millisecond})
@@ -364,7 +363,7 @@ func TestDisconnectAfterPeer(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestClosedID checks that every method of a closed ID reports that it is closed.
+// TestClosedID checks that every method of a closed ID returns an error that says so.
 func TestClosedID(t *testing.T) {
 	rig.Kernel(t)
 	id, err := createID(rdmacm.PS_TCP)

@@ -98,7 +98,7 @@ func first[T any](v T, err error) T {
 	return v
 }
 
-// resolver stands in for ibacm(8): it answers every request of librdmacm with one path, and records the requests.
+// resolver stands in for ibacm(8): it responds to every request of librdmacm with one path, and records the requests.
 type resolver struct {
 	path rdmacm.IBVPathData
 
@@ -147,8 +147,8 @@ func (r *resolver) serve(c net.Conn) {
 	}
 }
 
-// TestRouteOfHints checks that the route in hints reaches the service that resolves routes for librdmacm, and that its
-// reply is parsed: native addresses, the path, and the header before private data.
+// TestRouteOfHints checks that the route in the hints reaches the service that resolves routes for librdmacm, and that
+// the reply is parsed: native addresses, the path, and the header before private data.
 func TestRouteOfHints(t *testing.T) {
 	inGuest(t, "librdmacm asks for routes at a socket of the system's")
 	if rig.Native() {
@@ -200,7 +200,7 @@ func TestRouteOfHints(t *testing.T) {
 	connect := info.Connect()
 	require.Len(t, connect, 36)
 	ip := at.Addr().As4()
-	assert.Equal(t, ip[:], connect[16:20], "the field with the IPv4 address of the connecting side")
+	assert.Equal(t, ip[:], connect[16:20], "IPv4 address of the connecting side")
 	assert.Equal(t, ip[:], connect[32:36])
 	_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.ENODEV)

@@ -43,9 +43,9 @@ func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	return id
 }
 
-// TestMessageBothWays disconnects only when both ends have all completions. Soft-RoCE completes a receive before it
-// acknowledges the message: if an end disconnected in between, it would never acknowledge, and the peer's send would
-// fail after all retries, which exceeds the test's timeout.
+// TestMessageBothWays disconnects only after both ends have all completions. Soft-RoCE completes a receive before it
+// acknowledges the message. If an end disconnected in between, it would never acknowledge, and the peer's send would
+// fail only after all retries, which take longer than the test's timeout.
 func TestMessageBothWays(t *testing.T) {
 	l := listen(t, 7471)
 	server, done := make(chan error, 1), make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestIDWithoutDevice checks that methods of an ID without a device return errors with a reason, where C would follow a
+// TestIDWithoutDevice checks that methods of an ID without a device return explanatory errors. C would dereference a
 // null pointer.
 func TestIDWithoutDevice(t *testing.T) {
 	group, attr := netip.MustParseAddrPort("239.1.1.1:0"), qpAttr
@@ -68,7 +68,7 @@ func TestIDWithoutDevice(t *testing.T) {
 	}
 }
 
-// TestDestinationOfHints checks that an address in hints needs no name.
+// TestDestinationOfHints checks that a destination address in the hints makes a name unnecessary.
 func TestDestinationOfHints(t *testing.T) {
 	at := address(t, 7442)
 	l := listen(t, 7442)

@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	}
 	notCounted := []string{"ctx"}
 	if goPath {
-		notCounted = append(notCounted, "pd") // librdmacm leaks its own PD when a device list ends last
+		notCounted = append(notCounted, "pd") // librdmacm leaks its PD if a device list is freed last
 	}
 	rig.Main(tests{m}, notCounted...)
 }
 
-// tests runs the tests, with the data path in Go if the environment selects it. That keeps devices, and the memory pool
-// of streams, open until the end.
+// tests runs the tests, with the data path in Go if the environment selects it. The data path keeps devices, and the
+// memory pool of streams, open until the end.
 type tests struct{ *testing.M }
 
 var goPath = os.Getenv(wire.EnvPath) == "mlx5"
@@ -65,7 +65,7 @@ func (m tests) Run() int {
 	return status
 }
 
-// backend returns the backend of the tests: nil is the C library.
+// backend returns the backend of the tests: nil for the C library.
 var backend = sync.OnceValue(func() runtime.Backend {
 	b, err := rig.Backend()
 	if err != nil {
@@ -116,8 +116,8 @@ func inGuest(t testing.TB, why string) {
 // envAlone names the test to run in a separate process.
 const envAlone = "GOVERBS_CM_ALONE"
 
-// alone reports whether the test has its own process. Otherwise it runs the test in one, with a single arena for C's
-// memory, because librdmacm 44.0 sometimes hangs when a device is removed: see TestDeviceListOfLibrdmacm.
+// alone reports whether the test has its own process. If not, it runs the test in a new process with a single malloc
+// arena, since librdmacm 44.0 sometimes hangs when a device is removed; see TestDeviceListOfLibrdmacm.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft || os.Getenv(envAlone) == t.Name() {

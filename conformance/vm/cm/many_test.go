@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// descriptors returns the number of the process's open files.
+// descriptors returns the number of open file descriptors of the process.
 func descriptors(t testing.TB) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -32,8 +32,8 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// unchanged checks, when the test has ended, that it leaves no goroutines, no descriptors, and no kernel resources
-// except librdmacm's contexts.
+// unchanged checks, when the test has ended, that it left no goroutines, descriptors or kernel resources, except
+// librdmacm's contexts.
 func unchanged(t testing.TB) {
 	t.Helper()
 	rig.Kernel(t)
@@ -43,7 +43,7 @@ func unchanged(t testing.TB) {
 	before, err := rig.Resources()
 	require.NoError(t, err)
 	for _, kind := range []string{"mr", "cq", "pd"} {
-		if goPath { // the path in Go keeps the device and the pool of streams open
+		if goPath { // the data path in Go keeps the device and the pool of streams open
 			before[kind] = math.MaxUint64
 		}
 	}
@@ -81,7 +81,7 @@ func TestManyConnections(t *testing.T) {
 		config := on(stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		l, err := listenConfig(config).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
-		defer l.Close() // after a failure, its resources would count as leaks of other tests
+		defer l.Close() // after a failure, its resources would be reported as leaks of other tests
 		done := make(chan error)
 		go func() {
 			var served sync.WaitGroup
@@ -165,8 +165,8 @@ func TestVictim(t *testing.T) {
 	}
 }
 
-// TestPeerKilled kills the other process during a transfer. The error comes immediately, because the peer's kernel
-// closes the connection.
+// TestPeerKilled kills the other process during a transfer. The error is immediate, since the peer's kernel closes the
+// connection.
 func TestPeerKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
@@ -213,7 +213,7 @@ func TestReader(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// TestReaderKilled kills the reading process and checks that Write or Close reports it.
+// TestReaderKilled kills the reading process and checks that Write or Close returns an error.
 func TestReaderKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
@@ -255,7 +255,7 @@ func TestStreamLeavesNothing(t *testing.T) {
 		_, err = io.ReadAll(c)
 		switch { // the listener disconnected, or had not seen the connection
 		case err == nil:
-		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // retries take no time, and were exhausted before
+		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // retries take no time and were exhausted before
 		default:
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		}
@@ -281,7 +281,7 @@ func TestStreamLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestStreamHeartbeat checks that a goroutine that only reads notices a peer that vanished silently.
+// TestStreamHeartbeat checks that a goroutine that only reads notices when the peer vanishes silently.
 func TestStreamHeartbeat(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestSharedReceiveQueue checks that an ID's shared receive queue is used by its queue pair.
+// TestSharedReceiveQueue checks that the queue pair of an ID uses the ID's shared receive queue.
 func TestSharedReceiveQueue(t *testing.T) {
 	l := listen(t, 7490)
 	served := make(chan bool)

@@ -58,7 +58,7 @@ func TestOptions(t *testing.T) {
 		"exceed the maximum of this service (connected), 56")
 }
 
-// TestLateAckTimeout checks that C accepts an ACK timeout for a connected ID without applying it, which is why
+// TestLateAckTimeout checks that C accepts an ACK timeout for a connected ID without applying it. That is why
 // SetAckTimeout rejects it.
 func TestLateAckTimeout(t *testing.T) {
 	s := newScene(t)
@@ -82,7 +82,7 @@ func TestLateAckTimeout(t *testing.T) {
 	assert.EqualValues(t, 15, attr.Timeout)
 }
 
-// TestMigrate checks that events of a connection arrive at the channel that its ID was moved to.
+// TestMigrate checks that events of a connection arrive at the channel to which its ID was moved.
 func TestMigrate(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7489)

@@ -79,8 +79,8 @@ func TestTwoHostsTransfer(t *testing.T) {
 	})
 }
 
-// vanish makes this host's packets go to an unused Ethernet address, so that none arrives at the other host. Taking the
-// link down works on 6.1 only: on 6.12, packets in flight hold their queue pair until the link is up again, and
+// vanish sends this host's packets to an unused Ethernet address, so that none arrives at the other host. Setting the
+// link down works only on Linux 6.1: on 6.12, packets in flight hold their queue pair until the link is up again, and
 // ibv_destroy_qp waits for them in the kernel (rxe_destroy_qp, __rxe_cleanup).
 func vanish(t *testing.T) {
 	t.Helper()
@@ -93,9 +93,9 @@ func vanish(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(wrong)) })
 }
 
-// TestTwoHostsSeparate checks that when one host vanishes from the network in the middle of a transfer, a writer
-// notices it, and a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run
-// for a while has not vanished.
+// TestTwoHostsSeparate checks that when one host vanishes from the network during a transfer, a writer notices it, and
+// a reader notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not scheduled for a while
+// is not taken for vanished.
 func TestTwoHostsSeparate(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 18,
@@ -109,7 +109,7 @@ func TestTwoHostsSeparate(t *testing.T) {
 			require.NoError(t, err)
 			vanish(t)
 			_, err = io.Copy(io.Discard, d)
-			assert.Error(t, err, "the other host is gone for it, too")
+			assert.Error(t, err, "to this host, the other one has vanished as well")
 			c.Close()
 			d.Close()
 			e.Close()
@@ -143,13 +143,13 @@ func TestTwoHostsSeparate(t *testing.T) {
 				assert.True(t, errors.Is(e.err, syscall.ETIMEDOUT) || errors.Is(e.err, syscall.ECONNRESET), "%v", e.err)
 				t.Log(e.op, "failed", time.Since(start), "after the start:", e.err)
 			case <-notice.Done():
-				require.Fail(t, "the host that stayed notices nothing")
+				require.Fail(t, "the other host does not notice")
 			}
 		}
 		soon := rig.GuestTime(t, 5*time.Second)
 		var lost *stream.UndeliveredError
 		assert.ErrorAs(t, c.Close(), &lost)
-		assert.NoError(t, d.Close(), "it has written nothing")
+		assert.NoError(t, d.Close(), "no data was written")
 		assert.NoError(t, soon.Err(), "closing both")
 		_, err := e.Write(got[:200_000])
 		if closed := e.Close(); err == nil {

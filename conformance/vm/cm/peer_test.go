@@ -21,7 +21,7 @@ import (
 )
 
 // TestPeerInC runs Go and a C program in both roles of a script that uses every helper of rdma_verbs.h, and checks that
-// Go observes the same completions and data in a role as C.
+// Go observes the same completions and data as C in each role.
 func TestPeerInC(t *testing.T) {
 	inGuest(t, "the other end is a program in C")
 	at := address(t, 0).Addr().String()
@@ -50,7 +50,7 @@ func TestPeerInC(t *testing.T) {
 	assert.Contains(t, yOfGo, "data datagram\n")
 }
 
-// roles has the recorded observations of the script: first the active side, then the passive one.
+// roles holds the recorded observations of the script: of the active side, and then of the passive side.
 //
 //go:embed testdata/roles.txt
 var roles string

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestECE checks that ECE options travel with the request, and that a rejection for ECE has its own status.
+// TestECE checks that ECE options are sent with the request, and that a rejection because of ECE has its own status.
 func TestECE(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7460)
@@ -53,7 +53,7 @@ func TestNotify(t *testing.T) {
 	s.listen(rdmacm.PS_TCP, at)
 	id := s.resolved(rdmacm.PS_TCP, at)
 	param := cm.DefaultConnParam()
-	param.QPNum = 77 // the ID has no queue pair, so that RTU waits for Establish
+	param.QPNum = 77 // since the ID has no queue pair, RTU waits for Establish
 	require.NoError(t, id.Connect(soon(t), &param, nil))
 	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EINVAL, "before it is accepted")
@@ -65,7 +65,7 @@ func TestNotify(t *testing.T) {
 }
 
 // TestSetIBPath checks that an ID with a resolved address accepts a path in place of route resolution, and rejects an
-// unusable one.
+// unusable path.
 func TestSetIBPath(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7462)
@@ -84,7 +84,7 @@ func TestSetIBPath(t *testing.T) {
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has one")
 }
 
-// since65 reports whether the guest's librdmacm is at least 65, or without it the kernel at least 7.2, and otherwise
+// since65 reports whether the guest has librdmacm 65 or later, or without librdmacm a kernel from 7.2 on. Otherwise it
 // checks the error.
 func since65(t *testing.T, err error) bool {
 	t.Helper()
@@ -109,7 +109,7 @@ func TestUserEvent(t *testing.T) {
 	}
 	require.NoError(t, id.WriteEvent(6, uint64(^uintptr(0))), "more than one")
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7463), time.Second),
-		"which those are not about")
+		"the event is not the result of a call")
 	for _, want := range []cm.Event{{Status: -5, Arg: 77}, {Status: 6, Arg: uint64(^uintptr(0))}} {
 		e, err := id.Event(soon(t))
 		require.NoError(t, err)
@@ -140,14 +140,14 @@ func TestEventOfAddrInfo(t *testing.T) {
 	}
 	require.NoError(t, err)
 	assert.ErrorIs(t, id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints), syscall.EBUSY,
-		"the first one was not taken")
+		"the first result was not read")
 	info, err := id.QueryAddrInfo()
 	require.NoError(t, err)
 	assert.Equal(t, at, info.Destination())
 	assert.Equal(t, at.Addr(), info.Source().Addr(), "of the hints")
 	info.Close()
 	_, err = id.QueryAddrInfo()
-	assert.ErrorIs(t, err, syscall.ENOENT, "it was taken")
+	assert.ErrorIs(t, err, syscall.ENOENT, "the result was read")
 	err = id.ResolveAddrInfo(soon(t), "300.1.1.1", "7464", hints)
 	assert.ErrorContains(t, err, `unknown node "300.1.1.1" or service "7464"`)
 	require.NoError(t, id.Bind(address(t, 0)))
@@ -220,7 +220,7 @@ func TestAddressesOfInfiniBand(t *testing.T) {
 	}
 }
 
-// removeDevice removes a device, which waits until librdmacm has closed it, too.
+// removeDevice removes a device, which waits until librdmacm has closed the device, too.
 func removeDevice(t *testing.T, remove func() error) {
 	removed := make(chan error, 1)
 	go func() { removed <- remove() }()
@@ -250,7 +250,7 @@ func TestEventAddressChange(t *testing.T) {
 	bond := rig.NewBond(t)
 	defer removeDevice(t, bond.Remove)
 	l := s.listen(rdmacm.PS_TCP, netip.AddrPortFrom(bond.Address, 7466))
-	defer l.Close() // removal waits for it
+	defer l.Close() // the removal waits for it
 	bond.FailOver()
 	e := expect(t, s.server, rdmacm.CM_EVENT_ADDR_CHANGE)
 	assert.Same(t, l, e.ID)

@@ -40,12 +40,12 @@ func TestDisconnectAfterRejection(t *testing.T) {
 	require.NoError(t, <-server)
 }
 
-// TestRetry checks that an ID can connect again with the same objects after a peer that does not listen yet rejected
-// it.
+// TestRetry checks that an ID can connect again with the same objects after it was rejected by a peer that did not
+// listen yet.
 func TestRetry(t *testing.T) {
 	at := address(t, 7562)
 	id := resolve(t, at)
-	t.Cleanup(func() { assert.NoError(t, id.Close()) }) // the current one
+	t.Cleanup(func() { assert.NoError(t, id.Close()) }) // closes the current ID
 	id.SetValue("client")
 	mr, err := id.RegMsgs(make([]byte, 64))
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestRetry(t *testing.T) {
 	require.NoError(t, <-server)
 }
 
-// TestRetryByEvents checks that the new ID has the channel of the old one.
+// TestRetryByEvents checks that the new ID uses the channel of the old one.
 func TestRetryByEvents(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7563)

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// counting generates and checks the data of rstream's verification: a byte counter in each direction.
+// counting generates and checks the data of rstream's verification: a byte counter for each direction.
 type counting struct {
 	net.Conn
 	sent, got byte
@@ -55,7 +55,7 @@ func (c *counting) drain(size int) error {
 	return err
 }
 
-// streamTest is a test of rstream: a number of iterations, each with transfers in one direction and then the other.
+// streamTest is a test of rstream: a number of iterations, each with transfers in one direction and then in the other.
 type streamTest struct {
 	ways                        string // mode of rstream: blocking, or with rpoll
 	size, iterations, transfers int
@@ -90,7 +90,7 @@ func (s streamTest) run(conn net.Conn, client bool) error {
 	return nil
 }
 
-// streamTests has all tests for make vm WHAT=rsockets, otherwise two short ones.
+// streamTests contains all tests in make vm WHAT=rsockets, and otherwise two short ones.
 var streamTests = func() []streamTest {
 	all := []streamTest{{"b", 64, 10, 1}, {"a", 1 << 16, 1, 4}, {"b", 64, 40, 1}, {"a", 64, 20, 1}, {"b", 1000, 2, 400},
 		{"a", 1000, 2, 200}, {"b", 1 << 16, 1, 20}, {"a", 1 << 20, 2, 3}}
@@ -138,7 +138,7 @@ func TestRSocketAsksRStream(t *testing.T) {
 	})
 }
 
-// TestRSocketProgramKilled checks that the stream ends with an error and leaks nothing.
+// TestRSocketProgramKilled checks that the stream ends with an error and leaks nothing when the program is killed.
 func TestRSocketProgramKilled(t *testing.T) {
 	unchanged(t)
 	onEnds(t, 1, func(t *testing.T, e ends) {

@@ -28,7 +28,7 @@ func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cm
 }
 
 // TestRSocketRelaysIperf runs iperf3 against iperf3 through Go: to the server, from it, and over two streams. The
-// receiver exits when the sender reports that it has sent everything, although data may be in flight.
+// receiver exits when the sender reports that it has sent everything, although data may still be in flight.
 func TestRSocketRelaysIperf(t *testing.T) {
 	p := openPreload(t, newerRoot)
 	const sent, underWay = 4 << 20, 2 << 20
@@ -45,28 +45,28 @@ func TestRSocketRelaysIperf(t *testing.T) {
 				server := p.iperf(t, to, "-s", "-1", "--forceflush", "-B", to.Addr().String())
 				server.Stdout, server.Stderr = out, out
 				require.NoError(t, server.Start())
-				serverSaid := func() string {
+				serverOutput := func() string {
 					b, err := os.ReadFile(output)
 					require.NoError(t, err)
 					return string(b)
 				}
-				require.Eventually(t, func() bool { return strings.Contains(serverSaid(), "listening") }, opTimeout,
+				require.Eventually(t, func() bool { return strings.Contains(serverOutput(), "listening") }, opTimeout,
 					10*time.Millisecond)
 				relay(t, e, from.Port(), to.Port(), syscall.EPIPE, syscall.ECONNRESET)
 				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", strconv.Itoa(sent), "-J")...)
 				b, err := client.Output()
-				require.NoError(t, err, "%s\nserver: %s", b, serverSaid())
-				require.NoError(t, server.Wait(), "%s", serverSaid())
-				var told struct {
+				require.NoError(t, err, "%s\nserver: %s", b, serverOutput())
+				require.NoError(t, server.Wait(), "%s", serverOutput())
+				var reported struct {
 					End struct {
 						Sent struct{ Bytes int } `json:"sum_sent"`
 						Got  struct{ Bytes int } `json:"sum_received"`
 					}
 				}
-				require.NoError(t, json.Unmarshal(b, &told), "%s", b)
-				assert.GreaterOrEqual(t, told.End.Sent.Bytes, sent, "%s", b)
-				assert.GreaterOrEqual(t, told.End.Got.Bytes, told.End.Sent.Bytes-underWay, "%s", b)
-				assert.LessOrEqual(t, told.End.Got.Bytes, told.End.Sent.Bytes, "%s", b)
+				require.NoError(t, json.Unmarshal(b, &reported), "%s", b)
+				assert.GreaterOrEqual(t, reported.End.Sent.Bytes, sent, "%s", b)
+				assert.GreaterOrEqual(t, reported.End.Got.Bytes, reported.End.Sent.Bytes-underWay, "%s", b)
+				assert.LessOrEqual(t, reported.End.Got.Bytes, reported.End.Sent.Bytes, "%s", b)
 			})
 		}
 	})

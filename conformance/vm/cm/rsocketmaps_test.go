@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// mapTest is a test of riostream: each end maps memory at offset 0, into which the other one writes. The last byte
-// marks the end of a round.
+// mapTest is a test of riostream: each end maps memory at offset 0, and the other end writes to it. The last byte marks
+// the end of a round.
 type mapTest struct{ size, iterations int }
 
 var mapTests = []mapTest{{64, 30}, {4096, 20}, {1 << 16, 5}, {1 << 20, 2}}

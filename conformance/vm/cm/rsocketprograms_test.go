@@ -106,7 +106,7 @@ func TestRSocketServesCurl(t *testing.T) {
 	})
 }
 
-// netcat is a listening netcat. It prints a message between listen and accept, to a full pipe that blocks it until
+// netcat is a listening netcat. Between listen and accept it prints a message to a full pipe, which blocks it until
 // resume.
 type netcat struct {
 	*exec.Cmd
@@ -117,11 +117,11 @@ type netcat struct {
 const (
 	netcatPath   = "/usr/bin/nc.traditional"
 	smallestPipe = 4096
-	// saysFirst is printed earlier: rsockets do not support this option.
-	saysFirst = "nnetfd reuseport failed : Operation not supported\n"
+	// reuseportWarning is printed earlier, since rsockets do not support this option.
+	reuseportWarning = "nnetfd reuseport failed : Operation not supported\n"
 )
 
-// inAccept matches the system call of accept: librdmacm reads connections from a pipe.
+// inAccept matches the system call of accept, in which librdmacm reads connections from a pipe.
 var inAccept = fmt.Sprintf("^%d ", unix.SYS_READ)
 
 // listen starts a netcat and returns when it listens.
@@ -134,7 +134,7 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	_, err = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, smallestPipe)
 	require.NoError(t, err)
 	n := &netcat{p.command(soon(t), netcatPath, "-n", "-v", "-l", "-s", at.Addr().String(), "-p",
-		strconv.Itoa(int(at.Port()))), r, smallestPipe - len(saysFirst)}
+		strconv.Itoa(int(at.Port()))), r, smallestPipe - len(reuseportWarning)}
 	_, err = w.Write(make([]byte, n.filled))
 	require.NoError(t, err)
 	n.Stdin, n.Stdout, n.Stderr = bytes.NewReader(stdin), stdout, w
@@ -144,14 +144,14 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	return n
 }
 
-// resume lets it continue to accept.
+// resume lets netcat continue to accept.
 func (n *netcat) resume(t *testing.T) {
 	t.Helper()
 	require.NoError(t, n.output.SetReadDeadline(time.Now().Add(opTimeout)))
 	output := bufio.NewReader(n.output)
 	_, err := output.Discard(n.filled)
 	require.NoError(t, err)
-	for _, want := range []string{saysFirst, "listening on "} {
+	for _, want := range []string{reuseportWarning, "listening on "} {
 		line, err := output.ReadString('\n')
 		require.NoError(t, err)
 		require.Contains(t, line, want)
@@ -171,8 +171,8 @@ func (n *netcat) await(t *testing.T, call string) {
 	})
 }
 
-// TestRSocketNetcat sends and receives a file with netcat, as client and as server. As a server it is in accept
-// when the connection arrives: see TestRSocketSelectOfLibrspreload.
+// TestRSocketNetcat sends and receives a file with netcat, as client and as server. The server is in accept when the
+// connection arrives; see TestRSocketSelectOfLibrspreload.
 func TestRSocketNetcat(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
@@ -228,12 +228,12 @@ func netcatFiles() (to, from []byte) {
 
 // TestRSocketSelectOfLibrspreload demonstrates, with two C programs, a defect of librspreload before rdma-core 44.12,
 // 62.1 and 63: select reports the wrong sockets as ready if the library's descriptor of one is smaller than the
-// program's. That happens when the connection arrives before the program calls accept: netcat then sends all its data
-// and never reads.
+// program's. This happens if the connection arrives before the program calls accept: netcat then sends all its data and
+// never reads.
 func TestRSocketSelectOfLibrspreload(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
-	to = to[:10_000] // fits into the buffers without a read
+	to = to[:10_000] // fits into the buffers without being read
 	at := address(t, 7523)
 	for name, early := range map[string]bool{"in accept": false, "before accept": true} {
 		t.Run(name, func(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// relay accepts connections at one port, opens one to another port for each, and forwards data until both sides have
-// closed. Go is thus the server of one program and the client of the other, whatever protocol they use. leave are
-// errors to ignore from programs that exit with unread data.
-func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
+// relay accepts connections on one port, opens a connection to another port for each, and forwards data until both
+// sides have closed. Go is thus the server of one program and the client of the other, whatever protocol they use.
+// ignored lists errors of programs that exit with unread data.
+func relay(t *testing.T, e ends, from, to uint16, ignored ...error) {
 	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
 	require.NoError(t, err)
 	var all sync.WaitGroup
@@ -34,7 +34,7 @@ func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 	})
 	pass := func(to, from *stream.Conn) {
 		_, err := io.Copy(to, from)
-		if !slices.ContainsFunc(leave, func(left error) bool { return errors.Is(err, left) }) {
+		if !slices.ContainsFunc(ignored, func(left error) bool { return errors.Is(err, left) }) {
 			assert.NoError(t, err)
 		}
 		_ = to.CloseWrite() // the peer may have exited

@@ -30,8 +30,8 @@ const (
 )
 
 // TestSpeed compares streams with raw RDMA writes and TCP in interleaved rounds. It writes figures to
-// cm-speed-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine distorts the figures, and runs only
-// with GOVERBS_SPEED=1.
+// cm-speed-KERNEL.csv and ratios to a page. Since load distorts the figures, it asserts nothing and runs only with
+// GOVERBS_SPEED=1.
 func TestSpeed(t *testing.T) {
 	at := address(t, 0)
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -168,7 +168,7 @@ func echo(t *testing.T, from, to net.Conn) float64 {
 	return float64(took.Microseconds()) / echoRounds
 }
 
-// raw is a connected queue pair that writes into memory of the same process, with at most eight writes in flight.
+// raw is a connected queue pair that writes to memory of the same process, with at most eight writes in flight.
 type raw struct {
 	t     *testing.T
 	qp    *rdma.QP

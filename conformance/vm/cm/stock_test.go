@@ -49,7 +49,7 @@ func (p *program) ended(t *testing.T) string {
 	return p.out.String()
 }
 
-// retry calls f again while a program is not listening yet.
+// retry calls f again while a program does not listen yet.
 func retry[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -61,15 +61,15 @@ func retry[T any](t *testing.T, f func() (T, error)) T {
 	}
 }
 
-// ends are the locations of Go and of C in a test.
+// ends describes where Go and C run in a test.
 type ends struct {
-	backend runtime.Backend // Go's; nil is C's library
-	own     netip.Addr      // Go's
+	backend runtime.Backend // backend of Go; nil for the C library
+	own     netip.Addr      // address of Go
 	theirs  netip.Addr
 }
 
-// onEnds runs a test with a number of connections against C programs: with Go over the backend on the same device,
-// and with Go on the software device, connected to Soft-RoCE over IPv4 and IPv6.
+// onEnds runs a test with a number of connections against C programs: with Go over the backend on the same device, and
+// with Go on a software device that is connected to Soft-RoCE, over IPv4 and IPv6.
 func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	t.Helper()
 	inGuest(t, "the other end is a program of rdmacm-utils")
@@ -87,7 +87,7 @@ func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	})
 }
 
-// sixteen are the attributes of rdma_client and rdma_server of rdmacm-utils, which exchange 16 bytes.
+// sixteen holds the attributes of rdma_client and rdma_server of rdmacm-utils, which exchange 16 bytes.
 var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
 	MaxInlineData: 16}, SQSigAll: 1}
 
@@ -126,11 +126,11 @@ func rdmaClient(t *testing.T, e ends) {
 // TestCClientConnectsWithoutTimeout checks that a connection request from C reaches the software device without a
 // timeout.
 func TestCClientConnectsWithoutTimeout(t *testing.T) {
-	const timeout = 2 * time.Second // of rping, for rdma_resolve_addr and rdma_resolve_route
+	const timeout = 2 * time.Second // timeout of rping for rdma_resolve_addr and rdma_resolve_route
 	var took time.Duration
 	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow
 		t.Run(strconv.Itoa(try), func(t *testing.T) {
-			a := rig.OpenAcross(t) // with a new cable: otherwise the ends are in each other's neighbor tables
+			a := rig.OpenAcross(t) // with a new cable, since the ends of a used one are in each other's neighbor tables
 			ch, err := cm.CreateEventChannelOn(a.Soft(t))
 			keep(t, ch, err)
 			own, err := ch.CreateID(rdmacm.PS_TCP)
@@ -143,7 +143,7 @@ func TestCClientConnectsWithoutTimeout(t *testing.T) {
 			took = time.Since(began)
 			require.NoError(t, asked.ID.Reject(nil))
 			require.NoError(t, asked.ID.Close())
-			assert.Error(t, <-c.done, "it was refused")
+			assert.Error(t, <-c.done, "the request was rejected")
 		})
 	}
 	assert.Less(t, took, timeout)
@@ -194,8 +194,9 @@ func rdmaServer(t *testing.T, e ends) {
 	assert.Contains(t, s.ended(t), "rdma_server: end 0")
 }
 
-// ping is one end of rping's protocol: the client sends a buffer's address, the server reads the buffer, acknowledges,
-// gets another address, and writes the data there. The messages have 16 bytes: address, key and length, big-endian.
+// ping is one end of rping's protocol. The client sends the address of a buffer; the server reads the buffer,
+// acknowledges, gets another address, and writes the data there. Messages have 16 bytes: address, key and length,
+// big-endian.
 type ping struct {
 	id          *cm.ID
 	in, out, mr *rdma.MR
@@ -203,7 +204,7 @@ type ping struct {
 
 const pings = 50
 
-// rpingParam returns rping's parameters: it reads one at a time.
+// rpingParam returns rping's parameters: one read at a time.
 func rpingParam() *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.ResponderResources, p.InitiatorDepth = 1, 1
@@ -301,7 +302,8 @@ func rpingClient(t *testing.T, e ends) {
 	}
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, id.Disconnect(soon(t)))
-	// the peer exits after the last message, perhaps before its device has acknowledged it: then the message is flushed
+	// the peer exits after the last message, possibly before its device has acknowledged it; the message is then
+	// flushed
 	_, err = id.GetSendComp(soon(t))
 	require.NoError(t, err)
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
@@ -332,7 +334,7 @@ func rpingServer(t *testing.T, e ends) {
 		}
 		return id, nil
 	})
-	const size = 64 // as in rping, which prints up to the first zero
+	const size = 64 // as in rping, which prints up to the first zero byte
 	for i := range pings {
 		text := fmt.Appendf(nil, "rdma-ping-%d: of Go's", i)
 		clear(p.mr.Bytes())

@@ -66,7 +66,7 @@ func (x *exchanger) sendsAllBut(t *testing.T, last int, to func(rdma.SendRequest
 	defer b.Close()
 	for i := range messages {
 		b.Reset()
-		// udaddy replies to the QP number in the immediate data
+		// udaddy replies to the queue pair number in the immediate data
 		r := b.SendImm(2, ibv.ToBE32(x.id.QP().Num())).Signaled().Add(x.mr.SGE(messages*place, messageSize))
 		if to != nil {
 			to(r)
@@ -128,12 +128,12 @@ func ucmatoseServer(t *testing.T, e ends) {
 	x.sendsAllBut(t, 1, nil)
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, x.id.Disconnect(soon(t)))
-	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestMessageBothWays
+	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged; see TestMessageBothWays
 	require.NoError(t, err)
 	assert.Contains(t, s.ended(t), "return status 0")
 }
 
-// exchanging returns the end that connected to a C program, or resolved it.
+// exchanging returns the end that connected to a C program, or resolved its address.
 func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort) (ch *cm.EventChannel, x *exchanger,
 	answer cm.Event) {
 	t.Helper()
@@ -202,8 +202,8 @@ func udaddyServer(t *testing.T, e ends) {
 	assert.Contains(t, s.ended(t), "return status 0")
 }
 
-// TestMCKeyOfC sends datagrams to a multicast group, one of whose members is C's mckey. There is no test of the other
-// direction: on Linux 6.12, often all datagrams that mckey sends are lost, also if the receiver uses librdmacm.
+// TestMCKeyOfC sends datagrams to a multicast group of which C's mckey is a member. The other direction is not tested:
+// on Linux 6.12, all datagrams that mckey sends are often lost, even if the receiver uses librdmacm.
 func TestMCKeyOfC(t *testing.T) {
 	inGuest(t, "the other end is a program of rdmacm-utils")
 	at, group := address(t, 0), netip.MustParseAddrPort("239.7.7.10:0")
@@ -220,7 +220,7 @@ func TestMCKeyOfC(t *testing.T) {
 	c := run(t, "mckey", "-m", group.Addr().String(), "-b", at.Addr().String(), "-C", strconv.Itoa(messages), "-S",
 		strconv.Itoa(messageSize))
 	to := x.toUD(t, e.UD.AHAttr, e.UD.QPNum)
-	for { // it does not report when it has joined
+	for { // mckey does not report when it has joined
 		select {
 		case err := <-c.done:
 			require.NoError(t, err, "%s", &c.out)

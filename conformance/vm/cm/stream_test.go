@@ -81,8 +81,8 @@ func TestStreamHandshakeBothWays(t *testing.T) {
 	})
 }
 
-// TestStreamDelivers sends data in pieces of various sizes through buffers of several sizes to readers of various
-// sizes, in both directions concurrently.
+// TestStreamDelivers sends data in pieces of various sizes, through buffers of several sizes, to readers that read
+// various sizes, in both directions concurrently.
 func TestStreamDelivers(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
@@ -185,7 +185,7 @@ func TestStreamBackpressure(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		n := 0
-		for m := 1; m > 0 || n == 0; n += m { // a busy machine may not get that far in the first
+		for m := 1; m > 0 || n == 0; n += m { // a busy machine may not fill the buffer in the first interval
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
 			var err error
 			m, err = a.Write(make([]byte, 100<<10))
@@ -205,8 +205,8 @@ func TestStreamBackpressure(t *testing.T) {
 	})
 }
 
-// TestStreamArrivesUnread checks that written data arrives, even in many small pieces, up to the size of the buffer,
-// while the peer does not read.
+// TestStreamArrivesUnread checks that written data arrives while the peer does not read, even in many small pieces, up
+// to the size of the buffer.
 func TestStreamArrivesUnread(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 64 << 10})

@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestStreamEchoes checks that a reply wakes the waiting goroutine at any point between polling and sleeping.
+// TestStreamEchoes checks that a reply wakes the waiting goroutine if it arrives at any point between polling and
+// sleeping.
 func TestStreamEchoes(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, busy := range []time.Duration{0, 50 * time.Microsecond} {
@@ -45,7 +46,7 @@ func TestStreamEchoes(t *testing.T) {
 				require.NoError(t, err, i)
 				clear(p)
 				_, err = io.ReadFull(a, p)
-				require.NoError(t, err, "answer %d does not arrive", i)
+				require.NoError(t, err, "reply %d does not arrive", i)
 				require.Equal(t, [2]byte{byte(i), byte(i >> 8)}, [2]byte{p[0], p[63]})
 			}
 			require.NoError(t, a.CloseWrite())

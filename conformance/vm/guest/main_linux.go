@@ -112,10 +112,10 @@ func work(h *host) error {
 		if err != nil {
 			return err
 		}
-		if err := leftovers(h); err != nil {
+		if err := sendFiles(h); err != nil {
 			return err
 		}
-		// the next program would wait for the other guest, which is still in this one, and vice versa
+		// otherwise the next program would wait for the other guest, which is still in this one
 		if failed && config.Pair {
 			return nil
 		}
@@ -204,8 +204,8 @@ func environment(c wire.Config) []string {
 	}
 }
 
-// leftovers sends the programs' output files to the host.
-func leftovers(h *host) error {
+// sendFiles sends the programs' output files to the host.
+func sendFiles(h *host) error {
 	return filepath.Walk(wire.OutDir, func(file string, info os.FileInfo, err error) error {
 		if err != nil || !info.Mode().IsRegular() {
 			return err
@@ -223,7 +223,7 @@ func leftovers(h *host) error {
 	})
 }
 
-// output forwards a program's output to the host.
+// output forwards the output of a program to the host.
 func output(h *host, program string, from io.Reader) {
 	buf := make([]byte, 8192)
 	for {
@@ -237,5 +237,5 @@ func output(h *host, program string, from io.Reader) {
 	}
 }
 
-// stopGrace is how long a program may take after SIGQUIT, and again after SIGKILL.
+// stopGrace is how long a program may take to exit after SIGQUIT, and again after SIGKILL.
 const stopGrace = 5 * time.Second

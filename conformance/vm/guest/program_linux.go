@@ -22,7 +22,7 @@ import (
 func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
-	// With a pipe from exec.Cmd, Wait would wait for a descendant that keeps it open.
+	// with a pipe from exec.Cmd, Wait would wait for a descendant that keeps the pipe open
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false, err
@@ -50,7 +50,7 @@ func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	// Remaining processes of its group would hold the device.
+	// remaining processes of the group would keep the device open
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	select {
 	case <-written:
@@ -73,7 +73,7 @@ func resources() map[string]uint64 {
 	sum := map[string]uint64{}
 	all, err := netlink.RdmaResourceList()
 	if err != nil {
-		return sum // a guest without a device
+		return sum // the guest has no device
 	}
 	for _, device := range all {
 		for kind, n := range device.RdmaResourceSummaryEntries {
@@ -83,7 +83,7 @@ func resources() map[string]uint64 {
 	return sum
 }
 
-// leftover describes resources that the kernel did not hold before, after it had some time to release them.
+// leftover describes resources that the kernel did not hold before, after giving it some time to release them.
 func leftover(before map[string]uint64) string {
 	var left []string
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -100,8 +100,8 @@ func leftover(before map[string]uint64) string {
 	}
 }
 
-// await waits until a program exits. At its timeout it sends SIGQUIT, on which Go programs print their goroutines, then
-// SIGKILL. If the program survives, it is stuck in the kernel, and await prints where.
+// await waits until a program exits. On timeout it sends SIGQUIT, on which Go programs print their goroutines, and then
+// SIGKILL. If the program survives both, it is stuck in the kernel, and await prints where.
 func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool, err error) {
 	after := func(d time.Duration) <-chan time.Time {
 		if d <= 0 {
@@ -139,8 +139,8 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		p.Timeout)
 }
 
-// stuck describes the threads of a process: the system call with its arguments and the stack and instruction pointers,
-// or "running"; the mapped files that these point into; and the kernel stack.
+// stuck describes the threads of a process: the system call with its arguments, stack pointer and instruction pointer,
+// or "running"; the mapped files to which these point; and the kernel stack.
 func stuck(pid int) string {
 	var b strings.Builder
 	files := mappedFiles(pid)
@@ -166,7 +166,7 @@ func stuck(pid int) string {
 
 // mappedFile is a mapping of a file, or of the anonymous memory for variables that follows it.
 type mappedFile struct {
-	from, to, base uint64 // base is the load address of the file
+	from, to, base uint64 // base is the address at which the file is loaded
 	name           string
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestCopy copies a file with goverbs cp from a software device to Soft-RoCE, and back.
+// TestCopy copies a file with goverbs cp from a software device to Soft-RoCE and back.
 func TestCopy(t *testing.T) {
 	if _, err := exec.LookPath("goverbs"); err != nil {
 		t.Skip("goverbs is not in this guest: make vm WHAT=doctor")

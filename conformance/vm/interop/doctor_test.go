@@ -33,15 +33,15 @@ type hosts struct {
 	*rig.Across
 	root    string // root directory of nft
 	serving *exec.Cmd
-	inside  bool // goverbs doctor runs in the namespace of goverbs serve, the wrong one for its device
+	inside  bool // goverbs doctor runs in the namespace of goverbs serve, which is the wrong one for its device
 }
 
 const (
-	nearFace = "across0" // interface of rig.Across
-	farFace  = "across1"
+	nearInterface = "across0" // network interface created by rig.Across
+	farInterface  = "across1"
 )
 
-// serve starts goverbs serve with additional flags on the other host, and waits until it listens.
+// serve starts goverbs serve with additional flags on the other host and waits until it listens.
 func (h *hosts) serve(t *testing.T, flags ...string) {
 	require.NoError(t, h.Inside(func() error { return h.start(flags...) }))
 	h.listens(t)
@@ -77,7 +77,7 @@ func (h *hosts) stop() {
 // finding is a finding of goverbs doctor.
 type finding struct{ Cause, What, Fix string }
 
-// doctor runs goverbs doctor against the other host.
+// doctor runs goverbs doctor against the other host and returns its findings.
 func (h *hosts) doctor(t *testing.T, args ...string) (all []finding) {
 	if !h.inside {
 		return doctor(t, h.Device, args...)
@@ -95,7 +95,7 @@ func doctor(t *testing.T, device string, args ...string) []finding {
 	cmd := exec.Command("goverbs", append(flags, args...)...)
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
-	out, _ := cmd.Output() // it exits with 1 if there are problems
+	out, _ := cmd.Output() // the exit status is 1 if there are problems
 	var report struct{ Findings []finding }
 	require.NoError(t, json.Unmarshal(out, &report), "%s%s", out, &wrong)
 	return report.Findings
@@ -133,7 +133,7 @@ func nft(root, rule string) error {
 	return nil
 }
 
-// face changes an interface of either host.
+// face applies a change to a network interface of either host.
 func (h *hosts) face(t *testing.T, name string, change func(l netlink.Link) error) {
 	do := func() error {
 		l, err := netlink.LinkByName(name)
@@ -142,7 +142,7 @@ func (h *hosts) face(t *testing.T, name string, change func(l netlink.Link) erro
 		}
 		return change(l)
 	}
-	if name == nearFace {
+	if name == nearInterface {
 		require.NoError(t, do())
 		return
 	}
@@ -156,22 +156,22 @@ func (h *hosts) address(t *testing.T, face string, a netip.Addr, do func(netlink
 	})
 }
 
-// pairFault is a fault between two hosts. mend applies the finding's remedy, and undo restores the initial state.
+// pairFault is a fault between two hosts. repair applies the fix of the finding, and undo restores the initial state.
 type pairFault struct {
-	name, cause        string
-	fix                string // part of the remedy
-	inject, mend, undo func()
-	args, mended       []string // arguments of goverbs doctor, with the fault and after the remedy
+	name, cause          string
+	fix                  string // part of the expected fix
+	inject, repair, undo func()
+	args, repairedArgs   []string // arguments of goverbs doctor with the fault, and after the fix
 }
 
-// filtered is the fault of a firewall on one of the hosts. Its remedy accepts the RoCE port.
+// filtered returns the fault of a firewall on one of the hosts. The fix accepts packets to the RoCE port.
 func (h *hosts) filtered(t *testing.T, onPeer bool, hook, rule string) (f pairFault) {
 	f.inject = func() {
 		h.nft(t, onPeer, "add table inet fire")
 		h.nft(t, onPeer, "add chain inet fire wall { type filter hook "+hook+" priority 0; }")
 		h.nft(t, onPeer, "add rule inet fire wall udp dport 4791 "+rule)
 	}
-	f.mend = func() { h.nft(t, onPeer, "insert rule inet fire wall udp dport 4791 accept") }
+	f.repair = func() { h.nft(t, onPeer, "insert rule inet fire wall udp dport 4791 accept") }
 	f.undo = func() { h.nft(t, onPeer, "delete table inet fire") }
 	f.name, f.cause, f.fix = hook+" here: "+rule, "pair.firewall", "allow UDP port 4791"
 	if onPeer {
@@ -198,9 +198,10 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	}
 	peer4, peer6 := []string{h.Soft4.String()}, []string{h.Soft6.String()}
 	return append(all, narrow,
-		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + h.Soft4.String(), func() { mtu(nearFace, 4192) },
-			func() { mtu(farFace, 4192); again() },
-			func() { mtu(nearFace, 1500); mtu(farFace, 1500); again() }, nil, nil},
+		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " +
+			"" + h.Soft4.String(), func() { mtu(nearInterface, 4192) },
+			func() { mtu(farInterface, 4192); again() },
+			func() { mtu(nearInterface, 1500); mtu(farInterface, 1500); again() }, nil, nil},
 		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", h.stop, again, nothing, nil,
 			nil},
 		pairFault{"the peer serves in another namespace", "pair.tcp", "start goverbs serve on the peer", func() {
@@ -211,18 +212,19 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 		pairFault{"the peer has another port of the connection manager", "pair.cm", "--cm-port",
 			func() { h.stop(); h.serve(t, "--cm-port", "7175") }, again, nothing, nil, nil},
 		pairFault{"the address of the peer's GID is gone", "pair.address", h.Soft4.String(),
-			func() { h.address(t, farFace, h.Soft4, netlink.AddrDel) },
-			func() { h.address(t, farFace, h.Soft4, netlink.AddrAdd) }, again, peer6, peer4},
+			func() { h.address(t, farInterface, h.Soft4, netlink.AddrDel) },
+			func() { h.address(t, farInterface, h.Soft4, netlink.AddrAdd) }, again, peer6, peer4},
 		pairFault{"this host's address is gone", "pair.tcp", "check the route",
-			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
-			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
+			func() { h.address(t, nearInterface, h.Kernel4, netlink.AddrDel) },
+			func() { h.address(t, nearInterface, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
 		pairFault{"this program is not in the device's namespace", "namespace.netdev",
-			"run in the namespace of " + nearFace,
+			"run in the namespace of " + nearInterface,
 			func() { h.inside = true }, func() { h.inside = false }, nothing, nil, nil},
 	)
 }
 
-// TestDoctor injects faults between two hosts. goverbs doctor must report exactly that fault, and its remedy must work.
+// TestDoctor injects faults between two hosts. goverbs doctor must report exactly the injected fault, and its fix must
+// work.
 func TestDoctor(t *testing.T) {
 	kernel := rig.Kernel(t)
 	root := os.Getenv("GOVERBS_NFT")
@@ -235,7 +237,7 @@ func TestDoctor(t *testing.T) {
 	tryFaults(t, "doctor-pair-"+kernel, h.pairFaults(t), []string{h.Soft4.String()}, h.doctor)
 }
 
-// tryFaults injects faults, applies the remedies, and writes a table of the findings of goverbs doctor.
+// tryFaults injects faults, applies the fixes, and writes a table of the findings of goverbs doctor.
 func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 	doctor func(t *testing.T, args ...string) []finding) {
 	rows := [][]string{{"fault", "cause", "reported", "nothing else", "fixed"}}
@@ -243,8 +245,8 @@ func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 		if f.args == nil {
 			f.args = usual
 		}
-		if f.mended == nil {
-			f.mended = f.args
+		if f.repairedArgs == nil {
+			f.repairedArgs = f.args
 		}
 		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
 			f.inject()
@@ -257,19 +259,19 @@ func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 			named := slices.IndexFunc(all, func(one finding) bool { return one.Cause == f.cause })
 			assert.True(t, slices.ContainsFunc(all, func(one finding) bool {
 				return one.Cause == f.cause && strings.Contains(one.Fix, f.fix)
-			}), "no remedy contains %q", f.fix)
-			f.mend()
+			}), "no fix contains %q", f.fix)
+			f.repair()
 			var left []finding
-			mended := assert.Eventually(t, func() bool {
-				left = doctor(t, f.mended...)
+			repairedArgs := assert.Eventually(t, func() bool {
+				left = doctor(t, f.repairedArgs...)
 				return len(left) == 0
 			}, time.Minute, 500*time.Millisecond)
-			if !mended {
+			if !repairedArgs {
 				t.Logf("left: %+v", left)
 			}
 			f.undo()
 			rows = append(rows, []string{f.name, f.cause, strconv.FormatBool(named >= 0), strconv.FormatBool(found),
-				strconv.FormatBool(mended)})
+				strconv.FormatBool(repairedArgs)})
 		})
 	}
 	named := 0

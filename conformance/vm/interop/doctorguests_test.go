@@ -29,18 +29,18 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// guest is one of two hosts with their own kernel and Soft-RoCE. Each change to a host is an order, a word with
-// arguments, so that one host can send it to the other.
+// guest is one of two hosts, each with its own kernel and Soft-RoCE. A host changes the other one by sending it a
+// command, a word with arguments.
 type guest struct {
 	root, netdev, device string
 	own4, own6           netip.Addr
 	peer4, peer6         netip.Addr
 	serving              *exec.Cmd
-	stranger             net.Listener
+	otherServer          net.Listener
 }
 
-// Orders use IPv6, which the faults do not affect.
-const ordersPort = 8080
+// Commands are sent over IPv6, which the faults do not affect.
+const commandPort = 8080
 
 func newGuest(t *testing.T) *guest {
 	rig.Kernel(t)
@@ -60,7 +60,7 @@ func newGuest(t *testing.T) *guest {
 func TestDoctorGuests(t *testing.T) {
 	g := newGuest(t)
 	if os.Getenv(wire.EnvHost) == "1" {
-		require.NoError(t, g.serveOrders(rig.GuestTime(t, 20*time.Minute)))
+		require.NoError(t, g.serveCommands(rig.GuestTime(t, 20*time.Minute)))
 		return
 	}
 	g.await(t)
@@ -72,7 +72,7 @@ func TestDoctorGuests(t *testing.T) {
 }
 
 // endsBehindItsOwnFirewall checks that goverbs ping times out behind a firewall that drops its packets, although Linux
-// 6.1 does not close such a connection. Afterwards, Soft-RoCE of 6.12 sends no more messages of the connection manager
+// 6.1 does not close such a connection. Afterwards, Soft-RoCE of Linux 6.12 sends no more connection manager messages
 // until the device is removed and added again.
 func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	f := g.filtered(t, false, "output", "drop")
@@ -102,19 +102,19 @@ func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	}
 }
 
-// serveOrders carries out orders of the other guest until it sends the order end.
-func (g *guest) serveOrders(ctx context.Context) error {
+// serveCommands executes commands of the other guest until it receives the command "end".
+func (g *guest) serveCommands(ctx context.Context) error {
 	end := make(chan error, 1)
-	s := http.Server{Addr: netip.AddrPortFrom(g.own6, ordersPort).String()}
+	s := http.Server{Addr: netip.AddrPortFrom(g.own6, commandPort).String()}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var order []string
-		err := json.NewDecoder(r.Body).Decode(&order)
-		if err == nil && order[0] == "end" {
+		var command []string
+		err := json.NewDecoder(r.Body).Decode(&command)
+		if err == nil && command[0] == "end" {
 			end <- nil
 			return
 		}
 		if err == nil {
-			err = g.do(order...)
+			err = g.do(command...)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -123,14 +123,14 @@ func (g *guest) serveOrders(ctx context.Context) error {
 	go func() { end <- s.ListenAndServe() }()
 	select {
 	case err := <-end:
-		time.Sleep(time.Second) // let the answer arrive
+		time.Sleep(time.Second) // let the reply arrive
 		return errors.Join(err, g.do("stop"))
 	case <-ctx.Done():
-		return errors.New("the other guest did not send the order end")
+		return errors.New("the other guest did not send the command end")
 	}
 }
 
-// await waits until the other guest serves.
+// await waits until the other guest serves commands.
 func (g *guest) await(t *testing.T) {
 	t.Helper()
 	for ctx := rig.GuestTime(t, 2*time.Minute); ; time.Sleep(time.Second) {
@@ -142,14 +142,14 @@ func (g *guest) await(t *testing.T) {
 	}
 }
 
-// onPeer sends an order to the other guest.
-func (g *guest) onPeer(order ...string) error {
-	b, err := json.Marshal(order)
+// onPeer sends a command to the other guest.
+func (g *guest) onPeer(command ...string) error {
+	b, err := json.Marshal(command)
 	if err != nil {
 		return err
 	}
 	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	at := "http://" + netip.AddrPortFrom(g.peer6, ordersPort).String()
+	at := "http://" + netip.AddrPortFrom(g.peer6, commandPort).String()
 	r, err := client.Post(at, "application/json", bytes.NewReader(b))
 	if err != nil {
 		return err
@@ -160,18 +160,18 @@ func (g *guest) onPeer(order ...string) error {
 		err = errors.New(string(text))
 	}
 	if err != nil {
-		return fmt.Errorf("%v on the peer: %w", order, err)
+		return fmt.Errorf("%v on the peer: %w", command, err)
 	}
 	return nil
 }
 
-// do carries out an order.
-func (g *guest) do(order ...string) error {
+// do executes a command.
+func (g *guest) do(command ...string) error {
 	link, err := netlink.LinkByName(g.netdev)
 	if err != nil {
 		return err
 	}
-	switch what, args := order[0], order[1:]; what {
+	switch what, args := command[0], command[1:]; what {
 	case "serve":
 		return errors.Join(g.do("stop"), g.serve(args...))
 	case "stop":
@@ -179,10 +179,10 @@ func (g *guest) do(order ...string) error {
 			_ = g.serving.Process.Kill()
 			_ = g.serving.Wait()
 		}
-		if g.stranger != nil {
-			_ = g.stranger.Close()
+		if g.otherServer != nil {
+			_ = g.otherServer.Close()
 		}
-		g.serving, g.stranger = nil, nil
+		g.serving, g.otherServer = nil, nil
 		return nil
 	case "stranger":
 		return errors.Join(g.do("stop"), g.listen())
@@ -191,9 +191,9 @@ func (g *guest) do(order ...string) error {
 	case "mtu":
 		n, err := strconv.Atoi(args[0])
 		return errors.Join(err, netlink.LinkSetMTU(link, n))
-	case "down": // temporarily: an order to set the link up would not arrive
+	case "down": // only temporarily, since a command to set the link up would not arrive
 		go func() {
-			time.Sleep(3 * time.Second) // let the answer to this order arrive first
+			time.Sleep(3 * time.Second) // let the reply to this command arrive first
 			_ = netlink.LinkSetDown(link)
 			time.Sleep(30 * time.Second)
 			_ = netlink.LinkSetUp(link)
@@ -208,7 +208,7 @@ func (g *guest) do(order ...string) error {
 			return netlink.AddrDel(link, a)
 		}
 		return netlink.AddrAdd(link, a)
-	case "lose", "find": // the path to the other guest, which Soft-RoCE resolves without the routing table
+	case "lose", "find": // changes the path to the other guest, which Soft-RoCE resolves without the routing table
 		n := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: g.peer4.AsSlice(),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99}}
 		if what == "lose" {
@@ -216,7 +216,7 @@ func (g *guest) do(order ...string) error {
 		}
 		return netlink.NeighDel(n)
 	}
-	return fmt.Errorf("unknown order %q", order)
+	return fmt.Errorf("unknown command %q", command)
 }
 
 // serve starts goverbs serve with additional flags and waits until it listens.
@@ -236,9 +236,9 @@ func (g *guest) serve(flags ...string) error {
 	return errors.New("goverbs serve does not listen")
 }
 
-// listen starts another server at the port of goverbs serve.
+// listen starts another server on the port of goverbs serve.
 func (g *guest) listen() (err error) {
-	g.stranger, err = net.Listen("tcp", ":18517")
+	g.otherServer, err = net.Listen("tcp", ":18517")
 	go func(l net.Listener) {
 		for {
 			c, err := l.Accept()
@@ -248,17 +248,17 @@ func (g *guest) listen() (err error) {
 			_, _ = io.WriteString(c, "SSH-2.0-other\r\n")
 			_ = c.Close()
 		}
-	}(g.stranger)
+	}(g.otherServer)
 	return err
 }
 
-// filtered is the fault of a firewall. The remedy inserts an accept rule before the rule that drops.
+// filtered returns the fault of a firewall. The fix inserts an accept rule before the rule that drops packets.
 func (g *guest) filtered(t *testing.T, onPeer bool, hook, rule string) pairFault {
 	do := g.do
 	if onPeer {
 		do = g.onPeer
 	}
-	obeyed := func(rules ...string) func() {
+	replied := func(rules ...string) func() {
 		return func() {
 			for _, r := range rules {
 				assert.NoError(t, do("nft", r))
@@ -266,11 +266,11 @@ func (g *guest) filtered(t *testing.T, onPeer bool, hook, rule string) pairFault
 		}
 	}
 	f := pairFault{cause: "pair.firewall", fix: "allow UDP port 4791"}
-	f.inject = obeyed("add table inet fire",
+	f.inject = replied("add table inet fire",
 		"add chain inet fire wall { type filter hook "+hook+" priority 0; }",
 		"add rule inet fire wall udp dport 4791 "+rule)
-	f.mend = obeyed("insert rule inet fire wall udp dport 4791 accept")
-	f.undo = obeyed("delete table inet fire")
+	f.repair = replied("insert rule inet fire wall udp dport 4791 accept")
+	f.undo = replied("delete table inet fire")
 	if f.name = hook + " here: " + rule; onPeer {
 		f.name = hook + " there: " + rule
 	}
@@ -280,7 +280,7 @@ func (g *guest) filtered(t *testing.T, onPeer bool, hook, rule string) pairFault
 // faults returns all faults.
 func (g *guest) faults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
-	order := func(words ...string) func() { return func() { assert.NoError(t, g.onPeer(words...)) } }
+	command := func(words ...string) func() { return func() { assert.NoError(t, g.onPeer(words...)) } }
 	do := func(words ...string) func() { return func() { assert.NoError(t, g.do(words...)) } }
 	both := func(all ...func()) func() {
 		return func() {
@@ -291,14 +291,14 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	}
 	index6 := strconv.Itoa(gidIndex(t, g.device, rdma.GIDQuery{Address: g.own6}))
 	by6 := []string{g.peer6.String()}
-	again := order("serve")
+	again := command("serve")
 	for _, onPeer := range []bool{false, true} {
 		for _, hook := range []string{"input", "output"} {
 			all = append(all, g.filtered(t, onPeer, hook, "drop"))
 		}
 	}
-	// A RoCE packet begins with its opcode: up to 31 are reliable connections, from 96 on datagrams. Queue pair 1 is
-	// that of the connection manager.
+	// A RoCE packet begins with its opcode: up to 31 for reliable connections, from 96 for datagrams. Queue pair 1
+	// belongs to the connection manager.
 	rc := g.filtered(t, true, "input", "@th,64,8 < 32 drop")
 	rc.name, rc.cause, rc.fix = "packets of reliable connections are lost", "pair.rc", "UDP port 4791"
 	ud := g.filtered(t, true, "input", "@th,64,8 >= 96 @th,104,24 > 1 drop")
@@ -307,31 +307,31 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	narrow.name, narrow.cause, narrow.fix = "large packets are lost", "pair.mtu", "use packets of 512"
 	closed := g.filtered(t, true, "input", "drop")
 	silent := closed.inject
-	closed.inject = both(silent, order("nft", "add rule inet fire wall ip daddr "+g.peer4.String()+
+	closed.inject = both(silent, command("nft", "add rule inet fire wall ip daddr "+g.peer4.String()+
 		" tcp dport 18517 reject with tcp reset"))
 	closed.name, closed.cause, closed.fix = "IPv4 is closed, IPv6 is open", "pair.roce", "UDP port 4791"
-	closed.args, closed.mended = by6, by6
+	closed.args, closed.repairedArgs = by6, by6
 	return append(all, rc, ud, narrow, closed,
 		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + g.peer4.String(), do("mtu", "4192"),
-			both(order("mtu", "4192"), again), both(do("mtu", "1500"), order("mtu", "1500"), again), nil, nil},
+			both(command("mtu", "4192"), again), both(do("mtu", "1500"), command("mtu", "1500"), again), nil, nil},
 		pairFault{"the GIDs are of different families", "pair.gid", "of one family with -x",
-			order("serve", "-x", index6), again, nothing, nil, nil},
-		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", order("stop"), again,
+			command("serve", "-x", index6), again, nothing, nil, nil},
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", command("stop"), again,
 			nothing, nil, nil},
 		pairFault{"the peer has another program at the port", "pair.serve", "start goverbs serve",
-			order("stranger"), again, nothing, nil, nil},
+			command("stranger"), again, nothing, nil, nil},
 		pairFault{"the peer serves a GID that it does not have", "pair.answer",
-			"run goverbs doctor on " + g.peer4.String(), order("serve", "-x", "200"), again, nothing, nil, nil},
+			"run goverbs doctor on " + g.peer4.String(), command("serve", "-x", "200"), again, nothing, nil, nil},
 		pairFault{"the peer has another port of the connection manager", "pair.cm", "--cm-port",
-			order("serve", "--cm-port", "7175"), again, nothing, nil, nil},
-		// the peer still has an IPv6 GID, and chooses it
-		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", order("forget"),
-			nothing, both(order("remember"), again), by6, append(by6, "-x", index6)},
+			command("serve", "--cm-port", "7175"), again, nothing, nil, nil},
+		// the peer still has an IPv6 GID and chooses it
+		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", command("forget"),
+			nothing, both(command("remember"), again), by6, append(by6, "-x", index6)},
 		pairFault{"the neighbor entry of the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(),
 			do("lose"), do("find"), nothing, by6, nil},
-		pairFault{"the peer's neighbor entry of this GID is wrong", "pair.address", "ip route get", order("lose"),
-			order("find"), nothing, by6, nil},
-		pairFault{"the peer's interface is down", "pair.tcp", "check the route", order("down"), func() {
+		pairFault{"the peer's neighbor entry of this GID is wrong", "pair.address", "ip route get", command("lose"),
+			command("find"), nothing, by6, nil},
+		pairFault{"the peer's interface is down", "pair.tcp", "check the route", command("down"), func() {
 			g.await(t)
 		}, nothing, nil, nil},
 	)

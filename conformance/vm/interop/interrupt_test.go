@@ -18,7 +18,7 @@ import (
 )
 
 // TestInterrupt checks that an interrupt ends commands behind a firewall that drops their packets, although Linux 6.1
-// does not close such a connection of the connection manager.
+// does not close such a connection.
 func TestInterrupt(t *testing.T) {
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
@@ -69,7 +69,7 @@ func TestInterrupt(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(30 * time.Second):
-				require.Fail(t, "it does not exit", "%v: %s", test.here, &printed)
+				require.Fail(t, "the command does not exit", "%v: %s", test.here, &printed)
 			}
 			t.Logf("ended %v after the interrupt: %s", time.Since(begun), &printed)
 			assert.Equal(t, 130, cmd.ProcessState.ExitCode())

@@ -19,21 +19,21 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Rounds that count in TestLatency, and the first port.
+// Number of rounds in TestLatency, and the first port.
 const (
 	rounds    = 5
 	firstPort = 19000
 	target    = 1.05
 )
 
-// Modes: CQ.Wait, which polls briefly before it sleeps; without the polling; polling only.
+// Modes: CQ.Wait, which polls briefly before it sleeps; the same without polling; and polling only.
 const (
 	events   = "events"
 	sleeping = "events, -busy-poll=0"
 	polling  = "polling"
 )
 
-// measured returns the number of round trips for each round, for about one second.
+// measured returns the number of round trips in each round, for a duration of about one second.
 func measured(events bool) int {
 	if events {
 		return 300
@@ -44,8 +44,8 @@ func measured(events bool) int {
 // latencies are those of two programs in one round, in nanoseconds.
 type latencies struct{ mean, p50, p99 float64 }
 
-// TestLatency measures three programs in turn, in one boot: the example; an equivalent C program that reports
-// percentiles; and rdma-core's ibv_rc_pingpong, which reports only the mean. It writes the results and prints ratios.
+// TestLatency measures three programs alternately in one boot: the example, an equivalent C program that reports
+// percentiles, and rdma-core's ibv_rc_pingpong, which reports only the mean. It writes the results and prints ratios.
 func TestLatency(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -117,7 +117,7 @@ func TestLatency(t *testing.T) {
 				median(all[2], mean), ratio(all[0], all[2], mean))
 			t.Log(line)
 			md.WriteString(line)
-			// write intermediate results: on a busy machine the test may time out
+			// write intermediate results, since the test may time out on a busy machine
 			for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} {
 				require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "pingpong-"+kernel+"."+ext),
 					[]byte(text), 0o644))
@@ -142,7 +142,8 @@ at most 1.05.
 
 func mean(l latencies) float64 { return l.mean }
 
-// ratio returns the median of the ratios of the rounds, which varies less with the machine's load.
+// ratio returns the median of the ratios of the rounds, which varies less with the load of the machine than the ratio
+// of the medians.
 func ratio(own, c []latencies, of func(latencies) float64) string {
 	var all []float64
 	for round := range own {

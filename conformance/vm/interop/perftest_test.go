@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// perftests are arguments for both perftest's programs and goverbs perf.
+// perftests lists arguments for both perftest's programs and goverbs perf.
 var perftests = []string{
 	"send bw", "send bw -R", "send bw -c UC", "send bw -c UD -s 1024", "send bw -c UD -s 1024 -R",
 	"send bw -c UD -R -q 2 -b -s 500", "send bw -b", "send bw -e -q 2",
@@ -34,7 +34,7 @@ var perftests = []string{
 	"atomic bw", "atomic bw -R", "atomic lat", "atomic lat -R",
 }
 
-// ends starts programs of perftest releases and goverbs on the guest's device.
+// ends starts programs of perftest releases, and goverbs, on the guest's device.
 type ends struct {
 	device, address string
 	roots           []string // directories with one perftest release each
@@ -57,7 +57,7 @@ func openEnds(t *testing.T) *ends {
 	return e
 }
 
-// theirs returns the command of a perftest release for a test, ours that of goverbs.
+// theirs returns the command of a perftest release for a test, and ours that of goverbs.
 func (e *ends) theirs(root, test string, port int) *exec.Cmd {
 	words := strings.Fields(test)
 	cmd := exec.Command("/usr/bin/ib_"+words[0]+"_"+words[1], append([]string{"-F", "-d", e.device, "-p",
@@ -73,7 +73,7 @@ func (e *ends) ours(test string, port int) *exec.Cmd {
 		"-p", strconv.Itoa(port)}, words[2:]...)...)
 }
 
-// run starts a server, then a client that connects to it.
+// run starts a server, and then a client that connects to it.
 func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	var first, wrong bytes.Buffer
 	own := *server
@@ -126,8 +126,8 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	}
 }
 
-// TestPerftest runs goverbs perf against perftest of Debian's releases, in both roles. Tests that two perftest programs
-// cannot run here are skipped.
+// TestPerftest runs goverbs perf against perftest of Debian's releases, in both roles. It skips tests that two perftest
+// programs cannot run here.
 func TestPerftest(t *testing.T) {
 	e := openEnds(t)
 	port := 21000

@@ -22,16 +22,16 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// perftestFigures are the tests to time goverbs and perftest with. Each takes about a second.
+// perftestFigures lists the tests with which goverbs and perftest are measured. Each takes about a second.
 var perftestFigures = []string{
 	"send lat -n 2000", "send lat -c UD -n 2000", "write lat -n 2000", "read lat -n 1000", "atomic lat -n 1000",
 	"send bw -n 300", "send bw -c UD -s 1024 -n 3000", "write bw -n 300", "write bw -s 64 -n 10000", "read bw -n 300",
 }
 
-// TestPerftestSpeed measures two goverbs processes, and two processes of each perftest release, in turn and in one
+// TestPerftestSpeed measures two goverbs processes, and two processes of each perftest release, alternately in one
 // boot, and writes the results. With one processor, whose clock may count instructions, it runs tests in which one end
-// works while the other sleeps. With more, it runs tests in which both ends poll, and compares the results of both ends
-// of one test, as they have separate clocks.
+// works while the other sleeps. With more, it runs tests in which both ends poll, and compares the results of the two
+// ends of one test, since they have separate clocks.
 func TestPerftestSpeed(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -133,12 +133,12 @@ goverbs is faster; for bandwidths, one above 1. The target is 0.95 to 1.05.
 |---|---|---|---|---|---|---|
 `
 
-// pollsAtBothEnds reports whether both ends of a test poll, which takes one processor each.
+// pollsAtBothEnds reports whether both ends of a test poll. Each end then needs a processor.
 func pollsAtBothEnds(test string) bool {
 	return strings.Contains(test, "send lat") || strings.Contains(test, "write lat")
 }
 
-// figureOf extracts the bandwidth or the median latency from a program's output.
+// figureOf extracts the bandwidth or the median latency from the output of a program.
 func figureOf(t *testing.T, test, output string) float64 {
 	t.Helper()
 	if strings.HasPrefix(strings.TrimSpace(output), "{") {
@@ -152,9 +152,9 @@ func figureOf(t *testing.T, test, output string) float64 {
 		require.Len(t, r.Results, 1)
 		return r.Results[0].MiB + r.Results[0].Median
 	}
-	column := 3 // after bytes, iterations, and the peak
+	column := 3 // after bytes, iterations and the peak
 	if strings.Contains(test, " lat") {
-		column = 4 // after bytes, iterations, the least and the greatest
+		column = 4 // after bytes, iterations, minimum and maximum
 	}
 	for line := range strings.Lines(output) {
 		fields := strings.Fields(line)
@@ -177,7 +177,7 @@ func medianOf(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// medianRatio formats the median, the minimum and the maximum of the ratios of the rounds.
+// medianRatio formats the median, minimum and maximum of the ratios of the rounds.
 func medianRatio(own, other []float64) string {
 	var all []float64
 	for i := range own {

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { rig.Main(m) }
 
 const iters = 100
 
-// TestPingPong runs rdma-core's programs against the examples, as server and client, sleeping and polling, with data
-// that both check.
+// TestPingPong runs rdma-core's programs against the examples, as server and as client, with events and with polling.
+// Both sides check the data.
 func TestPingPong(t *testing.T) {
 	rig.Kernel(t)
 	device := os.Getenv(wire.EnvDevice)
@@ -38,15 +38,15 @@ func TestPingPong(t *testing.T) {
 	pingPong(t, places{device: device, address: own, own: device, at: here, ownAt: here})
 }
 
-// TestPingPongAcross is TestPingPong with the example on a software device in another namespace, as an unprivileged
-// user.
+// TestPingPongAcross is TestPingPong with the example as an unprivileged user, on a software device in another
+// namespace.
 func TestPingPongAcross(t *testing.T) {
 	over := rig.OpenAcross(t)
 	all := []places{
 		{device: over.Device, address: over.Kernel4, at: over.Kernel4, ownAt: over.Soft4, over: over},
 		{device: over.Device, address: over.Kernel6, at: over.Kernel4, ownAt: over.Soft6, over: over},
 	}
-	for _, p := range all[:rig.Many(2, 1)] { // package roce tests IPv6 in make test
+	for _, p := range all[:rig.Many(2, 1)] { // make test covers IPv6 in package roce
 		p.own = "soft@" + p.ownAt.String()
 		t.Run(p.own, func(t *testing.T) { pingPong(t, p) })
 	}
@@ -156,8 +156,8 @@ func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 	require.NoError(t, err, "the examples are not in the guest: run vmtest -with ./examples/...")
 	cmd := exec.CommandContext(ctx, path, p.args...)
 	if p.over != nil {
-		const nobody = 65534
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		const unprivileged = 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 	}
 	out := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -166,7 +166,7 @@ func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 
 func text(cmd *exec.Cmd) string { return cmd.Stdout.(*bytes.Buffer).String() }
 
-// listening waits until a process listens at a TCP port. It reads the socket table, as the programs accept only one
+// listening waits until a process listens on a TCP port. It reads the socket table, since the programs accept only one
 // connection.
 func listening(t *testing.T, where *exec.Cmd, port int) {
 	t.Helper()
@@ -183,10 +183,10 @@ func listening(t *testing.T, where *exec.Cmd, port int) {
 			}
 		}
 		return false
-	}, 10*time.Second, 5*time.Millisecond, "no listener at port %d", port)
+	}, 10*time.Second, 5*time.Millisecond, "no listener on port %d", port)
 }
 
-// gidIndex returns the index of a GID, which the C program needs as an argument. Without a query it is the one that
+// gidIndex returns the index of a GID, which the C program takes as an argument. Without a query, it is the index that
 // goverbs chooses.
 func gidIndex(t *testing.T, device string, of rdma.GIDQuery) int {
 	t.Helper()

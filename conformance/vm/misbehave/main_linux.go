@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command misbehave fails in the way that its argument names, to test that the runner distinguishes failures of a
+// Command misbehave fails in the way that its argument names, to test that the runner distinguishes the failures of a
 // guest.
 package main
 
@@ -29,7 +29,7 @@ func main() {
 		fmt.Println("misbehave", what)
 	}
 	switch what {
-	case "panic": // a crash of the kernel
+	case "panic": // crash the kernel
 		must(os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0))
 	case "oom":
 		var all [][]byte
@@ -42,12 +42,12 @@ func main() {
 		}
 	case "sleep":
 		time.Sleep(time.Hour)
-	case "deaf": // ignores signals, and has a child that keeps its output open
+	case "deaf": // ignore signals, with a child that keeps the output open
 		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"},
 			&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 		must(err)
 		time.Sleep(time.Hour)
-	case "hold": // leaves a process with the device open
+	case "hold": // leave a process that has the device open
 		ready, w, err := os.Pipe()
 		must(err)
 		_, err = syscall.ForkExec("/proc/self/exe", []string{"misbehave", "holder"}, &syscall.ProcAttr{

@@ -71,7 +71,7 @@ func (p *extendedPair) writes(t testing.TB, first uint64, n int) *rdma.SendBatch
 }
 
 // TestExtendedQueueHasEachCompletionOnce checks that each way to poll an extended queue returns every completion
-// exactly once, and then none.
+// exactly once and nothing else.
 func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), rig.QuietTime(2*time.Minute))
 	defer cancel()
@@ -112,7 +112,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	for name, way := range ways {
 		for _, unchecked := range []bool{false, true} {
 			if name == "Program.Poll" && !unchecked {
-				continue // it frees no slots
+				continue // does not release slots
 			}
 			t.Run(fmt.Sprintf("%s/unchecked=%v", name, unchecked), func(t *testing.T) {
 				waits := name == "Wait" || name == "WaitProgram"
@@ -154,7 +154,7 @@ func (p *extendedPair) check(t *testing.T, n int, poll func() ([]uint64, error))
 }
 
 // TestProgramsPollOneQueueAtOnce polls an extended queue from programs of several goroutines, which only the provider's
-// lock serializes. No completion may be lost or read twice.
+// lock serializes, and checks that no completion is lost or read twice.
 func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 	p := newExtendedPair(t, rdma.QueueOptions{Unchecked: true}, false)
 	const rounds, n, room = 100, 16, 48
@@ -195,8 +195,8 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 	}
 }
 
-// TestProgramsSendWholeMessages checks the data of messages sent by a program: entries may have different lengths, be
-// changed, or be inline.
+// TestProgramsSendWholeMessages checks the data of messages sent by a program, whose entries may have different
+// lengths, be changed, or be inline.
 func TestProgramsSendWholeMessages(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -292,8 +292,8 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
-// TestProgramsWithoutEquivalentList checks that a program is rejected if no list of work requests is equivalent to it,
-// as Soft-RoCE's library would mishandle it.
+// TestProgramsWithoutEquivalentList checks that a program is rejected if it is not equivalent to any list of work
+// requests, since Soft-RoCE's library would mishandle it.
 func TestProgramsWithoutEquivalentList(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

@@ -82,8 +82,9 @@ func missing(t *testing.T, d *rdma.Device, q rdma.GIDQuery) {
 		"%v", q)
 }
 
-// goes connects a queue pair to itself through a GID, and writes. It returns the GID index of the queue pair's path.
-func goes(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
+// transfers connects a queue pair to itself through a GID and writes. It returns the GID index of the queue pair's
+// path.
+func transfers(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
 	t.Helper()
 	loop(t, qp)
 	require.NoError(t, write(t, qp, sendBatch(t, 1), 1))
@@ -102,8 +103,8 @@ func newQP(t *testing.T, pd *rdma.PD, cq *rdma.CQ) *rdma.QP {
 	return keep(t, qp, err)
 }
 
-// TestGIDsOfVLANs checks that GIDs can be selected by VLAN, even if two network devices have the same address, that
-// traffic passes, and that connecting looks again after the GID table has changed.
+// TestGIDsOfVLANs checks that GIDs can be selected by VLAN even if two network devices have the same address, that
+// traffic passes, and that connecting looks the GID up again after the table has changed.
 func TestGIDsOfVLANs(t *testing.T) {
 	d, netdev := spare(t)
 	pd, err := d.AllocPD()
@@ -137,12 +138,12 @@ func TestGIDsOfVLANs(t *testing.T) {
 		own, err := qp.EndpointOn(c.q)
 		require.NoError(t, err)
 		assert.Equal(t, e.GID, own.GID)
-		assert.EqualValues(t, e.GIDIndex, goes(t, qp, cq), "%v", c.q)
+		assert.EqualValues(t, e.GIDIndex, transfers(t, qp, cq), "%v", c.q)
 	}
 	_, err = d.FindGID(rdma.GIDQuery{VLAN: &id9})
 	assert.ErrorContains(t, err, "there is no GID with VLAN 9; there are ")
 
-	// Remove the addresses of VLAN 7, let others take their table entries, and add them again.
+	// Remove the addresses of VLAN 7, let other GIDs take their table entries, and add them again.
 	q := rdma.GIDQuery{VLAN: &id7, Address: address, Type: &v2}
 	before := found(t, d, q)
 	qp := newQP(t, pd, cq)
@@ -160,11 +161,11 @@ func TestGIDsOfVLANs(t *testing.T) {
 	require.NoError(t, netlink.AddrAdd(seven, ipnet(shared)))
 	after := found(t, d, q)
 	require.NotEqual(t, before.GIDIndex, after.GIDIndex, "no traffic passed, so the test proves nothing")
-	assert.EqualValues(t, after.GIDIndex, goes(t, qp, cq))
+	assert.EqualValues(t, after.GIDIndex, transfers(t, qp, cq))
 }
 
 // TestGIDsOfNamespaces checks that a network device of another namespace is used only if nothing else matches, and
-// never by name or VLAN, which may denote a different device in this namespace.
+// never by name or VLAN, since these may denote a different device in this namespace.
 func TestGIDsOfNamespaces(t *testing.T) {
 	d, netdev := spare(t)
 	here, there := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
@@ -195,8 +196,8 @@ func TestGIDsOfNamespaces(t *testing.T) {
 	})
 }
 
-// inside moves a network device to a new network namespace, calls there on a thread in it, and here on this side while
-// the namespace exists.
+// inside moves a network device to a new network namespace. It calls there on a thread in that namespace, and here
+// outside of it while the namespace exists.
 func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here func()) {
 	t.Helper()
 	namespace, ready, proceed, done := make(chan int), make(chan bool), make(chan bool), make(chan bool)
@@ -213,7 +214,7 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 			return
 		}
 		defer f.Close()
-		defer func() { <-ready }() // keep the namespace until then, even on failure
+		defer func() { <-ready }() // keep the namespace until then, even if the test fails
 		defer close(proceed)
 		namespace <- int(f.Fd())
 		<-ready
@@ -232,8 +233,8 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 	<-done
 }
 
-// TestGIDsAndGUIDsAsInSysfs compares GIDs and GUIDs with sysfs. A GUID prints as there, a GID as ibv_devinfo
-// prints RoCE v2 GIDs.
+// TestGIDsAndGUIDsAsInSysfs compares GIDs and GUIDs with sysfs. GUIDs have the format of sysfs, and GIDs the format in
+// which ibv_devinfo prints RoCE v2 GIDs.
 func TestGIDsAndGUIDsAsInSysfs(t *testing.T) {
 	if rig.Kernel(t) == rig.Soft {
 		t.Skip("a software device is not in sysfs")

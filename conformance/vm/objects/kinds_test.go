@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestWindows checks that windows of both types grant access while they are bound, and not afterwards.
+// TestWindows checks that windows of both types grant access only while they are bound.
 func TestWindows(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -69,7 +69,7 @@ func TestWindows(t *testing.T) {
 // join makes the network device join a group, so that datagrams to the group are looped back.
 func join(t *testing.T, group netip.Addr) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft { // there is none
+	if rig.Kernel(t) == rig.Soft { // the software device has no network device
 		return
 	}
 	device, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
@@ -79,7 +79,7 @@ func join(t *testing.T, group netip.Addr) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// TestMulticast checks that attached queue pairs receive datagrams to a group, and that Close leaves the group.
+// TestMulticast checks that attached queue pairs receive datagrams to a group, and that Close detaches them.
 func TestMulticast(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -100,9 +100,9 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, err)
 	s.recv(t, 7, s.mr.SGE(0, 256))
 	copy(s.mr.Bytes()[1024:], "to all")
-	const everybody = 0xffffff // QP number of a multicast group
+	const multicastQPN = 0xffffff // destination queue pair number for multicast
 	s.send(t, func(b *rdma.SendBatch) {
-		b.Send(8).Add(s.mr.SGE(1024, 6)).UD(ah.Ptr(), everybody, end.QKey).Signaled()
+		b.Send(8).Add(s.mr.SGE(1024, 6)).UD(ah.Ptr(), multicastQPN, end.QKey).Signaled()
 	})
 	got := map[uint64]ibv.WC{}
 	for range 2 {
@@ -115,7 +115,7 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "to all", string(payload))
 	assert.ErrorIs(t, s.qp.DetachMcast(ibv.GID{}, 0), syscall.EINVAL)
-	require.NoError(t, s.qp.Close(), "the kernel refuses to destroy one that is attached")
+	require.NoError(t, s.qp.Close(), "the kernel does not destroy an attached queue pair")
 }
 
 // TestResizedSRQ checks that an enlarged shared receive queue accepts more requests, and that its completion queue
@@ -147,7 +147,7 @@ func TestResizedSRQ(t *testing.T) {
 	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR), syscall.EINVAL)
 }
 
-// TestUnsupportedObjects checks that creating an object that Soft-RoCE does not support returns ErrNotSupported, and
+// TestUnsupportedObjects checks that creating an object that Soft-RoCE does not support returns ErrNotSupported and
 // leaves existing objects usable.
 func TestUnsupportedObjects(t *testing.T) {
 	d := open(t)
@@ -219,18 +219,18 @@ func TestUnsupportedObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := try()
 			t.Log(err)
-			// supported objects
+			// objects that it supports
 			has := []string{"XRC domain", "thread domain", "device memory", "null region", "DMA handle"}
 			if rig.Kernel(t) == rig.Soft && slices.Contains(has, name) {
 				assert.NoError(t, err)
 				return
 			}
-			// import is supported, but no such memory exists
+			// import is supported, but this memory does not exist
 			if rig.Kernel(t) == rig.Soft && name == "imported memory" {
 				assert.ErrorIs(t, err, syscall.ENOENT)
 				return
 			}
-			if name == "tags" { // the table excludes tags on a basic queue
+			if name == "tags" { // the validity table excludes tags on a basic queue
 				assert.ErrorIs(t, err, syscall.EINVAL)
 				return
 			}
@@ -240,8 +240,8 @@ func TestUnsupportedObjects(t *testing.T) {
 	require.NoError(t, s.qp.Close())
 }
 
-// TestProviderBuffer checks that libraries from 65 on support it for every provider, and that older ones report
-// ErrNotSupported.
+// TestProviderBuffer checks that libraries from 65 on support provider buffers for every provider, and that older ones
+// report ErrNotSupported.
 func TestProviderBuffer(t *testing.T) {
 	pd := domain(t)
 	b, err := pd.AllocBuf(8192)

@@ -40,11 +40,10 @@ func (n *naive) get(t testing.TB, b []byte) ibv.SGE {
 	return n.all[at].SGE(0, 16)
 }
 
-// mmap maps memory that tests unmap and map again at the same address, where neither Go nor the kernel places other
-// mappings.
+// mmap maps memory that tests unmap and map again, at an address where neither Go nor the kernel places other mappings.
 func mmap(t testing.TB) []byte { return mmapAt(t, 3<<(28+(bits.UintSize-32)/2), 0) }
 
-// mmapAt maps memory at an address: MAP_FIXED replaces mappings, MAP_FIXED_NOREPLACE fails if there are any.
+// mmapAt maps memory at an address. MAP_FIXED replaces existing mappings; MAP_FIXED_NOREPLACE fails if there are any.
 func mmapAt(t testing.TB, at uintptr, how int) []byte {
 	t.Helper()
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | how
@@ -58,8 +57,8 @@ func unmap(t testing.TB, b []byte) {
 	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
 }
 
-// becomes are ways to get different pages at the same address.
-var becomes = map[string]func(t testing.TB, b []byte) []byte{
+// replacements lists ways to get different pages at the same address.
+var replacements = map[string]func(t testing.TB, b []byte) []byte{
 	"unmapped and mapped anew": func(t testing.TB, b []byte) []byte {
 		unmap(t, b)
 		return mmapAt(t, addressOf(b), unix.MAP_FIXED_NOREPLACE)
@@ -79,7 +78,7 @@ var becomes = map[string]func(t testing.TB, b []byte) []byte{
 	},
 }
 
-// sender sends memory to the other end of a connection, to observe what a device reads.
+// sender sends memory to the other end of a connection, to observe which bytes a device reads.
 type sender struct{ a, b *side }
 
 func newSender(t testing.TB, pd *rdma.PD) sender {
@@ -100,8 +99,8 @@ func (s sender) sees(t testing.TB, what ibv.SGE) string {
 	return string(s.b.mr.Bytes()[:3])
 }
 
-// stale returns what a device reads through a registration whose pages were replaced: the old data, except on the
-// software device, which uses addresses.
+// stale returns the data that a device reads through a registration whose pages were replaced: the old data, except on
+// the software device, which uses addresses.
 func stale(t testing.TB, now string) string {
 	if rig.Kernel(t) == rig.Soft {
 		return now
@@ -109,10 +108,10 @@ func stale(t testing.TB, now string) string {
 	return "old"
 }
 
-// TestCacheOfChangedMemory checks that registration.Cache does not make the device read pages that are no longer
-// mapped, as a cache by address does.
+// TestCacheOfChangedMemory checks that with registration.Cache, unlike with a cache by address, the device never reads
+// pages that are no longer mapped.
 func TestCacheOfChangedMemory(t *testing.T) {
-	for name, change := range becomes {
+	for name, change := range replacements {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			pd, err := d.AllocPD()
@@ -146,8 +145,8 @@ func TestCacheOfChangedMemory(t *testing.T) {
 	}
 }
 
-// TestCacheOfGoMemory is the same for memory that the garbage collector frees and returns to the kernel, and that Go
-// allocates again.
+// TestCacheOfGoMemory checks the same for memory that the garbage collector frees and returns to the kernel, and that
+// Go then allocates again.
 func TestCacheOfGoMemory(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -167,8 +166,8 @@ func TestCacheOfGoMemory(t *testing.T) {
 		}
 		runtime.KeepAlive(all)
 	}()
-	// Go may place the new object anywhere in the freed memory, and reuse a part of it before the pages were returned.
-	// Look for a part that has new pages.
+	// Go may place the new object anywhere in the freed memory, and may reuse parts of it before the pages were
+	// returned. Find a part with new pages.
 	seen := map[string]bool{}
 	for others := [][]byte(nil); len(others) < 200 && !seen[stale(t, "new")]; {
 		debug.FreeOSMemory()
@@ -204,7 +203,7 @@ func TestCacheOfGoMemory(t *testing.T) {
 	assert.Zero(t, cache.Stats().Uncached)
 }
 
-// TestCacheStorm maps, reads through one cache and unmaps memory in several goroutines, so that the kernel reuses
+// TestCacheStorm maps memory, reads it through one cache and unmaps it in several goroutines, so that the kernel reuses
 // addresses between them.
 func TestCacheStorm(t *testing.T) {
 	d := open(t)

@@ -27,8 +27,8 @@ const (
 )
 
 // TestRegistrationSpeed compares cache hits with registrations, and ways to register large memory, in interleaved
-// rounds. It writes figures to registration-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine
-// distorts the figures, and runs only with GOVERBS_SPEED=1.
+// rounds. It writes figures to registration-KERNEL.csv and ratios to a page. Since load distorts the figures, it
+// asserts nothing and runs only with GOVERBS_SPEED=1.
 func TestRegistrationSpeed(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -44,14 +44,14 @@ func TestRegistrationSpeed(t *testing.T) {
 	clear(heap)
 	kinds := []struct {
 		name    string
-		against int // row of the ratio's denominator
+		against int // row of the denominator of the ratio
 		run     func() float64
 	}{
 		{"ibv_reg_mr and ibv_dereg_mr, 4 KiB, µs", 0, func() float64 { return registering(t, pd, heap[:4096]) }},
 		{"ibv_reg_mr and ibv_dereg_mr, 1 MiB, µs", 0, func() float64 { return registering(t, pd, heap) }},
-		{"Get and Release of Go memory that is cached, µs", 0, func() float64 { return hitting(t, cache, heap) }},
+		{"Get and Release of Go memory that is cached, µs", 0, func() float64 { return cacheHit(t, cache, heap) }},
 		{"Get and Release of memory of mmap that is cached, µs", 0,
-			func() float64 { return hitting(t, cache, outside) }},
+			func() float64 { return cacheHit(t, cache, outside) }},
 	}
 	for _, pages := range []struct {
 		name   string
@@ -83,12 +83,12 @@ func TestRegistrationSpeed(t *testing.T) {
 	}
 	fmt.Fprintf(&page, registrationPage, where)
 	for i, k := range kinds {
-		least, median, most := middle(figures[i])
+		least, median, most := spread(figures[i])
 		ratios := make([]float64, rounds)
 		for r := range ratios {
 			ratios[r] = figures[i][r] / figures[k.against][r]
 		}
-		low, ratio, high := middle(ratios)
+		low, ratio, high := spread(ratios)
 		fmt.Fprintf(&csv, "%q,%.3f,%.3f,%.3f\n", k.name, least, median, most)
 		fmt.Fprintf(&page, "| %s | %.3g | %.3g (%.2g–%.2g) |\n", k.name, median, ratio, low, high)
 	}
@@ -110,13 +110,13 @@ round. The first four rows are compared with the first, and every three of the o
 |---|---|---|
 `
 
-// middle returns the minimum, the median and the maximum.
-func middle(all []float64) (least, median, most float64) {
+// spread returns minimum, median and maximum.
+func spread(all []float64) (least, median, most float64) {
 	all = slices.Sorted(slices.Values(all))
 	return all[0], all[len(all)/2], all[len(all)-1]
 }
 
-// registering returns the time of a registration and its release in µs.
+// registering returns the time for a registration and its release in µs.
 func registering(t testing.TB, pd *rdma.PD, b []byte) float64 {
 	const n = 50
 	start := time.Now()
@@ -128,8 +128,8 @@ func registering(t testing.TB, pd *rdma.PD, b []byte) float64 {
 	return time.Since(start).Seconds() * 1e6 / n
 }
 
-// hitting returns the time of a cache hit in µs.
-func hitting(t testing.TB, c *registration.Cache, b []byte) float64 {
+// cacheHit returns the time for a cache hit in µs.
+func cacheHit(t testing.TB, c *registration.Cache, b []byte) float64 {
 	const n = 20_000
 	first, err := c.Get(b, ibv.ACCESS_LOCAL_WRITE)
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func hitting(t testing.TB, c *registration.Cache, b []byte) float64 {
 	return took.Seconds() * 1e6 / n
 }
 
-// largeWays are ways to register large memory. Each returns a function that deregisters it.
+// largeWays lists ways to register large memory. Each returns a function that deregisters it.
 var largeWays = []struct {
 	name     string
 	register func(pd *rdma.PD, b []byte) (interface{ Close() error }, error)

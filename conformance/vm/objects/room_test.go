@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestCapacityIsRequestedSize checks that a completion queue for the requested capacities suffices, although the device
-// rounds queue sizes up.
+// TestCapacityIsRequestedSize checks that a completion queue for the requested capacities is large enough, although the
+// device rounds queue sizes up.
 func TestCapacityIsRequestedSize(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -37,8 +37,9 @@ func TestCapacityIsRequestedSize(t *testing.T) {
 	}
 }
 
-// TestClosedQueuePairsUseNoCapacity checks that Close moves a queue pair's completions from the device's queue to
-// memory, for a later Poll, so that a completion queue for two queue pairs suffices for any number of them in turn.
+// TestClosedQueuePairsUseNoCapacity checks that Close moves the completions of a queue pair from the device's queue to
+// memory, for a later Poll, so that a completion queue for two queue pairs is large enough for any number of them in
+// succession.
 func TestClosedQueuePairsUseNoCapacity(t *testing.T) {
 	const rounds, depth = 20, 16
 	pd := domain(t)

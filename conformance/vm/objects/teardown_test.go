@@ -49,7 +49,7 @@ func sendBatch(t testing.TB, n int) *rdma.SendBatch {
 	return keep(t, b, err)
 }
 
-// TestNoLostWakeups checks that a waiting goroutine gets a completion that comes at any point between arming, polling
+// TestNoLostWakeups checks that a waiting goroutine gets a completion that arrives at any point between arming, polling
 // again and waiting.
 func TestNoLostWakeups(t *testing.T) {
 	const n = 5_000
@@ -87,8 +87,8 @@ func TestNoLostWakeups(t *testing.T) {
 	t.Logf("%d waits: median %v, p99 %v", n, took[n/2], took[n*99/100])
 }
 
-// TestQueuesShareChannel creates and closes queues that share a channel, each with a pending event that another one
-// may read.
+// TestQueuesShareChannel creates and closes queues that share a channel, each with a pending event that a waiter on
+// another queue may read.
 func TestQueuesShareChannel(t *testing.T) {
 	pd := domain(t)
 	d := pd.Device()
@@ -149,7 +149,8 @@ func TestCloseWakesWaiters(t *testing.T) {
 	}
 }
 
-// TestDrainTimes measures draining full queues, checked and unchecked, and queue pairs with a shared receive queue.
+// TestDrainTimes measures how long it takes to drain full queues, checked and unchecked, and queue pairs with a shared
+// receive queue.
 func TestDrainTimes(t *testing.T) {
 	pd := domain(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -201,8 +202,8 @@ func TestDrainTimes(t *testing.T) {
 	}
 }
 
-// TestCloseWithSharedReceives closes queue pairs with a shared receive queue while messages arrive: no receive is lost
-// or completed twice.
+// TestCloseWithSharedReceives closes queue pairs with a shared receive queue while messages arrive, and checks that no
+// receive is lost or completed twice.
 func TestCloseWithSharedReceives(t *testing.T) {
 	pd := domain(t)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, rdma.QueueOptions{})
@@ -318,8 +319,9 @@ func TestCloseDuringUse(t *testing.T) {
 	}
 }
 
-// TestManyQueuePairs creates and connects 10,000 queue pairs, 2,000 in a guest of make test, from several goroutines,
-// some with work that Close has to drain. After Close, no kernel resources, descriptors or goroutines remain.
+// TestManyQueuePairs creates and connects 10,000 queue pairs (2,000 in a guest of make test) from several goroutines,
+// some with work that Close has to drain. It checks that no kernel resources, descriptors or goroutines remain after
+// Close.
 func TestManyQueuePairs(t *testing.T) {
 	rig.Immediate(t, "queue pairs are closed at once, and what they sent has completed")
 	const workers, busy = 4, 50
@@ -355,7 +357,7 @@ func TestManyQueuePairs(t *testing.T) {
 	})
 	own, err := qps[0].Endpoint()
 	require.NoError(t, err)
-	attr, err := qps[0].ConnectAttr(own) // resolving the path is not part of this test
+	attr, err := qps[0].ConnectAttr(own) // path resolution is not part of this test
 	require.NoError(t, err)
 	connected := share(func(i int) error {
 		attr := *attr
@@ -379,11 +381,11 @@ func TestManyQueuePairs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, cq.Len(), cq.Free())
-	// The first wait for events, with the first queue pairs, opens the device's event channel.
+	// the first queue pairs make a goroutine open the device's event channel
 	assert.InDelta(t, files, descriptors(t), 1)
 	deadline := time.Now().Add(5 * time.Second)
 	for ; goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		// the test's goroutines take a moment to exit
+		// the goroutines of the test take a moment to exit
 		if !assert.True(t, time.Now().Before(deadline), "leaked goroutines") {
 			break
 		}

@@ -26,13 +26,13 @@ import (
 
 func TestMain(m *testing.M) { rig.Main(m) }
 
-// peer is what the hosts exchange over TCP before they connect.
+// peer is the information that the hosts exchange over TCP before they connect.
 type peer struct {
 	GID    [16]byte
 	QPNum  uint32
 	RKey   uint32
 	Buffer uint64
-	Sum    [32]byte // of the data to send
+	Sum    [32]byte // checksum of the data to send
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 	block = 1 << 20
 )
 
-// TestMove moves 64 MiB from host 0 to host 1 in blocks, each by an RDMA write whose immediate data is the block
+// TestMove transfers 64 MiB from host 0 to host 1 in blocks, each by an RDMA write whose immediate data is the block
 // number, and compares checksums.
 func TestMove(t *testing.T) {
 	conn := meet(t)
@@ -70,7 +70,7 @@ func TestMove(t *testing.T) {
 	}
 	r.RTR(qp, other.QPNum)
 	r.RTS(qp)
-	exchange(t, conn, own) // barrier: both are ready
+	exchange(t, conn, own) // barrier: both hosts are ready
 	if sends {
 		for i := range total / block {
 			l := r.Sends(1)
@@ -92,10 +92,10 @@ func TestMove(t *testing.T) {
 			assert.EqualValues(t, block, wc.ByteLen)
 			r.Recv(qp, uint64(i), buffer.SGE(0, 0))
 		}
-		assert.Equal(t, other.Sum, sha256.Sum256(buffer.Bytes), "what arrived is not what was sent")
+		assert.Equal(t, other.Sum, sha256.Sum256(buffer.Bytes), "received data differs from sent data")
 		assert.NotEqual(t, own.Sum, other.Sum)
 	}
-	exchange(t, conn, own) // barrier: neither destroys objects in use
+	exchange(t, conn, own) // barrier: neither host destroys objects in use
 }
 
 // meet opens a TCP connection between the hosts.
@@ -127,17 +127,17 @@ func meet(t *testing.T) net.Conn {
 		errs = append(errs, err)
 		time.Sleep(100 * time.Millisecond)
 	}
-	require.NoError(t, errors.Join(errs[max(0, len(errs)-3):]...), "the other host does not answer")
+	require.NoError(t, errors.Join(errs[max(0, len(errs)-3):]...), "the other host does not respond")
 	return nil
 }
 
-// exchange sends own to the other host and returns its answer.
+// exchange sends own to the other host and returns what it receives.
 func exchange(t *testing.T, conn net.Conn, own peer) (other peer) {
 	t.Helper()
 	stop := context.AfterFunc(rig.GuestTime(t, 2*time.Minute), func() { conn.Close() })
 	defer stop()
 	require.NoError(t, json.NewEncoder(conn).Encode(own))
-	// Read exactly one line: a JSON decoder would read ahead.
+	// read exactly one line; a JSON decoder would read ahead
 	var line []byte
 	for one := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, one[0]) {
 		_, err := conn.Read(one)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package promises compares the promises of the manual pages about posting with tests. promises.txt has a row for each
+// Package promises maps the promises of the manual pages about posting to tests. promises.txt has a row for each
 // promise, paraphrased, with the tests that verify it and where they run. The package's own tests verify promises one
 // by one, on real kernels and on the software device. docs/conformance.md is generated from the rows.
 package promises
@@ -47,7 +47,7 @@ func (t Test) String() string {
 	return s
 }
 
-// Page is a manual page with its promises.
+// Page is a manual page and its promises.
 type Page struct {
 	Name     string // "ibv_post_send(3)"
 	File     string // in headers.lock
@@ -55,7 +55,7 @@ type Page struct {
 	Promises []Promise
 }
 
-// places are where tests run, with their description in docs/conformance.md.
+// places lists where tests run, with descriptions for docs/conformance.md.
 var places = []struct{ name, text string }{
 	{"rxe", "Soft-RoCE of Linux " + list(results.Kernels)},
 	{"C", "a C program of the library, as peer and for comparison"},
@@ -119,10 +119,10 @@ func promise(f *rows.File, row *rows.Row) Promise {
 	return p
 }
 
-// sources are the tests of a directory.
+// sources holds the tests in a directory.
 type sources struct {
-	tests    map[Test]bool // functions, and all strings in them, since subtest names may be in tables
-	subtests map[Test]bool // those with a literal name in Run
+	tests    map[Test]bool // test functions with all strings in them, since subtest names may be in tables
+	subtests map[Test]bool // subtests with a literal name in Run
 }
 
 func readTests(root, dir string) (sources, error) {
@@ -163,7 +163,7 @@ func readTests(root, dir string) (sources, error) {
 	return s, nil
 }
 
-// Check reports tests that a row names but that do not exist, and tests of this package without a row.
+// Check reports rows that name tests that do not exist, and tests of this package that no row names.
 func Check(root string, pages []Page) (wrong []string, err error) {
 	all, named := map[string]sources{}, map[Test]bool{}
 	for _, page := range pages {

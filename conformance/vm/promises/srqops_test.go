@@ -99,7 +99,7 @@ func (s *tagStage) one(id uint64, opcode ibv.OpsWROpcode, handle uint32) []ibv.O
 	return ops
 }
 
-// sync reports the number of unexpected messages that the program has seen to the device.
+// sync reports to the device how many unexpected messages the program has seen.
 func (s *tagStage) sync(id uint64, seen uint32) {
 	s.t.Helper()
 	ops := s.one(id, ibv.WR_TAG_SYNC, 0)

@@ -31,7 +31,7 @@ func newStage(t *testing.T, kind ibv.QPType) *stage {
 	return s
 }
 
-// sends returns a list of n signaled sends, each of its own 16 bytes.
+// sends returns a list of n signaled sends, each with its own 16 bytes.
 func (s *stage) sends(n int) *rig.List {
 	l := s.Sends(n)
 	for i := range l.WRs {
@@ -87,7 +87,7 @@ func (s *stage) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// tooManySGEs gives a request one SGE more than the queue pair supports.
+// tooManySGEs gives a request one more SGE than the queue pair supports.
 func (s *stage) tooManySGEs(wr *ibv.SendWR) {
 	sges := rig.Records[ibv.SGE](s.Rig, int(s.caps().MaxSendSGE)+1)
 	for i := range sges {

@@ -10,12 +10,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// transition is a measured answer of ibv_modify_qp.
+// transition is a measured result of ibv_modify_qp.
 type transition struct {
 	qp, from, to, attributes, answer string
 }
 
-// expected reports whether the table of transitions allows it.
+// expected reports whether the transition table allows it.
 func (x transition) expected() bool {
 	rule := ibv.ModifyQP(number[ibv.QPType](x.qp, "IBV_QPT_"), number[ibv.QPState](x.from, "IBV_QPS_"),
 		number[ibv.QPState](x.to, "IBV_QPS_"))
@@ -34,7 +34,7 @@ func transitions(kernel string) ([]transition, error) {
 	return all, nil
 }
 
-// reportTransitions reports answers of ibv_modify_qp that differ from its table.
+// reportTransitions reports results of ibv_modify_qp that differ from its table.
 func reportTransitions(b *strings.Builder) error {
 	type found struct {
 		transition
@@ -75,7 +75,7 @@ func reportTransitions(b *strings.Builder) error {
 	return nil
 }
 
-// reportRows writes a table whose first keys columns identify a row, with one row for each distinct answer.
+// reportRows writes a table whose first keys columns identify a row, with one row for each distinct result.
 func reportRows(b *strings.Builder, title, file string, keys int) error {
 	type row struct {
 		cells   []string

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Kernels are those with recorded results, oldest first.
+// Kernels lists the kernels with recorded results, oldest first.
 var Kernels = []string{"6.1", "6.12", "7"}
 
 // verb is a way to post, with its documented behavior.
@@ -94,7 +94,7 @@ func (v verb) cells(kernel string) ([]cell, error) {
 	return all, nil
 }
 
-// documented returns the verb's entry in its table, or in the table of its flags if one other than SIGNALED is set.
+// documented returns the verb's entry in its table, or in the table of its flags if a flag other than SIGNALED is set.
 func (v verb) documented(c cell) ibv.Validity {
 	qp, opcode := number[ibv.QPType](c.qp, "IBV_QPT_"), number[ibv.WROpcode](c.opcode, "IBV_WR_")
 	if flag, ok := strings.CutPrefix(c.flags, "SIGNALED|"); ok {
@@ -203,7 +203,7 @@ func (v verb) report(b *strings.Builder) error {
 type line struct {
 	cell
 	what    []string   // distinct results
-	kernels [][]string // of each result
+	kernels [][]string // kernels with each result
 	judged  []Verdict
 }
 

@@ -52,7 +52,7 @@ type Table struct {
 	Rows    [][]string
 }
 
-// Read returns the recorded table of that file. ok is false if there is no such file.
+// Read returns the recorded table in a file. ok is false if there is no such file.
 func Read(name string, keys int) (table Table, ok bool, err error) {
 	f, err := files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,12 +77,12 @@ func (t Table) Encode() []byte {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
 	w.Write(t.Columns)
-	w.WriteAll(t.Rows) // a strings.Builder never fails
+	w.WriteAll(t.Rows) // writing to a strings.Builder does not fail
 	return []byte(b.String())
 }
 
-// Differences lists the cells in which a table measured now differs from the recorded one, and rows that exist in only
-// one of them.
+// Differences lists the cells in which a table that was measured now differs from the recorded one, and the rows that
+// exist in only one of them.
 func Differences(recorded, now Table) (all []string) {
 	if strings.Join(recorded.Columns, ",") != strings.Join(now.Columns, ",") {
 		return []string{fmt.Sprintf("columns: recorded %v, measured %v", recorded.Columns, now.Columns)}

@@ -22,12 +22,12 @@ type deviation struct {
 	table   string
 	kernels []string
 	keys    [][]string  // names that the row covers, for each key column
-	cells   [][2]string // column, and the answer of the device
+	cells   [][2]string // column, and the result of the device
 	at      string
 }
 
-// Unexplained compares the software device's answers to a suite with those of Soft-RoCE on each kernel. It lists
-// differing cells without a row in soft.txt, and rows about the suite whose cells do not differ or differ otherwise.
+// Unexplained compares the software device's results with those of Soft-RoCE on each kernel, for one table. It lists
+// differing cells without a row in soft.txt, and rows for the table whose cells do not differ or differ otherwise.
 func Unexplained(table string, now Table) ([]string, error) {
 	return compare("soft.txt", softRows, table, now, Kernels)
 }
@@ -58,7 +58,7 @@ func compare(file, text, table string, now Table, kernels []string) ([]string, e
 }
 
 func unexplained(file, table string, now Table, recorded map[string]Table, rows []deviation) (all []string) {
-	differs := map[string]string{} // answers of the device, by cell
+	differs := map[string]string{} // cell → result of the device
 	for kernel, was := range recorded {
 		for _, d := range deviations(was, now) {
 			if d.at == "" {
@@ -87,7 +87,7 @@ func unexplained(file, table string, now Table, recorded map[string]Table, rows 
 			case !ok:
 				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
 			case what != cell.answer:
-				all = append(all, fmt.Sprintf("%s: %s: %s: the device answers %s, the row has %s", row.at,
+				all = append(all, fmt.Sprintf("%s: %s: %s: the device has %s, the row has %s", row.at,
 					table, cell.at, what, cell.answer))
 			case explained[cell.at]:
 				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
@@ -98,7 +98,7 @@ func unexplained(file, table string, now Table, recorded map[string]Table, rows 
 	for cell, what := range differs {
 		if !explained[cell] {
 			all = append(all,
-				fmt.Sprintf("%s: %s: the device answers %s, unlike libibverbs on Soft-RoCE; %s has no row for it",
+				fmt.Sprintf("%s: %s: the device has %s, unlike libibverbs on Soft-RoCE; %s has no row for it",
 					table, cell, what, file))
 		}
 	}
@@ -106,8 +106,8 @@ func unexplained(file, table string, now Table, recorded map[string]Table, rows 
 	return all
 }
 
-// place is a cell of a table, by keys and column, with the device's answer. A difference of tables as a whole
-// has no cell.
+// place is a cell of a table, by keys and column, with the device's result. If the tables differ as a whole, it has no
+// cell.
 type place struct{ at, answer string }
 
 // deviations lists the cells in which two tables differ.
@@ -134,7 +134,7 @@ func deviations(recorded, now Table) (all []place) {
 		}
 	}
 	for missing := range byKey {
-		all = append(all, place{"", missing + ": the device was not asked"})
+		all = append(all, place{"", missing + ": the device was not measured"})
 	}
 	return all
 }
@@ -163,7 +163,7 @@ func (d *deviation) all() (cells []place) {
 	return cells
 }
 
-// parseDeviations parses rows. The top of soft.txt describes the format.
+// parseDeviations parses rows. The start of soft.txt describes the format.
 func parseDeviations(name, text string) (rows []deviation, err error) {
 	used := map[string]bool{} // labels
 	var errs []error

@@ -14,7 +14,7 @@ const rowsOfTest = `
 post_send | 6.1; 6.12; 7 | RC | SEND; TSO | none | post=EINVAL | stricter
 `
 
-// TestUnexplained checks that each difference needs a row with that cell and answer, and each row a difference.
+// TestUnexplained checks that each difference needs a row with that cell and result, and each row a difference.
 func TestUnexplained(t *testing.T) {
 	rows, err := parseDeviations("rows", rowsOfTest)
 	require.NoError(t, err)

@@ -22,24 +22,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Across connects a network namespace for a software device with a wire to Soft-RoCE in the guest's own namespace, by a
-// virtual Ethernet cable. The software device needs its own namespace, because Soft-RoCE binds the RoCE v2 port of
-// every address in its namespace.
+// Across connects Soft-RoCE in the guest's own namespace with another network namespace, by a virtual Ethernet cable.
+// The other namespace is for a software device with a wire, which needs its own namespace, since Soft-RoCE binds the
+// RoCE v2 port of every address in its namespace.
 type Across struct {
 	Device           string     // Soft-RoCE
-	Soft4, Soft6     netip.Addr // for the software device
-	Kernel4, Kernel6 netip.Addr // of Soft-RoCE
+	Soft4, Soft6     netip.Addr // addresses for the software device
+	Kernel4, Kernel6 netip.Addr // addresses of Soft-RoCE
 
 	namespace *namespace
 }
 
 const (
 	acrossDevice = "rxe1"
-	nearLink     = "across0" // Soft-RoCE's
+	nearLink     = "across0" // of Soft-RoCE
 	farLink      = "across1" // in the namespace
 )
 
-// OpenAcross creates the cable and removes it when the test ends. Only one test of a guest can use it at a time.
+// OpenAcross creates the cable. It is removed when the test ends. A guest can have only one at a time.
 func OpenAcross(t testing.TB) *Across {
 	t.Helper()
 	if Kernel(t) == Soft {
@@ -120,7 +120,7 @@ func (a *Across) SecondSoft(t testing.TB) (f *soft.Fabric, at netip.Addr) {
 	return f, at
 }
 
-// Version returns the IP version of an address.
+// Version returns the IP version of an address, for subtest names.
 func Version(a netip.Addr) string {
 	if a.Is4() {
 		return "IPv4"
@@ -128,16 +128,16 @@ func Version(a netip.Addr) string {
 	return "IPv6"
 }
 
-// NoRepeats requires that since OpenAcross neither side retransmitted a message of the connection manager, according to
+// NoRepeats requires that since OpenAcross neither side has retransmitted a connection manager message, according to
 // Soft-RoCE's counters, for this number of connections. Only DREQ may be repeated, up to three times within one
-// timeout, because a guest that is not scheduled, or an exiting program, answers late. If the DREQ were never
+// timeout, since a guest that is not scheduled, or a program that exits, responds late. If the DREQ were never
 // acknowledged, there would be many more.
 func (a *Across) NoRepeats(t testing.TB, connections int) {
 	t.Helper()
 	files, err := filepath.Glob("/sys/class/infiniband/" + a.Device + "/ports/1/cm_[tr]x_[rd]*/*")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 10, "this kernel has other counters of the connection manager")
-	for _, file := range files { // cm_tx_retries and cm_rx_duplicates, of each kind of message
+	for _, file := range files { // cm_tx_retries and cm_rx_duplicates, for each kind of message
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		count, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -150,12 +150,12 @@ func (a *Across) NoRepeats(t testing.TB, connections int) {
 	}
 }
 
-// Inside runs f on a thread in the software device's namespace. Processes that f starts are in it, too.
+// Inside runs f on a thread in the software device's namespace. Processes that f starts are in the same namespace.
 func (a *Across) Inside(f func() error) error { return a.namespace.do(f) }
 
-// introduce adds each end of the cable to the other's neighbor table. Otherwise the kernel's rdma_resolve_addr would
-// send a neighbor solicitation and miss the answer, which over a cable within one kernel arrives before the request is
-// queued. It would look again only at the caller's timeout, 2 s for programs of rdmacm-utils.
+// introduce adds each end of the cable to the neighbor table of the other. Otherwise the kernel's rdma_resolve_addr
+// would send a neighbor solicitation and miss the reply, since over a cable within one kernel the reply arrives before
+// the request is queued. It would retry only after the caller's timeout, which is 2 s for programs of rdmacm-utils.
 func (a *Across) introduce(t testing.TB, near netlink.Link) {
 	t.Helper()
 	know := func(link string, peer net.HardwareAddr, all ...netip.Addr) (net.HardwareAddr, error) {
@@ -208,7 +208,7 @@ func sysfsHasGID(device string, ip netip.Addr) bool {
 	return false
 }
 
-// namespace is a network namespace, with a thread in it.
+// namespace is a network namespace with a thread in it.
 type namespace struct {
 	fd   int
 	work chan func()

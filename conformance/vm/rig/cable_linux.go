@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Cable is a virtual Ethernet cable between two network namespaces, neither of which is the guest's.
+// Cable is a virtual Ethernet cable between two network namespaces, neither of which is the guest's own.
 type Cable struct {
 	At    [2]netip.Addr // addresses of the ends
 	links [2]string
 	spots [2]*namespace
 }
 
-// OpenCable creates a cable and removes it when the test ends.
+// OpenCable creates a cable. The cable is removed when the test ends.
 func OpenCable(t testing.TB, number byte) *Cable {
 	t.Helper()
 	c := &Cable{spots: [2]*namespace{newNamespace(t), newNamespace(t)}}
@@ -62,8 +62,8 @@ func (c *Cable) Soft(t testing.TB, end int) (f *soft.Fabric) {
 	return f
 }
 
-// Kernel returns the name of a Soft-RoCE device at an end of the cable, which exists until the test ends. Before Linux
-// 7, Soft-RoCE does not work in a namespace.
+// Kernel returns the name of a Soft-RoCE device at an end of the cable. The device is removed when the test ends.
+// Before Linux 7, Soft-RoCE does not work in a namespace.
 func (c *Cable) Kernel(t testing.TB, end int) string {
 	t.Helper()
 	device := "rxe-" + c.links[end]

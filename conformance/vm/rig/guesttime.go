@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// PeerAckTimeout is the ACK timeout of queue pairs whose peer is another guest, where the test is not about timeouts:
-// 4.3 s before each of up to seven retries. The default of streams, 0.54 s, ends in RETRY_EXC when the host does not
-// run the other guest for 4 s.
+// PeerAckTimeout is the ACK timeout of queue pairs whose peer is another guest, in tests that are not about timeouts:
+// 4.3 s before each of up to seven retries. With the default of streams, 0.54 s, posting ends in RETRY_EXC if the host
+// does not schedule the other guest for 4 s.
 const PeerAckTimeout = 20
 
-// GuestTime returns a context that ends when the test does, or once this guest has run for d. Time in which the host
+// GuestTime returns a context that ends when the test ends, or once this guest has run for d. Time in which the host
 // did not run the guest does not count.
 func GuestTime(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background()) // a cleanup may wait, too
+	ctx, cancel := context.WithCancelCause(context.Background()) // cleanup functions may wait, too
 	t.Cleanup(func() { cancel(nil) })
 	tick := time.NewTicker(guestTick)
 	go func() {
@@ -39,6 +39,6 @@ func GuestTime(t testing.TB, d time.Duration) context.Context {
 
 const guestTick = 50 * time.Millisecond
 
-// ran returns how much of the time between two ticks the guest ran: a tick that is late by more than its period came
-// to a guest that the host had not run.
+// ran returns how long the guest ran between two ticks. If a tick is late by more than its period, the host did not run
+// the guest.
 func ran(elapsed time.Duration) time.Duration { return min(elapsed, 2*guestTick) }

@@ -55,7 +55,7 @@ func emulatedResources(file string) (map[string]uint64, error) {
 }
 
 // Main runs a package's tests in a guest, and fails if the kernel holds more resources afterwards. It checks before the
-// process exits, because that releases everything.
+// process exits, since the exit releases everything.
 //
 // Resources in notCounted may remain: librdmacm keeps contexts of opened devices until the process exits.
 func Main(m interface{ Run() int }, notCounted ...string) {
@@ -80,7 +80,7 @@ func Main(m interface{ Run() int }, notCounted ...string) {
 	os.Exit(status)
 }
 
-// leakHint returns a hint about leaked resources: the failed tests, or the remaining goroutines.
+// leakHint returns a hint about the cause of a leak: failed tests, or the remaining goroutines.
 func leakHint(status int) string {
 	if status != 0 {
 		return "; some tests failed, and may not have closed their objects"

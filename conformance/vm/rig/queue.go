@@ -24,8 +24,8 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
-// QuietTime returns how long to wait for something that may not happen. It is short on a software device, unless d is
-// at least half a second, which is meant for timeouts: other answers arrive during the post.
+// QuietTime returns how long to wait for something that may not happen. It is short on a software device, where
+// responses arrive during the post, unless d is at least half a second, which is meant for timeouts.
 func QuietTime(d time.Duration) time.Duration {
 	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
 		return d / 25
@@ -33,7 +33,8 @@ func QuietTime(d time.Duration) time.Duration {
 	return d
 }
 
-// Within calls wait, which waits for an event, and returns an error that names the event if it does not come.
+// Within calls wait, which waits for an event, and returns an error that names the event if it does not occur within a
+// minute.
 func Within(event string, wait func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- wait() }()
@@ -45,12 +46,12 @@ func Within(event string, wait func() error) error {
 	}
 }
 
-// Poll polls for a completion until the timeout, and returns false if there is none. It sleeps between polls so that a
-// guest with one processor makes progress, and makes a minimum number of polls: on a busy machine the wait grows, since
-// the goroutines of a software device run as late as this one.
-func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
+// Poll polls for a completion until the timeout, and returns false if there is none. It sleeps between polls, so that a
+// guest with one processor makes progress. It makes a minimum number of polls, so that the timeout is longer on a busy
+// machine, where the goroutines of a software device run as late as this one.
+func Poll(cq *ibv.CQ, timeout time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
-	wait := QuietTime(patience)
+	wait := QuietTime(timeout)
 	least := int(wait / (100 * time.Microsecond))
 	deadline := time.Now().Add(wait)
 	for polls := 1; ; polls++ {
@@ -59,7 +60,7 @@ func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 			return *wc, n == 1, err
 		}
 		if polls >= least && time.Now().After(deadline) {
-			if err = Elapse(patience); err == nil {
+			if err = Elapse(timeout); err == nil {
 				n, err = verbs.PollCQ(cq, 1, wc)
 			}
 			return *wc, n == 1, err
@@ -83,7 +84,7 @@ func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 	return wc
 }
 
-// Caps are sufficient for these tests.
+// Caps are sufficient capacities for these tests.
 var Caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // QP creates a queue pair, which is in state RESET.
@@ -134,16 +135,16 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// RTS moves a queue pair from RTR to RTS. Retries are few and short so that failures come soon, except for a patient
-// rig.
+// RTS moves a queue pair from RTR to RTS. Retries are few and short, so that failures are reported soon, except for a
+// patient rig.
 func (r *Rig) RTS(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
-	if Lossy() { // retransmission costs no time
+	if Lossy() { // retransmission takes no real time
 		attr.RetryCnt = 7
 	}
 	if r.Patient {
-		attr.Timeout, attr.RetryCnt, attr.RNRRetry = PeerAckTimeout, 7, 7 // without end where there is no receive
+		attr.Timeout, attr.RetryCnt, attr.RNRRetry = PeerAckTimeout, 7, 7 // unlimited if there is no receive
 	}
 	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 	if qp.QPType == ibv.QPT_RC {
@@ -198,7 +199,7 @@ func (r *Rig) Recv(qp *ibv.QP, id uint64, sge ibv.SGE) {
 	require.NoError(r.t, verbs.PostRecv(qp, wr, bad))
 }
 
-// List is a list of send work requests outside the Go heap, linked in order. sges are the entries of all of them.
+// List is a list of linked send work requests outside the Go heap. sges are the entries of all of them.
 type List struct {
 	WRs  []ibv.SendWR
 	SGEs []ibv.SGE
@@ -246,12 +247,12 @@ func (r *Rig) Window() *ibv.MW {
 	r.t.Helper()
 	mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 	require.NoError(r.t, err)
-	// Destroying the queue pair would wait for a window that is bound to it, so the window is deallocated first.
+	// a bound window is deallocated first, since destroying the queue pair would wait for it
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeallocMW(mw)) })
 	return mw
 }
 
-// Bind turns wr into a request that binds a window to a complete buffer, and returns the window's next key.
+// Bind turns wr into a request that binds a window to a complete buffer, and returns the next key of the window.
 func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 	key := verbs.IncRKey(mw.RKey)
 	wr.Opcode = ibv.WR_BIND_MW
@@ -353,7 +354,7 @@ func (r *Rig) drained(qp *ibv.QP) {
 	}, 2*time.Second, time.Millisecond, "the send queue does not drain")
 }
 
-// Move changes only a queue pair's state.
+// Move changes only the state of a queue pair.
 func (r *Rig) Move(qp *ibv.QP, to ibv.QPState) {
 	r.t.Helper()
 	require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: to}, ibv.QP_STATE))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rig creates verbs objects on a guest's device for tests that run there. It uses only the generated packages
-// and the runtime. A failure ends the test, and objects are destroyed in reverse order when the test ends.
+// Package rig creates verbs objects on a guest's device, for tests that run there. It uses only the generated packages
+// and the runtime. An error fails the test, and objects are destroyed in reverse order when the test ends.
 package rig
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Kernel returns the name of the guest's kernel, "6.1". It skips a test outside a guest.
+// Kernel returns the name of the guest's kernel, such as "6.1". It skips tests that run outside a guest.
 func Kernel(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv(wire.EnvGuest)
@@ -30,7 +30,7 @@ func Kernel(t testing.TB) string {
 	return name
 }
 
-// Many returns the number of objects for a test that creates many: fewer on emulated processors in make test.
+// Many returns how many objects a test creates: all, or fewer on emulated processors in make test.
 func Many(all, emulated int) int {
 	if os.Getenv(wire.EnvGuest) != "" && os.Getenv("GOVERBS_EVERYTHING") == "" {
 		return emulated
@@ -43,23 +43,23 @@ type Rig struct {
 	Context *ibv.Context
 	PD      *ibv.PD
 	Port    ibv.PortAttr
-	GID     ibv.GID         // RoCE v2, with the device's IPv4 address
-	Index   uint8           // of the GID
-	Access  ibv.AccessFlags // what maximum for queue pairs in INIT and for [Rig.Buffer]
+	GID     ibv.GID         // RoCE v2 GID of the device's IPv4 address
+	Index   uint8           // index of the GID
+	Access  ibv.AccessFlags // maximum access of queue pairs in INIT and of [Rig.Buffer]
 
 	Patient bool // the peer is another guest, which may not be scheduled for a long time
 
 	t testing.TB
 }
 
-// For returns the same device for a subtest, at whose end its objects are destroyed.
+// For returns the same device for a subtest. Objects created with it are destroyed when the subtest ends.
 func (r *Rig) For(t testing.TB) *Rig {
 	own := *r
 	own.t = t
 	return &own
 }
 
-// PortNum is the device's only port.
+// PortNum is the only port of the device.
 const PortNum = 1
 
 // Open opens the guest's device.
@@ -86,7 +86,7 @@ func open(t testing.TB, device string, own net.IP) *Rig {
 	return r
 }
 
-// OpenDevice opens the guest's device. The caller closes it.
+// OpenDevice opens the guest's device. The caller must close it.
 func OpenDevice(t testing.TB) *ibv.Context {
 	t.Helper()
 	return openDevice(t, os.Getenv(wire.EnvDevice))
@@ -113,7 +113,7 @@ func openDevice(t testing.TB, name string) *ibv.Context {
 	return nil
 }
 
-// findGID looks for the GID by type and address, because its index varies.
+// findGID finds the GID by type and address, since its index varies.
 func (r *Rig) findGID(own net.IP) bool {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Soft is the kernel name for tests that run outside a guest, on a software device. Their measurements are written to
-// the directory GOVERBS_OUT, if it is set.
+// Soft is the kernel name for tests that run outside a guest, on a software device. Measurements are written to the
+// directory GOVERBS_OUT, if set.
 const Soft = "soft"
 
 // OrSoft selects the software device for tests outside a guest.
@@ -31,7 +31,7 @@ func OrSoft() {
 	}
 }
 
-// Backend returns the backend of the device: nil is the C library. GOVERBS_NATIVE=1 selects package native.
+// Backend returns the backend of the device: nil for the C library. GOVERBS_NATIVE=1 selects package native.
 func Backend() (runtime.Backend, error) {
 	switch {
 	case os.Getenv(wire.EnvGuest) == Soft:
@@ -57,8 +57,8 @@ func DeviceName() string {
 // Lossy reports whether the software device loses packets and has a virtual clock; see conformance/vm/soft.sh.
 func Lossy() bool { return strings.HasPrefix(os.Getenv("GOVERBS_SOFT_WIRE"), "lossy") }
 
-// Immediate skips a test, or a part of one, that asserts real time or when a message arrives: a lossy wire with a
-// virtual clock guarantees neither.
+// Immediate skips a test, or a part of one, that asserts real time or the arrival time of a message. A lossy wire with
+// a virtual clock guarantees neither.
 func Immediate(t testing.TB, why string) {
 	t.Helper()
 	if Lossy() {
@@ -66,7 +66,7 @@ func Immediate(t testing.TB, why string) {
 	}
 }
 
-// Elapse advances the virtual clock of a lossy wire. Otherwise only polling does.
+// Elapse advances the virtual clock of a lossy wire. Without Elapse, only polling advances it.
 func Elapse(d time.Duration) error {
 	if !Lossy() {
 		return nil

@@ -16,14 +16,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Spare is a second Soft-RoCE device with its own network device, for tests that take it down or remove it.
+// Spare is a second Soft-RoCE device with its own network device, for tests that set it down or remove it.
 type Spare struct {
-	Name    string // of the RDMA device
+	Name    string // name of the RDMA device
 	Address net.IP
 
 	r      *Rig
 	link   netlink.Link
-	soft   *soft.Fabric // in place of link
+	soft   *soft.Fabric // the fabric of a software device, which has no link
 	remove func() error
 }
 
@@ -98,7 +98,7 @@ func (r *Rig) softSpare() *Spare {
 	return s
 }
 
-// Remove removes the RDMA device. It returns when no process has it open. A second call has no effect.
+// Remove removes the RDMA device. It returns when no process has the device open. A second call has no effect.
 func (s *Spare) Remove() error { return s.remove() }
 
 // Open opens the device.

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestHWCounters compares Soft-RoCE's counters in sysfs with those of the same names that the software device keeps at
+// TestHWCounters compares Soft-RoCE's counters in sysfs with the counters of the same names of the software device at
 // the other end.
 func TestHWCounters(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
@@ -47,8 +47,8 @@ func TestHWCounters(t *testing.T) {
 		assert.EqualValues(t, messages, since(0, "rdma_sends"))
 		assert.EqualValues(t, messages, since(1, "rdma_recvs"))
 		assert.GreaterOrEqual(t, since(0, "sent_pkts"), uint64(messages*5))
-		_, countsBytes := counts(kernel)["sent_bytes"] // since 7
-		for i := range 2 {                             // the last ones may be in flight
+		_, countsBytes := counts(kernel)["sent_bytes"] // since Linux 7
+		for i := range 2 {                             // the last packets may be in flight
 			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, opTimeout,
 				10*time.Millisecond, "end %d sent %d packets, and %d arrived", i, since(i, "sent_pkts"),
 				since(1-i, "rcvd_pkts"))

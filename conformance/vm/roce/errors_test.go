@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestErrors checks each error status that a peer causes, at the requester, and the responder's completion.
+// TestErrors checks the status at the requester for each error that a peer can cause, and the completion at the
+// responder.
 func TestErrors(t *testing.T) {
 	const sent, wrongData, wrongBind = 5001, "data with a wrong key", "a window of a region without the right"
 	without := func(e *end, rights ibv.AccessFlags) uint32 { // another region of the same memory
@@ -29,7 +30,7 @@ func TestErrors(t *testing.T) {
 			ready func(b *end)
 			post  func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest
 			want  ibv.WCStatus
-			other ibv.WCStatus // SUCCESS: no completion
+			other ibv.WCStatus // SUCCESS means no completion
 		}{
 			{"write with a wrong key", nil, func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest {
 				return batch.Write(1, b.mr.SGE(0, 1).Addr, b.mr.RKey()^0x5500)

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestSendInvalidate checks that a send invalidates the key of a memory window of its receiver, whose completion
-// reports the key.
+// TestSendInvalidate checks that a send with invalidate invalidates the key of a memory window of the receiver, and
+// that the receiver's completion reports the key.
 func TestSendInvalidate(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
@@ -66,7 +66,7 @@ func TestSendInvalidate(t *testing.T) {
 	})
 }
 
-// hasFlush skips tests of operations that Soft-RoCE supports since 6.2.
+// hasFlush skips tests of operations that Soft-RoCE supports only since Linux 6.2.
 func hasFlush(t *testing.T) {
 	t.Helper()
 	if rig.Kernel(t) == "6.1" {
@@ -124,7 +124,7 @@ func TestAtomicWrite(t *testing.T) {
 	})
 }
 
-// TestExtendedErrors checks the requester's status when one of these operations is not allowed.
+// TestExtendedErrors checks the requester's status if one of these operations is not allowed.
 func TestExtendedErrors(t *testing.T) {
 	hasFlush(t)
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {

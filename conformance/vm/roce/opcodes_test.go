@@ -61,7 +61,7 @@ func TestOperations(t *testing.T) {
 }
 
 // move transfers one message from a to b, or with a read from b to a. It returns false if an unreliable queue pair lost
-// it.
+// the message.
 func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) bool {
 	a.t, b.t = t, t
 	a.fill(1)
@@ -115,7 +115,7 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 			assert.Equal(t, a.q.Num(), wc.SrcQP)
 			copy(want[margin-before:], to.mr.Bytes()[margin-before:margin]) // IP header
 		}
-	case kind == ibv.QPT_UC: // no completion at the peer: use a message after it
+	case kind == ibv.QPT_UC: // the peer gets no completion, so a message is sent after it
 		copy(want, a.mr.Bytes()[:1])
 		send()
 		b.recv(0, 1)
@@ -134,7 +134,7 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 	return true
 }
 
-// TestAtomics checks that both atomic operations change the peer's memory once and return the old value.
+// TestAtomics checks that each atomic operation changes the peer's memory once and returns the old value.
 func TestAtomics(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})

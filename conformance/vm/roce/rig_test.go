@@ -25,14 +25,14 @@ type end struct {
 	kernel bool // Soft-RoCE
 	q      *rdma.QP
 	mr     *rdma.MR
-	ah     *rdma.AH // for UD, to the other end
+	ah     *rdma.AH // for UD: the address of the other end
 	to     rdma.Endpoint
 }
 
 // memory is the size of each end's memory: the largest message and a margin on both sides.
 const memory = 1<<20 + 2*margin
 
-// margin is memory that no message may touch.
+// margin is the size of the memory on each side of a message, which no message may change.
 const margin = 4096
 
 // caps are sufficient for these tests.
@@ -74,7 +74,7 @@ func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o option
 type options struct {
 	kind   ibv.QPType
 	change func(*ibv.QPAttr)        // modifies the attributes for connecting
-	ops    ibv.QPCreateSendOpsFlags // for RC: operations for programs
+	ops    ibv.QPCreateSendOpsFlags // for RC: operations of programs
 }
 
 func newEnd(t *testing.T, d *rdma.Device, o options) *end {
@@ -104,7 +104,7 @@ func newEnd(t *testing.T, d *rdma.Device, o options) *end {
 	return e
 }
 
-// newExtended returns an RC queue pair whose programs support some operations.
+// newExtended returns an RC queue pair whose programs support these operations.
 func newExtended(t *testing.T, d *rdma.Device, ops ibv.QPCreateSendOpsFlags) *rdma.QP {
 	t.Helper()
 	pd, err := d.AllocPD()
@@ -208,13 +208,13 @@ func (e *end) recvAt(address uint64, length int, lkey uint32) {
 // opTimeout is the timeout for operations that should be fast.
 const opTimeout = time.Minute
 
-// losses is how many unreliable pairs may lose a message before the test fails. In a message of 1 MiB, a packet is
-// easily lost when the receiving kernel is not scheduled for a while.
+// losses limits how many unreliable pairs may lose a message. In a message of 1 MiB, a packet is easily lost if the
+// receiving kernel is not scheduled for a while.
 const losses = 20
 
-// transfer sends a message from the other end and waits for it. If an unreliable queue pair loses it, it is sent once
-// more; if that is lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the
-// rest of a partially received write and drops everything else.
+// transfer sends a message from the other end and waits for it. If an unreliable queue pair loses the message, it is
+// sent again; if that is lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of Linux 6.1, waits
+// for the rest of a partially received write and drops everything else.
 func (e *end) transfer(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 	e.t.Helper()
 	if kind == ibv.QPT_RC {

@@ -31,15 +31,15 @@ const (
 // flow is a pair to measure.
 type flow struct {
 	name     string
-	baseline *flow // the pair of Soft-RoCE to compare with
+	baseline *flow // pair of Soft-RoCE to compare with
 	a, b     *end
 
-	writes, echoes []float64 // per round: MB/s, and round trip in µs
+	writes, echoes []float64 // in each round: MB/s, and round trip in µs
 }
 
 // TestSpeed compares the software device with Soft-RoCE in interleaved rounds. It writes figures to
-// roce-speed-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine distorts the figures, and runs
-// only with GOVERBS_SPEED=1.
+// roce-speed-KERNEL.csv and ratios to a page. Since load distorts the figures, it asserts nothing and runs only with
+// GOVERBS_SPEED=1.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for half a minute: vmtest -env GOVERBS_SPEED=1")
@@ -49,7 +49,7 @@ func TestSpeed(t *testing.T) {
 		for _, f := range flows {
 			before := f.counts()
 			f.writes = append(f.writes, f.throughput())
-			f.again(before)
+			f.logRetransmissions(before)
 			f.echoes = append(f.echoes, f.echo())
 		}
 	}
@@ -96,7 +96,7 @@ Soft-RoCE sends to itself bypass sockets, IP and the cable. Soft-RoCE works in t
 |---|---|---|---|---|---|---|
 `
 
-// newFlows returns the pairs. Those of Soft-RoCE precede those that are compared with them.
+// newFlows returns the pairs. Pairs of Soft-RoCE precede those that are compared with them.
 func newFlows(t *testing.T) (flows []*flow) {
 	open := func(d *rdma.Device, err error) *rdma.Device {
 		keep(t, d, err)
@@ -131,7 +131,7 @@ func newFlows(t *testing.T) (flows []*flow) {
 	return flows
 }
 
-// counts returns the counters of both ends, to detect losses, which cost more than anything else.
+// counts returns the counters of both ends, to detect losses, which dominate all other costs.
 func (f *flow) counts() (all [2]map[string]uint64) {
 	for i, e := range []*end{f.a, f.b} {
 		var err error
@@ -141,8 +141,8 @@ func (f *flow) counts() (all [2]map[string]uint64) {
 	return all
 }
 
-// again logs the packets sent and those retransmitted.
-func (f *flow) again(before [2]map[string]uint64) {
+// logRetransmissions logs the numbers of packets that were sent and retransmitted.
+func (f *flow) logRetransmissions(before [2]map[string]uint64) {
 	text := ""
 	for i, now := range f.counts() {
 		for _, name := range []string{"sent_pkts", "rcvd_pkts", "completer_retry_err", "retrans_pkts",
@@ -160,7 +160,7 @@ func spread(figures []float64) (least, median, most float64) {
 	return sorted[0], sorted[len(sorted)/2], sorted[len(sorted)-1]
 }
 
-// throughput posts writes for a while.
+// throughput posts writes for a while and returns MB/s.
 func (f *flow) throughput() float64 {
 	b, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(f.a.t, err)
@@ -181,7 +181,7 @@ func (f *flow) throughput() float64 {
 	return float64(done) * speedWrite / 1e6 / time.Since(began).Seconds()
 }
 
-// echo exchanges a small message in both directions for a while.
+// echo exchanges a small message in both directions for a while and returns the round trip in µs.
 func (f *flow) echo() float64 {
 	count := 0
 	began := time.Now()

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// TestAcceptManyRequests checks that requests without RTU do not delay other peers, and that requests withdrawn while
-// they wait for their host's limit are not errors of Accept.
+// TestAcceptManyRequests checks that requests without RTU do not delay other peers, and that Accept does not fail
+// because of requests that are withdrawn while they wait for the limit of their host.
 func TestAcceptManyRequests(t *testing.T) {
 	at := address(7690)
 	server, client := newRole(t, at, rpma.Local), newRole(t, at, rpma.Remote)
@@ -69,9 +69,9 @@ func TestAcceptManyRequests(t *testing.T) {
 	ask(8)
 	began := time.Now()
 	connect()
-	assert.Less(t, time.Since(began), 15*time.Second) // sequentially, they would take 35 s
+	assert.Less(t, time.Since(began), 15*time.Second) // one after another, they would take 35 s
 	ask(7)
-	for i := range all { // the waiting ones first
+	for i := range all { // the waiting requests first
 		require.NoError(t, all[len(all)-1-i].Close())
 	}
 	connect()

@@ -20,8 +20,8 @@ import (
 	nouns "github.com/goverbs/goverbs/generated/rpma"
 )
 
-// bound is one end of a connection of librpma itself, called through generated/librpma. It makes the calls of
-// rpmapeer.c's script and records the results.
+// bound is one end of a connection of librpma, called through generated/librpma. It makes the calls of the script in
+// rpmapeer.c and records the results.
 type bound struct {
 	t            *testing.T
 	rig          *rig.Rig
@@ -135,8 +135,8 @@ func (b *bound) receives(q ibv.Ptr[nouns.ConnReq], n int) {
 	}
 }
 
-// private returns private data outside the Go heap, because C follows a pointer in it. Without data, C stores its own
-// there.
+// private returns private data outside the Go heap, since C follows a pointer in it. Without data, C stores its own
+// data there.
 func (b *bound) private(data []byte) *nouns.ConnPrivateData {
 	p := &rig.Records[nouns.ConnPrivateData](b.rig, 1)[0]
 	if len(data) > 0 {

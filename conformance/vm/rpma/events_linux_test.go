@@ -20,7 +20,7 @@ const (
 	envNow = "GOVERBS_UNREACHABLE"
 )
 
-// eachPair runs a test for each pair of languages of client and server.
+// eachPair runs a test for each combination of languages of client and server.
 func eachPair(t *testing.T, test func(t *testing.T, active, passive string)) {
 	inC(t)
 	for _, active := range []string{inCAlone, inGo} {
@@ -40,15 +40,15 @@ func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watc
 	return [2]*watcher{a, p}
 }
 
-// TestLost removes a device under a connection, which both sides lose. The kernel may also close one side, whose
-// disconnect then reaches the other first.
+// TestLost removes a device with a connection, which both sides then lose. The kernel may also close one side first,
+// whose disconnect then reaches the other.
 func TestLost(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
 		spare := rig.Open(t).Spare()
 		at, _ := netip.AddrFromSlice(spare.Address.To4())
 		both := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
 		removed := make(chan error, 1)
-		go func() { removed <- spare.Remove() }() // waits until both have closed it
+		go func() { removed <- spare.Remove() }() // Remove waits until both sides have closed it
 		const lost, closed = "event 2, result 0", "event 1, result 0"
 		output := []string{both[0].next(), both[1].next()}
 		assert.Contains(t, output, lost)
@@ -60,8 +60,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestUndefined checks that an event unknown to librpma, an address change of the device, is reported as undefined with
-// an unknown error.
+// TestUndefined checks that an event that librpma does not know, an address change of the device, is reported as
+// undefined with an unknown error.
 func TestUndefined(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
 		bond := rig.NewBond(t)
@@ -77,7 +77,7 @@ func TestUndefined(t *testing.T) {
 	})
 }
 
-// TestUnreachable connects to an address that does not answer.
+// TestUnreachable connects to an address that does not respond.
 func TestUnreachable(t *testing.T) {
 	inC(t)
 	if os.Getenv(envNow) == "" {
@@ -86,7 +86,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	// The network device accepts packets to any neighbor, and this one does not exist.
+	// The network device accepts packets to any neighbor. This neighbor does not exist.
 	unused := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
 	var all []*watcher
 	for _, language := range []string{inCAlone, inGo} {

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles that run out of memory, in the libraries below or in librpma.
+// Roles in which memory runs out, in the libraries below librpma or in librpma itself.
 const (
 	memory = "memory"
 	own    = "own"
@@ -29,8 +29,9 @@ const (
 	faultsLib = "/usr/lib/faults.so" // built from faults.c
 )
 
-// TestOutOfMemory checks that package rpma returns librpma's codes, call by call, when any allocation of libibverbs,
-// its provider or librdmacm fails. librpma has a code for failures of its own allocations, which do not exist in Go.
+// TestOutOfMemory checks that package rpma returns librpma's codes, call by call, if any allocation of libibverbs, its
+// provider or librdmacm fails. librpma has a separate code for failures of its own allocations, which do not exist in
+// Go.
 func TestOutOfMemory(t *testing.T) {
 	inC(t)
 	if _, err := os.Stat(faultsLib); err != nil {
@@ -56,7 +57,7 @@ func runOut(t *testing.T, language, role string) string {
 	return string(out)
 }
 
-// withoutMemory prints the codes of calls when one of the libraries' allocations fails.
+// withoutMemory prints the codes of calls for which an allocation of one of the libraries fails.
 func withoutMemory(at, host string) error {
 	file, err := os.OpenFile(os.Getenv(envFaults), os.O_RDWR, 0)
 	if err != nil {

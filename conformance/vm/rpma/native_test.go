@@ -43,7 +43,7 @@ type role struct {
 	mr, msgs *rpma.MR
 	remote   *rpma.RemoteMR
 	recvs    *rpma.CQ // for receives, if separate
-	kept     []ibv.WC // completions received out of order
+	kept     []ibv.WC // completions that were received out of order
 }
 
 func (r *role) must(err error) {
@@ -63,7 +63,7 @@ func (r *role) event() {
 	r.print("event %d", e)
 }
 
-// next waits for the next completion of a receive, or of anything else: their relative order is undefined.
+// next waits for the next completion of a receive, or of anything else; their relative order is undefined.
 func (r *role) next(receive bool) (wc ibv.WC) {
 	r.t.Helper()
 	fits := func(wc ibv.WC) bool {
@@ -123,7 +123,7 @@ func newRoleWith(t *testing.T, at netip.AddrPort, side rpma.Side, o rpma.PeerOpt
 	return r
 }
 
-// regions registers memory. A device that flushes to persistent memory accepts no other memory for that.
+// regions registers memory. A device that flushes to persistent memory accepts no other memory for such a flush.
 func (r *role) regions(size int, usage rpma.Usage) {
 	r.t.Helper()
 	memory := make([]byte, size)
@@ -331,7 +331,7 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 	return r.end()
 }
 
-// full fills its queues: sends wait for receives, which a "serve" never posts, until the connection ends. C's queues
+// full fills the queues: sends wait for receives, which a "serve" never posts, until the connection ends. C's queues
 // have the capacity of the device, ours the requested one.
 func full(t *testing.T, at netip.AddrPort) string {
 	r := newRole(t, at, rpma.Remote)
@@ -351,7 +351,7 @@ func full(t *testing.T, at netip.AddrPort) string {
 	r.print("room for 16 receives: %d, then %d", min(receives/16, 1), rpma.CodeOf(err))
 	r.must(r.conn.Disconnect())
 	for range sends + receives {
-		wc := r.next(false) // the opcode of a failed one is undefined
+		wc := r.next(false) // the opcode of a failed completion is undefined
 		require.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
 	}
 	r.print("all have ended")

@@ -97,8 +97,8 @@ func inC(t *testing.T) {
 	}
 }
 
-// TestPeers runs package rpma and librpma's C program in both roles of a script that has every operation, and checks
-// that each observes the same as C against C.
+// TestPeers runs package rpma and librpma's C program in both roles of a script that contains every operation, and
+// checks that each observes the same as C against C.
 func TestPeers(t *testing.T) {
 	inC(t)
 	cx, cy := play(t, 7600, activeInC("x"), passiveInC("y"))
@@ -113,8 +113,8 @@ func TestPeers(t *testing.T) {
 	assert.Equal(t, cy, by)
 }
 
-// TestErrorsMatchC checks that calls rejected by librpma are rejected with the same code, and that requests
-// rejected by a peer have the same status.
+// TestErrorsMatchC checks that calls that librpma rejects are rejected with the same code, and that requests that a
+// peer rejects have the same status.
 func TestErrorsMatchC(t *testing.T) {
 	inC(t)
 	c, _ := play(t, 7610, activeInC("errors"), passiveInC("serve"))

@@ -62,10 +62,10 @@ func ordinaryMemory(t *testing.T, p *rpma.Peer) {
 	assert.ErrorIs(t, err, rpma.ErrNotSupported)
 }
 
-// claim binds the persistent memory, as a device of another kind, to that kind's driver.
+// claim binds the persistent memory to a driver, as a device of the driver's kind.
 func claim(t *testing.T, device, driver string) {
 	const devices, drivers = "/sys/bus/nd/devices/", "/sys/bus/nd/drivers/"
-	os.WriteFile(drivers+"nd_pmem/unbind", []byte("namespace0.0"), 0) // needed the first time
+	os.WriteFile(drivers+"nd_pmem/unbind", []byte("namespace0.0"), 0) // required the first time
 	for _, set := range [][2]string{
 		{devices + device + "/mode", "ram"},
 		{devices + device + "/align", "4096"},
@@ -82,7 +82,7 @@ func claim(t *testing.T, device, driver string) {
 }
 
 // fileOnDAX maps a file synchronously. Kernels pin such memory only for a device with on-demand paging, and the error
-// on other devices says so.
+// for other devices says so.
 func fileOnDAX(t *testing.T, p *rpma.Peer) {
 	raw, err := os.Open(pmem)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func fileOnDAX(t *testing.T, p *rpma.Peer) {
 	flushed(t, p, m, f.Bytes())
 }
 
-// deviceDAX registers a device DAX of persistent memory, and checks that a persistent flush of it is native.
+// deviceDAX registers a DAX device of persistent memory, and checks that a persistent flush of it is native.
 func deviceDAX(t *testing.T, p *rpma.Peer) {
 	const size = 2 << 20
 	claim(t, "dax0.0", "dax_pmem")

@@ -26,7 +26,7 @@ func (r *role) attempt() {
 	r.event()
 }
 
-// s is rejected and connects again. Its two sends and its receive complete in queues of a shared channel.
+// s is rejected and connects again. Its two sends and its receive complete in queues that share a channel.
 func s(t *testing.T, at netip.AddrPort) string {
 	r := newRole(t, at, rpma.Remote)
 	r.regions(size, localUsage)

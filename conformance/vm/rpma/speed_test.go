@@ -26,27 +26,28 @@ import (
 )
 
 const (
-	speedRounds = 3   // of connections, one for each program
-	speedTurns  = 6   // per connection
-	speedCalls  = 200 // calls per operation and turn; a twentieth for large ones
+	speedRounds = 3   // number of connections, one for each program
+	speedTurns  = 6   // turns for each connection
+	speedCalls  = 200 // calls for each operation and turn; a twentieth for large operations
 	speedWarm   = 50 * time.Millisecond
 	speedLimit  = 1.05
 	inCAlone    = "C"
-	asItIs      = ""
+	byDefault   = ""
 )
 
-// speedNames are the contestants: librpma in C, and package rpma by default and with calls through Go's scheduler.
-var speedNames = []string{inCAlone, asItIs, runtime.Blocking.String()}
+// speedNames lists what is compared: librpma in C, and package rpma by default and with calls through Go's scheduler.
+var speedNames = []string{inCAlone, byDefault, runtime.Blocking.String()}
 
 var speedOperations = []string{"write+flush", "read", "write of 1 MiB"}
 
-// start is the reference for timing: [time.Since] reads only the monotonic clock, like C, and [time.Now] two clocks.
+// start is the reference for timing. [time.Since] reads only the monotonic clock, like C, while [time.Now] reads two
+// clocks.
 var start = time.Now()
 
 // timing is the median time of an operation in a turn, in nanoseconds.
 type timing float64
 
-// runner has a connection to a "serve" in C and runs turns on it, like rpmapeer.c's bench.
+// runner has a connection to a "serve" in C and runs turns on it, like bench of rpmapeer.c.
 type runner interface {
 	turn() map[string]timing
 	end()
@@ -169,10 +170,10 @@ func (c *theirs) end() {
 	require.NoError(c.t, c.cmd.Wait())
 }
 
-// TestSpeed compares package rpma with librpma. Connections that are open at the same time, each to a C peer, take
-// short turns, so that load affects all alike. It writes rpma-speed-KERNEL.md, and runs only with GOVERBS_SPEED=1. The
-// limit applies to guests whose clock counts instructions, because on a loaded machine the host's clock is not
-// reproducible.
+// TestSpeed compares package rpma with librpma. Each has a connection to a C peer; the connections are open at the same
+// time and take short turns, so that load affects all alike. The test writes rpma-speed-KERNEL.md and runs only with
+// GOVERBS_SPEED=1. The limit applies only to guests whose clock counts instructions, since measurements with the host's
+// clock are not reproducible on a loaded machine.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for a minute: vmtest -counted -cpus 1 -env GOVERBS_SPEED=1")
@@ -183,7 +184,7 @@ func TestSpeed(t *testing.T) {
 		all := contestants(t, 7650+uint16(len(speedNames))*round)
 		for turn := range speedTurns {
 			for i := range all {
-				at := (i + turn) % len(all) // rotate the order
+				at := (i + turn) % len(all) // in rotating order
 				name := speedNames[at]
 				output[name] = append(output[name], all[at].turn())
 			}
@@ -197,7 +198,7 @@ func TestSpeed(t *testing.T) {
 	for _, what := range speedOperations {
 		line, ratios := row(what, output)
 		page.WriteString(line)
-		assert.LessOrEqual(t, ratios[asItIs], speedLimit, what)
+		assert.LessOrEqual(t, ratios[byDefault], speedLimit, what)
 	}
 	t.Logf("\n%s", page.String())
 	name := os.Getenv(wire.EnvOut) + "/rpma-speed-" + os.Getenv(wire.EnvGuest) + ".md"
@@ -214,7 +215,7 @@ func contestants(t *testing.T, port uint16) (all []runner) {
 		switch name {
 		case inCAlone:
 			all = append(all, newTheirs(t, at))
-		case asItIs:
+		case byDefault:
 			all = append(all, newOurs(t, at))
 		default:
 			t.Setenv(rdma.EnvCall, name)

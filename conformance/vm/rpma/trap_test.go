@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// guard serves a region that grants flushes and no reads, with a peer created with these options.
+// guard serves a region that grants flushes but not reads, with a peer created with these options.
 func guard(o rpma.PeerOptions) passive {
 	return func(t *testing.T, at netip.AddrPort, ready func()) string {
 		return newRoleWith(t, at, rpma.Local, o).serve(rpma.WriteDst|rpma.FlushVisibility, ready)
@@ -37,9 +37,9 @@ func flush(o rpma.PeerOptions, why *string) active {
 	}
 }
 
-// TestFlushMismatch checks flushes between different sides. librpma flushes natively if the device supports it, and so
-// does package rpma unless configured to flush with reads. If the sides differ, the flush is rejected, and package
-// rpma's error names the configuration of each side.
+// TestFlushMismatch checks flushes between sides with different configurations. librpma flushes natively if the device
+// supports it, and so does package rpma unless it is configured to flush with reads. If the sides differ, the flush is
+// rejected, and package rpma's error names the configuration of each side.
 func TestFlushMismatch(t *testing.T) {
 	device := newRole(t, address(7680), rpma.Local)
 	native := device.peer.NativeFlush()

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles of watchers, which print each event of a connection until it ends: one connects, one listens.
+// Roles of watchers, which print each event of a connection until it ends. One connects, one listens.
 const (
 	watch   = "watch"
 	watched = "watched"
@@ -32,8 +32,8 @@ func init() {
 	programs[memory] = roleOf(withoutMemory)
 }
 
-// roleOf returns the main function of a process that plays a role of rpmapeer.c. The role needs its own process because
-// a device cannot be removed while the test has it open.
+// roleOf returns the main function of a process for a role of rpmapeer.c. The role needs its own process, since a
+// device cannot be removed while the test has it open.
 func roleOf(role func(at, host string) error) func(args []string) {
 	return func(args []string) {
 		if err := role(net.JoinHostPort(args[0], args[1]), args[0]); err != nil {
@@ -99,8 +99,8 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// printEvents prints the events of a connection until it ends. It then waits for EOF on standard input, because the
-// other side would notice an earlier exit, and closes everything, even on a removed device.
+// printEvents prints the events of a connection until it ends. It then waits for EOF on standard input, since the other
+// side would notice an earlier exit, and closes everything, even on a removed device.
 func printEvents(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())
@@ -127,7 +127,7 @@ type watcher struct {
 	lines *bufio.Scanner
 }
 
-// newWatcher returns a program in C or Go that runs a role.
+// newWatcher returns a program in C or Go for a role.
 func newWatcher(ctx context.Context, t *testing.T, language, role string, at netip.AddrPort) *watcher {
 	t.Helper()
 	name := "rpmapeer"
@@ -171,7 +171,7 @@ func (w *watcher) expect(line string) {
 	require.Equal(w.t, line, w.next(), w.what)
 }
 
-// ends stops the watcher and checks that it prints nothing more.
+// ends stops the watcher and checks that it prints nothing else.
 func (w *watcher) ends() {
 	w.t.Helper()
 	require.NoError(w.t, w.input.Close())

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Verbs of the newest library.
+// verbs of the newest library
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
 	{verb: "ibv_reg_mr_ex", what: "separate I/O virtual address, which is allowed",

@@ -22,7 +22,7 @@ var datagramControls = []control{
 		call: createAH(func(a *ibv.AHAttr) { a.GRH.DGID = ibv.GID{} })},
 	{verb: "ibv_destroy_ah", what: works, call: createAH(func(*ibv.AHAttr) {})},
 	{verb: "ibv_destroy_ah", what: "any", why: "the page documents none, and nothing depends on a handle"},
-	{verb: "ibv_init_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+	{verb: "ibv_init_ah_from_wc", what: works, call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		attr := new(ibv.AHAttr)
 		if err := verbs.InitAHFromWC(r.Context, rig.PortNum, wc, header, attr); err != nil {
 			return err
@@ -34,24 +34,24 @@ var datagramControls = []control{
 		return nil
 	})},
 	{verb: "ibv_init_ah_from_wc", what: "header without a version",
-		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+		call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return verbs.InitAHFromWC(r.Context, rig.PortNum, wc, &none[0], new(ibv.AHAttr))
 		})},
 	{verb: "ibv_init_ah_from_wc", what: "no such port",
-		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+		call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			return verbs.InitAHFromWC(r.Context, noPort, wc, header, new(ibv.AHAttr))
 		})},
-	{verb: "ibv_create_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+	{verb: "ibv_create_ah_from_wc", what: works, call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 	})},
 	{verb: "ibv_create_ah_from_wc", what: "header without a version",
-		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+		call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
 		})},
 	{verb: "ibv_create_ah_from_wc", what: "completion without a header",
-		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+		call: withReceived(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			wc.WCFlags &^= ibv.WC_GRH
 			return created(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 		})},
@@ -128,8 +128,8 @@ func attach(kind ibv.QPType, then func(*rig.Rig, *ibv.QP, *ibv.GID) error) func(
 	}
 }
 
-// answering receives a datagram and passes its completion and header to f, which derives an address.
-func answering(f func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error) func(*rig.Rig) error {
+// withReceived receives a datagram and passes its completion and header to f, which derives an address for a reply.
+func withReceived(f func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		p, to := r.Pair(ibv.QPT_UD), r.Buffer(256, local)
 		r.Recv(p.B, 7, to.SGE(0, 256))

@@ -65,7 +65,8 @@ var deviceControls = []control{
 		r.Check(err)
 		return verbs.CloseDevice(context)
 	})},
-	{verb: "ibv_close_device", what: "objects left", call: func(*rig.Rig) error { // they remain until the process exits
+	// the objects remain until the process exits
+	{verb: "ibv_close_device", what: "objects left", call: func(*rig.Rig) error {
 		return alone("^TestCloseWithObjects$")
 	}},
 
@@ -129,7 +130,7 @@ var deviceControls = []control{
 		_, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, ibv.ToBE16(0x1234))
 		return err
 	}},
-	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // first in a process
+	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // must be called first in a process
 		return alone("^TestForkInit$")
 	}},
 	{verb: "ibv_fork_init", what: "memory was registered before", call: func(r *rig.Rig) error {
@@ -146,7 +147,7 @@ var deviceControls = []control{
 	{verb: "ibv_is_fork_initialized", what: "any", why: "it returns a state"},
 }
 
-// served returns the functions that take no object, of the rig's backend.
+// served returns the functions that take no object, for the rig's backend.
 func served(r *rig.Rig) verbs.From {
 	backend, err := rig.Backend()
 	r.Check(err)
@@ -194,7 +195,7 @@ func alone(test string) error {
 	return again.Run()
 }
 
-// isAlone skips a test outside a process that alone started.
+// isAlone skips a test that runs outside a process started by alone.
 func isAlone(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_ALONE") == "" {

@@ -96,7 +96,7 @@ var memoryControls = []control{
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), bufferLen, remote|ibv.ACCESS_MW_BIND)
 		r.Check(err)
 		r.Defer(func() {
-			if err != nil { // the window was deallocated
+			if err != nil { // if the window was deallocated
 				r.Check(verbs.DeregMR(mr))
 			}
 		})
@@ -131,7 +131,7 @@ var memoryControls = []control{
 	{verb: "ibv_advise_mr", what: "memory that is not registered on demand", call: advise(local, prefetch{})},
 }
 
-// prefetch describes invalid arguments for prefetching a region.
+// prefetch holds invalid arguments for prefetching a region.
 type prefetch struct {
 	advice ibv.IBUverbsAdviseMRAdvice
 	flags  ibv.IBUverbsAdviseMRFlag
@@ -139,7 +139,7 @@ type prefetch struct {
 	key    uint32
 }
 
-// advise registers memory and prefetches it. If registration fails, that is the result.
+// advise registers memory and prefetches it. If registration fails, it returns that error.
 func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -166,7 +166,7 @@ func reg(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// reach registers memory, and lets a peer write to it and read it back.
+// reach registers memory and makes a peer write to it and read it back.
 func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -184,7 +184,7 @@ func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	}
 }
 
-// reachAt is like reach, for memory registered at a different I/O virtual address.
+// reachAt is like reach, for memory registered with a different I/O virtual address.
 func reachAt(iova uint64) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -197,7 +197,7 @@ func reachAt(iova uint64) func(*rig.Rig) error {
 	}
 }
 
-// exchange lets a peer write to memory at an address, and read it back.
+// exchange makes a peer write to memory at an address and read it back.
 func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	p, from := r.Pair(ibv.QPT_RC), r.Buffer(256, local)
 	copy(from.Bytes, pattern())
@@ -217,7 +217,7 @@ func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	return nil
 }
 
-// rereg changes a region. The result includes C's failure code.
+// rereg changes a region. The result includes the failure code of C.
 func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		var pd *ibv.PD // deallocated after the region that may use it

@@ -86,7 +86,7 @@ var queueControls = []control{
 			r.Check(status(r.Completion(p.ASend)))
 		}
 		if err := verbs.ResizeCQ(p.BRecv, 2); err != nil {
-			for range 4 { // none is lost
+			for range 4 { // no completion is lost
 				r.Check(status(r.Completion(p.BRecv)))
 			}
 			return err
@@ -107,7 +107,7 @@ var queueControls = []control{
 		b := r.Buffer(64, local)
 		l := r.Sends(1)
 		l.WRs[0].Opcode, l.SGEs[0] = ibv.WR_SEND, b.SGE(0, 8)
-		_, err := l.Post(qp) // flushed
+		_, err := l.Post(qp) // the request is flushed
 		r.Check(err)
 		return event(r, channel, cq)
 	}},
@@ -230,7 +230,7 @@ func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 	}
 }
 
-// channelled returns a completion queue with a channel.
+// channelled returns a completion queue with a completion channel.
 func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 	channel, err := verbs.CreateCompChannel(r.Context)
 	r.Check(err)
@@ -264,8 +264,8 @@ func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// unpolled calls f with a queue pair whose receive completion has not been polled, and returns the number of
-// completions after the call.
+// unpolled calls f with a queue pair that has an unpolled receive completion, and returns the number of completions
+// after the call.
 func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		sends, recvs := r.CQ(4), r.CQ(4)

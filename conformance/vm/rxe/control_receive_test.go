@@ -76,7 +76,7 @@ func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
 	}
 }
 
-// modifySRQ modifies a queue of 8 entries. If then is given, it is applied next, and its result returned.
+// modifySRQ modifies a queue of 8 entries. If then is given, it is applied as well, and its result is returned.
 func modifySRQ(attr ibv.SRQAttr, mask ibv.SRQAttrMask, then ...ibv.SRQAttr) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		srq := r.SRQ(8)

@@ -21,11 +21,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// control is a call of a control verb that succeeds, or fails in a way that the manual page documents or its arguments
-// allow.
+// control is a call of a control verb that succeeds, or that fails in a way that the manual page documents or that its
+// arguments permit.
 type control struct {
 	verb string
-	what string // works, or the fault
+	what string // "works", or the fault
 	call func(r *rig.Rig) error
 	why  string // if call is nil: why the failure cannot be provoked
 }
@@ -56,7 +56,7 @@ func TestControl(t *testing.T) {
 	check(t, "control", table)
 }
 
-// calledElsewhere are functions that other tests call, or that call neither the provider nor the kernel.
+// calledElsewhere lists functions that other tests call, or that call neither the provider nor the kernel.
 var calledElsewhere = map[string]string{
 	"ibv_post_send":               "TestPostSend, TestMistakes",
 	"ibv_post_recv":               "TestRecvInStates",
@@ -84,7 +84,7 @@ var calledElsewhere = map[string]string{
 	"mbps_to_ibv_rate":            "computes",
 }
 
-// families are groups of functions with a test that calls all of them.
+// families lists groups of functions, each with a test that calls all of them.
 var families = map[string]string{
 	"ibv_wr_":      "TestWRPost",
 	"ibv_wc_read_": "TestExtendedCompletions",
@@ -143,10 +143,10 @@ func TestEveryVerbIsCalled(t *testing.T) {
 	}
 }
 
-// prototype matches the line about C above a generated function.
+// prototype matches the comment line with the C prototype of a generated function.
 var prototype = regexp.MustCompile(`(?m)^// C: [^(\n]*?(\w+)\(.*\.h\)$`)
 
-// absent is the result of a function that the guest's library does not have.
+// absent is the result for a function that the guest's library lacks.
 const absent = "not in the library"
 
 func answer(err error) string {
@@ -157,7 +157,7 @@ func answer(err error) string {
 	return errnoName(err)
 }
 
-// failed returns a failure without an errno: a completion status or a violated expectation.
+// failed returns a failure without an errno: a completion status or an unmet expectation.
 func failed(what string) error { return errors.New(what) }
 
 // created destroys a created object, or returns the error of its creation.

@@ -98,7 +98,7 @@ var windowControls = []control{
 		return w.write(old)
 	})},
 
-	// Windows of type 2 are bound and invalidated by work requests.
+	// type 2 windows are bound and invalidated by work requests
 	{verb: "ibv_alloc_mw", what: "type 2, bound, then written through",
 		call: windowed(func(w *windows) error { return w.write(w.Bound(w.p.B, w.p.BSend, w.there)) })},
 	{verb: "ibv_alloc_mw", what: "type 2, bound twice without an invalidation", call: windowed(func(w *windows) error {
@@ -130,7 +130,7 @@ var windowControls = []control{
 	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver gets the key",
 		call: windowed(func(w *windows) error {
 			key, wc := w.invalidatedByPeer()
-			if told := *wc.InvalidatedRKey(); told != key {
+			if reported := *wc.InvalidatedRKey(); reported != key {
 				return failed("another key")
 			}
 			if wc.WCFlags&ibv.WC_WITH_INV == 0 {
@@ -154,7 +154,7 @@ var windowControls = []control{
 // window has the access flags of windows.
 const window = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 
-// windows is a stage in which B binds windows to the remote buffer, and A writes through them.
+// windows is a fixture in which B binds windows to the remote buffer, and A writes through them.
 type windows struct {
 	*rig.Rig
 	p           *rig.Pair
@@ -188,7 +188,7 @@ func (w *windows) bind(mw *ibv.MW, to *rig.Buffer, from, length int, access ibv.
 	return w.completed(w.p.BSend)
 }
 
-// write makes A write to the remote buffer under a key.
+// write makes A write to the remote buffer with a key.
 func (w *windows) write(key uint32) error {
 	l := w.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_RDMA_WRITE, ibv.SEND_SIGNALED, w.here.SGE(0, moved)
@@ -204,7 +204,7 @@ func (w *windows) invalidate(key uint32) error {
 	return w.post(l, w.p.B, w.p.BSend)
 }
 
-// invalidatedByPeer binds a window at B, which a send of A invalidates. It returns the key and B's completion.
+// invalidatedByPeer binds a window at B and invalidates it with a send from A. It returns the key and B's completion.
 func (w *windows) invalidatedByPeer() (key uint32, wc ibv.WC) {
 	key = w.Bound(w.p.B, w.p.BSend, w.there)
 	w.Recv(w.p.B, 1, w.there.SGE(0, bufferLen))

@@ -18,7 +18,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// occurrence is something that happens to a device, and may raise asynchronous events.
+// occurrence is a cause that may raise asynchronous events.
 type occurrence struct {
 	what string
 	// object of the events: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
@@ -169,7 +169,7 @@ var occurrences = []occurrence{
 
 const noEvent = "none of the listed causes raises it"
 
-// TestEvents measures which events are raised by which causes. Events that cannot occur are listed with the reason.
+// TestEvents measures which causes raise which events. Events that cannot occur are listed with the reason.
 func TestEvents(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"occurrence", "events", "not_provoked"}, Keys: 1}
@@ -182,7 +182,7 @@ func TestEvents(t *testing.T) {
 			spare := home.For(t).Spare()
 			r := spare.Open()
 			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
-			events(t, r, nil) // discard initial events
+			events(t, r, nil) // discard earlier events
 			element := o.of(r, spare)
 			require.NoError(t, rig.Elapse(time.Second))
 			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
@@ -191,7 +191,7 @@ func TestEvents(t *testing.T) {
 	check(t, "events", table)
 }
 
-// events reads pending events and returns their distinct names in order. Events about an object must be about element.
+// events reads pending events and returns their distinct names in order. Events of an object must refer to element.
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
@@ -205,7 +205,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 		name := trim(event.EventType.String())
 		switch of := element.(type) {
 		case *ibv.CQ:
-			if event.EventType == ibv.EVENT_QP_FATAL { // a queue pair of that completion queue
+			if event.EventType == ibv.EVENT_QP_FATAL { // of a queue pair that uses that completion queue
 				break
 			}
 			assert.Equal(t, ibv.PtrTo(of), *event.Element.CQ(), name)
@@ -239,8 +239,8 @@ func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint
 	time.Sleep(2 * time.Millisecond)
 }
 
-// TestDeviceRemoved measures the effect of removing an open device, which varies. Once the device is closed, it no
-// longer exists, and a device listed earlier cannot be opened.
+// TestDeviceRemoved measures the effect of removing an open device, which varies. After the device is closed, it no
+// longer exists, and a device that was listed earlier cannot be opened.
 func TestDeviceRemoved(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}
@@ -275,7 +275,7 @@ func TestDeviceRemoved(t *testing.T) {
 	case err := <-removed:
 		require.NoError(t, err)
 	case <-time.After(10 * time.Second):
-		require.Fail(t, "the device does not go once it is closed")
+		require.Fail(t, "the device still exists after it was closed")
 	}
 	_, err := netlink.RdmaLinkByName(spare.Name)
 	assert.Error(t, err, "removed")

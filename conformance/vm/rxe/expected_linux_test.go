@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestExpectedByPrograms tests behavior that other projects' programs and test suites expect, and that the software
-// device lacked at first. Where Soft-RoCE implements the verb, it must behave the same; otherwise it must report
+// TestExpectedByPrograms tests behavior that programs and test suites of other projects expect, and that the software
+// device lacked at first. If Soft-RoCE implements the verb, it must behave the same; otherwise it must report
 // ErrNotSupported.
 func TestExpectedByPrograms(t *testing.T) {
 	r := rig.Open(t)
@@ -111,7 +111,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	ops[0] = ibv.OpsWR{WRID: 5, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 6,
 		SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 9, Mask: ^uint64(0)}}}
 	require.NoError(t, verbs.PostSRQOps(srq, &ops[0], &rig.Records[ibv.Ptr[ibv.OpsWR]](r, 1)[0]))
-	r.Recv(a, 8, here.SGE(256, 64)) // for the receiver's FIN, when it has the data
+	r.Recv(a, 8, here.SGE(256, 64)) // for the receiver's FIN, after it has the data
 
 	copy(here.Bytes[512:], "announced")
 	*(*ibv.TMH)(unsafe.Pointer(&here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_RNDV, AppCtx: ibv.ToBE32(99),
@@ -148,7 +148,8 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	require.NoError(t, verbs.EndPoll(ex))
 }
 
-// expectImport checks that a second context, imported by the first one's descriptor, can import its objects by handle.
+// expectImport checks that a second context, imported from the descriptor of the first one, can import its objects by
+// handle.
 func expectImport(t *testing.T, r *rig.Rig) {
 	assert.GreaterOrEqual(t, r.Context.CmdFD, int32(0), "a descriptor")
 	fd, err := unix.Dup(int(r.Context.CmdFD))

@@ -66,7 +66,7 @@ func TestExtendedCompletions(t *testing.T) {
 		has(t, 0, bits, err)
 		vendor, err := verbs.WCReadVendorErr(ex)
 		has(t, 0, vendor, err)
-		_, err = verbs.WCReadInvalidatedRKey(ex) // shares storage with imm_data
+		_, err = verbs.WCReadInvalidatedRKey(ex) // it shares storage with imm_data
 		assert.NoError(t, err)
 	}
 	assert.ErrorIs(t, verbs.NextPoll(ex), unix.ENOENT)

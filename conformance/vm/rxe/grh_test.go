@@ -17,7 +17,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// headerCases are datagrams whose headers are compared. Lengths that are not multiples of 4 are padded on the wire.
+// headerCases lists datagrams whose headers are compared. Lengths that are not multiples of 4 are padded on the wire.
 var headerCases = []struct {
 	name   string
 	opcode ibv.WROpcode
@@ -90,7 +90,7 @@ func linkLocal(r *rig.Rig) (gid ibv.GID, index uint8) {
 	return entries[i].GID, uint8(entries[i].GIDIndex)
 }
 
-// receivedHeader sends a datagram along a path to the device itself, and returns the bytes before its data.
+// receivedHeader sends a datagram along a path to the device itself, and returns the bytes that precede its data.
 func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode, length int) []byte {
 	p := r.Pair(ibv.QPT_UD)
 	ah, err := verbs.CreateAH(r.PD, attr)
@@ -125,7 +125,7 @@ func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode,
 	return to.Bytes[:grh]
 }
 
-// fields returns the columns of a header from "before" on.
+// fields returns the columns of a header, from "before" on.
 func fields(family string, h []byte, from, to [16]byte) []string {
 	hex := func(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }
 	number := func(v uint64) string { return strconv.FormatUint(v, 10) }

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// TestLeaks checks that the kernel's counts follow creation and destruction, and that leaks fail a package whose tests
-// all passed.
+// TestLeaks checks that the kernel's counts follow creation and destruction, and that a package with leaks fails even
+// if all its tests passed.
 func TestLeaks(t *testing.T) {
 	r := rig.Open(t)
 	before, err := rig.Resources()

@@ -49,7 +49,7 @@ func ofDevice(all []ibv.QPType) []ibv.QPType {
 }
 
 // check compares a measured table with the recorded one and writes it for the host. On the software device and without
-// rdma-core, each difference needs a reason; the former is compared with every kernel.
+// rdma-core, each difference needs a reason. The software device is compared with every kernel.
 func check(t *testing.T, table string, now results.Table) {
 	t.Helper()
 	if rig.IWARP() {
@@ -111,7 +111,7 @@ func TestSource(t *testing.T) {
 // release matches Debian's version of a kernel in /proc/version.
 var release = regexp.MustCompile(`Debian (\d+(?:\.\d+)+)-\d+[^)]* \(\d{4}`)
 
-// TestCreateQP measures which types of queue pair can be created, and the errors for others.
+// TestCreateQP measures which types of queue pairs can be created, and the errors for the others.
 func TestCreateQP(t *testing.T) {
 	r := rig.Open(t)
 	cq := r.CQ(16)
@@ -164,7 +164,7 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 	l.SGEs[0] = s.local.SGE(0, s.length())
 	atomic := s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP || s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
 	switch {
-	case s.kind == ibv.QPT_UD: // a union with the members for other types
+	case s.kind == ibv.QPT_UD: // a union that also has the members for other types
 		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: rig.QKey}
 	case atomic:
 		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1,

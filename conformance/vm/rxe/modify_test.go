@@ -17,7 +17,8 @@ import (
 )
 
 // TestQPModify checks that package rdma performs every transition of the table, with each optional attribute that
-// Soft-RoCE accepts, and that it rejects a transition without a required attribute with an error that names it.
+// Soft-RoCE accepts, and that it rejects a transition without a required attribute with an error that names the
+// attribute.
 func TestQPModify(t *testing.T) {
 	r := rig.Open(t)
 	device, err := rdma.Open(rig.DeviceName())
@@ -89,7 +90,8 @@ func TestQPModify(t *testing.T) {
 	assert.Greater(t, optional, 40)
 }
 
-// recordedTransitions returns the recorded results of ibv_modify_qp, or nil on the software device, which has none.
+// recordedTransitions returns the recorded results of ibv_modify_qp, or nil on the software device, for which there are
+// none.
 func recordedTransitions(t *testing.T) map[string]string {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {

@@ -17,7 +17,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestMulticast checks that a datagram to a group arrives exactly once at each attached queue pair, and not at others.
+// TestMulticast checks that a datagram to a group arrives exactly once at each attached queue pair, and at no other.
 func TestMulticast(t *testing.T) {
 	r := rig.Open(t)
 	group := multicast(r)
@@ -42,21 +42,21 @@ func TestMulticast(t *testing.T) {
 
 	datagram(r, from, cq, ah, groupNumber)
 	for i, m := range in {
-		assert.True(t, m.came(r), "member %d", i)
+		assert.True(t, m.received(r), "member %d", i)
 	}
 	for i, m := range to {
-		assert.False(t, m.came(r), "queue pair %d received too many messages", i)
+		assert.False(t, m.received(r), "queue pair %d received too many messages", i)
 	}
 	require.NoError(t, verbs.DetachMcast(in[0].qp, group, 0))
 	datagram(r, from, cq, ah, groupNumber)
-	assert.True(t, in[1].came(r))
-	assert.True(t, in[2].came(r))
-	assert.False(t, in[0].came(r), "it left")
+	assert.True(t, in[1].received(r))
+	assert.True(t, in[2].received(r))
+	assert.False(t, in[0].received(r), "it left")
 	require.NoError(t, verbs.DetachMcast(in[1].qp, group, 0))
 	require.NoError(t, verbs.DetachMcast(in[2].qp, group, 0))
 }
 
-// groupNumber is the destination QP number of datagrams to a group.
+// groupNumber is the destination queue pair number of datagrams to a group.
 const groupNumber = 0xffffff
 
 // member is a queue pair with posted receives.
@@ -76,11 +76,11 @@ func newMember(r *rig.Rig) *member {
 	return m
 }
 
-// came reports whether another datagram arrived with the right data.
-func (m *member) came(r *rig.Rig) bool {
-	wc, came, err := rig.Poll(m.cq, 2*nothingMore)
+// received reports whether another datagram arrived with the right data.
+func (m *member) received(r *rig.Rig) bool {
+	wc, received, err := rig.Poll(m.cq, 2*nothingMore)
 	r.Check(err)
-	if !came {
+	if !received {
 		return false
 	}
 	r.Check(status(wc))
@@ -92,7 +92,7 @@ func (m *member) came(r *rig.Rig) bool {
 // join makes the network device join a group, so that datagrams to it are looped back.
 func join(t *testing.T, group net.IP) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft { // there is none
+	if rig.Kernel(t) == rig.Soft { // the software device has no network device
 		return
 	}
 	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// mistake is a connected RC pair with buffers, for one mistake.
+// mistake is a connected RC pair with buffers, on which one mistake is made.
 type mistake struct {
 	*rig.Rig
 	pair          *rig.Pair
@@ -79,7 +79,7 @@ func (m *mistake) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// mistakes lists the mistakes. A checked queue rejects those with rule set before the call; the others depend on keys,
+// mistakes lists the mistakes. A checked queue rejects those with a rule before the call; the others depend on keys,
 // regions or the peer.
 var mistakes = []struct {
 	name string
@@ -128,7 +128,8 @@ var mistakes = []struct {
 		m.addTooManySGEs(l, 1)
 		return l
 	}},
-	{"too many SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.addTooManySGEs(l, 0); return l }},
+	{"too many " +
+		"SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.addTooManySGEs(l, 0); return l }},
 	{"too much inline data", true, func(m *mistake) *rig.List {
 		m.recv(512)
 		l := m.send(1)
@@ -171,8 +172,8 @@ var mistakes = []struct {
 	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
-// TestMistakes records the result of each mistake: the post, the completions of both sides in order, the state
-// afterwards, and the error of a checked queue.
+// TestMistakes records the result of each mistake: the error of the post, the completions of both sides in order, the
+// states afterwards, and the error of a checked queue.
 func TestMistakes(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
@@ -186,7 +187,7 @@ func TestMistakes(t *testing.T) {
 				return m
 			}
 			checked := stage()
-			reason := checked.refusal(t, c.make(checked))
+			reason := checked.rejection(t, c.make(checked))
 			assert.Equal(t, c.rule, reason != passes, reason)
 			m := stage()
 			l := c.make(m)
@@ -210,9 +211,9 @@ func TestMistakes(t *testing.T) {
 
 const passes = "passes"
 
-// refusal returns the error of a checked queue for a list, and the work request that it names. Lists that break no rule
-// are posted.
-func (m *mistake) refusal(t *testing.T, l *rig.List) string {
+// rejection returns the error of a checked queue for a list, with the work request that it names. Lists that violate no
+// rule are posted.
+func (m *mistake) rejection(t *testing.T, l *rig.List) string {
 	t.Helper()
 	qp := m.pair.A
 	o := rdma.QueueOptions{Cap: m.caps(), MaxMessage: m.Port.MaxMsgSz}
@@ -258,7 +259,8 @@ func (m *mistake) mtu() uint32 { return 128 << m.Port.ActiveMTU }
 // more is how long to wait for another completion of the same list.
 const more = 100 * time.Millisecond
 
-// all returns the statuses of the completions, with runs of equal ones as 3*SUCCESS. It waits longer for the first one.
+// all returns the statuses of the completions, with repeated ones abbreviated as 3*SUCCESS. It waits longer for the
+// first one.
 func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 	t.Helper()
 	var statuses []string
@@ -301,8 +303,8 @@ func TestRecvInStates(t *testing.T) {
 			qp := own.QP(ibv.QPT_RC, cq, cq)
 			own.Bring(qp, state)
 			if state == ibv.QPS_ERR {
-				// the kernel flushes posted receives shortly after it enters the state; the provider does not notify it
-				// of receives
+				// the kernel flushes posted receives shortly after it enters the state, and the provider does not
+				// notify it of receives
 				time.Sleep(nothingMore)
 			}
 			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0],

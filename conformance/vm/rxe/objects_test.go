@@ -96,7 +96,7 @@ func TestSharedReceives(t *testing.T) {
 	assert.Error(t, verbs.DestroySRQ(srq), "a queue pair uses it")
 }
 
-// TestBusy checks that an object in use cannot be freed and stays usable.
+// TestBusy checks that an object that is in use cannot be destroyed and remains usable.
 func TestBusy(t *testing.T) {
 	r := rig.Open(t)
 	r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)

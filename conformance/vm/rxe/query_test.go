@@ -15,8 +15,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// queried are the attributes that ibv_query_qp returns, as text. Sequence numbers are relative to the initial one; "-"
-// is 0 before it is set.
+// queried lists the attributes that ibv_query_qp returns, as text. Sequence numbers are relative to the initial one;
+// "-" is 0 before it is set.
 var queried = []struct {
 	name string
 	text func(q *query, a *ibv.QPAttr, init *ibv.QPInitAttr) string
@@ -65,7 +65,7 @@ var queried = []struct {
 	}},
 }
 
-// firstPSN is the initial sequence number of each direction of a rig's queue pair.
+// firstPSN is the initial packet sequence number of each direction of a rig's queue pair.
 const firstPSN = 77
 
 func since(psn uint32) string {

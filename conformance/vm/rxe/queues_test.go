@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestQueues posts prepared work through package rdma's queues, checked and unchecked and with each way to call. No
-// message may be lost or reordered.
+// TestQueues posts prepared work through package rdma's queues, checked and unchecked and with each way to call. It
+// checks that no message is lost or reordered.
 func TestQueues(t *testing.T) {
 	r := rig.Open(t)
 	for _, unchecked := range []bool{false, true} {
@@ -67,7 +67,7 @@ func queues(t *testing.T, p *rig.Pair, o rdma.QueueOptions) (q queueSet) {
 	return q
 }
 
-// rounds sends chains of 8 numbered messages, of which the last is signaled.
+// rounds sends chains of 8 numbered messages, of which the last one is signaled.
 func rounds(t *testing.T, r *rig.Rig, q queueSet, n int) {
 	t.Helper()
 	const chain, size = 8, 64
@@ -117,7 +117,7 @@ func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 	return wcs
 }
 
-// TestCheckedQueue checks that requests which the provider would accept and fail later are rejected before the call, by
+// TestCheckedQueue checks that requests that the provider would accept and then fail are rejected before the call, with
 // the name of the rule, and that the queue pair remains usable.
 func TestCheckedQueue(t *testing.T) {
 	r := rig.Open(t)
@@ -135,7 +135,7 @@ func TestCheckedQueue(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Equal(t, ibv.QPS_RTS, r.State(pair.A))
 
-	// The queue has 16 slots: a list of 20 is rejected as a whole, and one of 16 accepted.
+	// The queue has 16 slots: a list of 20 requests is rejected completely, and a list of 16 is accepted.
 	sends.Reset()
 	for i := range 20 {
 		sends.Write(uint64(i), buffer.Address(0), buffer.MR.RKey).Add(buffer.SGE(0, 8)).Signaled()

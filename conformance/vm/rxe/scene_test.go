@@ -22,15 +22,15 @@ import (
 // Offsets and sizes in the two buffers.
 const (
 	moved     = 16  // bytes transferred by an opcode; atomics transfer 8
-	recvAt    = 128 // offset of receives in the remote buffer
+	recvAt    = 128 // offset of the receive in the remote buffer
 	grh       = 40  // bytes before the data of a UD message
 	bufferLen = 1024
 	before    = 41 // initial value for atomics
 	swapped   = 99
 )
 
-// scene is two queue pairs in RTS, connected for connected types, with everything that any opcode needs: B has posted a
-// receive and grants A all access to its buffer.
+// scene is two queue pairs in RTS, with everything that any opcode needs: connected types are connected, and B has
+// posted a receive and grants A all access to its buffer.
 type scene struct {
 	*rig.Rig
 	kind          ibv.QPType
@@ -39,10 +39,10 @@ type scene struct {
 	local, remote *rig.Buffer
 	ah            *ibv.AH
 	window        *ibv.MW // for BIND_MW
-	key           uint32  // of the bound window for LOCAL_INV and SEND_WITH_INV
+	key           uint32  // key of the bound window, for LOCAL_INV and SEND_WITH_INV
 }
 
-// buffers are registered once, because registration takes longer than a cell.
+// buffers are registered once, since registration takes longer than a measurement.
 type buffers struct{ local, remote *rig.Buffer }
 
 func newBuffers(r *rig.Rig) buffers {
@@ -50,7 +50,7 @@ func newBuffers(r *rig.Rig) buffers {
 	return buffers{r.Buffer(bufferLen, access), r.Buffer(bufferLen, access)}
 }
 
-// newScene sets up the stage. create creates A; B is a plain queue pair.
+// newScene creates the scene. create creates A; B is an ordinary queue pair.
 func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	create func(send, recv *ibv.CQ) *ibv.QP) *scene {
 	s := &scene{Rig: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
@@ -79,7 +79,7 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	switch opcode {
 	case ibv.WR_BIND_MW:
 		s.window = r.Window()
-	case ibv.WR_LOCAL_INV: // without a bound window it crashes the kernel
+	case ibv.WR_LOCAL_INV: // without a bound window, it crashes the kernel
 		s.key = s.bound(s.p.A, s.p.ASend, s.local)
 	case ibv.WR_SEND_WITH_INV:
 		s.key = s.bound(s.p.B, s.p.BSend, s.remote)
@@ -87,8 +87,8 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	return s
 }
 
-// bound returns the key of a window that is bound on a queue pair, or on another one of type RC if its type does not
-// support it.
+// bound returns the key of a window that is bound on a queue pair, or on an RC queue pair if the type does not support
+// windows.
 func (s *scene) bound(qp *ibv.QP, cq *ibv.CQ, b *rig.Buffer) uint32 {
 	if s.kind == ibv.QPT_UD {
 		other := s.Pair(ibv.QPT_RC)
@@ -161,14 +161,14 @@ func (s *scene) untouched() bool {
 	return bytes.Equal(local, s.local.Bytes) && bytes.Equal(remote, s.remote.Bytes)
 }
 
-// Timeouts for completions that may not come. Soft-RoCE on one device completes within a few milliseconds.
+// Timeouts for completions that may not arrive. Soft-RoCE on one device completes within a few milliseconds.
 const (
 	opTimeout   = 2 * time.Second        // for a completion, and for the receive that a success implies
 	unsignalled = 150 * time.Millisecond // for the error of an unsignalled work request
-	nothingMore = 50 * time.Millisecond  // for a completion that nothing promises
+	nothingMore = 50 * time.Millisecond  // for a completion that may arrive although nothing requires it
 )
 
-// outcome returns the columns from wc_status on, after the post.
+// outcome returns the columns from wc_status on, which follow the post.
 func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []string {
 	wait := opTimeout
 	switch {
@@ -214,7 +214,7 @@ func completion(wc ibv.WC, came bool) []string {
 	return []string{trim(wc.Status.String()), trim(wc.Opcode.String())}
 }
 
-// trim removes the common prefix of an enumeration's names.
+// trim removes the prefix that the names of an enumeration share.
 func trim(name string) string {
 	for _, prefix := range []string{"IBV_QPT_", "IBV_WR_", "IBV_WC_", "IBV_QPS_", "IBV_REREG_MR_", "IBV_EVENT_"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
@@ -245,7 +245,7 @@ func flagNames(f ibv.SendFlags) string {
 	return strings.Join(all, "|")
 }
 
-// errnoName returns 0 or C's name for the errno of an error.
+// errnoName returns C's name for the errno of an error, or 0.
 func errnoName(err error) string {
 	if err == nil {
 		return "0"

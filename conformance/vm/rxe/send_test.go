@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSend sends a message from one queue pair of the device to another, posted with the generated function and with
-// each way to call the slot.
+// TestSend sends a message from one queue pair of the device to another. It is posted with the generated function, and
+// with each way to call the slot.
 func TestSend(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_RC)

@@ -15,14 +15,14 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// states are those that a queue pair can be moved to. Soft-RoCE never enters SQE, and it cannot be requested.
+// states lists the states to which a queue pair can be moved. SQE cannot be requested, and Soft-RoCE never enters it.
 var (
 	states = []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS, ibv.QPS_SQD, ibv.QPS_ERR}
 	wanted = append(append([]ibv.QPState{}, states...), ibv.QPS_SQE)
 )
 
-// TestModifyQP measures every transition of the table of ibv_modify_qp with the required attributes, without each of
-// them, and with each optional one. Transitions outside the table are tried with only the state.
+// TestModifyQP measures every transition in the table of ibv_modify_qp: with the required attributes, without each of
+// them, and with each optional one. Transitions that are not in the table are tried with only the state.
 func TestModifyQP(t *testing.T) {
 	r := rig.Open(t)
 	cq := r.CQ(16)
@@ -75,7 +75,7 @@ func flagsOf(mask ibv.QPAttrMask) (all []ibv.QPAttrMask) {
 	return all
 }
 
-// attributes has a value for every attribute that is valid on the device.
+// attributes returns a value for every attribute that is valid on the device.
 func attributes(r *rig.Rig, qp *ibv.QP, from, to ibv.QPState) ibv.QPAttr {
 	return ibv.QPAttr{
 		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: rig.QKey, RQPSN: 1,

@@ -15,7 +15,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// unreliable is a sender and a receiver of type UC or UD. The receiver has a shared receive queue, or its own.
+// unreliable is a UC or UD sender and receiver. The receiver has a shared receive queue or its own receive queue.
 type unreliable struct {
 	*rig.Rig
 	kind          ibv.QPType
@@ -29,11 +29,11 @@ type unreliable struct {
 const (
 	firstRecv  = 0
 	secondRecv = 8192
-	unreliably = 16384 // bytes of each buffer
+	bufferSize = 16384 // size of each buffer
 )
 
 func newUnreliable(r *rig.Rig, kind ibv.QPType, shared bool) *unreliable {
-	u := &unreliable{Rig: r, kind: kind, local: r.Buffer(unreliably, local), remote: r.Buffer(unreliably, remote)}
+	u := &unreliable{Rig: r, kind: kind, local: r.Buffer(bufferSize, local), remote: r.Buffer(bufferSize, remote)}
 	if !shared {
 		u.pair = r.Pair(kind)
 	} else {
@@ -68,8 +68,8 @@ func (u *unreliable) recv(id uint64, sge ibv.SGE) {
 	}
 }
 
-// room posts a receive for length bytes of data.
-func (u *unreliable) room(length int) { u.recv(7, u.remote.SGE(firstRecv, u.header()+length)) }
+// postReceive posts a receive for length bytes of data.
+func (u *unreliable) postReceive(length int) { u.recv(7, u.remote.SGE(firstRecv, u.header()+length)) }
 
 // request posts a signaled work request of length bytes, modified by change.
 func (u *unreliable) request(op ibv.WROpcode, length int, change func(*ibv.SendWR)) {
@@ -91,16 +91,16 @@ func unchanged(*ibv.SendWR) {}
 
 func badKey(wr *ibv.SendWR) { wr.WR.RDMA().RKey ^= 0xff00 }
 
-// unreliableCases end with a message that the receiver cannot take, except for the first one.
+// unreliableCases end with a message that the receiver cannot accept, except for the first case.
 var unreliableCases = []struct {
 	name  string
 	kinds []ibv.QPType
 	make  func(u *unreliable)
 }{
-	{"nothing wrong", nil, func(u *unreliable) { u.room(moved); u.send(moved) }},
-	{"send longer than its receive", nil, func(u *unreliable) { u.room(moved - 1); u.send(moved) }},
+	{"nothing wrong", nil, func(u *unreliable) { u.postReceive(moved); u.send(moved) }},
+	{"send longer than its receive", nil, func(u *unreliable) { u.postReceive(moved - 1); u.send(moved) }},
 	{"send with immediate data longer than its receive", nil,
-		func(u *unreliable) { u.room(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, unchanged) }},
+		func(u *unreliable) { u.postReceive(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, unchanged) }},
 	{"send to a receive shorter than a GRH", []ibv.QPType{ibv.QPT_UD},
 		func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, grh/2)); u.send(moved) }},
 	{"send to a receive of no bytes", nil, func(u *unreliable) {
@@ -108,9 +108,9 @@ var unreliableCases = []struct {
 		u.send(moved)
 	}},
 	{"send of two packets to a receive of one", []ibv.QPType{ibv.QPT_UC},
-		func(u *unreliable) { u.room(1024); u.send(1024 + moved) }},
+		func(u *unreliable) { u.postReceive(1024); u.send(1024 + moved) }},
 	{"send of three packets to a receive of one", []ibv.QPType{ibv.QPT_UC},
-		func(u *unreliable) { u.room(1024); u.send(2048 + moved) }},
+		func(u *unreliable) { u.postReceive(1024); u.send(2048 + moved) }},
 	{"send without a receive", nil, func(u *unreliable) { u.send(moved) }},
 	{"send to a receive with a bad lkey", nil, func(u *unreliable) {
 		sge := u.remote.SGE(firstRecv, u.header()+moved)
@@ -120,7 +120,7 @@ var unreliableCases = []struct {
 	}},
 	{"send to a receive outside its region", nil, func(u *unreliable) {
 		sge := u.remote.SGE(firstRecv, u.header()+moved)
-		sge.Addr += unreliably - 8
+		sge.Addr += bufferSize - 8
 		u.recv(7, sge)
 		u.send(moved)
 	}},
@@ -129,38 +129,38 @@ var unreliableCases = []struct {
 		u.send(moved)
 	}},
 	{"send with a bad Q_Key", []ibv.QPType{ibv.QPT_UD}, func(u *unreliable) {
-		u.room(moved)
+		u.postReceive(moved)
 		u.request(ibv.WR_SEND, moved, func(wr *ibv.SendWR) { wr.WR.UD().RemoteQKey++ })
 	}},
 	{"write with a bad rkey", []ibv.QPType{ibv.QPT_UC},
-		func(u *unreliable) { u.room(moved); u.request(ibv.WR_RDMA_WRITE, moved, badKey) }},
+		func(u *unreliable) { u.postReceive(moved); u.request(ibv.WR_RDMA_WRITE, moved, badKey) }},
 	{"write outside the region", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
-		u.room(moved)
-		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 8 })
+		u.postReceive(moved)
+		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += bufferSize - 8 })
 	}},
 	{"write of three packets outside the region", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
-		u.room(moved)
-		u.request(ibv.WR_RDMA_WRITE, 2048+moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 2048 })
+		u.postReceive(moved)
+		u.request(ibv.WR_RDMA_WRITE, 2048+moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += bufferSize - 2048 })
 	}},
 	{"write to a region without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
-		u.room(moved)
+		u.postReceive(moved)
 		b := u.Buffer(256, local)
 		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) {
 			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.Address(0), RKey: b.MR.RKey}
 		})
 	}},
 	{"write to a queue pair without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
-		u.room(moved)
+		u.postReceive(moved)
 		u.Check(verbs.ModifyQP(u.pair.B, &ibv.QPAttr{QPAccessFlags: local}, ibv.QP_ACCESS_FLAGS))
 		u.request(ibv.WR_RDMA_WRITE, moved, unchanged)
 	}},
 	{"write with immediate data and a bad rkey", []ibv.QPType{ibv.QPT_UC},
-		func(u *unreliable) { u.room(moved); u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, badKey) }},
+		func(u *unreliable) { u.postReceive(moved); u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, badKey) }},
 	{"write with immediate data, without a receive", []ibv.QPType{ibv.QPT_UC},
 		func(u *unreliable) { u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, unchanged) }},
 }
 
-// TestUnreliable measures UC and UD messages that the receiver cannot take: the completions of both sides, the
+// TestUnreliable measures UC and UD messages that the receiver cannot accept: the completions of both sides, the
 // receiver's state afterwards, and whether the next valid message arrives.
 func TestUnreliable(t *testing.T) {
 	r := rig.Open(t)
@@ -170,7 +170,7 @@ func TestUnreliable(t *testing.T) {
 		for _, receives := range []string{"own", "shared"} {
 			for _, c := range unreliableCases {
 				if c.kinds != nil && c.kinds[0] != kind || kind == ibv.QPT_UC && receives == "shared" {
-					continue // according to ibv_create_qp(3), UC does not support shared receive queues
+					continue // by ibv_create_qp(3), UC does not support shared receive queues
 				}
 				t.Run(trim(kind.String())+"/"+receives+"/"+c.name, func(t *testing.T) {
 					u := newUnreliable(r.For(t), kind, receives == "shared")
@@ -186,8 +186,8 @@ func TestUnreliable(t *testing.T) {
 	check(t, "unreliable", table)
 }
 
-// next sends another, shorter message, and reports which receive it consumes: first is one left by the message before,
-// second one posted now.
+// next sends another, shorter message, and reports which receive it consumes: "first" is left over from the message
+// before, "second" is posted now.
 func (u *unreliable) next(t *testing.T, state ibv.QPState) string {
 	if state != ibv.QPS_RTS {
 		return "-"

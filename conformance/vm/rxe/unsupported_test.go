@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// bare has arguments for calls that must fail.
+// bare holds arguments for calls that must fail.
 type bare struct {
 	*rig.Rig
 	cq     *ibv.CQ
@@ -27,7 +27,7 @@ type bare struct {
 }
 
 var unsupported = []struct {
-	name string // the verb, and its variant
+	name string // verb with its variant
 	call func(r *bare) error
 }{
 	{"ibv_open_xrcd", func(r *bare) error {
@@ -127,7 +127,7 @@ var unsupported = []struct {
 	}},
 }
 
-// creators maps verbs to the verb that would create the object they need.
+// creators maps verbs to the verbs that create the objects they need.
 var creators = map[string]string{
 	"ibv_close_xrcd": "ibv_open_xrcd",
 
@@ -150,8 +150,8 @@ var creators = map[string]string{
 	"ibv_read_err_comp_cntr": "ibv_create_comp_cntr", "ibv_qp_attach_comp_cntr": "ibv_create_comp_cntr",
 }
 
-// TestUnsupported calls verbs that Soft-RoCE or the guest's library may lack. They must return an error rather than
-// crash. The software device supports some of them, and package native supports what the kernel has.
+// TestUnsupported calls verbs that Soft-RoCE or the guest's library may lack. They must return an error and not crash.
+// The software device supports some of them, and package native supports what the kernel supports.
 func TestUnsupported(t *testing.T) {
 	base := rig.Open(t)
 	cq := base.CQ(16)

@@ -14,8 +14,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestWaitForReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, no
-// earlier because of a new receive or another message, and that messages stay in order.
+// TestWaitForReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, not earlier
+// because of a new receive or another message, and that messages stay in order.
 func TestWaitForReceive(t *testing.T) {
 	rig.Immediate(t, "the timer takes no time")
 	r := rig.Open(t)

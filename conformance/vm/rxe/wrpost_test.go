@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// builders are the opcodes that ibv_wr_* can build, with the create flag that each needs.
+// builders lists the opcodes that ibv_wr_* can build, with the create flag that each requires.
 var builders = []struct {
 	opcode ibv.WROpcode
 	with   ibv.QPCreateSendOpsFlags
@@ -38,14 +38,14 @@ var builders = []struct {
 	{ibv.WR_ATOMIC_WRITE, ibv.QP_EX_WITH_ATOMIC_WRITE},
 }
 
-// Ways to set a builder's data: ibv_wr_set_sge, ibv_wr_set_inline_data, or none.
+// Ways to set the data of a request: ibv_wr_set_sge, ibv_wr_set_inline_data, or none.
 const (
 	bySGE    = "sge"
 	byInline = "inline"
 	byNone   = "none"
 )
 
-// setters returns the ways to set data for a flag: inline data with the INLINE flag of ibv_post_send, and without.
+// setters returns the ways to set data for a flag. The INLINE flag of ibv_post_send corresponds to inline data.
 func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
 	switch {
 	case !takesData(o) && flag&ibv.SEND_INLINE != 0:
@@ -60,8 +60,8 @@ func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
 	return []string{bySGE}
 }
 
-// TestWRPost is TestPostSend with ibv_wr_*: whether a queue pair with the builder can be created, and the result of
-// posting.
+// TestWRPost is TestPostSend with ibv_wr_*. It measures whether a queue pair with the builder can be created, and the
+// result of posting.
 func TestWRPost(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
@@ -110,7 +110,7 @@ func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WRO
 	s := newScene(r, b, kind, opcode, func(send, recv *ibv.CQ) *ibv.QP {
 		attr := init
 		attr.SendCQ, attr.RecvCQ = ibv.PtrTo(send), ibv.PtrTo(recv)
-		if opcode == ibv.WR_LOCAL_INV { // bind the window on the same queue pair
+		if opcode == ibv.WR_LOCAL_INV { // on the same queue pair
 			attr.SendOpsFlags |= ibv.QP_EX_WITH_BIND_MW
 		}
 		qp, err := verbs.CreateQPEx(r.Context, &attr)
@@ -122,7 +122,7 @@ func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WRO
 	return append([]string{"0", errnoName(err)}, s.outcome(t, err, flag)...)
 }
 
-// build posts the scene's opcode as one program: the provider holds a lock from ibv_wr_start to ibv_wr_complete.
+// build posts the scene's opcode as one program, since the provider holds a lock from ibv_wr_start to ibv_wr_complete.
 func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	t.Helper()
 	x, err := verbs.QPToQPEx(s.p.A)

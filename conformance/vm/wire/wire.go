@@ -21,9 +21,9 @@ const (
 	EnvDevice  = "GOVERBS_DEVICE"          // the RDMA device: "rxe0" or "siw0"
 	EnvNetdev  = "GOVERBS_NETDEV"          // the network device below it
 	EnvAddress = "GOVERBS_ADDRESS"         // its IPv4 address
-	EnvPeer    = "GOVERBS_PEER_ADDRESS"    // the other guest's IPv4 address, where there are two
+	EnvPeer    = "GOVERBS_PEER_ADDRESS"    // IPv4 address of the other guest, if there are two
 	EnvHost    = "GOVERBS_HOST"            // number of this guest in a pair: "0" or "1"
-	EnvPath    = "GOVERBS_PATH"            // "mlx5": the device's data path in Go, rdma/mlx5
+	EnvPath    = "GOVERBS_PATH"            // "mlx5" selects the device's data path in Go, rdma/mlx5
 	EnvCounts  = "GOVERBS_EMULATED_COUNTS" // file with the resource counts of an emulated kernel
 	EnvOut     = "GOVERBS_OUT"             // directory whose files are copied to the host
 )
@@ -33,9 +33,9 @@ type Config struct {
 	Kernel   string
 	Library  string   // version of rdma-core
 	Driver   string   // of the RDMA device: "rxe" or "siw"
-	Modules  []string // in order
+	Modules  []string // in load order
 	Programs []Program
-	Host     int  // in a pair
+	Host     int  // number of this guest in a pair
 	Pair     bool // a virtio network device connects the guest to another one
 	NoDevice bool // no RDMA device: for tests of the runner itself
 }
@@ -47,7 +47,7 @@ type Program struct {
 	Args    []string
 	Env     []string
 	Dir     string
-	Timeout time.Duration // then SIGQUIT, and SIGKILL
+	Timeout time.Duration // on timeout, SIGQUIT and then SIGKILL
 }
 
 // Kind is the type of a message.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command bench measures reading headers and generating: minimum and median time over several rounds, and peak memory.
-// It compares them with the limits of the project.
+// Command bench measures how long reading headers and generating take: minimum and median over several rounds, and peak
+// memory. It compares them with the limits of the project.
 package main
 
 import (

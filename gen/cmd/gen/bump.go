@@ -36,11 +36,12 @@ type bumpCmd struct {
 
 // Help is printed by --help.
 func (c *bumpCmd) Help() string {
-	return "Read the headers of another release, record its model, pin it as primary, regenerate generated/, and report " +
+	return "Read the headers of another release, record its model, pin it as primary, regenerate generated/, and " +
+		"report " +
 		"what changed for C and for Go. If anything fails, nothing is written. " + statusHelp
 }
 
-// errNoFrom is the error for a missing FROM, also from make bump.
+// errNoFrom is returned if FROM is missing, also by make bump.
 var errNoFrom = errors.New(`FROM is missing; give one of
 	66.0-1@sid           package version and archive suite
 	56.1                 release pinned in headers/headers.lock
@@ -48,7 +49,7 @@ var errNoFrom = errors.New(`FROM is missing; give one of
 	../rdma-core         source tree
 for example: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), which only reports`)
 
-// Run exits with the verdict as the status.
+// Run exits with the verdict as its status.
 func (c *bumpCmd) Run(t tree) error {
 	if err := c.check(); err != nil {
 		return err
@@ -96,7 +97,8 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	newer := rowsOfNewer(failed, in.model, old)
 	switch {
 	case newer:
-		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: rows name declarations of later releases",
+		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: rows name declarations of later "+
+			"releases",
 			in.model))
 	case failed != nil:
 		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: the errors are listed below",
@@ -106,7 +108,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 		return 0, err
 	}
 	switch {
-	case c.DryRun && newer: // nothing to fix: the release is an old one
+	case c.DryRun && newer: // nothing to fix, since the release is older
 		logf("dry run: nothing written; generating from %s would require deleting these rows:\n%v", in.model, failed)
 		return report.Verdict, nil
 	case c.DryRun && failed != nil:
@@ -128,7 +130,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	if in.files != "" {
 		if _, err := fetch.FromDir(in.files, in.pin, t.cache(), nil); err != nil {
-			logf("headers/cache: %v", err) // the cache only saves a download
+			logf("headers/cache: %v", err) // not fatal: the cache only saves a download
 		}
 	}
 	logf("written: headers/headers.lock, headers/models/%s.json, generated/", rules.FileOf(in.model))
@@ -136,8 +138,8 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	return report.Verdict, nil
 }
 
-// rowsOfNewer reports whether generating an older release fails only because rows name declarations that the primary
-// release has.
+// rowsOfNewer reports whether generating an older release fails only because rows name declarations of the primary
+// release that it lacks.
 func rowsOfNewer(failed error, older, primary *model.Release) bool {
 	if failed == nil || project.CompareReleases(older.Name, primary.Name) >= 0 {
 		return false
@@ -159,7 +161,7 @@ func rowsOfNewer(failed error, older, primary *model.Release) bool {
 	return false
 }
 
-// logf writes progress to standard error, separate from the report.
+// logf prints progress to standard error, separate from the report.
 func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // regenerate generates from the recorded models and a new one, into a temporary directory.
@@ -196,8 +198,8 @@ func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*genera
 	return generate.FromModels(t.sources(dir), primary...)
 }
 
-// report compares with the current generated/, since rules changed for the new release may no longer work for the old
-// one. If generating failed, both are generated as far as the rules allow.
+// report compares the new release with the current generated/, since rules that were changed for the new release may no
+// longer work for the old one. If generation failed, both sides are generated as far as the rules allow.
 func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *generate.Result,
 	models string) (r *diff.Report, err error) {
 	defer func() {
@@ -271,7 +273,7 @@ func printReport(r *diff.Report, asJSON bool) error {
 	return err
 }
 
-// write replaces the lock, the model and generated/. If one fails, it restores the others.
+// write replaces the lock, the model and generated/. If one step fails, it restores the others.
 func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err error) {
 	text, err := in.model.Encode()
 	if err != nil {
@@ -317,7 +319,7 @@ func keep(path string) (undo func() error, err error) {
 	return func() error { return replaceFile(path, text) }, err
 }
 
-// repin returns the text of a lock with the release as primary, replacing one of the same name.
+// repin returns the text of a lock with the release as primary. It replaces the pin of the same name.
 func repin(name string, lock *fetch.Lock, primary *fetch.Release) ([]byte, error) {
 	self := *primary
 	self.Role = fetch.Primary
@@ -354,7 +356,7 @@ func (c *diffCmd) compare(t tree) (diff.Verdict, error) {
 	return r.Verdict, printReport(r, c.JSON)
 }
 
-// exit replaces kong's status for wrong usage by 2, which no verdict uses.
+// exit replaces kong's status for wrong usage with 2, which is not a verdict.
 func exit(status int) {
 	const kongUsage = 80
 	if status == kongUsage {

@@ -30,8 +30,7 @@ func slow(t *testing.T) {
 	}
 }
 
-// command builds the generator and returns a function that runs it on a tree. The binary is in the test's temporary
-// directory.
+// command builds the generator in the test's temporary directory and returns a function that runs it on a tree.
 func command(t *testing.T) func(root string, args ...string) (status int, out, stderr string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "gen")
@@ -50,7 +49,7 @@ func command(t *testing.T) func(root string, args ...string) (status int, out, s
 	}
 }
 
-// copied returns a writable tree with the real lock, models, rows and the headers of the primary release.
+// copied returns a writable tree with the real lock, models and rows, and the headers of the primary release.
 func copied(t *testing.T) (root, primary string) {
 	t.Helper()
 	root = t.TempDir()
@@ -74,7 +73,7 @@ func copied(t *testing.T) (root, primary string) {
 	return root, rel.Name
 }
 
-// unpacked returns the unpacked packages of a future release: the primary's files with an edited verbs.h.
+// unpacked returns the unpacked packages of a fictitious release: the primary's files with an edited verbs.h.
 func unpacked(t *testing.T, root, primary, was, is string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,8 +107,9 @@ func contents(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// spoil removes from a model the subjects of exception rows, as if the rows were written for a newer release.
-func spoil(t *testing.T, path string) {
+// removeSubjects removes from a model the declarations that exception rows name, as if the rows were written for a
+// newer release.
+func removeSubjects(t *testing.T, path string) {
 	t.Helper()
 	m, err := generate.ReadModel(path)
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
 		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
 		{[]string{"bump"}, 2, "FROM is missing; give one of"},
-		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // make bump without FROM
+		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // as called by make bump without FROM
 		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
 		{[]string{"bump", "--help"}, 0, "4 breaking changes"},
 		{[]string{"bump", "nothing", "--dry-run"}, 1, "is neither a directory nor VERSION@SUITE"},
@@ -179,7 +179,7 @@ func TestBump(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
 	from := unpacked(t, root, primary, lastMember, oneMore)
-	spoil(t, filepath.Join(root, "headers/models", primary+".json"))
+	removeSubjects(t, filepath.Join(root, "headers/models", primary+".json"))
 	before := contents(t, root)
 
 	status, out, stderr := gen(root, "bump", from, "--dry-run")
@@ -241,7 +241,7 @@ func TestBumpOfTables(t *testing.T) {
 }
 
 // TestBumpToAnOlderRelease bumps to a header without an event that rows name. An older release is accepted; a newer one
-// needs different rows.
+// requires other rows.
 func TestBumpToAnOlderRelease(t *testing.T) {
 	slow(t)
 	gen := command(t)
@@ -261,7 +261,7 @@ func TestBumpToAnOlderRelease(t *testing.T) {
 	assert.Contains(t, stderr, row)
 }
 
-// TestBumpOfAnotherProject: a release of librpma becomes primary for librpma only.
+// TestBumpOfAnotherProject checks that a release of librpma becomes primary only for librpma.
 func TestBumpOfAnotherProject(t *testing.T) {
 	slow(t)
 	gen := command(t)

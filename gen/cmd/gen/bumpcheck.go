@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// usageError reports wrong usage that kong cannot detect. Its exit status is that of any wrong usage.
+// usageError reports wrong usage that kong cannot detect. The exit status is the same.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -101,7 +101,7 @@ func (c *bumpCmd) complete(include string) error {
 		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
 }
 
-// inFrom rewords an error about files in the temporary directory work so that it names the same files in FROM.
+// inFrom rewrites an error about files in the temporary directory work so that it names the same files in FROM.
 func (c *bumpCmd) inFrom(err error, work string) error {
 	if err == nil || !strings.Contains(err.Error(), work) {
 		return err
@@ -121,14 +121,14 @@ func (c *bumpCmd) inFrom(err error, work string) error {
 		}
 		return path.Join(c.From, rest)
 	})
-	return reworded{text, err}
+	return rewritten{text, err}
 }
 
-// reworded is an error with another text.
-type reworded struct {
+// rewritten is an error with another text.
+type rewritten struct {
 	text string
 	err  error
 }
 
-func (r reworded) Error() string { return r.text }
-func (r reworded) Unwrap() error { return r.err }
+func (r rewritten) Error() string { return r.text }
+func (r rewritten) Unwrap() error { return r.err }

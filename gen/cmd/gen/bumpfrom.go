@@ -20,13 +20,13 @@ import (
 // incoming is a release that was read and may become primary.
 type incoming struct {
 	model    *model.Release
-	pin      *fetch.Release // its entry in the lock
+	pin      *fetch.Release // entry for headers.lock
 	unpinned error          // why it cannot be pinned, or nil
 	notes    []string
-	files    string // cache directory that holds them, or "" for headers/cache
+	files    string // cache directory that holds the files, or "" for headers/cache
 }
 
-// read determines what kind of FROM it is and records its model, with the files below work.
+// read determines the kind of FROM and records its model, with files below work.
 func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string) (in *incoming, err error) {
 	defer func() { err = c.inFrom(err, work) }()
 	if isDir(c.From) {
@@ -61,7 +61,7 @@ func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string
 	return in, err
 }
 
-// keptNotes notes the libraries whose symbols were not read.
+// keptNotes returns a note about libraries whose symbols were not read.
 func keptNotes(rel *fetch.Release, libraries []string) []string {
 	if len(libraries) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work str
 }
 
 // resolvePin returns the pin of a release from the archive: the existing one if its files are the same. Files of a
-// package version never change; a pin of another version, or of files from no archive, is replaced with a note.
+// package version never change. A pin of another version, or of files from no archive, is replaced with a note.
 func resolvePin(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
 	pinned, err := lock.Release(found.Project, found.Name)
 	if err != nil {
@@ -124,7 +124,7 @@ func resolvePin(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch
 		changedFiles(diffs))}, nil
 }
 
-// changedFiles names the files that differ.
+// changedFiles returns the names of the files that differ.
 func changedFiles(diffs []fetch.Diff) string {
 	if len(diffs) == 0 {
 		return "all files are the same"
@@ -136,7 +136,7 @@ func changedFiles(diffs []fetch.Diff) string {
 	return "changed files: " + strings.Join(all, " ")
 }
 
-// unpinned returns a release that is not pinned yet.
+// unpinned returns a release that is not yet pinned.
 func (c *bumpCmd) unpinned(name, version string, suites []string) *fetch.Release {
 	return unpinnedRelease(project.Named(c.Project), name, version, suites)
 }
@@ -222,14 +222,14 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 	return in, nil
 }
 
-// unpinned returns the headers among names that a package's pin lacks.
+// unpinned returns those of the named headers that a package's pin lacks.
 func unpinned(p *fetch.Package, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(p.Headers, func(h fetch.File) bool { return h.Name == name })
 	})
 }
 
-// logTaken reports that sums are pinned without a comparison.
+// logTaken reports that files are pinned without a comparison.
 func logTaken(rel *fetch.Release, from string) {
 	logf("%s: pinning the files from %s without a comparison; headers.lock has no sums of them", rel,
 		from)
@@ -239,12 +239,12 @@ func logPinned(rel *fetch.Release) {
 	logf("%s is already pinned with the same sums", rel)
 }
 
-// noSuite is the suite in the lock of a release that no archive is known to have.
+// noSuite is the suite in headers.lock for a release that no archive is known to have.
 const noSuite = "none"
 
 var treeVersion = regexp.MustCompile(`(?mi)^\s*set\s*\(\s*PACKAGE_VERSION\s+"([0-9.]+)"`)
 
-// releaseOfDir reads the release from a source tree's build file or from the pkg-config file next to an include
+// releaseOfDir reads the release from the build file of a source tree, or from the pkg-config file next to an include
 // directory.
 func (c *bumpCmd) releaseOfDir() string {
 	of := project.Named(c.Project)

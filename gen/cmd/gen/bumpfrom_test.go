@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// sourceTree arranges headers like a source tree, without man pages.
+// sourceTree arranges headers as in a source tree, without man pages.
 func sourceTree(t *testing.T, whole string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
-// TestBumpFromMarkdown reads a source tree with the unbuilt page of the builders, in which one cell differs.
+// TestBumpFromMarkdown reads a source tree with the page of the builders as Markdown, in which one cell differs.
 func TestBumpFromMarkdown(t *testing.T) {
 	slow(t)
 	gen := command(t)

@@ -37,7 +37,7 @@ func renamed(t *testing.T, dir, release string) string {
 	return dir
 }
 
-// TestBumpOfPinned: a pin is never overwritten by other files under its name.
+// TestBumpOfPinned checks that a pin is never replaced by other files under its name.
 func TestBumpOfPinned(t *testing.T) {
 	slow(t)
 	gen := command(t)
@@ -73,7 +73,8 @@ func TestBumpOfPinned(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
-// TestSymbolsKept: if the pinned libraries are unavailable, both commands keep the recorded symbols and report it.
+// TestSymbolsKept checks that both commands keep the recorded symbols if the pinned libraries are unavailable, and
+// report it.
 func TestSymbolsKept(t *testing.T) {
 	slow(t)
 	gen := command(t)
@@ -91,8 +92,8 @@ func TestSymbolsKept(t *testing.T) {
 	for _, release := range []string{from, primary} {
 		status, out, stderr = gen(root, "bump", release, "--dry-run")
 		assert.Equal(t, 0, status, stderr)
-		assert.Contains(t, out, "note: libibverbs.so.1 and librdmacm.so.1 cannot be downloaded as pinned in headers.lock: "+
-			"keeping the symbols that are recorded for rdma-core "+primary)
+		assert.Contains(t, out, "note: libibverbs.so.1 and librdmacm.so.1 cannot be downloaded as pinned in "+
+			"headers.lock: keeping the symbols that are recorded for rdma-core "+primary)
 		assert.Contains(t, out, "0 breaking, 0 additive, 0 without effect")
 	}
 
@@ -149,7 +150,7 @@ func TestResolvePin(t *testing.T) {
 		notes)
 }
 
-// TestStandInsAreVerified: a man page copied from another release must match its pin.
+// TestStandInsAreVerified checks that a man page copied from another release must match its pin.
 func TestStandInsAreVerified(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
@@ -169,13 +170,13 @@ func TestStandInsAreVerified(t *testing.T) {
 	}
 }
 
-// TestBumpErrorsNameFrom: an error names the file in FROM, not its temporary copy.
+// TestBumpErrorsNameFrom checks that an error names the file in FROM, not its temporary copy.
 func TestBumpErrorsNameFrom(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
 	for name, c := range map[string]struct {
-		spoil func(dir string)
-		wants func(dir, tree string) []string // for a directory and for a source tree of it
+		damage func(dir string)
+		wants  func(dir, tree string) []string // for a directory, and for a source tree with the same files
 	}{
 		"invalid C header": {
 			func(dir string) {
@@ -199,7 +200,7 @@ func TestBumpErrorsNameFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := unpacked(t, root, primary, lastMember, oneMore)
-			c.spoil(dir)
+			c.damage(dir)
 			tree := sourceTree(t, dir)
 			want := c.wants(dir, tree)
 			for i, from := range []string{dir, tree}[:len(want)] {
@@ -218,7 +219,8 @@ func edit(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// TestBumpNewHeader: a header that the previous release did not install stops a bump, for every form of FROM.
+// TestBumpNewHeader checks that a header that the previous release did not install stops a bump, for every kind of
+// FROM.
 func TestBumpNewHeader(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)

@@ -46,15 +46,15 @@ func (c *headersCmd) Run(t tree) error {
 		if len(names) > 0 && !named(rel, names) {
 			continue
 		}
-		if err := c.bring(t, rel); err != nil {
+		if err := c.provide(t, rel); err != nil {
 			failed = append(failed, err)
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// detect finds the release of a directory. If none matches, the directory is compared with the primary release of its
-// project, so that the error names every file that differs.
+// detect returns the release of a directory. If no release matches, it returns the primary release of the project, so
+// that the error names every file that differs.
 func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
 	var near *fetch.Release
 	for _, p := range project.All {
@@ -74,7 +74,7 @@ func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
 	return near, nil
 }
 
-// named reports whether names has the release: its number, or the base of its file names.
+// named reports whether names contains the release, by its number or the base of its file names.
 func named(rel *fetch.Release, names []string) bool {
 	return contains(names, rel.Name) || contains(names, rel.File())
 }
@@ -87,10 +87,10 @@ func filesOf(lock *fetch.Lock) []string {
 	return all
 }
 
-func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
+func (c *headersCmd) provide(t tree, rel *fetch.Release) error {
 	logf := func(format string, args ...any) { fmt.Printf(rel.String()+": "+format+"\n", args...) }
 	log := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	if c.From != "" { // explicitly requested, so do not use the cache
+	if c.From != "" { // requested explicitly, so the cache is not used
 		missing, err := fetch.FromDir(c.From, rel, t.cache(), log)
 		if err != nil {
 			return err
@@ -120,12 +120,12 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 	switch {
 	case err == nil:
 		logf("downloaded, all sums match")
-	case errors.As(err, &lacking): // it stays unavailable, and record works without it
+	case errors.As(err, &lacking): // it remains unavailable, and record works without it
 		logf("downloaded, except %s: the archive only has a rebuild, so their symbols are not compared",
 			strings.Join(lacking.Libraries, " and "))
 		return nil
 	case damaged != nil:
-		return fmt.Errorf("%w\ndownloading it again failed: %w", damaged, err) // others read the cache
+		return fmt.Errorf("%w\ndownloading it again failed: %w", damaged, err) // other commands read the cache
 	case c.Available && unavailable(err):
 		logf("UNAVAILABLE, its headers are not compared: %v", err)
 		return nil
@@ -133,7 +133,7 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 	return err
 }
 
-// unavailable distinguishes an unavailable release from one whose files do not match their pins, which always fails.
+// unavailable distinguishes an unavailable release from one whose files differ from their pins, which always fails.
 func unavailable(err error) bool {
 	mismatch := (*fetch.MismatchError)(nil)
 	return err != nil && !errors.As(err, &mismatch)
@@ -191,7 +191,7 @@ func contains(all []string, one string) bool {
 	return false
 }
 
-// projectNamed returns the project of that name; another name is wrong usage.
+// projectNamed returns the project with a name. An unknown name is wrong usage.
 func projectNamed(name string) (*project.Project, error) {
 	if p := project.Named(name); p != nil {
 		return p, nil

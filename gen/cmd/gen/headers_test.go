@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 )
 
-// pinnedTree returns a module whose lock pins one header, and an include directory that has it.
+// pinnedTree returns a module whose lock pins one header, and an include directory with that header.
 func pinnedTree(t *testing.T) (tree, string) {
 	t.Helper()
 	root, include := t.TempDir(), filepath.Join(t.TempDir(), "include")
@@ -31,7 +31,7 @@ func pinnedTree(t *testing.T) (tree, string) {
 	return tree{root: root}, include
 }
 
-// TestHeadersFrom: a directory given with --from is read even if the cache is complete.
+// TestHeadersFrom checks that a directory given with --from is read even if the cache is complete.
 func TestHeadersFrom(t *testing.T) {
 	tr, include := pinnedTree(t)
 	require.NoError(t, (&headersCmd{From: include}).Run(tr))
@@ -52,7 +52,7 @@ func TestHeadersFrom(t *testing.T) {
 	assert.ErrorContains(t, err, "8.0")
 }
 
-// TestTamperedCache: an error names a changed file with both sums.
+// TestTamperedCache checks that an error names a changed file with both checksums.
 func TestTamperedCache(t *testing.T) {
 	tr, include := pinnedTree(t)
 	require.NoError(t, (&headersCmd{From: include}).Run(tr))
@@ -61,7 +61,7 @@ func TestTamperedCache(t *testing.T) {
 	changed := append(pinned, ' ')
 	require.NoError(t, os.WriteFile(filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h"), changed,
 		0o644))
-	t.Setenv("PATH", "") // without apt it cannot be downloaded
+	t.Setenv("PATH", "") // without apt, the header cannot be downloaded
 	for _, available := range []bool{false, true} {
 		err := (&headersCmd{Available: available}).Run(tr)
 		require.ErrorIs(t, err, fetch.ErrNoApt)
@@ -72,7 +72,7 @@ func TestTamperedCache(t *testing.T) {
 	}
 }
 
-// TestHeadersOfARebuild: if the archive only has a rebuild of a library, everything else is downloaded.
+// TestHeadersOfARebuild checks that everything else is downloaded if the archive has only a rebuild of a library.
 func TestHeadersOfARebuild(t *testing.T) {
 	tr, include := pinnedTree(t)
 	lock, err := os.ReadFile(tr.at("headers/headers.lock"))
@@ -80,7 +80,7 @@ func TestHeadersOfARebuild(t *testing.T) {
 	lock = fmt.Appendf(lock, "package libibverbs1 9.0-1\nlibrary %x libibverbs.so.1\n", sha256.Sum256(nil))
 	require.NoError(t, os.WriteFile(tr.at("headers/headers.lock"), lock, 0o644))
 
-	archive := t.TempDir() // read by gen/fetch/testdata/bin/apt-get
+	archive := t.TempDir() // files for gen/fetch/testdata/bin/apt-get
 	target := "Release: sid\nComponent: main\nIdentifier: Packages\nRepo-URI: http://mirror.test/debian/\n" +
 		"Sourcesentry: none:1\nOrigin: Debian\nLabel: Debian\n\n"
 	for name, text := range map[string]string{
@@ -107,7 +107,7 @@ func TestHeadersOfARebuild(t *testing.T) {
 	assert.NoFileExists(t, rebuilt)
 }
 
-// TestUnavailable: --available skips unavailable releases, but never a wrong sum.
+// TestUnavailable checks that --available skips unavailable releases, but never a wrong checksum.
 func TestUnavailable(t *testing.T) {
 	assert.True(t, unavailable(&fetch.GoneError{Release: "9.0"}))
 	assert.True(t, unavailable(&fetch.ArchiveError{Release: "9.0", Err: errors.New("no network")}))
@@ -116,7 +116,7 @@ func TestUnavailable(t *testing.T) {
 	assert.False(t, unavailable(nil))
 }
 
-// TestGenerateNeedsEveryModel: a pinned release without a model is an error, since "since" would change.
+// TestGenerateNeedsEveryModel checks that a pinned release without a model, which would change "since", is an error.
 func TestGenerateNeedsEveryModel(t *testing.T) {
 	tr, _ := pinnedTree(t)
 	require.NoError(t, os.MkdirAll(tr.models(), 0o755))

@@ -93,7 +93,7 @@ func (t tree) result() (*generate.Result, error) {
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // trades a few hundred MB of memory for speed
+		debug.SetGCPercent(400) // uses a few hundred MB more memory and is faster
 	}
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),
@@ -103,7 +103,8 @@ func main() {
 		err = ctx.Run(tree{root: root})
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", printable.Text(err.Error())) // quoted header text may have control characters
+		// quoted header text may contain control characters
+		fmt.Fprintln(os.Stderr, "gen:", printable.Text(err.Error()))
 		if errors.As(err, &usageError{}) {
 			os.Exit(2)
 		}

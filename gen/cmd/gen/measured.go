@@ -26,12 +26,14 @@ type measuredCmd struct {
 
 // Help is printed by --help.
 func (c *measuredCmd) Help() string {
-	return "Extract from each file the rows that headers/measured keeps, and write headers/measured/PROVIDER-KERNEL-TABLE.csv. " +
-		"If a file is rejected, nothing is written. Then run make generate: answers that disagree with a man page need a row in " +
+	return "Extract from each file the rows that headers/measured keeps, and write " +
+		"headers/measured/PROVIDER-KERNEL-TABLE.csv. " +
+		"If a file is rejected, nothing is written. Then run make generate: answers that disagree with a man page " +
+		"need a row in " +
 		"gen/rules/measured.txt."
 }
 
-// Run adds measured answers.
+// Run adds measurements to headers/measured.
 func (c *measuredCmd) Run(t tree) error {
 	var all []*model.Measured
 	var errs []error
@@ -57,7 +59,7 @@ func (c *measuredCmd) Run(t tree) error {
 	return nil
 }
 
-// promote extracts the answers to keep from a file of results.
+// promote extracts the rows to keep from a file of results.
 func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	table, ok := strings.CutSuffix(filepath.Base(path), "-"+c.Kernel+".csv")
 	if !ok || model.MeasuredColumns[table] == nil {
@@ -92,8 +94,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	return m, m.Check()
 }
 
-// keptRows returns the rows for opcodes that have a name, with flags that are kept. Inline data is kept only with its
-// flag.
+// keptRows returns the rows whose opcode has a name and whose flags are kept. Inline data is kept only with its flag.
 func keptRows(table, text string) ([][]string, error) {
 	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {

@@ -25,7 +25,7 @@ RC,SEND,SIGNALED,inline,0,0,LOC_QP_OP_ERR,-,ERR,none,none,none
 RC,SEND,SIGNALED|INLINE,inline,0,0,SUCCESS,SEND,RTS,SUCCESS,RECV,ok
 `
 
-// written writes a file of results.
+// written writes a file of results and returns its path.
 func written(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -64,7 +64,7 @@ func TestMeasured(t *testing.T) {
 	holds("rxe-6.1-post_send.csv", postSend)
 }
 
-func TestMeasuredRefused(t *testing.T) {
+func TestMeasuredRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, text, want string
 		bare             bool

@@ -63,8 +63,8 @@ func (c *recordCmd) Run(t tree) error {
 	return nil
 }
 
-// symbolsKept returns the libraries that an error of fetch.Verify reports as missing; their recorded symbols are kept.
-// Any other error is returned.
+// symbolsKept returns the libraries that an error of fetch.Verify reports as missing, whose recorded symbols are kept.
+// It returns any other error.
 func symbolsKept(err error) ([]string, error) {
 	lacking := (*fetch.IncompleteError)(nil)
 	if errors.As(err, &lacking) && len(lacking.Pages) == 0 {
@@ -73,9 +73,9 @@ func symbolsKept(err error) ([]string, error) {
 	return nil, err
 }
 
-// record records a pinned release from a cache. Recorded symbols of missing libraries are kept.
+// record records a pinned release from a cache. For missing libraries, it keeps the recorded symbols.
 func (t tree) record(cache string, lock *fetch.Lock, rel *fetch.Release) (*model.Release, error) {
-	before, _ := generate.ReadModel(filepath.Join(t.models(), rel.File()+".json")) // nil if none can be read
+	before, _ := generate.ReadModel(filepath.Join(t.models(), rel.File()+".json")) // nil if there is no readable model
 	return record.FromCache(cache, t.cache(), lock, rel, before)
 }
 
@@ -117,7 +117,7 @@ func (c *generateCmd) Run(t tree) error {
 	return nil
 }
 
-// sourcesOf names the releases that generated/ is made from.
+// sourcesOf names the releases from which generated/ is generated.
 func sourcesOf(res *generate.Result) string {
 	var all []string
 	for _, r := range res.Primary {

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// pinLike pins those files of a directory that another release's pin names. fetch.FromDir pins every file, but a source
-// tree lacks the pages that only a build creates.
+// pinLike pins those files of a directory that another release's pin lists. FromDir cannot do this, since it pins every
+// file, and a source tree lacks the pages that only the build creates.
 func pinLike(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	version := rel.Packages[0].Version
 	installs, err := fetch.Published(rel.Project, dir)
@@ -64,7 +64,7 @@ func pinLike(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 		for _, f := range files {
 			switch sum, differs := found[f.Name]; {
 			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "":
-			// the Markdown source of an existing page
+			// Markdown source of an existing page
 			case !differs:
 				kept = append(kept, f) // a missing page or library, which FromDir reports
 			case sum != "<missing>":
@@ -80,10 +80,10 @@ func pinLike(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	return rel, nil
 }
 
-// collect copies a directory's files into a cache below work and records them. Missing man pages and libraries are
-// copied from the primary release and pinned with its sums, so that recording again gives the same model. If the cache
-// lacks them, the tables and symbols of that model are used, which cannot be pinned. Recorded symbols of a pinned
-// library are kept.
+// collect copies a directory's files to a cache below work and records them. Missing man pages and libraries are copied
+// from the primary release and pinned with its checksums, so that recording again gives the same model. If the cache
+// lacks them too, the tables and symbols of that release's model are used, which cannot be pinned. Recorded symbols of
+// a pinned library are kept.
 func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string,
 	notes []string) (*incoming, error) {
 	missing, err := fetch.FromDir(c.From, rel, work, nil)
@@ -160,8 +160,9 @@ func place(files, dir, name string, data []byte) error {
 }
 
 // standIns copies missing pages and libraries from the cached primary release, where they must match their pins, and
-// pins those without a sum. Next to a page of another release it places that page's Markdown if the directory has it.
-// others reports whether a page is pinned with another sum; marked names the pages present as Markdown.
+// pins those without a checksum. If the directory has the Markdown of a page that is copied, the Markdown is placed
+// next to it. others reports whether a page is pinned with another checksum; marked names the pages present as
+// Markdown.
 func (in *incoming) standIns(cache string, primary *fetch.Release, missing []string, dir string) (others bool,
 	marked []string, err error) {
 	lent := map[string]fetch.File{}
@@ -226,7 +227,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 			if err := place(in.files, "man", md.Name, text); err != nil {
 				return false, nil, err
 			}
-			if !slices.Contains(q.Pages, md) { // unless the previous release was read from a source tree, too
+			if !slices.Contains(q.Pages, md) { // unless the previous release was also read from a source tree
 				q.Pages = append(q.Pages, md)
 			}
 		}

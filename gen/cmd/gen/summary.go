@@ -20,8 +20,8 @@ type summaryCmd struct {
 	Short bool `help:"One line per header directory, without footnotes."`
 }
 
-// Run prints, for each header and kind, the numbers of emitted, excepted and missing declarations, and the library
-// symbols.
+// Run prints the numbers of emitted, excepted and missing declarations by header and kind, and the symbols of
+// libraries.
 func (c *summaryCmd) Run(t tree) error {
 	res, err := t.result()
 	if err != nil {
@@ -84,7 +84,7 @@ func printHeaders(w io.Writer, res *generate.Result) {
 	}
 }
 
-// printLibraries prints a line for each library whose symbols are recorded, after the contents of w.
+// printLibraries prints a line for each library with recorded symbols, after the contents of w.
 func printLibraries(w *tabwriter.Writer, res *generate.Result) error {
 	if err := w.Flush(); err != nil {
 		return err

@@ -125,7 +125,7 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 	return errors.Join(err, suites.Compare(name, want, got))
 }
 
-// prepare installs the packages of a suite and builds its sources.
+// prepare checks that the packages of a suite are installed, and builds its sources.
 func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	var names []string
 	if r.Libraries == "" { // kernel device
@@ -154,7 +154,7 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	if err := os.MkdirAll(r.Cache, 0o755); err != nil {
 		return err
 	}
-	// Exclude Go code in the sources from this module.
+	// exclude Go code in the sources from this module
 	if err := os.WriteFile(filepath.Join(r.Cache, "go.mod"), []byte("module cache\n"), 0o644); err != nil {
 		return err
 	}

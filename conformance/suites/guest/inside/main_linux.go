@@ -128,7 +128,7 @@ func write(name string, mode os.FileMode, from io.Reader) error {
 	return errors.Join(err, to.Close())
 }
 
-// indexOf returns the index of the RoCE v2 GID with an IPv4 address.
+// indexOf returns the index of the RoCE v2 GID for an IPv4 address.
 func indexOf(device, address string) (string, error) {
 	port := "/sys/class/infiniband/" + device + "/ports/1/"
 	var a [4]byte

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A C peer for the tests of package cm. It calls every function of <rdma/rdma_verbs.h> except constructors, in the order of a script with two
- * roles, and prints each completion and the received data. Tests compare that with the output of Go in the same role.
+ * A C peer for the tests of package cm. It calls every function of <rdma/rdma_verbs.h> except constructors, in the order
+ * of a script with two roles, and prints each completion and the received data. Tests compare this with the output of Go
+ * in the same role.
  *
- * peer x|y ADDRESS PORT: x connects, y listens. Datagrams go to the next port.
+ * cmpeer x|y ADDRESS PORT: x connects, y listens. Datagrams use the next port.
  */
 #include <endian.h>
 #include <errno.h>
@@ -172,7 +173,8 @@ static void x(const char *address, const char *port, const char *next)
 	ah = ibv_create_ah(ud->pd, &ud->event->param.ud.ah_attr);
 	if (!ah)
 		die("ibv_create_ah");
-	must(rdma_post_ud_send(ud, context(9), "datagram", 8, NULL, IBV_SEND_INLINE, ah, ud->event->param.ud.qp_num), "rdma_post_ud_send");
+	must(rdma_post_ud_send(ud, context(9), "datagram", 8, NULL, IBV_SEND_INLINE, ah, ud->event->param.ud.qp_num),
+	     "rdma_post_ud_send");
 	sent(ud);
 	ibv_destroy_ah(ah);
 	rdma_destroy_ep(ud);

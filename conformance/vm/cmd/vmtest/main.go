@@ -178,7 +178,7 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	return status, nil
 }
 
-// retried boots guests until all programs have passed, at most 1+retries times. On a busy machine a guest may not be
+// retried boots guests until all programs have passed, at most 1+retries times. On a busy machine, a guest may not be
 // scheduled for longer than its peer's timeout. A kernel fault is not retried.
 func retried(retries int, log vm.Logf, boot func() ([]*vm.Outcome, error)) ([]*vm.Outcome, error) {
 	for failed := 0; ; failed++ {
@@ -297,7 +297,7 @@ func write(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// clock prefixes each line with the seconds since its start.
+// clock prefixes each line with the seconds since it was created.
 type clock struct {
 	began time.Time
 	to    *os.File

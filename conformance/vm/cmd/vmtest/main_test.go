@@ -45,14 +45,14 @@ func TestPrograms(t *testing.T) {
 	assert.EqualError(t, err, "no tests and no programs in ../../wire")
 }
 
-// TestRetried checks that a failure counts once the attempts are used up, that a kernel fault counts at once, and that
-// a pass after a failure is reported as a flake.
+// TestRetried checks that a failure counts after all attempts are used up, that a kernel fault counts immediately, and
+// that a pass after a failure is reported as a flake.
 func TestRetried(t *testing.T) {
 	exited, passed := &vm.Outcome{Kind: vm.Exited, Status: 1}, &vm.Outcome{Kind: vm.Passed}
 	for name, c := range map[string]struct {
 		boots   [][]*vm.Outcome
 		retries int
-		want    int // boots
+		want    int // number of boots
 		status  int
 		flake   bool
 	}{
@@ -104,8 +104,8 @@ func TestWrite(t *testing.T) {
 	assert.ErrorContains(t, write(dir, map[string][]byte{"../c": nil}), "not below")
 }
 
-// TestClock checks that each line begins with the time, including one written in pieces, and that vmtest's own lines do
-// not split it.
+// TestClock checks that each line begins with the time, including a line that is written in pieces, and that vmtest's
+// own lines do not split it.
 func TestClock(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)

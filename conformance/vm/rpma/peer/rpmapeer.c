@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A C peer with librpma for the tests of package rpma. Each role prints the result of each call that may fail, each completion, each event,
- * and the received data, line by line. Tests compare that with the output of Go in the same role.
+ * A C peer with librpma for the tests of package rpma. Each role prints the result of each call that may fail, each
+ * completion, each event, and the received data, line by line. Tests compare this with the output of Go in the same role.
  *
  * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
  * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
  * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
  * rpmapeer full ADDRESS PORT: full queues, on a connection with a "serve".
  * rpmapeer flush ADDRESS PORT: one flush of a region of a "guard", which grants flushes but no reads.
- * rpmapeer memory|own ADDRESS PORT: calls that run out of memory at each allocation of the libraries below, or of librpma; see faults.c.
+ * rpmapeer memory|own ADDRESS PORT: calls for which each allocation fails in turn, in the libraries below librpma or in
+ *	librpma itself; see faults.c.
  * rpmapeer watch|watched ADDRESS PORT: the events of a connection until it ends; watch connects, watched listens.
- * rpmapeer bench ADDRESS PORT CALLS: for each line of input, the median times of operations in nanoseconds, on a connection with a "serve".
+ * rpmapeer bench ADDRESS PORT CALLS: for each line of input, the median times of operations in nanoseconds, on a
+ *	connection with a "serve".
  * rpmapeer serve ADDRESS PORT: accepts one connection, and closes it when the peer does.
  */
 #include <arpa/inet.h>
@@ -63,7 +65,7 @@ static void event(void)
 static struct ibv_wc kept[8];
 static int nkept;
 
-/* next waits for the next completion of a receive, or of anything else: their relative order is undefined. */
+/* next waits for the next completion of a receive, or of anything else; their relative order is undefined. */
 static struct ibv_wc next(int receive)
 {
 	struct ibv_wc wc;
@@ -137,7 +139,7 @@ static char *map(size_t size)
 	return at;
 }
 
-/* regions registers memory. A device that flushes to persistent memory accepts no other memory for that. */
+/* regions registers memory. A device that flushes to persistent memory accepts no other memory for such a flush. */
 static void regions(size_t size, int usage)
 {
 	int ret;
@@ -169,7 +171,7 @@ static void connected(void)
 	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
 }
 
-/* connect_to connects with private data, and reads the peer's region and configuration from the peer's. */
+/* connect_to connects with private data, and reads the peer's region and configuration from the peer's private data. */
 static void connect_to(const char *address, const char *port, int receives)
 {
 	struct rpma_conn_private_data data = { .ptr = "from x", .len = 7 };
@@ -213,7 +215,7 @@ static void connect_to(const char *address, const char *port, int receives)
 	must(rpma_peer_cfg_delete(&pcfg), "rpma_peer_cfg_delete");
 }
 
-/* accept_one accepts one connection, and sends its peer the region and whether direct writes to pmem are possible. */
+/* accept_one accepts one connection, and sends the region and whether direct writes to pmem are possible to the peer. */
 static void accept_one(const char *address, const char *port, int receives)
 {
 	struct rpma_conn_private_data data;
@@ -348,7 +350,7 @@ static void attempt(const char *address, const char *port)
 	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
 }
 
-/* s is rejected and connects again. Its two sends and its receive complete in queues of a shared channel. */
+/* s is rejected and connects again. Its two sends and its receive complete in queues that share a channel. */
 static void s(const char *address, const char *port)
 {
 	const int always = RPMA_F_COMPLETION_ALWAYS;
@@ -492,7 +494,7 @@ static void errors(const char *address, const char *port)
 	end();
 }
 
-/* full fills its queues: sends wait for receives, which a "serve" never posts, until the connection ends. Queues may
+/* full fills the queues: sends wait for receives, which a "serve" never posts, until the connection ends. Queues may
  * have more slots than requested. */
 static void full(const char *address, const char *port)
 {
@@ -509,7 +511,7 @@ static void full(const char *address, const char *port)
 	printf("room for 16 receives: %d, then %d\n", receives >= 16, ret);
 	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
 	for (i = 0; i < sends + receives; i++) {
-		struct ibv_wc wc = next(0); /* the opcode of a failed one is undefined */
+		struct ibv_wc wc = next(0); /* the opcode of a failed completion is undefined */
 
 		if (wc.status != IBV_WC_WR_FLUSH_ERR)
 			die("a completion", RPMA_E_UNKNOWN);
@@ -529,7 +531,8 @@ static void flush(const char *address, const char *port)
 	end();
 }
 
-static volatile int32_t *faults; /* how many allocations up to the one that fails; whether librpma's own count, or those of the libraries below */
+/* the number of allocations up to the one that fails, and whether to count librpma's own or those of the libraries below */
+static volatile int32_t *faults;
 static struct ibv_context *device;
 static const char *own_address, *own_port;
 
@@ -617,8 +620,8 @@ static void out_of_memory(const char *address, const char *port, int own)
 	without_memory("shared receive queue", new_srq);
 }
 
-/* print_events prints the events of the connection until it ends, then waits for the end of its input, because the other
- * side would notice its exit. The device may have been removed, so it closes nothing. */
+/* print_events prints the events of the connection until it ends. It then waits for EOF on standard input, since the other
+ * side would notice an earlier exit. It closes nothing, since the device may have been removed. */
 static void print_events(void)
 {
 	for (;;) {
@@ -746,7 +749,7 @@ static void bench(const char *address, const char *port, int calls)
 	end();
 }
 
-/* serve has a region for any operation of its peer, or one with another usage. */
+/* serve provides a region for any operation of the peer, or one with another usage. */
 static void serve(const char *address, const char *port, int usage)
 {
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
@@ -789,7 +792,8 @@ int main(int argc, char **argv)
 	else if (argc == 4 && !strcmp(argv[1], "own"))
 		out_of_memory(argv[2], argv[3], 1);
 	else {
-		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|full|flush|guard|memory|own|watch|watched|serve ADDRESS PORT, or bench ADDRESS PORT CALLS\n");
+		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|full|flush|guard|memory|own|watch|watched|serve ADDRESS PORT, "
+				"or bench ADDRESS PORT CALLS\n");
 		return 2;
 	}
 	return 0;

@@ -74,8 +74,8 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// groups parses hex numbers of the given number of bytes, separated by between and with at least least digits each,
-// until b is full.
+// groups parses hex numbers into b until it is full. Each number has the given number of bytes and at least least
+// digits; between separates them.
 func groups(s string, between byte, b []byte, bytes, least int) bool {
 	for i := 0; i < len(b); i += bytes {
 		n := 0
@@ -120,9 +120,9 @@ func withoutHex(s string) string {
 	return s
 }
 
-// formatGID returns the text of an IPv6 address in the form of RFC 5952.
+// formatGID formats a GID as an IPv6 address in the form of RFC 5952.
 func formatGID(g [16]byte) string {
-	four := true // an IPv4 address
+	four := true // whether it is an IPv4-mapped address
 	for i, c := range g[:12] {
 		four = four && c == mapped[i]
 	}
@@ -136,7 +136,7 @@ func formatGID(g [16]byte) string {
 		}
 		return string(s)
 	}
-	zeros, end := 0, 0 // first of the longest runs of zeros, if longer than one group
+	zeros, end := 0, 0 // first of the longest runs of zeros, unless the run is only one group
 	for i := 0; i < 8; i++ {
 		j := i
 		for j < 8 && g[2*j] == 0 && g[2*j+1] == 0 {
@@ -194,7 +194,7 @@ func parseGID(text string) (g [16]byte, ok bool) {
 	return parseIPv6(s)
 }
 
-// isHalf reports whether a text may be a 64-bit number: after 0x, or with all its digits.
+// isHalf reports whether s may be a 64-bit number: prefixed with 0x, or with all digits.
 func isHalf(s string) bool {
 	hex := withoutHex(s)
 	return hex != s && len(hex) <= 16 || len(s) == 16
@@ -228,7 +228,7 @@ func parseIPv4(s string, b []byte) bool {
 
 // parseIPv6 parses an IPv6 address.
 func parseIPv6(s string) (g [16]byte, ok bool) {
-	at, gap := 0, -1 // bytes so far; position of ::
+	at, gap := 0, -1 // number of bytes so far; position of ::
 	if len(s) > 1 && s[:2] == "::" {
 		gap, s = 0, s[2:]
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package support holds code of the generated packages that does not come from a header. The generator copies this file
-// (byte-order types and pointers) and address.go (GUIDs and Ethernet addresses) into the package that the others
-// import. It copies helpers.go (unsafe code behind accessors) and text.go (printing and parsing values by name) into
-// every package. Noun packages therefore import only each other.
+// Package support holds the code of the generated packages that does not come from a header. The generator copies this
+// file (byte-order types and pointers) and address.go (GUIDs and Ethernet addresses) to the package that the others
+// import. It copies helpers.go (unsafe code for accessors) and text.go (printing and parsing values by name) to every
+// package. Packages of types therefore import only each other.
 package support
 
 import (
@@ -128,14 +128,14 @@ func PtrTo[T any](v *T) Ptr[T] {
 }
 
 var (
-	never   bool // never true, but the compiler cannot know
+	never   bool // always false, which the compiler cannot prove
 	escaped unsafe.Pointer
 )
 
 // Deref returns the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or
 // from a T that is still alive.
 func (p Ptr[T]) Deref() *T {
-	// reinterpret the bits; vet rejects a conversion from uintptr
+	// convert the bits, since vet rejects a conversion from uintptr
 	return *(**T)(unsafe.Pointer(&p))
 }
 

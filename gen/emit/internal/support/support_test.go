@@ -43,7 +43,7 @@ func TestArmAndUnaligned(t *testing.T) {
 	assert.Equal(t, []uint32{2, 3}, trailing[uint32](unsafe.Pointer(&record), 4, 2))
 }
 
-// TestByteOrderInJSON: numbers, including keys, are written in host byte order.
+// TestByteOrderInJSON checks that numbers, including keys, are written in host byte order.
 func TestByteOrderInJSON(t *testing.T) {
 	type all struct {
 		A BE16

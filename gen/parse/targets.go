@@ -15,26 +15,26 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// alike groups the targets for which the C reader would get the same input: the same predefined macros, as far as any
-// header mentions them, and integers and pointers of the same size. Only one target of a group is read. The signedness
-// of char is ignored: it affects only character constants, and the C witness checks every value with every target's
-// compiler.
-func (src Source) alike() ([][]string, error) {
+// targetGroups groups the targets for which the C parser gets the same input: the same values of the predefined macros
+// that headers mention, and the same sizes of integers and pointers. Only one target of each group is parsed. The
+// signedness of char is ignored, since it affects only character constants, and the tests compare every value with the
+// C compiler of every target.
+func (src Source) targetGroups() ([][]string, error) {
 	mentioned, err := src.identifiers()
 	if err != nil {
 		return nil, err
 	}
 	var groups [][]string
-	of := map[string]int{} // input → group
+	groupOf := map[string]int{} // input → group
 	for _, target := range src.Targets {
-		input, err := readerInput(target, mentioned)
+		input, err := parserInput(target, mentioned)
 		if err != nil {
 			return nil, err
 		}
-		i, ok := of[input]
+		i, ok := groupOf[input]
 		if !ok {
 			i = len(groups)
-			of[input] = i
+			groupOf[input] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], target)
@@ -42,8 +42,8 @@ func (src Source) alike() ([][]string, error) {
 	return groups, nil
 }
 
-// readerInput returns the differences between targets as text.
-func readerInput(target string, mentioned map[string]bool) (string, error) {
+// parserInput returns everything in the parser's input that depends on the target.
+func parserInput(target string, mentioned map[string]bool) (string, error) {
 	abi, err := targetABI(target)
 	if err != nil {
 		return "", err
@@ -61,7 +61,7 @@ func readerInput(target string, mentioned map[string]bool) (string, error) {
 	}
 	reached := map[string]bool{}
 	var reach func(name string)
-	reach = func(name string) { // a macro's body mentions others
+	reach = func(name string) { // the body of a macro mentions other macros
 		body, ok := bodies[name]
 		if !ok || reached[name] {
 			return
@@ -87,7 +87,7 @@ func readerInput(target string, mentioned map[string]bool) (string, error) {
 
 var identifier = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 
-// identifiers returns all names in the headers and the shim.
+// identifiers returns all identifiers in the headers and the shim.
 func (src Source) identifiers() (map[string]bool, error) {
 	all := map[string]bool{}
 	scan := func(dir fs.FS, name string) error {

@@ -13,12 +13,12 @@ import (
 	"modernc.org/token"
 )
 
-// refusal rewords an error of the C reader with the user's include directory and, if the headers can be parsed, the
-// enclosing declaration.
-func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error {
+// parseError rewrites an error of the C parser: with the user's include directory and, if the headers can be parsed,
+// the enclosing declaration.
+func (src Source) parseError(cfg *cc.Config, sources []cc.Source, err error) error {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
-		if strings.HasPrefix(line, "TODO ") { // internal notes of the C reader, which follow a proper error
+		if strings.HasPrefix(line, "TODO ") { // internal notes of the C parser, which follow the actual error
 			continue
 		}
 		line = readerPlace.ReplaceAllString(strings.TrimRight(line, "\n"), "")
@@ -40,7 +40,7 @@ func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error 
 	if text == "" {
 		text = err.Error()
 	}
-	if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
+	if !strings.Contains(text, src.Name+"/") { // errors at the end of the input have no file name
 		text = fmt.Sprintf("%s: %s: %s", src.Name, strings.Join(src.Headers, ", "), text)
 	}
 	return errors.New(text)
@@ -48,7 +48,7 @@ func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error 
 
 var (
 	headerPlace = regexp.MustCompile(`^(` + includeDir + `/[^:]*):(\d+):(\d+): `)
-	readerPlace = regexp.MustCompile(` \(\w+\.go:\d+:\w*:\)$`) // a line of the C reader's own source
+	readerPlace = regexp.MustCompile(` \(\w+\.go:\d+:\w*:\)$`) // a line of the C parser's own source
 )
 
 // declarationAt returns the last name declared before a position, if any.

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/internal/processors"
 )
 
-// TestRefused: declarations that the C reader would ignore or misread are rejected with their line.
-func TestRefused(t *testing.T) {
+// TestRejected checks that declarations that the C parser would ignore or misread are rejected, with their line.
+func TestRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"enum e { A = 1 } __attribute__((packed));": "a.h:2: A: attribute " +
 			"packed is supported only on",
@@ -24,7 +24,7 @@ func TestRefused(t *testing.T) {
 		"struct s { int b __attribute__((aligned(4))); };": "",
 		"struct s { int b __attribute__((aligned(8))); };": "",
 		"struct s { int __attribute__((aligned(8))) b; };": "a.h:2: struct s: the " +
-			"C reader computes 8 bytes aligned to 8",
+			"C parser computes 8 bytes aligned to 8",
 		"struct s { char b __attribute__((aligned(8))); int c : 3; };": "a.h:2: an aligned " +
 			"member of a structure that is packed or has bitfields",
 		"struct s { char c; int b __attribute__((aligned(4))); } __attribute__((packed));": "a.h:2: an aligned " +
@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLine: a macro whose value depends on where it is used is not recorded as a constant.
+// TestLine checks that a macro whose value depends on where it is expanded is not recorded as a constant.
 func TestLine(t *testing.T) {
 	text := "#define HERE __LINE__\n#define X (HERE + 1)\n#define N __COUNTER__\n#define FIVE 5\n"
 	h := read(t, text, "amd64").Headers[0]
@@ -87,8 +87,9 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestWithoutMiddle: GCC's a ?: b, which the C reader cannot type, is not a constant and does not affect other macros.
-func TestWithoutMiddle(t *testing.T) {
+// TestOmittedOperand checks that GCC's a ?: b, which the C parser cannot type, is not a constant and does not affect
+// other macros.
+func TestOmittedOperand(t *testing.T) {
 	h := read(t, "#define X (1 ?: 2)\n#define FIVE 5\n", "amd64").Headers[0]
 	assert.Len(t, h.Macros, 2)
 	for _, m := range h.Macros {
@@ -96,7 +97,7 @@ func TestWithoutMiddle(t *testing.T) {
 	}
 }
 
-// TestIncludes: headers that include themselves or each other cause an error, quickly.
+// TestIncludes checks that headers that include themselves or each other are rejected quickly.
 func TestIncludes(t *testing.T) {
 	guard := func(name, text string) string {
 		return "/* about */\n#ifndef " + name + "\n#define " + name + " /* once */\n" + text + "#if 0\n#else\n" +
