@@ -108,19 +108,18 @@ func (q *QP) answerWaiting() {
 	}
 	others := slices.Clone(q.answers.all[q.answers.done:])
 	q.answers.reset()
-	q.recoverFault(func() ibv.WCStatus {
+	q.On.attempt(func() {
 		q.back = next.answer
 		if r := next.reading; r.length > 0 {
 			m := message.Request{Remote: r.remote, RKey: r.rkey}
 			from, ok := q.remote(&m, r.length, ibv.ACCESS_REMOTE_READ)
 			if !ok {
-				return ibv.WC_LOC_PROT_ERR
+				return
 			}
 			q.On.read[0] = from
 			q.back.Data = q.On.read[:]
 		}
 		q.sendReading(next.reading)
-		return ibv.WC_SUCCESS
 	})
 	for _, w := range others {
 		q.answers.add(w)
