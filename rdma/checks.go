@@ -352,8 +352,10 @@ func (c *sendChecks) programReason(w *ibv.SendWR, s *wrInfo) string {
 		return atomicReason(atomicSize, w.WR.RDMA().RemoteAddr)
 	case isAtomic(op):
 		return cmp.Or(c.sizeReason(w, s.inline), operandReason(w))
+	case w.NumSGE > 0:
+		return c.sizeReason(w, s.inline)
 	}
-	return c.sizeReason(w, s.inline)
+	return ""
 }
 
 // opcodes are the names of the operations that are valid on the queue pair, with flags.

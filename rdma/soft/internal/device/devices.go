@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -63,17 +62,6 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	d.Index = f.made
 	f.made++
 	f.devices = append(f.devices, d)
-	return nil
-}
-
-// finder returns the function of libibverbs that lists or imports devices, by name, or nil. It needs no lock.
-func (f *Fabric) finder(name string) runtime.Func {
-	switch name {
-	case "ibv_get_device_list":
-		return abi.Guarded(abi.Func1(f.deviceList))
-	case "ibv_import_device":
-		return abi.Func1(f.importDevice)
-	}
 	return nil
 }
 

@@ -140,25 +140,20 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 // later calls a function after a time. The caller holds Core.Mu.
 func (f *Fabric) later(d time.Duration, fire func()) { f.Clock.After(d, fire) }
 
-// Function returns a function of a library, whether or not it takes an object of the fabric.
+// Function returns a function of a library, whether or not it takes an object of the fabric. It needs no lock, because
+// the manager does not change.
 func (f *Fabric) Function(library, name string) runtime.Func {
-	if own := f.own(library, name); own != nil {
-		return own
-	}
-	return verbs.Function(library, name)
-}
-
-// own returns a function that takes no object. It needs no lock, because the manager does not change.
-func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
-	case library == "libibverbs":
-		return f.finder(name)
+	case library == "libibverbs" && name == "ibv_get_device_list":
+		return abi.Guarded(abi.Func1(f.deviceList))
+	case library == "libibverbs" && name == "ibv_import_device":
+		return abi.Func1(f.importDevice)
 	case library == "librdmacm":
 		if own := f.manager.Function(name); own != nil {
 			return abi.Guarded(own)
 		}
 	}
-	return nil
+	return verbs.Function(library, name)
 }
 
 // Faults configure the faults of a fabric; see soft.Faults.

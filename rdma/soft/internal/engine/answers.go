@@ -3,8 +3,6 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
@@ -72,24 +70,27 @@ func (q *QP) sendAnswer(r readRange) *message.Answer {
 		}
 		return nil
 	}
-	q.sendReading(r)
+	if rest, more := q.sendReading(r); more {
+		q.answers.add(rest)
+		q.answerSoon()
+	}
 	return nil
 }
 
-// sendReading sends the answer in back, or its next part. A timer sends the rest.
-func (q *QP) sendReading(r readRange) {
+// sendReading sends the answer in back, or its next part, and returns the rest.
+func (q *QP) sendReading(r readRange) (rest waiting, more bool) {
 	a, f := &q.back, q.On
 	n := mostPackets * uint64(a.MTU)
 	if r.length <= n {
 		f.Wire.Answer(a)
-		return
+		return rest, false
 	}
 	a.More, f.read[0].Length = true, n
 	f.Wire.Answer(a)
-	rest := *a
-	rest.Data, rest.Continues, rest.More, rest.PSN = nil, true, false, transport.Next(a.PSN, mostPackets)
-	q.answers.add(waiting{rest, readRange{r.remote + n, r.rkey, r.length - n}})
-	q.answerSoon()
+	rest = waiting{*a, readRange{r.remote + n, r.rkey, r.length - n}}
+	later := &rest.answer
+	later.Data, later.Continues, later.More, later.PSN = nil, true, false, transport.Next(a.PSN, mostPackets)
+	return rest, true
 }
 
 func (q *QP) answerSoon() { q.On.Clock.After(0, q.answerWaiting) }
@@ -100,32 +101,32 @@ func (q *QP) answerWaiting() {
 	if q.arriving == nil || q.answers.len() == 0 {
 		return
 	}
-	next := *q.answers.first()
-	q.answers.drop()
 	if q.Port.Down || !q.receives() {
 		q.answers.reset()
 		return
 	}
-	others := slices.Clone(q.answers.all[q.answers.done:])
-	q.answers.reset()
-	q.recoverFault(func() ibv.WCStatus {
+	next := *q.answers.first()
+	var rest waiting
+	more := false
+	q.On.attempt(func() {
 		q.back = next.answer
 		if r := next.reading; r.length > 0 {
 			m := message.Request{Remote: r.remote, RKey: r.rkey}
 			from, ok := q.remote(&m, r.length, ibv.ACCESS_REMOTE_READ)
 			if !ok {
-				return ibv.WC_LOC_PROT_ERR
+				return
 			}
 			q.On.read[0] = from
 			q.back.Data = q.On.read[:]
 		}
-		q.sendReading(next.reading)
-		return ibv.WC_SUCCESS
+		rest, more = q.sendReading(next.reading)
 	})
-	for _, w := range others {
-		q.answers.add(w)
+	if more {
+		*q.answers.first() = rest
+	} else {
+		q.answers.drop()
 	}
-	if len(others) > 0 && q.answers.len() == len(others) { // otherwise sendReading has set the timer
+	if q.answers.len() > 0 {
 		q.answerSoon()
 	}
 }

@@ -189,40 +189,14 @@ func (q *QP) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCS
 // takeLateData is takeData for answers that Send did not return. It repeats the copy if memory of this side turns out
 // to be unmapped. A response whose own memory is unmapped cannot be read.
 func (q *QP) takeLateData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
-	f := q.On
-	copies := func() ibv.WCStatus {
-		status, fits = q.takeData(b, a, skip)
-		return status
-	}
-	if _, gone := q.recoverFault(copies); gone == nil {
+	gone := q.On.repeat(a.Data, func() { status, fits = q.takeData(b, a, skip) })
+	switch {
+	case gone == nil:
 		return status, fits
+	case mem.TouchAll(a.Data):
+		return ibv.WC_LOC_PROT_ERR, true
 	}
-	defer func(before bool) { f.Careful = before }(f.Careful)
-	for range attempts {
-		if !mem.TouchAll(a.Data) {
-			return status, false
-		}
-		f.Careful = true
-		if _, gone := q.recoverFault(copies); gone == nil {
-			return status, fits
-		}
-	}
-	return ibv.WC_LOC_PROT_ERR, true
-}
-
-// recoverFault calls copies, and returns its panic if memory is unmapped.
-func (q *QP) recoverFault(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
-	f := q.On
-	done, before := false, f.guard()
-	defer func() {
-		f.unguard(before)
-		if !done {
-			gone = f.fault(recover())
-		}
-	}()
-	status = copies()
-	done = true
-	return status, nil
+	return status, false
 }
 
 // placeData copies data to a message's memory, after its first skip bytes. It panics if memory is unmapped.

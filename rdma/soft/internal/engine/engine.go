@@ -127,39 +127,51 @@ type Port struct {
 	MADs       func(*message.MAD) // handles messages of the connection manager
 }
 
-// QP is a queue pair, as its peers see it. The fabric's lock guards its fields, unless noted otherwise.
+// QP is a queue pair, as its peers see it. The fabric's lock guards its fields, unless noted otherwise. The fields that
+// every message uses are first: short offsets make for short code.
 type QP struct {
-	On        *Engine
-	Port      *Port
-	Number    uint32
-	Kind      ibv.QPType
-	reliable  bool             // requests are acknowledged
-	ExpectsOf ibv.QPType       // kind of its peers
-	Protects  *resource.Domain // protection domain of its local keys; nil for XRC_RECV
-	SendCQ    *resource.CQ
-	RecvCQ    *resource.CQ
-	SRQ       *resource.SRQ
-	Domain    *resource.XRCDomain // of XRC_RECV
-	Cap       ibv.QPCap
-	Signals   bool                // every send completes: sq_sig_all
-	Report    func(ibv.EventType) // queues an event for the program
-	User      resource.User       // of windows of type 2
-	Dynamic   *Dynamic            // with dynamic connections; nil for others
+	On       *Engine
+	Port     *Port
+	Kind     ibv.QPType
+	State    ibv.QPState
+	reliable bool // requests are acknowledged
+	Signals  bool // every send completes: sq_sig_all
 
-	State       ibv.QPState
-	Attr        ibv.QPAttr          // set by ibv_modify_qp
-	Recvs       *resource.RecvQueue // nil with a shared one, and for XRC
-	established bool                // the first message arrived
-	Groups      int                 // number of its multicast groups
-	Unheard     bool                // its own multicast is not delivered to it
+	// The requester and the completer. The window in memory is one complete message: Send returns its answer, or it is
+	// pending.
+	sent    bool              // for a peer in memory: the pending message is in flight
+	moving  bool              // Progress is running
+	psn     uint32            // packet sequence number of the next message
+	sender  *transport.Sender // of messages that travel as packets; nil for a peer in memory
+	Dynamic *Dynamic          // with dynamic connections; nil for others
+	pending fifo[pending]     // messages in progress, in order
 
-	// The requester and the completer.
-	Out     message.Request // the message being sent, or the last one; constant fields stay filled in
-	psn     uint32          // packet sequence number of the next message
-	pending fifo[pending]   // messages in progress, in order
-	// The window. In memory it is one complete message: Send returns its answer, or it waits here.
-	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
-	sent   bool              // for a peer in memory: the pending message is in flight
+	// Posting fills the ring under Post alone, then takes the fabric's lock, which guards Posted and next. Positions
+	// count all posted requests, modulo 2³².
+	Posted uint32
+	next   uint32
+	mask   uint32
+	ring   []Request
+
+	rendezvous fifo[rendezvous] // transfers that messages with matching tags announced
+	Protects   *resource.Domain // protection domain of its local keys; nil for XRC_RECV
+	SendCQ     *resource.CQ
+	RecvCQ     *resource.CQ
+	SRQ        *resource.SRQ
+	Recvs      *resource.RecvQueue // nil with a shared one, and for XRC
+	Domain     *resource.XRCDomain // of XRC_RECV
+	User       resource.User       // of windows of type 2
+	Number     uint32
+	ExpectsOf  ibv.QPType // kind of its peers
+	Cap        ibv.QPCap
+	Report     func(ibv.EventType) // queues an event for the program
+
+	Attr        ibv.QPAttr // set by ibv_modify_qp
+	established bool       // the first message arrived
+	Groups      int        // number of its multicast groups
+	Unheard     bool       // its own multicast is not delivered to it
+
+	Out    message.Request // the message being sent, or the last one; constant fields stay filled in
 	retry  retry
 	resent uint64 // number of retransmitted packets
 
@@ -170,18 +182,9 @@ type QP struct {
 	back      message.Answer // the answer being sent, or the last one
 	*arriving                // of messages that travel as packets; nil for a peer in memory
 
-	// Posting fills the ring under Post alone, then takes the fabric's lock, which guards Posted and next. Positions
-	// count all posted requests, modulo 2³².
 	Post    sync.Mutex
-	ring    []Request
-	inline  []byte // memory for the inline data of the ring
-	mask    uint32
-	Posted  uint32
-	next    uint32
+	inline  []byte        // memory for the inline data of the ring
 	retired atomic.Uint32 // slots before it were freed by polls
-
-	rendezvous fifo[rendezvous] // transfers that messages with matching tags announced
-	moving     bool             // Progress is running
 }
 
 // fifo is a queue. Its memory is reused once it is empty.

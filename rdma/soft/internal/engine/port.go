@@ -8,7 +8,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
@@ -56,24 +55,19 @@ func (p *Port) Request(m *message.Request) *message.Answer {
 }
 
 // guarded executes a request, and repeats it if memory of this side turns out to be unmapped. If the memory of the
-// message itself is unmapped, the panic propagates to the sender during its Send; other messages are lost.
-func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
-	e := p.On
-	a, gone := p.try(m, by)
-	if gone == nil {
+// message itself is unmapped, the panic propagates to the sender during its Send; other messages are lost. If no caller
+// recovers, it copies the data of the answer.
+func (p *Port) guarded(m *message.Request, by carrier) (a *message.Answer) {
+	e, guarded := p.On, p.On.guarded
+	gone := e.repeat(m.Payload, func() {
+		if a = by.carry(m); a != nil && a.Data != nil && !guarded {
+			a = a.Clone()
+		}
+	})
+	switch {
+	case gone == nil:
 		return a
-	}
-	defer func(before bool) { e.Careful = before }(e.Careful)
-	for range attempts {
-		if !mem.TouchAll(m.Payload) {
-			break
-		}
-		e.Careful = true
-		if a, gone = p.try(m, by); gone == nil {
-			return a
-		}
-	}
-	if e.guarded {
+	case guarded:
 		panic(gone)
 	}
 	e.lose(m)
@@ -84,24 +78,6 @@ func (p *Port) guarded(m *message.Request, by carrier) *message.Answer {
 type carrier interface {
 	// carry executes the request and returns the answer. The caller holds Core.Mu.
 	carry(m *message.Request) *message.Answer
-}
-
-// try executes a request. It returns a panic caused by unmapped memory. If no caller recovers, it copies the data of
-// the answer.
-func (p *Port) try(m *message.Request, by carrier) (a *message.Answer, gone any) {
-	e := p.On
-	done, before := false, e.guard()
-	defer func() {
-		e.unguard(before)
-		if !done {
-			gone = e.fault(recover())
-		}
-	}()
-	if a = by.carry(m); a != nil && a.Data != nil && !before.guarded {
-		a = a.Clone()
-	}
-	done = true
-	return a, nil
 }
 
 // carry executes a request of a connection. The caller holds Core.Mu.

@@ -68,6 +68,39 @@ func (r *recovery) fault(panicked any) any {
 	return panicked
 }
 
+// attempt calls f, and returns its panic if memory is unmapped.
+func (r *recovery) attempt(f func()) (gone any) {
+	done, before := false, r.guard()
+	defer func() {
+		r.unguard(before)
+		if !done {
+			gone = r.fault(recover())
+		}
+	}()
+	f()
+	done = true
+	return nil
+}
+
+// repeat is attempt for a function that reads data of a message. It repeats the call carefully if other memory is
+// unmapped.
+func (r *recovery) repeat(data []mem.Segment, f func()) (gone any) {
+	if gone = r.attempt(f); gone == nil {
+		return nil
+	}
+	defer func(before bool) { r.Careful = before }(r.Careful)
+	for range attempts {
+		if !mem.TouchAll(data) {
+			break
+		}
+		r.Careful = true
+		if gone = r.attempt(f); gone == nil {
+			break
+		}
+	}
+	return gone
+}
+
 // again prepares a careful retry after a fault. It propagates other panics, and a fault after too many retries. The
 // caller holds Core.Mu.
 func (r *recovery) again(panicked any) {

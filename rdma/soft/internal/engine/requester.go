@@ -52,7 +52,7 @@ func (q *QP) run() (done bool) {
 			q.flushSends()
 			return true
 		case q.pending.len() == 0:
-			if q.retry.paused || !q.beginNext() {
+			if q.sender == nil && q.next == q.Posted && q.rendezvous.len() == 0 || q.retry.paused || !q.beginNext() {
 				if q.sent || q.retry.timer != 0 || q.sender != nil {
 					q.setTimer()
 				}

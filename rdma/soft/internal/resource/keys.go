@@ -92,8 +92,8 @@ func (k *Keys) Remove(m *Memory) {
 
 // Get returns the memory of a key, or nil.
 func (k *Keys) Get(key uint32) *Memory {
-	if n := uint32(len(k.entries)); n > 0 {
-		if m := k.entries[key>>8&(n-1)]; m != nil && m.Key == key {
+	if i := uint64(key>>8) & uint64(len(k.entries)-1); i < uint64(len(k.entries)) {
+		if m := k.entries[i]; m != nil && m.Key == key {
 			return m
 		}
 	}

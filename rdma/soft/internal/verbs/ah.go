@@ -61,15 +61,12 @@ func (d *Device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 }
 
 // resolveEthernet implements ibv_resolve_eth_l2_from_gid.
-func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byte],
+func resolveEthernet(c *Context, to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byte],
 	vlan ibv.Ptr[uint16]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || to == 0 || ethernet == 0 || vlan == 0 {
+	if to == 0 || ethernet == 0 || vlan == 0 {
 		return syscall.EINVAL
 	}
 	attr := to.Deref()
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Unlock()
 	if errno := c.Device.checkAH(attr); errno != 0 {
 		return errno
 	}
@@ -96,28 +93,19 @@ func destroyAH(h *ah) runtime.Errno {
 	return 0
 }
 
-func attachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
-	q := lockedQP(of)
-	if q == nil {
-		return syscall.EINVAL
+// onGroup returns ibv_attach_mcast or ibv_detach_mcast.
+func onGroup(f func(*engine.QP, [16]byte) runtime.Errno) func(ibv.Ptr[ibv.QP], ibv.Ptr[[16]byte]) runtime.Errno {
+	return func(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
+		q := lockedQP(of)
+		if q == nil {
+			return syscall.EINVAL
+		}
+		defer q.Fabric().Unlock()
+		if group == 0 || q.Kind != ibv.QPT_UD || !engine.IsMulticast(*group.Deref()) {
+			return syscall.EINVAL
+		}
+		return f(&q.QP, *group.Deref())
 	}
-	defer q.Fabric().Unlock()
-	if group == 0 || q.Kind != ibv.QPT_UD || !engine.IsMulticast(*group.Deref()) {
-		return syscall.EINVAL
-	}
-	return q.Attach(*group.Deref())
-}
-
-func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
-	if group == 0 {
-		return syscall.EINVAL
-	}
-	q := lockedQP(of)
-	if q == nil {
-		return syscall.EINVAL
-	}
-	defer q.Fabric().Unlock()
-	return q.Detach(*group.Deref())
 }
 
 // replyPath returns the path back to the sender of a datagram.
@@ -143,14 +131,11 @@ func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr 
 }
 
 // initAH implements ibv_init_ah_from_wc.
-func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
+func initAH(c *Context, port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
 	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
-	c := Find[Context](of)
-	if c == nil || port != PortNum || wc == 0 || to == 0 {
+	if port != PortNum || wc == 0 || to == 0 {
 		return syscall.EINVAL
 	}
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Mu.Unlock()
 	attr, errno := c.Device.replyPath(wc.Deref(), grh)
 	if errno != 0 {
 		return errno

@@ -241,11 +241,7 @@ func (q *QP) setInline(pieces []ibv.DataBuf) {
 	if q.build.errno != 0 {
 		return
 	}
-	if q.build.n == 0 { // it would be that of another request
-		q.build.fail(syscall.EINVAL)
-		return
-	}
-	if Rules[q.Kind][r.Opcode].flags&ibv.SEND_INLINE == 0 {
+	if q.build.n == 0 || Rules[q.Kind][r.Opcode].flags&ibv.SEND_INLINE == 0 {
 		q.build.fail(syscall.EINVAL)
 		return
 	}

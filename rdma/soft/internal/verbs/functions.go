@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/rate"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -94,7 +95,7 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_reg_mr":       makes(abi.New3(regMR)),
 		"ibv_reg_mr_iova":  makes(abi.New4(regMRIOVA)),
 		"ibv_reg_mr_iova2": makes(abi.New4(regMRIOVA)),
-		"ibv_reg_mr_ex":    abi.Func2(regMREx),
+		"ibv_reg_mr_ex":    makes(abi.New1(regMREx)),
 		"ibv_rereg_mr":     abi.Func6(reregMR),
 		"ibv_dereg_mr":     abi.Number(abi.Take1(deregMR)),
 
@@ -112,7 +113,7 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_destroy_cq":           abi.Number(abi.Take1(DestroyCQ)),
 		"ibv_ack_cq_events":        abi.Void(held(abi.After1(ackCQEvents))),
 
-		"ibv_create_srq":  abi.Func2(createSRQ),
+		"ibv_create_srq":  creates(abi.New1(createSRQ)),
 		"ibv_modify_srq":  abi.Number(held(abi.After2(modifySRQ))),
 		"ibv_query_srq":   abi.Number(held(abi.After1(querySRQ))),
 		"ibv_destroy_srq": abi.Number(abi.Take1(DestroySRQ)),
@@ -128,12 +129,12 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_query_qp_data_in_order": abi.Constant(int32(0)),
 
 		"ibv_create_ah":               creates(abi.New1(createAH)),
-		"ibv_init_ah_from_wc":         abi.Status(abi.Take5(initAH)),
+		"ibv_init_ah_from_wc":         abi.Status(held(abi.After4(initAH))),
 		"ibv_create_ah_from_wc":       creates(abi.New3(createAHFromWC)),
 		"ibv_destroy_ah":              abi.Number(held(abi.After0(destroyAH))),
-		"ibv_attach_mcast":            abi.Number(abi.Take2(attachMcast)),
-		"ibv_resolve_eth_l2_from_gid": abi.Number(abi.Take4(resolveEthernet)),
-		"ibv_detach_mcast":            abi.Number(abi.Take2(detachMcast)),
+		"ibv_attach_mcast":            abi.Number(abi.Take2(onGroup((*engine.QP).Attach))),
+		"ibv_resolve_eth_l2_from_gid": abi.Number(held(abi.After3(resolveEthernet))),
+		"ibv_detach_mcast":            abi.Number(abi.Take2(onGroup((*engine.QP).Detach))),
 
 		"ibv_fork_init":           abi.Constant(int32(0)),
 		"ibv_is_fork_initialized": abi.Constant(ibv.FORK_UNNEEDED),

@@ -107,9 +107,8 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 }
 
 // regMREx implements ibv_reg_mr_ex.
-func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
-	p := Find[PD](domain)
-	if p == nil || init == 0 {
+func regMREx(p *PD, init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
+	if init == 0 {
 		return 0, syscall.EINVAL
 	}
 	attr := init.Deref()

@@ -30,15 +30,11 @@ type SRQ struct {
 	asyncs resource.Reports
 }
 
-func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
+func createSRQ(p *PD, init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, syscall.EINVAL
 	}
-	p, attr := locked[PD](of), init.Deref()
-	if p == nil {
-		return 0, syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
+	attr := init.Deref()
 	s, errno := p.Context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
 		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
 	if errno != 0 {
