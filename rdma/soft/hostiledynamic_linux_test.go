@@ -106,6 +106,48 @@ func hostileDynamic(t *testing.T, insider bool) {
 	assert.Equal(t, "hello", string(mr.Bytes()[:5]))
 }
 
+// TestForgedDynamicAnswer acknowledges an initiator's request without knowing its connection's life.
+func TestForgedDynamicAnswer(t *testing.T) {
+	besieged, outside := netip.MustParseAddr("127.0.90.1"), netip.MustParseAddr("127.0.90.2")
+	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: besieged, Wire: true}}})
+	closes(t, f, err)
+	d, err := rdma.OpenOn(f, "soft0")
+	closes(t, d, err)
+	dci, mr, _, cq, _ := dynamicTarget(t, d, 4096)
+	gid, err := d.FindGID(rdma.GIDQuery{})
+	require.NoError(t, err)
+	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
+	*attr.GRH.DGID.Raw(), attr.GRH.SGIDIndex = outside.As16(), uint8(gid.GIDIndex)
+	ah, err := dci.PD().CreateAH(attr)
+	closes(t, ah, err)
+	program, err := dci.NewWRProgram()
+	require.NoError(t, err)
+	mlx5.DC(program.Write(1, 1<<20, 7).Signaled().Add(mr.SGE(0, 5)), ah.Ptr(), 0x1234, hostileKey)
+	require.NoError(t, dci.PostProgram(program))
+
+	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(outside, 0)))
+	closes(t, socket, err)
+	from := packet.Endpoint{GID: outside.As16(), Port: socket.LocalAddr().(*net.UDPAddr).AddrPort().Port()}
+	to := packet.Endpoint{GID: besieged.As16(), Port: packet.Port}
+	for _, life := range []uint64{0, 1, uint64(time.Now().UnixMicro()) << 12} {
+		p := make([]byte, 12+8+4+4)
+		p[0] = 0xc0 | ibv.OPCODE_ACKNOWLEDGE
+		binary.BigEndian.PutUint16(p[2:], 0xffff)
+		binary.BigEndian.PutUint32(p[4:], dci.Num())
+		binary.BigEndian.PutUint64(p[12:], life)
+		p[20] = 0x1f
+		packet.Seal(p, &from, &to, 0)
+		_, err = socket.WriteToUDPAddrPort(p, netip.AddrPortFrom(besieged, packet.Port))
+		require.NoError(t, err)
+	}
+	for range 50 {
+		n, err := cq.Poll(make([]ibv.WC, 1))
+		require.NoError(t, err)
+		require.Zero(t, n, "a stranger's answer completed the request")
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // closes closes an object when the test ends.
 func closes(t *testing.T, o interface{ Close() error }, err error) {
 	t.Helper()
