@@ -179,9 +179,12 @@ func FuzzDirect(f *testing.F) {
 	own := token{transport: transportRC, qpn: 0x12, rkey: 3, address: 1 << 60, length: 9, port: 1, lid: 7}.String()
 	f.Add(own)
 	f.Add(own + ":ff:10;")
+	const target = "00007f0000000000:00100000:00001234:0000:000123:1:00000000000000000000ffff7f000001"
+	f.Add(target)
+	f.Add(target + ":00007f0000000010:0000000000001000;")
 	f.Fuzz(func(t *testing.T, text string) {
 		parsed, err := parseDirect(text)
-		if err == nil && (parsed.qpn == 0 || parsed.length == 0 || parsed.transport != transportRC) {
+		if err == nil && (parsed.qpn == 0 || parsed.length == 0 || parsed.transport > transportRC) {
 			t.Errorf("%q became %v", text, parsed)
 		}
 	})

@@ -71,7 +71,7 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 	}
 	defer h.running.Done()
 	switch {
-	case !h.options.Direct:
+	case peer.transport == transportRC && !h.options.Direct, peer.transport == transportDC && !h.options.Dynamic:
 		return failed(http.StatusNotImplemented, "protocol", "the direct protocol is not enabled")
 	case peer.length > uint64(min(h.options.MaxObject, maxSize)):
 		return failed(http.StatusNotImplemented, "size", "%d bytes; the limit is %d", peer.length, h.options.MaxObject)
@@ -116,8 +116,7 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 // directPut reads the client's memory and stores it. It reports whether the lane can be used again.
 func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
 	peer token, memory *rdma.Buffer) (intact bool, err error) {
-	read := func(b *rdma.SendBatch, id uint64) rdma.SendRequest { return b.Read(id, peer.address, peer.rkey) }
-	if err := l.link.move(ctx, memory, s.size, ibv.ACCESS_LOCAL_WRITE, read); err != nil {
+	if err := l.link.move(ctx, memory, s.size, peer, ibv.WR_RDMA_READ); err != nil {
 		return false, &statusError{http.StatusNotImplemented, "timeout", err}
 	}
 	replay := r.Clone(r.Context())
@@ -129,7 +128,7 @@ func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.
 	}
 	if into.code() == http.StatusOK {
 		h.count(s)
-		into.header.Set(headerReply, "200:"+l.token.String())
+		into.header.Set(headerReply, l.reply(http.StatusOK))
 		into.header.Set(headerTransferred, strconv.Itoa(s.size))
 	}
 	into.send(w)
@@ -148,8 +147,7 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 		into.send(w) // an error of the S3 server
 		return true, nil
 	}
-	write := func(b *rdma.SendBatch, id uint64) rdma.SendRequest { return b.Write(id, peer.address, peer.rkey) }
-	if err := l.link.move(ctx, memory, len(into.body), 0, write); err != nil {
+	if err := l.link.move(ctx, memory, len(into.body), peer, ibv.WR_RDMA_WRITE); err != nil {
 		h.declined(r, &statusError{http.StatusNotImplemented, "timeout", err})
 		into.header.Set(headerReply, "501")
 		into.send(w)
@@ -157,7 +155,7 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 	}
 	s.size = len(into.body)
 	h.count(s)
-	into.header.Set(headerReply, fmt.Sprintf("%d:%s", status, l.token))
+	into.header.Set(headerReply, l.reply(status))
 	into.header.Set(headerTransferred, strconv.Itoa(s.size))
 	into.header.Set("Content-Length", "0")
 	into.body = nil
@@ -166,12 +164,25 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 }
 
 // move reads or writes the peer's memory. After an error, the link has to be closed.
-func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, access ibv.AccessFlags,
-	request func(b *rdma.SendBatch, id uint64) rdma.SendRequest) error {
-	if err := l.register(memory, size, access); err != nil {
-		return err
+func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, peer token, op ibv.WROpcode) error {
+	access := ibv.AccessFlags(0)
+	if op == ibv.WR_RDMA_READ {
+		access = ibv.ACCESS_LOCAL_WRITE
 	}
-	if err := l.post(request); err != nil {
+	err := l.register(memory, size, access)
+	switch {
+	case err != nil:
+	case l.dynamic != nil:
+		err = l.postTo(peer, op)
+	default:
+		err = l.post(func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+			if op == ibv.WR_RDMA_READ {
+				return b.Read(id, peer.address, peer.rkey)
+			}
+			return b.Write(id, peer.address, peer.rkey)
+		})
+	}
+	if err != nil {
 		return err
 	}
 	if err := l.written(ctx); err != nil {
@@ -183,6 +194,9 @@ func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, access i
 // takeLane returns the lane of a client's queue pair. For a new queue pair it creates a lane, puts the lane's token into
 // the answer and fails.
 func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, error) {
+	if peer.transport == transportDC {
+		return h.takeStarter()
+	}
 	key := laneKey{o, peer.gid, peer.lid, peer.qpn}
 	h.mu.Lock()
 	l := h.lanes[key]
@@ -240,13 +254,42 @@ func (h *Handler) returnLane(l *lane, intact bool) {
 	h.mu.Lock()
 	l.busy, l.used = false, time.Now()
 	keep := intact && !h.over
-	if !keep {
+	if l.link != nil && l.link.dynamic != nil {
+		if keep {
+			h.starters = append(h.starters, l)
+		}
+	} else if !keep {
 		delete(h.lanes, l.key)
 	}
 	h.mu.Unlock()
 	if !keep {
 		h.closeLink(l.link)
 	}
+}
+
+// takeStarter returns an initiator of dynamic connections. The limit of sessions limits their number.
+func (h *Handler) takeStarter() (*lane, error) {
+	h.mu.Lock()
+	if n := len(h.starters); n > 0 {
+		l := h.starters[n-1]
+		h.starters = h.starters[:n-1]
+		h.mu.Unlock()
+		return l, nil
+	}
+	h.mu.Unlock()
+	link, err := h.engine.newDynamic(false)
+	if err != nil {
+		return nil, &statusError{http.StatusNotImplemented, "device", err}
+	}
+	return &lane{link: link}, nil
+}
+
+// reply returns the reply for a transfer: with the lane's token, except for dynamic connections.
+func (l *lane) reply(status int) string {
+	if l.link.dynamic != nil {
+		return strconv.Itoa(status)
+	}
+	return fmt.Sprintf("%d:%s", status, l.token)
 }
 
 func (h *Handler) closeLink(l *link) {

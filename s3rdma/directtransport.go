@@ -71,7 +71,8 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 	status, text, _ := strings.Cut(h.Get(headerReply), ":")
 	bytes := h.Get(headerTransferred)
 	// Another queue pair than that of the lane cannot have reached this one.
-	if peer, err := parseToken(text); err == nil && l.peer != (token{}) && peer == l.peer &&
+	peer, err := parseToken(text)
+	if reached := l.link.dynamic != nil || err == nil && l.peer != (token{}) && peer == l.peer; reached &&
 		status == strconv.Itoa(response.StatusCode) &&
 		(bytes == strconv.Itoa(size) || bytes == "" && r.Method == http.MethodPut) {
 		io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
@@ -88,7 +89,7 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 	if response.StatusCode == http.StatusOK && h.Get(headerReply) == "" { // the server ignores the token
 		t.decline(r.URL.Host)
 	}
-	if l.peer == (token{}) {
+	if l.peer == (token{}) && l.link.dynamic == nil {
 		if peer, err := parseToken(h.Get(headerLane)); err == nil && l.link.connect(peer, peer.qpn, 0) == nil {
 			l.peer = peer
 		}
@@ -107,7 +108,11 @@ func (t *Transport) sendDirect(r *http.Request, l *clientLane) (*http.Response, 
 		q.Header.Del(name)
 	}
 	q.Header.Set("X-Amz-Content-Sha256", unsigned)
-	q.Header.Set(headerToken, own.String())
+	text := own.String()
+	if l.link.dynamic != nil {
+		text = own.dynamicText()
+	}
+	q.Header.Set(headerToken, text)
 	if err := t.options.Signer.Sign(r.Context(), q); err != nil {
 		return nil, err
 	}
@@ -140,7 +145,13 @@ func (t *Transport) takeLane(host string) (*clientLane, error) {
 		return l, nil
 	}
 	t.mu.Unlock()
-	link, err := t.engine.newQueuePair(0)
+	var link *link
+	var err error
+	if t.options.Dynamic {
+		link, err = t.engine.newDynamic(true)
+	} else {
+		link, err = t.engine.newQueuePair(0)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("s3rdma: lane: %w", err)
 	}

@@ -47,6 +47,10 @@ type HandlerOptions struct {
 	// Direct also accepts the direct protocol, hipObject's first one, which is a single request.
 	Direct bool
 
+	// Dynamic accepts requests with tokens of dynamic connections, as NVIDIA's cuObject writes them, on mlx5 devices and
+	// software devices.
+	Dynamic bool
+
 	Log *slog.Logger // transfers at level debug, declined ones at info, failures of the device at error; nil: none
 }
 
@@ -61,6 +65,7 @@ type Handler struct {
 	sessions map[string]*session
 	clients  map[owner]int // sessions of each
 	lanes    map[laneKey]*lane
+	starters []*lane // initiators of dynamic connections that are not in use
 	stats    HandlerStats
 	draining bool // no new sessions
 	over     bool
@@ -97,6 +102,9 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	links := o.MaxSessions
 	if o.Direct {
 		links *= 2
+	}
+	if o.Dynamic {
+		links += o.MaxSessions
 	}
 	e, err := newEngine(o.Device, links, o.Idle)
 	if err != nil {
@@ -153,6 +161,9 @@ func (h *Handler) Close() error {
 	}
 	h.running.Wait()
 	for _, l := range h.lanes { // nobody else uses them any more
+		h.closeLink(l.link)
+	}
+	for _, l := range h.starters {
 		h.closeLink(l.link)
 	}
 	return h.engine.close()

@@ -21,6 +21,7 @@ type link struct {
 	psn        uint32
 	recv, send rdma.Call
 	recvs      *rdma.RecvBatch
+	dynamic    *dynamic // with dynamic connections
 	sends      *rdma.SendBatch
 
 	closed bool
@@ -70,6 +71,9 @@ func (l *link) unregister() error {
 		return errors.Join(err, l.close())
 	}
 	l.mr, l.memory = nil, nil
+	if err := l.dynamic.closePath(); err != nil {
+		return err
+	}
 	if l.sends != nil {
 		err := l.sends.Close()
 		l.sends = nil
@@ -85,6 +89,9 @@ func (l *link) token() (token, error) {
 		return token{}, err
 	}
 	t := token{transport: transportRC, qpn: own.QPNum, gid: own.GID, lid: own.LID, port: 1}
+	if l.dynamic != nil {
+		t.transport = transportDC
+	}
 	if l.mr != nil {
 		t.rkey, t.address, t.length = l.mr.RKey(), l.mr.Address(), l.mr.Len()
 	}
@@ -213,6 +220,7 @@ func (l *link) release() error {
 			return fmt.Errorf("s3rdma: end transfer: %w", err)
 		}
 	}
+	errs = append(errs, l.dynamic.close())
 	if l.recvs != nil {
 		errs = append(errs, l.recvs.Close())
 	}

@@ -47,14 +47,19 @@ func (t token) String() string {
 
 var errTransport = failed(http.StatusNotImplemented, "protocol", "a token of another transport")
 
-// parseDirect parses the token of a direct request, which an address and a size may follow. A token of a dynamically
-// connected transport, in either form, fails with errTransport.
+// parseDirect parses the token of a direct request, which an address and a size may follow: cuObject's, of a dynamic
+// connection, or hipObject's, which fails with errTransport for a dynamic connection.
 func parseDirect(s string) (token, error) {
 	s = strings.TrimSuffix(s, ";")
 	head, rest, more := strings.Cut(s, ":")
 	switch {
-	case more && len(head) == 16 && strings.Trim(head, "0123456789abcdefABCDEF") == "",
-		len(head) == 2*tokenBytes && strings.HasPrefix(head, "00"):
+	case more && len(head) == dynamicWidths[0]:
+		t, err := parseDynamic(s)
+		if err != nil {
+			return token{}, malformed(err)
+		}
+		return t, nil
+	case len(head) == 2*tokenBytes && strings.HasPrefix(head, "00"):
 		return token{}, errTransport
 	}
 	t, err := parseToken(head)

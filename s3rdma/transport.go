@@ -34,6 +34,10 @@ type Options struct {
 	// signed in chunks use HTTP.
 	Direct bool
 
+	// Dynamic uses Direct's requests with dynamic connections and NVIDIA's cuObject tokens, on mlx5 devices and software
+	// devices. It implies Direct.
+	Dynamic bool
+
 	// RetryAfter is the time for which a host is not asked again after it has declined the protocol; 1 min by default.
 	RetryAfter time.Duration
 	// TransferTimeout is the time of one transfer; 30 s by default.
@@ -87,6 +91,7 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	setDefault(&o.Idle, 64<<20)
 	setDefault(&o.RetryAfter, time.Minute)
 	setDefault(&o.TransferTimeout, transferTimeout)
+	o.Direct = o.Direct || o.Dynamic
 	links := o.Transfers
 	if o.Direct {
 		links *= 2

@@ -25,7 +25,8 @@ type s3Command struct {
 	Metrics   string `placeholder:"HOST:PORT" help:"Serve metrics for Prometheus at this address."`
 	Device    string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or the first device."`
 
-	Direct bool `help:"Also accept hipObject's first protocol, a single request."`
+	Direct  bool `help:"Also accept hipObject's first protocol, a single request."`
+	Dynamic bool `help:"Also accept cuObject's tokens, of dynamic connections (mlx5 and software devices)."`
 
 	MaxObject       int           `default:"1073741824" help:"Largest transfer, in bytes; larger ones use HTTP."`
 	MaxStaged       int64         `default:"4294967296" help:"Memory of all transfers, in bytes."`
@@ -59,8 +60,8 @@ func (c s3Command) Run(o output) (err error) {
 	log := slog.New(slog.NewTextHandler(o.problems, &slog.HandlerOptions{Level: level}))
 	g, err := gateway.Listen(gateway.Options{Backend: c.Backend, BackendCA: c.BackendCA, Listen: c.Listen,
 		Metrics: c.Metrics, Certificate: c.TLSCert, Key: c.TLSKey, Grace: c.Grace,
-		Handler: s3rdma.HandlerOptions{Device: device, Direct: c.Direct, MaxObject: c.MaxObject, MaxStaged: c.MaxStaged,
-			MaxSessions: c.Sessions, MaxSessionsPerClient: c.SessionsPerKey, Idle: max(c.Idle, 1),
+		Handler: s3rdma.HandlerOptions{Device: device, Direct: c.Direct, Dynamic: c.Dynamic, MaxObject: c.MaxObject,
+			MaxStaged: c.MaxStaged, MaxSessions: c.Sessions, MaxSessionsPerClient: c.SessionsPerKey, Idle: max(c.Idle, 1),
 			SessionLifetime: c.SessionLifetime, TransferTimeout: c.TransferTimeout, Log: log}})
 	if err != nil {
 		return err

@@ -249,7 +249,8 @@ func TestDynamicIdleInitiators(t *testing.T) {
 	for range 2 {
 		for _, dci := range all {
 			a.post(dci, func(p *rdma.WRProgram) {
-				mlx5.DC(p.FetchAdd(1, b.mr.Address(), b.mr.RKey(), 1).Signaled().Add(a.mr.SGE(0, 8)), ah.Ptr(), dct.Num(), dcKey)
+				mlx5.DC(p.FetchAdd(1, b.mr.Address(), b.mr.RKey(), 1).Signaled().Add(a.mr.SGE(0, 8)), ah.Ptr(), dct.Num(),
+					dcKey)
 			})
 			assert.Equal(t, ibv.WC_SUCCESS, a.wait(1)[0].Status)
 		}

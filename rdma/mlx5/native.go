@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	_ "github.com/goverbs/goverbs/rdma/native/mlx5" // native devices, for programs that use this package
+	_ "github.com/goverbs/goverbs/rdma/soft/mlx5"   // dynamic connections of software devices
 )
 
 // NewPath returns a data path in Go for an mlx5 device: posts write work requests to the queues that the device reads,

@@ -25,12 +25,12 @@
 // The device accesses registered memory by address, as hardware does, so keep the memory until its region is
 // deregistered. As with hardware, the race detector does not see these accesses.
 //
-// A device supports queue pairs of type RC, UC, UD and XRC, and dynamic connections by package mlx5, in packets of its own
-// format; all operations of [ibv.WROpcode] except TSO and driver
-// opcodes; shared receive queues, including XRC and tag matching; memory windows; multicast; extended completion queues
-// with event moderation; buffers; regions of memory, device memory and dma-bufs, on-demand paging and null regions; DMA
-// handles; and asynchronous events. It does not support flow steering and its counters, work queues and indirection
-// tables, raw packets, rate limits, path migration and completion counters.
+// A device supports queue pairs of type RC, UC, UD and XRC, and with package rdma/mlx5 dynamic connections, whose packets
+// have a format of this package; all operations of [ibv.WROpcode] except TSO and driver opcodes; shared receive queues,
+// including XRC and tag matching; memory windows; multicast; extended completion queues with event moderation; buffers;
+// regions of memory, device memory and dma-bufs, on-demand paging and null regions; DMA handles; and asynchronous events.
+// It does not support flow steering and its counters, work queues and indirection tables, raw packets, rate limits, path
+// migration and completion counters.
 //
 // Raw packet queue pairs, work queues and indirection tables receive from an Ethernet port, which the device does not
 // have: with Wire, its packets go through a UDP socket. The allocators of a parent domain are never called: queue

@@ -102,6 +102,9 @@ func (q *QP) Connection(end ManagedEnd) Connection {
 		MTU: q.Attr.PathMTU, Queued: q.Posted - q.next,
 		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
 	}
+	if q.Dynamic != nil {
+		c.Type = dynamicTransport
+	}
 	c.NextPSN, c.ExpectedPSN = q.PSNs()
 	c.SentAgain = q.resent
 	switch {

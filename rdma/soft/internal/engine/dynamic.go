@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"math/rand/v2"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -34,6 +36,10 @@ const mostConnections = 1024
 // attribute for it.
 const keptAtomics = 128
 
+// lifeBits is the number of random bits of a connection's life. Others of it are of the time of the process's start, so
+// that strangers cannot forge answers, whose sequence numbers are low.
+const lifeBits = 12
+
 // dynamicTransport is the transport of messages of dynamic connections, for which libibverbs has no name.
 const dynamicTransport = ibv.QPT_DRIVER
 
@@ -46,7 +52,8 @@ func (q *QP) connectTo(r *Request, inFlight bool) bool {
 	}
 	q.Attr.DestQPNum = r.Number
 	m.From.GID, _ = q.Port.GIDAt(r.AH.Route.SGIDIndex)
-	m.To, m.DestQP, m.Key, m.Life = *to, r.Number, r.Key, q.On.newLife()
+	m.To, m.DestQP, m.Key = *to, r.Number, r.Key
+	m.Life = q.On.newLife()<<lifeBits | rand.Uint64N(1<<lifeBits)
 	q.psn, q.retry.lost, q.retry.notReady, q.retry.due = 0, 0, 0, 0
 	switch packets := q.On.Wire.Packets(&m.To); {
 	case !packets:

@@ -132,7 +132,7 @@ func (p *Port) Answer(a *message.Answer) {
 	case a.From.Link != q.Out.To.Link:
 		p.Count(counters.WrongPeer)
 		return
-	case a.Life != q.Out.Life && a.Life != 0:
+	case a.Life != q.Out.Life && (a.Life != 0 || q.Dynamic != nil):
 		p.Count(counters.LateAnswers)
 		return
 	case q.sender != nil && a.Transport != q.ExpectsOf: // UC gets no answers

@@ -71,7 +71,7 @@ func (e *Engine) Filled() { e.Outgoing = true }
 // Start initializes the engine, without a wire. It needs no lock, because the engine is not shared yet.
 func (e *Engine) Start(virtual bool) {
 	// Lives grow across restarts, so that a target recognizes the connections of a restarted initiator as new.
-	e.lives = uint64(time.Now().UnixNano())
+	e.lives = uint64(time.Now().UnixMicro())
 	e.GIDs, e.Moves, e.groups = map[[16]byte]*Port{}, 1, map[[16]byte][]*QP{}
 	e.Acked.L, e.Overran, e.Send = &e.Mu, e.overrun, e.sendAndUnlock
 	e.Clock.Init(virtual, e.Due)

@@ -25,12 +25,13 @@ type QP struct {
 	closed  bool        // its first handle was destroyed, and others are open
 	handles []*openedQP // further handles of an XRC_RECV queue pair, by ibv_open_qp
 	Asyncs  resource.Reports
+	// Extension is the record of a vendor's functions, or nil. It is freed with the queue pair. Core.Mu guards it.
+	Extension unsafe.Pointer
 
 	// Guarded by QP.Post.
 	build    builder
 	binds    lastBound
 	latestAH *ah
-	dv       *dvRecord // of an initiator with extended functions
 }
 
 // report queues an event for every context with a handle.
@@ -321,8 +322,8 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	all.qps.remove(q.index)
 	q.Context.leave()
 	Forget(q.record)
-	if q.dv != nil {
-		Free(q.dv)
+	if q.Extension != nil {
+		all.space.Free(q.Extension)
 	}
 	if q.closed = true; len(q.handles) == 0 {
 		q.end()

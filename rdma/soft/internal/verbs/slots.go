@@ -4,7 +4,6 @@ package verbs
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
@@ -16,7 +15,6 @@ type slots struct {
 	ops      ibv.ContextOps
 	extended ibv.VerbsContext
 	qp       ibv.QPEx
-	dv       mlx5dv.QPEx
 	cq       ibv.CQEx
 	dm       ibv.DM
 }
@@ -107,7 +105,6 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&q.WRSetInlineDataList, slotOf(wrSetInlineDataList))
 	set(&q.WRSetSGE, slotOf(wrSetSGE))
 	set(&q.WRSetSGEList, slotOf(wrSetSGEList))
-	set(&h.slots.dv.WRSetDCAddr, wrSetDCAddr)
 }
 
 func (h *host) fillReaders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
