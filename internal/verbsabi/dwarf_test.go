@@ -226,7 +226,8 @@ func smallDebug(t *testing.T, flags ...string) string {
 	require.NoError(t, os.WriteFile(source, []byte("struct ibv_sge { unsigned long addr; unsigned length, lkey; };\n"+
 		"enum ibv_mtu { IBV_MTU_256 = 1 };\nint f(struct ibv_sge *s, enum ibv_mtu m) { return s->lkey + m; }\n"), 0o644))
 	path := filepath.Join(dir, "libsmall.so")
-	cmd := exec.Command("gcc", append([]string{"-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
+	args := []string{"-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}
+	cmd := exec.Command("gcc", append(args, flags...)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -325,4 +326,39 @@ func TestDWARFOfDwz(t *testing.T) {
 	require.NoError(t, os.Remove(shared))
 	_, err = askDWARF(t, "", runtime.GOARCH, files[0])
 	assert.ErrorContains(t, err, "which is missing; install the debug package completely")
+}
+
+// FuzzDWARF: no file makes the reader panic. Panics of debug/dwarf become errors.
+func FuzzDWARF(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "small.so")
+	for _, flag := range []string{"-gdwarf-5", "-gdwarf-4", "-gdwarf-2"} {
+		cmd := exec.Command("gcc", "-g", flag, "-shared", "-nostdlib", "-fPIC", "-o", path, "-x", "c", "-")
+		cmd.Stdin = strings.NewReader("struct ibv_sge { union { long addr; int a[2]; }; int length:3; int lkey; };\n" +
+			"enum ibv_mtu { IBV_MTU_256 = 1 };\nint f(struct ibv_sge *s, enum ibv_mtu m) { return s->lkey + m; }\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			f.Skipf("%v: %s", err, out)
+		}
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	want := map[string]bool{"struct ibv_sge": true, "enum ibv_mtu": true}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		found := &definitions{named: map[string][]*cType{}}
+		noPanic(func() error {
+			if err := readDWARF(context.Background(), path, runtime.GOARCH, dir, want, found); err != nil {
+				return err
+			}
+			for _, all := range found.named {
+				for _, c := range all {
+					c.record(&walk{})
+					c.enum()
+				}
+			}
+			return nil
+		})
+	})
 }
