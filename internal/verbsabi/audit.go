@@ -226,7 +226,7 @@ func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Di
 			compiled = append(compiled, p)
 		}
 	}
-	if len(compiled) == 0 { // of the kernel's interface, whose generated package asserts its layouts itself
+	if len(compiled) == 0 { // see Options.UAPI
 		return nil, nil
 	}
 	have, err := Measure(compiled...)
@@ -432,7 +432,7 @@ func (a *Answer) Require(names []string) error {
 				}
 			}
 			for _, n := range a.NotInstalled {
-				if n.Name == name || n.Name == headersOfPackage(name) {
+				if n.Name == name || n.Name == headersOfPackage(name) || n.Name == debugOf(libraries[name].name) {
 					why = n.Why
 				}
 			}

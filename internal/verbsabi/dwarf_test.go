@@ -277,6 +277,29 @@ func TestDWARFBuildID(t *testing.T) {
 	}
 }
 
+// TestDWARFOfInstalled: libraries without debug information are listed, and missing only if they are required.
+func TestDWARFOfInstalled(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Rename(smallDebug(t), filepath.Join(dir, "libibverbs.so.1")))
+	require.NoError(t, os.Rename(smallDebug(t, "-g0"), filepath.Join(dir, "libmlx5.so.1")))
+	q := question(t)
+	q.DWARF, q.Only, q.LibraryDirs, q.DebugDir = []string{InstalledDebug}, Layouts, []string{dir}, t.TempDir()
+	a, err := Ask(context.Background(), q)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "libibverbs.so.1"), a.Headers[0].Dir)
+	assert.NoError(t, a.Require([]string{"ibv"}))
+	assert.ErrorContains(t, a.Require([]string{"mlx5dv"}), "mlx5dv is required and was not checked: ")
+	names := []string{}
+	for _, n := range a.NotInstalled {
+		names = append(names, n.Name)
+	}
+	assert.Contains(t, names, "debug information of libmlx5.so.1")
+	assert.Contains(t, names, "debug information of librdmacm.so.1")
+	require.NoError(t, os.Remove(filepath.Join(dir, "libibverbs.so.1")))
+	_, err = Ask(context.Background(), q)
+	assert.ErrorContains(t, err, "no such library")
+}
+
 // TestDWARFRefuses: debug information that cannot be read is an error that names the reason.
 func TestDWARFRefuses(t *testing.T) {
 	split := smallDebug(t, "-gsplit-dwarf")

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -44,24 +45,30 @@ func (a *Answer) askDWARF(ctx context.Context, q Question) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, mostDebugTime,
 		fmt.Errorf("reading debug information timed out after %v", mostDebugTime))
 	defer cancel()
-	files, err := a.debugFiles(ctx, q)
-	if err != nil || len(files) == 0 {
-		return err
-	}
 	want := wanted(q.Primary, q.Recorded)
 	found := &definitions{named: map[string][]*cType{}}
 	release := map[string]string{}
-	for _, file := range files {
+	var read []string
+	for _, file := range a.debugFiles(ctx, q) {
 		err := noPanic(func() error {
-			return readDWARF(ctx, file, q.Target, cmp.Or(q.DebugDir, DebugDir), want, found)
+			return readDWARF(ctx, file.path, q.Target, cmp.Or(q.DebugDir, DebugDir), want, found)
 		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		switch {
+		case file.library != "" && errors.Is(err, errNoDebug):
+			a.NotInstalled = append(a.NotInstalled, Absent{Name: debugOf(file.library),
+				Why: fmt.Sprintf("%s: %v", file.path, err)})
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", file.path, err)
 		}
+		read = append(read, file.path)
 		of := project.All[0].Name
-		release[of] = cmp.Or(release[of], releaseOfFile(file))
+		release[of] = cmp.Or(release[of], releaseOfFile(file.path))
 	}
-	return noPanic(func() error { return a.askTypes(q, FromDWARF, files, found, release, q.packages()) })
+	if len(read) == 0 {
+		return nil
+	}
+	return noPanic(func() error { return a.askTypes(q, FromDWARF, read, found, release, q.packages()) })
 }
 
 // noPanic returns a panic as an error, since debug/elf and debug/dwarf are not designed for hostile files.
@@ -74,12 +81,18 @@ func noPanic(f func() error) (err error) {
 	return f()
 }
 
+// debugSource is a file with debug information. library is the name of an installed library, which may have none.
+type debugSource struct{ path, library string }
+
+// debugOf returns the name under which an answer lists missing debug information.
+func debugOf(library string) string { return "debug information of " + library }
+
 // debugFiles lists the files that the question names.
-func (a *Answer) debugFiles(ctx context.Context, q Question) ([]string, error) {
-	var files []string
+func (a *Answer) debugFiles(ctx context.Context, q Question) []debugSource {
+	var files []debugSource
 	for _, name := range q.DWARF {
 		if name != InstalledDebug {
-			files = append(files, name)
+			files = append(files, debugSource{path: name})
 			continue
 		}
 		for _, p := range q.packages() {
@@ -88,15 +101,14 @@ func (a *Answer) debugFiles(ctx context.Context, q Question) ([]string, error) {
 				continue
 			}
 			path, err := FindLibrary(ctx, q.CC, lib.name, q.Target, q.LibraryDirs)
-			if err != nil && q.Only == Layouts { // otherwise checkLibraries lists it
-				a.NotInstalled = append(a.NotInstalled, Absent{Name: lib.name, Why: err.Error()})
+			if err != nil {
+				a.NotInstalled = append(a.NotInstalled, Absent{Name: debugOf(lib.name), Why: err.Error()})
+				continue
 			}
-			if err == nil {
-				files = append(files, path)
-			}
+			files = append(files, debugSource{path, lib.name})
 		}
 	}
-	return files, nil
+	return files
 }
 
 // wanted returns the keys of the types that models have.

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/goverbs/goverbs/generated/witness"
 	"github.com/goverbs/goverbs/internal/printable"
 	"github.com/goverbs/goverbs/internal/verbsabi"
 )
@@ -50,7 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o verbsabi.Options
+	o := verbsabi.Options{UAPI: []witness.Package{witness.UAPI}}
 	fs := flag.NewFlagSet("verbsabi", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.Dump, "dump", false,
