@@ -155,6 +155,9 @@ func TestBTFOfKernels(t *testing.T) {
 			assert.ErrorContains(t, a.Require([]string{"mlx5_ib_create_qp"}), "has no debug information of it")
 			_, err = askBTF(t, files[2])
 			assert.ErrorContains(t, err, "it is of a module, which needs the types of its kernel; name vmlinux before it")
+			records, fields := agreesWithPahole(t, h, "--btf_base", kernel, "-F", "btf", files[2])
+			assert.Greater(t, records, 100)
+			assert.Greater(t, fields, 500)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -350,6 +351,52 @@ func TestDWARFOfDwz(t *testing.T) {
 	_, err = askDWARF(t, "", runtime.GOARCH, files[0])
 	assert.ErrorContains(t, err, "which is missing; install the debug package completely")
 }
+
+// TestDWARFAgreesWithPahole: pahole reads the same sizes and offsets from debug information.
+func TestDWARFAgreesWithPahole(t *testing.T) {
+	path := compileDebug(t, "gcc", realHeaders(t, "65.0"), headersOf(question(t, dwarfPackages...).Packages))
+	records, fields := agreesWithPahole(t, askDebugOf(t, []string{path}, dwarfPackages...), "-F", "dwarf", path)
+	assert.Greater(t, records, 200)
+	assert.Greater(t, fields, 1000)
+}
+
+// agreesWithPahole runs pahole, and counts what it reads in the same way.
+func agreesWithPahole(t *testing.T, h *Include, args ...string) (records, fields int) {
+	t.Helper()
+	if _, err := exec.LookPath("pahole"); err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command("pahole", args...).Output()
+	require.NoError(t, err)
+	for _, text := range strings.Split(string(out), "\n}") {
+		text = strings.TrimLeft(text[strings.IndexByte(text+"\n", '\n'):], "\n")
+		name, _, _ := strings.Cut(text, " {\n")
+		l := h.checked.records[name]
+		if l == nil {
+			continue
+		}
+		records++
+		if m := paholeSize.FindStringSubmatch(text); m != nil { // pahole does not print it for a union
+			assert.Equal(t, fmt.Sprint(l.size), m[1], name)
+		} else {
+			assert.Equal(t, model.Union, l.rec.Kind, name)
+		}
+		for _, m := range paholeField.FindAllStringSubmatch(text, -1) {
+			f, ok := l.byPath[m[1]]
+			if assert.True(t, ok, "%s.%s", name, m[1]) {
+				assert.Equal(t, m[2]+" "+m[3], fmt.Sprintf("%d %d", f.offset, f.size), "%s.%s", name, m[1])
+				fields++
+			}
+		}
+	}
+	return records, fields
+}
+
+var (
+	paholeSize = regexp.MustCompile(`\n\t/\* size: (\d+),`)
+	// a member of the outermost structure, which is indented once and is neither a bitfield nor a function pointer
+	paholeField = regexp.MustCompile(`(?m)^\t[a-z_][^\t\n]*?[ *](\w+)(?:\[\d*\])*; +/\* +(\d+) +(\d+) \*/$`)
+)
 
 // FuzzDWARF: no file makes the reader panic. Panics of debug/dwarf become errors.
 func FuzzDWARF(f *testing.F) {
