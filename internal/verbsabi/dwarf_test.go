@@ -216,6 +216,42 @@ func TestDWARFFindsDrift(t *testing.T) {
 	}
 }
 
+// TestDWARFOfTargets: a cross compiler's debug information gives the same differences as the headers, also for bitfields
+// of big-endian machines.
+func TestDWARFOfTargets(t *testing.T) {
+	include := filepath.Join(t.TempDir(), "include")
+	require.NoError(t, os.CopyFS(include, os.DirFS(realHeaders(t, "65.0"))))
+	name := filepath.Join(include, "infiniband", "verbs.h")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	old, bits := []byte("\tuint32_t\t\tlkey;\n};"), []byte("\tuint32_t\t\tlkey:20, top:5, more:7;\n};")
+	require.Equal(t, 1, bytes.Count(text, old))
+	require.NoError(t, os.Chmod(name, 0o644))
+	require.NoError(t, os.WriteFile(name, bytes.Replace(text, old, bits, 1), 0o644))
+	for target := range triplet {
+		t.Run(target, func(t *testing.T) {
+			q := question(t, "ibv")
+			q.Target, q.Include, q.Only = target, include, Headers
+			if q.CC, err = completeCompiler(context.Background(), target); err != nil {
+				t.Skip(err)
+			}
+			a, err := Ask(context.Background(), q)
+			require.NoError(t, err)
+			require.Empty(t, a.Headers[0].Report.Mismatches)
+			want := a.Headers[0]
+			for _, version := range []string{"-gdwarf-5", "-gdwarf-3"} {
+				path := compileDebug(t, q.CC[0], include, []string{"infiniband/verbs.h"}, version, "-nostdlib")
+				q.DWARF, q.Include, q.Only = []string{path}, "", Layouts
+				a, err := Ask(context.Background(), q)
+				require.NoError(t, err)
+				lines := layoutDifferences(t, a.Headers[0], a.Headers[0])
+				assert.Len(t, lines, 3)
+				equalLines(t, layoutDifferences(t, want, a.Headers[0]), lines)
+			}
+		})
+	}
+}
+
 // smallDebug compiles a small library with debug information.
 func smallDebug(t *testing.T, flags ...string) string {
 	t.Helper()
