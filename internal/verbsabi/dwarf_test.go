@@ -229,6 +229,9 @@ func TestDWARFOfTargets(t *testing.T) {
 	require.NoError(t, os.Chmod(name, 0o644))
 	require.NoError(t, os.WriteFile(name, bytes.Replace(text, old, bits, 1), 0o644))
 	for target := range triplet {
+		if target == runtime.GOARCH {
+			continue // see TestDWARFFindsDrift
+		}
 		t.Run(target, func(t *testing.T) {
 			q := question(t, "ibv")
 			q.Target, q.Include, q.Only = target, include, Headers
