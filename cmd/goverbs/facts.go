@@ -100,8 +100,9 @@ type abiCommand struct {
 	Include  string `short:"I" help:"Directory of infiniband/verbs.h; default: the C compiler's search path."`
 	CC       string `name:"cc" help:"C compiler command; default: $$CC, cc, gcc or clang."`
 	Libdirs  string `short:"L" help:"Library directories, separated by colons."`
-	Only     string `enum:"headers,libraries,layouts,both" default:"both" help:"What to check: headers, libraries, layouts of --dwarf, or both."`
+	Only     string `enum:"headers,libraries,layouts,both" default:"both" help:"Part to check: headers, libraries, layouts (of --dwarf, --btf) or both."`
 	DWARF    string `name:"dwarf" help:"Compare types in the debug information of these files; or: installed."`
+	BTF      string `name:"btf" help:"Compare uapi with a kernel's types: /sys/kernel/btf, or vmlinux and modules."`
 	DebugDir string `name:"debug-dir" help:"Directory of debug files; default: /usr/lib/debug."`
 	Packages string `help:"Check only these packages, such as ibv,rdmacm."`
 	Require  string `help:"Fail unless these were checked, such as ibv,libibverbs.so.1."`
@@ -112,7 +113,7 @@ type abiCommand struct {
 }
 
 func (c abiCommand) Run(o output) error {
-	if c.DWARF == "" {
+	if c.DWARF == "" && c.BTF == "" {
 		if err := mayStart("C compiler"); err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func (c abiCommand) Run(o output) error {
 	}
 	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
 		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require,
-		DWARF: c.DWARF, DebugDir: c.DebugDir, Write: c.Write, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
+		DWARF: c.DWARF, BTF: c.BTF, DebugDir: c.DebugDir, Write: c.Write, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

@@ -119,6 +119,11 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 			return nil, err
 		}
 	}
+	if len(q.BTF) > 0 {
+		if err := a.askBTF(q); err != nil {
+			return nil, err
+		}
+	}
 	if q.Only != Libraries && !debug {
 		projects, packages := projectsOf(q.packages())
 		for _, of := range projects {
@@ -135,7 +140,7 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 			return nil, none
 		}
 	}
-	if q.Only != Headers && q.Only != Layouts {
+	if q.Only != Headers && q.Only != Layouts && (len(q.BTF) == 0 || len(q.DWARF) > 0) {
 		found, absent, err := checkLibraries(ctx, q)
 		if err != nil {
 			return nil, err
@@ -220,6 +225,9 @@ func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Di
 		if slices.Contains(namesOf(packages), p.Name) {
 			compiled = append(compiled, p)
 		}
+	}
+	if len(compiled) == 0 { // see Options.UAPI
+		return nil, nil
 	}
 	have, err := Measure(compiled...)
 	if err != nil {
@@ -424,7 +432,7 @@ func (a *Answer) Require(names []string) error {
 				}
 			}
 			for _, n := range a.NotInstalled {
-				if n.Name == name || n.Name == headersOfPackage(name) {
+				if n.Name == name || n.Name == headersOfPackage(name) || n.Name == debugOf(libraries[name].name) {
 					why = n.Why
 				}
 			}

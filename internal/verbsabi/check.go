@@ -41,6 +41,8 @@ type Options struct {
 	Required string // -require
 	Cache    string // -cache
 	Releases int    // -minimum-releases
+	// UAPI holds the types of generated/uapi, which add 2 MB to a program. Without them, only their model is compared.
+	UAPI []witness.Package
 }
 
 // PackageNames returns the names of the packages that can be checked.
@@ -104,7 +106,7 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 		DWARF: splitList(o.DWARF), DebugDir: o.DebugDir, BTF: splitList(o.BTF),
 	}
 	if o.Target == runtime.GOARCH {
-		q.Go = witness.All()
+		q.Go = slices.Concat(witness.All(), o.UAPI)
 	}
 	if len(q.CC) == 0 && q.Only != Libraries && len(q.DWARF)+len(q.BTF) == 0 {
 		if q.CC, err = FindCompiler(o.Target); err != nil {

@@ -59,6 +59,36 @@ const (
 	mostMembers = 1 << 16
 )
 
+// walk limits the conversion of types, which may contain each other.
+type walk struct{ depth, steps, total int }
+
+// Limits of the members of one type and of all types.
+const (
+	mostSteps = 1 << 16
+	mostTotal = 1 << 23
+)
+
+// start begins another type.
+func (w *walk) start() { w.depth, w.steps = 0, 0 }
+
+func (w *walk) down() error {
+	w.depth++
+	w.steps++
+	w.total++
+	switch {
+	case w.steps > mostSteps:
+		return fmt.Errorf("it has more than %d members", mostSteps)
+	case w.total > mostTotal:
+		return fmt.Errorf("all types have more than %d members", mostTotal)
+	}
+	if w.depth > deepestType {
+		return errNested
+	}
+	return nil
+}
+
+func (w *walk) up() { w.depth-- }
+
 var errNested = fmt.Errorf("types are nested more than %d deep", deepestType)
 
 // key returns the spelling under which a model has the type: "struct ibv_wc", "enum ibv_mtu", "pthread_mutex_t".
@@ -211,17 +241,18 @@ func (t *cType) bytes() (int64, error) {
 
 // alignment returns the alignment of a type: the stated one, or that of its members. It is 0 if the type may be packed,
 // which debug information does not state.
-func (t *cType) alignment(depth int) (int64, error) {
-	if depth > deepestType {
-		return 0, errNested
+func (t *cType) alignment(w *walk) (int64, error) {
+	if err := w.down(); err != nil {
+		return 0, err
 	}
+	defer w.up()
 	switch {
 	case t == nil || t.kind == functionKind:
 		return 1, nil
 	case t.align > 0:
 		return t.align, nil
 	case t.is(typedefKind, constKind, qualifierKind, arrayKind):
-		return t.elem.alignment(depth + 1)
+		return t.elem.alignment(w)
 	case !t.is(structKind, unionKind):
 		return t.size, nil
 	}
@@ -230,7 +261,7 @@ func (t *cType) alignment(depth int) (int64, error) {
 	}
 	align := int64(1)
 	for _, m := range t.members {
-		own, err := m.typ.alignment(depth + 1)
+		own, err := m.typ.alignment(w)
 		if err != nil || own == 0 {
 			return 0, err
 		}
@@ -249,10 +280,11 @@ func (t *cType) alignment(depth int) (int64, error) {
 }
 
 // record returns the model of a structure or union.
-func (t *cType) record(depth int) (*model.Record, error) {
-	if depth > deepestType {
-		return nil, errNested
+func (t *cType) record(w *walk) (*model.Record, error) {
+	if err := w.down(); err != nil {
+		return nil, err
 	}
+	defer w.up()
 	if _, err := t.loaded(); err != nil {
 		return nil, err
 	}
@@ -263,13 +295,13 @@ func (t *cType) record(depth int) (*model.Record, error) {
 	if t.kind == unionKind {
 		rec.Kind = model.Union
 	}
-	align, err := t.alignment(depth)
+	align, err := t.alignment(w)
 	if err != nil {
 		return nil, err
 	}
 	rec.Align = model.Same(align)
 	for _, m := range t.members {
-		f, err := m.field(depth)
+		f, err := m.field(w)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -281,7 +313,7 @@ func (t *cType) record(depth int) (*model.Record, error) {
 }
 
 // field returns the model of a member, or nil for one that a model omits.
-func (m cMember) field(depth int) (*model.Field, error) {
+func (m cMember) field(w *walk) (*model.Field, error) {
 	f := &model.Field{Name: m.name, Offset: model.Same(m.first / 8)}
 	size, err := m.typ.bytes()
 	if err != nil {
@@ -318,7 +350,10 @@ func (m cMember) field(depth int) (*model.Field, error) {
 		return nil, err
 	case named.is(structKind, unionKind) && named.name == "":
 		f.Dims = lengths
-		f.Record, err = named.record(depth + 1)
+		f.Record, err = named.record(w)
+		if err == nil && f.Record.Size.Default == 0 && len(f.Record.Fields) == 0 && strings.HasPrefix(m.name, "__empty_") {
+			return nil, nil // the kernel puts it before a flexible array in a union
+		}
 		return f, err
 	case plain.is(pointerKind):
 		target, _, err := plain.elem.unqualified(true)
@@ -327,7 +362,7 @@ func (m cMember) field(depth int) (*model.Field, error) {
 		}
 		if target.is(functionKind) {
 			f.Dims = lengths
-			f.Func, err = target.proto(depth + 1)
+			f.Func, err = target.proto(w)
 			return f, err
 		}
 	}
@@ -337,10 +372,11 @@ func (m cMember) field(depth int) (*model.Field, error) {
 }
 
 // proto returns the model of a function type.
-func (t *cType) proto(depth int) (*model.Proto, error) {
-	if depth > deepestType {
-		return nil, errNested
+func (t *cType) proto(w *walk) (*model.Proto, error) {
+	if err := w.down(); err != nil {
+		return nil, err
 	}
+	defer w.up()
 	if _, err := t.loaded(); err != nil {
 		return nil, err
 	}
@@ -356,7 +392,7 @@ func (t *cType) proto(depth int) (*model.Proto, error) {
 			return nil, err
 		}
 		if named.is(pointerKind) && named.elem.is(functionKind) {
-			m.Func, err = named.elem.proto(depth + 1)
+			m.Func, err = named.elem.proto(w)
 		} else {
 			var spelled model.Type
 			spelled, err = param.spell()

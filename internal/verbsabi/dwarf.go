@@ -36,16 +36,24 @@ const mostDebugTime = 2 * time.Minute
 type definitions struct {
 	named    map[string][]*cType
 	untagged []*cType // enumerations without a tag
+	count    int
 }
 
+// mostDefinitions limits the definitions of all types: each source file of a library has some hundred.
+const mostDefinitions = 1 << 18
+
 // add adds a type if it is wanted.
-func (d *definitions) add(t *cType, want map[string]bool) {
+func (d *definitions) add(t *cType, want map[string]bool) error {
+	if d.count++; d.count > mostDefinitions {
+		return fmt.Errorf("more than %d definitions", mostDefinitions)
+	}
 	switch key := t.key(); {
 	case t.kind == enumKind && t.name == "":
 		d.untagged = append(d.untagged, t)
 	case want[key]:
 		d.named[key] = append(d.named[key], t)
 	}
+	return nil
 }
 
 // errNoDebug is the error for a file without debug information.
@@ -405,7 +413,9 @@ func (d *dwarfFile) scan(want map[string]bool, found *definitions) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			found.add(t, want)
+			if err := found.add(t, want); err != nil {
+				return err
+			}
 		}
 		r.SkipChildren()
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -215,6 +216,45 @@ func TestDWARFFindsDrift(t *testing.T) {
 	}
 }
 
+// TestDWARFOfTargets: a cross compiler's debug information gives the same differences as the headers, also for bitfields
+// of big-endian machines.
+func TestDWARFOfTargets(t *testing.T) {
+	include := filepath.Join(t.TempDir(), "include")
+	require.NoError(t, os.CopyFS(include, os.DirFS(realHeaders(t, "65.0"))))
+	name := filepath.Join(include, "infiniband", "verbs.h")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	old, bits := []byte("\tuint32_t\t\tlkey;\n};"), []byte("\tuint32_t\t\tlkey:20, top:5, more:7;\n};")
+	require.Equal(t, 1, bytes.Count(text, old))
+	require.NoError(t, os.Chmod(name, 0o644))
+	require.NoError(t, os.WriteFile(name, bytes.Replace(text, old, bits, 1), 0o644))
+	for target := range triplet {
+		if target == runtime.GOARCH {
+			continue // see TestDWARFFindsDrift
+		}
+		t.Run(target, func(t *testing.T) {
+			q := question(t, "ibv")
+			q.Target, q.Include, q.Only = target, include, Headers
+			if q.CC, err = completeCompiler(context.Background(), target); err != nil {
+				t.Skip(err)
+			}
+			a, err := Ask(context.Background(), q)
+			require.NoError(t, err)
+			require.Empty(t, a.Headers[0].Report.Mismatches)
+			want := a.Headers[0]
+			for _, version := range []string{"-gdwarf-5", "-gdwarf-3"} {
+				path := compileDebug(t, q.CC[0], include, []string{"infiniband/verbs.h"}, version, "-nostdlib")
+				q.DWARF, q.Include, q.Only = []string{path}, "", Layouts
+				a, err := Ask(context.Background(), q)
+				require.NoError(t, err)
+				lines := layoutDifferences(t, a.Headers[0], a.Headers[0])
+				assert.Len(t, lines, 3)
+				equalLines(t, layoutDifferences(t, want, a.Headers[0]), lines)
+			}
+		})
+	}
+}
+
 // smallDebug compiles a small library with debug information.
 func smallDebug(t *testing.T, flags ...string) string {
 	t.Helper()
@@ -226,7 +266,8 @@ func smallDebug(t *testing.T, flags ...string) string {
 	require.NoError(t, os.WriteFile(source, []byte("struct ibv_sge { unsigned long addr; unsigned length, lkey; };\n"+
 		"enum ibv_mtu { IBV_MTU_256 = 1 };\nint f(struct ibv_sge *s, enum ibv_mtu m) { return s->lkey + m; }\n"), 0o644))
 	path := filepath.Join(dir, "libsmall.so")
-	cmd := exec.Command("gcc", append([]string{"-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
+	args := []string{"-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}
+	cmd := exec.Command("gcc", append(args, flags...)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -274,6 +315,29 @@ func TestDWARFBuildID(t *testing.T) {
 		assert.Contains(t, h.NotChecked, "struct ibv_wc")
 		assert.NotContains(t, h.NotChecked, "struct ibv_sge")
 	}
+}
+
+// TestDWARFOfInstalled: libraries without debug information are listed, and missing only if they are required.
+func TestDWARFOfInstalled(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Rename(smallDebug(t), filepath.Join(dir, "libibverbs.so.1")))
+	require.NoError(t, os.Rename(smallDebug(t, "-g0"), filepath.Join(dir, "libmlx5.so.1")))
+	q := question(t)
+	q.DWARF, q.Only, q.LibraryDirs, q.DebugDir = []string{InstalledDebug}, Layouts, []string{dir}, t.TempDir()
+	a, err := Ask(context.Background(), q)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "libibverbs.so.1"), a.Headers[0].Dir)
+	assert.NoError(t, a.Require([]string{"ibv"}))
+	assert.ErrorContains(t, a.Require([]string{"mlx5dv"}), "mlx5dv is required and was not checked: ")
+	names := []string{}
+	for _, n := range a.NotInstalled {
+		names = append(names, n.Name)
+	}
+	assert.Contains(t, names, "debug information of libmlx5.so.1")
+	assert.Contains(t, names, "debug information of librdmacm.so.1")
+	require.NoError(t, os.Remove(filepath.Join(dir, "libibverbs.so.1")))
+	_, err = Ask(context.Background(), q)
+	assert.ErrorContains(t, err, "no such library")
 }
 
 // TestDWARFRefuses: debug information that cannot be read is an error that names the reason.
@@ -325,4 +389,85 @@ func TestDWARFOfDwz(t *testing.T) {
 	require.NoError(t, os.Remove(shared))
 	_, err = askDWARF(t, "", runtime.GOARCH, files[0])
 	assert.ErrorContains(t, err, "which is missing; install the debug package completely")
+}
+
+// TestDWARFAgreesWithPahole: pahole reads the same sizes and offsets from debug information.
+func TestDWARFAgreesWithPahole(t *testing.T) {
+	path := compileDebug(t, "gcc", realHeaders(t, "65.0"), headersOf(question(t, dwarfPackages...).Packages))
+	records, fields := agreesWithPahole(t, askDebugOf(t, []string{path}, dwarfPackages...), "-F", "dwarf", path)
+	assert.Greater(t, records, 200)
+	assert.Greater(t, fields, 1000)
+}
+
+// agreesWithPahole runs pahole, and counts what it reads in the same way.
+func agreesWithPahole(t *testing.T, h *Include, args ...string) (records, fields int) {
+	t.Helper()
+	if _, err := exec.LookPath("pahole"); err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command("pahole", args...).Output()
+	require.NoError(t, err)
+	for _, text := range strings.Split(string(out), "\n}") {
+		text = strings.TrimLeft(text[strings.IndexByte(text+"\n", '\n'):], "\n")
+		name, _, _ := strings.Cut(text, " {\n")
+		l := h.checked.records[name]
+		if l == nil {
+			continue
+		}
+		records++
+		if m := paholeSize.FindStringSubmatch(text); m != nil { // pahole does not print it for a union
+			assert.Equal(t, fmt.Sprint(l.size), m[1], name)
+		} else {
+			assert.Equal(t, model.Union, l.rec.Kind, name)
+		}
+		for _, m := range paholeField.FindAllStringSubmatch(text, -1) {
+			f, ok := l.byPath[m[1]]
+			if assert.True(t, ok, "%s.%s", name, m[1]) {
+				assert.Equal(t, m[2]+" "+m[3], fmt.Sprintf("%d %d", f.offset, f.size), "%s.%s", name, m[1])
+				fields++
+			}
+		}
+	}
+	return records, fields
+}
+
+var (
+	paholeSize = regexp.MustCompile(`\n\t/\* size: (\d+),`)
+	// a member of the outermost structure, which is indented once and is neither a bitfield nor a function pointer
+	paholeField = regexp.MustCompile(`(?m)^\t[a-z_][^\t\n]*?[ *](\w+)(?:\[\d*\])*; +/\* +(\d+) +(\d+) \*/$`)
+)
+
+// FuzzDWARF: no file makes the reader panic. Panics of debug/dwarf become errors.
+func FuzzDWARF(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "small.so")
+	for _, flag := range []string{"-gdwarf-5", "-gdwarf-4", "-gdwarf-2"} {
+		cmd := exec.Command("gcc", "-g", flag, "-shared", "-nostdlib", "-fPIC", "-o", path, "-x", "c", "-")
+		cmd.Stdin = strings.NewReader("struct ibv_sge { union { long addr; int a[2]; }; int length:3; int lkey; };\n" +
+			"enum ibv_mtu { IBV_MTU_256 = 1 };\nint f(struct ibv_sge *s, enum ibv_mtu m) { return s->lkey + m; }\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			f.Skipf("%v: %s", err, out)
+		}
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	want := map[string]bool{"struct ibv_sge": true, "enum ibv_mtu": true}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		found := &definitions{named: map[string][]*cType{}}
+		noPanic(func() error {
+			if err := readDWARF(context.Background(), path, runtime.GOARCH, dir, want, found); err != nil {
+				return err
+			}
+			for _, all := range found.named {
+				for _, c := range all {
+					c.record(&walk{})
+					c.enum()
+				}
+			}
+			return nil
+		})
+	})
 }

@@ -3,7 +3,8 @@
 // Package verbsabi compares the generated Go packages with installed headers and libraries, for the commands verbsabi
 // and goverbs abi. CWitness compiles assertions generated from a model against the real headers; GoWitness compiles the
 // assertions in a generated package; Measure returns sizes and offsets of the Go types. Compare lists the differences
-// between installed headers and those that the Go packages were generated from. Run combines all of these.
+// between installed headers and those that the Go packages were generated from. The types in DWARF of libraries and in
+// BTF of kernels become a model, too, which is compared in the same way. Run combines all of these.
 package verbsabi
 
 import (

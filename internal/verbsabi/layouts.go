@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -40,38 +41,58 @@ const InstalledDebug = "installed"
 const DebugDir = "/usr/lib/debug"
 
 // askDWARF compares the types in the debug information of libraries with the Go packages.
-func (a *Answer) askDWARF(ctx context.Context, q Question) (err error) {
+func (a *Answer) askDWARF(ctx context.Context, q Question) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, mostDebugTime,
 		fmt.Errorf("reading debug information timed out after %v", mostDebugTime))
 	defer cancel()
-	defer func() { // debug/dwarf and debug/elf are not designed for hostile files
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%s: corrupt debug information: %v", strings.Join(q.DWARF, ", "), r)
-		}
-	}()
-	files, err := a.debugFiles(ctx, q)
-	if err != nil || len(files) == 0 {
-		return err
-	}
 	want := wanted(q.Primary, q.Recorded)
 	found := &definitions{named: map[string][]*cType{}}
 	release := map[string]string{}
-	for _, file := range files {
-		if err := readDWARF(ctx, file, q.Target, cmp.Or(q.DebugDir, DebugDir), want, found); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+	var read []string
+	for _, file := range a.debugFiles(ctx, q) {
+		err := noPanic(func() error {
+			return readDWARF(ctx, file.path, q.Target, cmp.Or(q.DebugDir, DebugDir), want, found)
+		})
+		switch {
+		case file.library != "" && errors.Is(err, errNoDebug):
+			a.NotInstalled = append(a.NotInstalled, Absent{Name: debugOf(file.library),
+				Why: fmt.Sprintf("%s: %v", file.path, err)})
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", file.path, err)
 		}
+		read = append(read, file.path)
 		of := project.All[0].Name
-		release[of] = cmp.Or(release[of], releaseOfFile(file))
+		release[of] = cmp.Or(release[of], releaseOfFile(file.path))
 	}
-	return a.askTypes(q, FromDWARF, files, found, release, q.packages())
+	if len(read) == 0 {
+		return nil
+	}
+	return noPanic(func() error { return a.askTypes(q, FromDWARF, read, found, release, q.packages()) })
 }
 
+// noPanic returns a panic as an error, since debug/elf and debug/dwarf are not designed for hostile files.
+func noPanic(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("corrupt debug information: %v", r)
+		}
+	}()
+	return f()
+}
+
+// debugSource is a file with debug information. library is the name of an installed library, which may have none.
+type debugSource struct{ path, library string }
+
+// debugOf returns the name under which an answer lists missing debug information.
+func debugOf(library string) string { return "debug information of " + library }
+
 // debugFiles lists the files that the question names.
-func (a *Answer) debugFiles(ctx context.Context, q Question) ([]string, error) {
-	var files []string
+func (a *Answer) debugFiles(ctx context.Context, q Question) []debugSource {
+	var files []debugSource
 	for _, name := range q.DWARF {
 		if name != InstalledDebug {
-			files = append(files, name)
+			files = append(files, debugSource{path: name})
 			continue
 		}
 		for _, p := range q.packages() {
@@ -80,15 +101,14 @@ func (a *Answer) debugFiles(ctx context.Context, q Question) ([]string, error) {
 				continue
 			}
 			path, err := FindLibrary(ctx, q.CC, lib.name, q.Target, q.LibraryDirs)
-			if err != nil && q.Only == Layouts { // otherwise checkLibraries lists it
-				a.NotInstalled = append(a.NotInstalled, Absent{Name: lib.name, Why: err.Error()})
+			if err != nil {
+				a.NotInstalled = append(a.NotInstalled, Absent{Name: debugOf(lib.name), Why: err.Error()})
+				continue
 			}
-			if err == nil {
-				files = append(files, path)
-			}
+			files = append(files, debugSource{path, lib.name})
 		}
 	}
-	return files, nil
+	return files
 }
 
 // wanted returns the keys of the types that models have.
@@ -115,7 +135,7 @@ func (a *Answer) askTypes(q Question, source Source, files []string, found *defi
 	packages []rules.Package) error {
 	projects, of := projectsOf(packages)
 	for _, p := range projects {
-		h := &Include{Source: source, Project: p.Name, Dir: common(files), Files: files, Differences: []Difference{},
+		h := &Include{Source: source, Project: p.Name, Dir: common(source, files), Files: files, Differences: []Difference{},
 			NotChecked: []string{}}
 		primary := q.Primary.Of(p.Name)[0]
 		h.Primary = primary.Name
@@ -143,9 +163,11 @@ func (a *Answer) askTypes(q Question, source Source, files []string, found *defi
 		}
 		h.Packages = namesOf(checked)
 		if len(q.Go) > 0 {
-			if h.Differences, err = q.compareGo(primary, checked); err != nil {
+			differences, err := q.compareGo(primary, checked)
+			if err != nil {
 				return err
 			}
+			h.Differences = append(h.Differences, differences...)
 		}
 		h.checked = have
 		h.NotChecked = append(h.NotChecked, lacking(ours, have)...)
@@ -179,6 +201,7 @@ func (d *definitions) model(ours *model.Release, recorded []*model.Release, targ
 		}
 	}
 	h := model.Header{}
+	w := &walk{}
 	seen := map[string]bool{}
 	for _, x := range known {
 		for _, key := range x.order {
@@ -189,6 +212,7 @@ func (d *definitions) model(ours *model.Release, recorded []*model.Release, targ
 			seen[key] = true
 			texts := map[string]bool{}
 			for i, t := range d.named[key] {
+				w.start()
 				var v any
 				if e != nil {
 					read, err := t.enum()
@@ -203,7 +227,7 @@ func (d *definitions) model(ours *model.Release, recorded []*model.Release, targ
 					if mine.records[key] != nil {
 						known = mine.records[key]
 					}
-					read, err := t.recordLike(known, foreign[key], source)
+					read, err := t.recordLike(w, known, foreign[key], source)
 					if err != nil {
 						return nil, nil, fmt.Errorf("%s: %w", key, err)
 					}
@@ -248,26 +272,34 @@ func (d *definitions) model(ours *model.Release, recorded []*model.Release, targ
 
 // recordLike returns the model of a record. Facts that debug information does not state are those of known. A foreign
 // record may name its integer types differently.
-func (t *cType) recordLike(known *layout, foreign bool, source Source) (*model.Record, error) {
+func (t *cType) recordLike(w *walk, known *layout, foreign bool, source Source) (*model.Record, error) {
 	if known.rec.Kind == model.Opaque {
 		size, err := t.bytes()
 		if err != nil {
 			return nil, err
 		}
-		align, err := t.alignment(0)
+		align, err := t.alignment(w)
 		return &model.Record{Kind: model.Opaque, Tag: t.name, Size: model.Same(size),
 			Align: model.Same(cmp.Or(align, known.align))}, err
 	}
-	rec, err := t.record(0)
+	rec, err := t.record(w)
 	if err != nil {
 		return nil, err
 	}
+	if path := kernelOnly[t.key()]; path != "" && source == FromBTF {
+		deleteMember(rec, path)
+	}
 	computed := rec.Align.Default
-	unstated := t.align == 0 && (known.rec.Packed || source == FromBTF && computed < known.align)
+	all := members(rec, "")
+	complete := !slices.ContainsFunc(known.members, func(o member) bool {
+		return !slices.ContainsFunc(all, func(m member) bool { return m.path == o.path })
+	})
+	// BTF does not state the alignment of attributes, which can only be larger.
+	unstated := t.align == 0 && (known.rec.Packed || source == FromBTF && computed < known.align && complete)
 	if computed == 0 || unstated {
 		rec.Align = model.Same(known.align)
 	}
-	for _, m := range members(rec, "") {
+	for _, m := range all {
 		o, ok := known.byPath[m.path]
 		if ok && foreign && m.size == o.size && isNumber(m.field) && isNumber(o.field) {
 			m.field.Type = o.field.Type
@@ -277,6 +309,24 @@ func (t *cType) recordLike(known *layout, foreign bool, source Source) (*model.R
 		}
 	}
 	return rec, nil
+}
+
+// kernelOnly holds a union's member that the kernel's headers declare only for the kernel.
+var kernelOnly = map[string]string{"struct rxe_send_wr": "wr.reg"}
+
+// deleteMember removes a member of a record or of a member of it.
+func deleteMember(rec *model.Record, path string) {
+	outer, inner, nested := strings.Cut(path, ".")
+	for i, f := range rec.Fields {
+		switch {
+		case f.Name != outer:
+		case nested && f.Record != nil:
+			deleteMember(f.Record, inner)
+		case !nested:
+			rec.Fields = slices.Delete(rec.Fields, i, i+1)
+			return
+		}
+	}
 }
 
 // isNumber reports whether the type of a field has a name without struct, union or enum.
@@ -399,9 +449,9 @@ func countTypes(r *model.Release, of, release, target string) *Report {
 	return report
 }
 
-// common returns the only file, or the directory that all files are in.
-func common(files []string) string {
-	if len(files) == 1 {
+// common returns the kernel's file, the only file, or the directory that all files are in.
+func common(source Source, files []string) string {
+	if len(files) == 1 || source == FromBTF {
 		return files[0]
 	}
 	dir := filepath.Dir(files[0])

@@ -15,6 +15,8 @@ flag() { # -name value
 	if [ -n "$2" ]; then args+=("$1" "$2"); fi
 }
 flag -only "${ONLY:-}"
+flag -dwarf "${DWARF:-}"
+flag -btf "${BTF:-}"
 flag -pkg "${PACKAGES:-}"
 flag -require "${REQUIRE:-}"
 flag -I "${INCLUDE:-}"

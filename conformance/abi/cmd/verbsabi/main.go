@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/goverbs/goverbs/generated/witness"
 	"github.com/goverbs/goverbs/internal/printable"
 	"github.com/goverbs/goverbs/internal/verbsabi"
 )
@@ -27,7 +28,7 @@ const (
 	helpAfterFlags = `
 It parses the installed headers, compares every structure, member, enumerator, constant and prototype with the Go
 packages, and has the C compiler verify the parser's result. In the installed libraries it looks up every function that
-the Go packages declare. It prints a line of counts, a verdict for the headers and for each library, and every
+the Go packages declare. -dwarf and -btf replace the headers by the types in debug information. It prints a line of counts, a verdict for the headers and for each library, and every
 incompatible difference with the release that introduced it. Compatible differences are counted; -v lists them.
 
   identical     the installation and the Go packages agree
@@ -50,7 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o verbsabi.Options
+	o := verbsabi.Options{UAPI: []witness.Package{witness.UAPI}}
 	fs := flag.NewFlagSet("verbsabi", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.Dump, "dump", false,
@@ -76,11 +77,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.StringVar(&o.Packages, "pkg", "",
 		"check only these `packages`: "+strings.Join(verbsabi.PackageNames(), ",")+" (default: all but uapi,\nfor "+
 			"which -cache runs C compilers: its layouts depend on the running kernel)")
-	fs.StringVar(&o.Only, "only", "", "check only this `part`: headers, libraries, or layouts (of -dwarf)")
+	fs.StringVar(&o.Only, "only", "", "check only this `part`: headers, libraries, or layouts (of -dwarf and -btf)")
 	fs.StringVar(&o.DWARF, "dwarf", "",
 		"compare the types in the debug information of these comma-separated `files` instead of the\nheaders: "+
 			"libraries or their debug files, found by build ID, or installed for the libraries of\nthis machine; no C "+
 			"compiler is needed")
+	fs.StringVar(&o.BTF, "btf", "",
+		"compare uapi with the types of a kernel (BTF) in these comma-separated `files`: "+verbsabi.KernelBTF+
+			",\nthe kernel of this machine; or vmlinux, followed by modules")
 	fs.StringVar(&o.DebugDir, "debug-dir", "", "`directory` of debug files (default: "+verbsabi.DebugDir+")")
 	fs.StringVar(&o.Dirs, "L", "", "colon-separated `directories` of the libraries (default: "+
 		"where the loader searches)")

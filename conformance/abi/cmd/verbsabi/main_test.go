@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -353,4 +354,60 @@ func TestControlCharacters(t *testing.T) {
 	assert.Contains(t, errs, "]0;x")
 	assert.NotContains(t, errs, "\x1b")
 	assert.NotContains(t, errs, "\u009b")
+}
+
+// TestDWARF: the types in debug information use the exit codes, formats, policies and baselines of headers.
+func TestDWARF(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	compile := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		cmd := exec.Command("gcc", "-g", "-shared", "-fPIC", "-o", path, "-x", "c", "-")
+		cmd.Stdin = strings.NewReader(text + "\nint f(struct ibv_sge *s) { return s->lkey; }\n")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return path
+	}
+	same := compile("same", "#include <stdint.h>\nstruct ibv_sge { uint64_t addr; uint32_t length, lkey; };")
+	other := compile("other", "#include <stdint.h>\nstruct ibv_sge { uint64_t addr; uint32_t lkey, length; };")
+
+	code, out, errs := command("-only", "layouts", "-dwarf", same, "-require", "ibv,ibv_sge")
+	assert.Equal(t, 0, code, "%s%s", out, errs)
+	assert.Contains(t, out, "\nidentical: the types in "+same+" are of rdma-core ")
+	assert.Regexp(t, `\nnot checked: \d+ types of these packages, which `+same+` lacks; -v lists them\n`, out)
+	code, _, errs = command("-only", "layouts", "-dwarf", same, "-require", "ibv_wc")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "ibv_wc is required and was not checked: "+same+" has no debug information of it")
+
+	junit, base, policy := filepath.Join(dir, "junit"), filepath.Join(dir, "base"), filepath.Join(dir, "policy")
+	code, out, errs = command("-only", "layouts", "-dwarf", other, "-write", "junit="+junit, "-write-baseline", base)
+	assert.Equal(t, 1, code, "%s%s", out, errs)
+	assert.Contains(t, out, "wrong: field ibv_sge.lkey: offset is 8 in this debug information, 12 in Go: the member moved\n")
+	report, err := os.ReadFile(junit)
+	require.NoError(t, err)
+	assert.Contains(t, string(report), `<testcase name="field ibv_sge.lkey offset" classname="types of rdma-core">`)
+	code, out, _ = command("-only", "layouts", "-dwarf", other, "-baseline", base)
+	assert.Equal(t, 0, code, out)
+	require.NoError(t, os.WriteFile(policy, []byte("field ibv_sge.*\t2999-01-01\ttest\n"), 0o644))
+	code, out, _ = command("-only", "layouts", "-dwarf", other, "-policy", policy)
+	assert.Equal(t, 0, code, out)
+
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-only", "layouts"}, "-only layouts needs -dwarf or -btf"},
+		{[]string{"-only", "headers", "-dwarf", same}, "use -only layouts"},
+		{[]string{"-only", "libraries", "-btf", same}, "use -only layouts"},
+		{[]string{"-I", dir, "-dwarf", same}, "omit -I"},
+		{[]string{"-debug-dir", dir}, "-debug-dir needs -dwarf"},
+		{[]string{"-only", "layouts", "-dwarf", junit}, "bad magic number"},
+		{[]string{"-btf", same}, "it has no section .BTF"},
+	} {
+		code, _, errs := command(test.args...)
+		assert.Equal(t, 2, code, test.args)
+		assert.Contains(t, errs, test.want)
+	}
 }
