@@ -100,3 +100,17 @@ func TestSIWIsExtracted(t *testing.T) {
 	_, err = os.Stat(filepath.Join(to, "init"))
 	assert.True(t, errors.Is(err, fs.ErrNotExist))
 }
+
+// TestGuestWithSIW boots a guest with a module from the cache; nothing is built or downloaded for it.
+func TestGuestWithSIW(t *testing.T) {
+	needEverything(t)
+	image, program := available(t)
+	if _, err := os.Stat(filepath.Join(CacheDir(), "siw-"+image.Version+".ko")); err != nil {
+		t.Skipf("%v; build it with go run ./conformance/vm/cmd/vmtest -fetch -driver siw -kernel 6.1", err)
+	}
+	with, err := image.WithSIW(t.Context(), CacheDir(), t.Logf)
+	require.NoError(t, err)
+	o, err := (&Guest{Image: with, Log: t.Logf, Programs: []Program{program("0")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Passed, o.Kind, "%s", o)
+}

@@ -17,7 +17,7 @@ const unreported = "-"
 func ReportSIW() (string, error) {
 	var b strings.Builder
 	b.WriteString("# Behavior of Soft-iWARP\n\nMeasured on Linux " + strings.Join(Kernels, ", ") + " with libsiw, and " +
-		"equal with package `rdma/native`. Generated from the CSV files here by " +
+		"equal without rdma-core. Generated from the CSV files here by " +
 		"`go test ./conformance/vm/results -update`.\nA failure is the completion's status, or the call that failed and " +
 		"its error. Other types of queue pair and extended queue pairs cannot be created.\n")
 	if err := reportSIWSends(&b); err != nil {
