@@ -39,7 +39,7 @@ func TestSIW(t *testing.T) {
 		table, ok, err := Read("siw-post_send-"+kernel+".csv", 3)
 		require.NoError(t, err)
 		require.True(t, ok)
-		assert.Len(t, table.Rows, 14*6)
+		assert.Len(t, table.Rows, 12*6)
 		for _, c := range verbs[0].of(withoutStates(table)) {
 			if c.flags == "SIGNALED" {
 				assert.Equal(t, works[c.opcode], c.works, "%s %s: %s", kernel, c.opcode, c.measured)
