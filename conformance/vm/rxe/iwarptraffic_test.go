@@ -77,9 +77,9 @@ func (x *traffic) list(t *testing.T, n int) {
 	fill(x.local.Bytes)
 	fill(x.remote.Bytes)
 	type expected struct {
-		opcode ibv.WCOpcode
-		to     []byte
-		want   []byte
+		opcode   ibv.WCOpcode
+		to, want []byte
+		fenced   bool
 	}
 	var sends []expected
 	received := 0
@@ -113,31 +113,41 @@ func (x *traffic) list(t *testing.T, n int) {
 			length := int(sges[0].Length)
 			w.Opcode = ibv.WR_RDMA_READ
 			sends = append(sends, expected{ibv.WC_RDMA_READ, x.local.Bytes[at : at+length],
-				append([]byte(nil), x.remote.Bytes[at:at+length]...)})
+				append([]byte(nil), x.remote.Bytes[at:at+length]...), false})
 			continue
 		case x.random.IntN(2) == 0:
 			w.Opcode = ibv.WR_RDMA_WRITE
-			sends = append(sends, expected{ibv.WC_RDMA_WRITE, x.remote.Bytes[at:][:len(data)], data})
+			sends = append(sends, expected{ibv.WC_RDMA_WRITE, x.remote.Bytes[at:][:len(data)], data, false})
 		default:
 			w.Opcode = ibv.WR_SEND
 			x.receive(t, uint64(i), at)
 			received++
-			sends = append(sends, expected{ibv.WC_SEND, x.remote.Bytes[at:][:len(data)], data})
+			sends = append(sends, expected{ibv.WC_SEND, x.remote.Bytes[at:][:len(data)], data, false})
 		}
 		if inline {
 			w.SendFlags |= ibv.SEND_INLINE
 		}
 		if x.random.IntN(3) == 0 {
 			w.SendFlags |= ibv.SEND_FENCE
+			sends[i].fenced = true
 		}
 	}
 	require.NoError(t, verbs.PostSend(x.p.A, &x.wrs[0], x.bad))
-	for i, s := range sends {
+	// The kernel completes sends and writes when TCP has them, and so before earlier reads, unless they are fenced.
+	completed := make([]bool, count)
+	for range sends {
 		wc := x.Completion(x.p.ASend)
-		require.Equal(t, ibv.WC_SUCCESS, wc.Status, "list %d request %d", n, i)
-		assert.Equal(t, uint64(n<<8+i), wc.WRID)
-		assert.Equal(t, s.opcode, wc.Opcode)
+		require.Equal(t, ibv.WC_SUCCESS, wc.Status, "list %d request %d", n, wc.WRID)
+		i := int(wc.WRID) - n<<8
+		require.True(t, 0 <= i && i < count && !completed[i], "list %d: wr_id %#x", n, wc.WRID)
+		completed[i] = true
+		assert.Equal(t, sends[i].opcode, wc.Opcode)
 		assert.Equal(t, x.p.A.QPNum, wc.QPNum)
+		for earlier := range i {
+			waits := (sends[earlier].opcode == ibv.WC_RDMA_READ) == (wc.Opcode == ibv.WC_RDMA_READ) ||
+				sends[earlier].opcode == ibv.WC_RDMA_READ && sends[i].fenced
+			assert.False(t, waits && !completed[earlier], "list %d: request %d completed before %d", n, i, earlier)
+		}
 	}
 	for i, s := range sends {
 		if s.opcode != ibv.WC_SEND {
