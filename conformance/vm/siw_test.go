@@ -23,7 +23,8 @@ func TestWithSIW(t *testing.T) {
 	elfFile{modinfo: "depends=ib_core,libcrc32c\x00"}.write(t, cache, "siw-6.1.9-1~x.ko")
 	_, err := image.WithSIW(t.Context(), cache, nil)
 	assert.ErrorIs(t, err, ErrNoSIW)
-	assert.ErrorContains(t, err, "kernel 6.1: no module siw for the guest: it needs module libcrc32c, which the image lacks")
+	assert.ErrorContains(t, err,
+		"kernel 6.1: no module siw for the guest: it needs module libcrc32c, which the image lacks")
 
 	module := elfFile{modinfo: "depends=ib_core\x00"}.write(t, cache, "siw-6.1.9-1~x.ko")
 	with, err := image.WithSIW(t.Context(), cache, nil)
