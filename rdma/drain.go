@@ -26,7 +26,8 @@ var lastWQEWait = 500 * time.Millisecond
 // On EFA and erdma, Drain waits until each counted request has completed: an Unchecked queue pair cannot be drained
 // there. Because the erdma library rejects sends in ERR, Drain first posts a write of no bytes there; if C has already
 // moved the queue pair to ERR, Drain never sees the end of sends that succeeded unsignaled. On queue pairs of type
-// IBV_QPT_DRIVER of other providers, Drain waits for receives only.
+// IBV_QPT_DRIVER of other providers, Drain waits for receives only. On Soft-iWARP, the kernel completes all work before
+// the state has changed; receives that were posted later, or after the connection broke, do not complete.
 //
 // If ctx ends or the queue pair is closed, Drain returns an error; another Drain continues. Draining a drained queue
 // pair does nothing. To use the queue pair again, move it to RESET. The mana library rejects requests in ERR and cannot
@@ -84,8 +85,11 @@ func (q *QP) flush(p drainContext) error {
 	if err := q.fail(); err != nil {
 		return err
 	}
-	if q.onEFA() {
+	switch {
+	case q.onEFA():
 		return q.flushCounted(p)
+	case q.onSIW():
+		return q.flushed()
 	}
 	if err := q.collect(); err != nil {
 		return err
@@ -190,6 +194,21 @@ func (q *QP) flushERDMA(p drainContext) error {
 		q.send.forget(q.sendCQ)
 	}
 	return q.flushCounted(p)
+}
+
+// flushed is the rest of a flush on Soft-iWARP: the kernel has flushed all requests before ibv_modify_qp returns. A
+// marker in ERR would never complete.
+func (q *QP) flushed() error {
+	if err := q.collect(); err != nil {
+		return err
+	}
+	if q.send != nil {
+		q.send.forget(q.sendCQ)
+	}
+	if q.recv != nil {
+		q.recv.forget(q.recvCQ)
+	}
+	return nil
 }
 
 // flushCounted waits until each counted request has completed. libefa rejects markers in ERR, and its sends are all

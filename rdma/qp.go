@@ -366,9 +366,10 @@ func (q *QP) refuse(why *VerbError) {
 	}
 }
 
-// onEFA and onERDMA report whether the queue pair is one of EFA or erdma.
+// onEFA, onERDMA and onSIW report whether the queue pair is one of EFA, erdma or Soft-iWARP.
 func (q *QP) onEFA() bool   { return q.on("efa") }
 func (q *QP) onERDMA() bool { return q.on("erdma") }
+func (q *QP) onSIW() bool   { return q.on("siw") }
 
 func (q *QP) on(driver string) bool {
 	c := q.device.C()

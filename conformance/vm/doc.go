@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package vm runs test programs on a real kernel. It boots a Debian kernel with Soft-RoCE under QEMU's software
-// emulation, with an initramfs that contains only the programs, the shared libraries that they need and rdma-core's
-// provider, and reports the outcome.
+// Package vm runs test programs on a real kernel. It boots a Debian kernel with Soft-RoCE, or Soft-iWARP built from its
+// source, under QEMU's software emulation, with an initramfs that contains only the programs, the shared libraries that
+// they need and rdma-core's provider, and reports the outcome.
 //
 //	image, err := vm.Prepare(ctx, "6.1", vm.CacheDir(), log) // kernel, modules and libraries of Debian
 //	programs, cleanup, err := vm.Build(ctx, []string{"./rdma/..."}, …)

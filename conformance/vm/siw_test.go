@@ -23,7 +23,8 @@ func TestWithSIW(t *testing.T) {
 	elfFile{modinfo: "depends=ib_core,libcrc32c\x00"}.write(t, cache, "siw-6.1.9-1~x.ko")
 	_, err := image.WithSIW(t.Context(), cache, nil)
 	assert.ErrorIs(t, err, ErrNoSIW)
-	assert.ErrorContains(t, err, "kernel 6.1: no module siw for the guest: it needs module libcrc32c, which the image lacks")
+	assert.ErrorContains(t, err,
+		"kernel 6.1: no module siw for the guest: it needs module libcrc32c, which the image lacks")
 
 	module := elfFile{modinfo: "depends=ib_core\x00"}.write(t, cache, "siw-6.1.9-1~x.ko")
 	with, err := image.WithSIW(t.Context(), cache, nil)
@@ -99,4 +100,18 @@ func TestSIWIsExtracted(t *testing.T) {
 	assert.Equal(t, "int main;", string(text))
 	_, err = os.Stat(filepath.Join(to, "init"))
 	assert.True(t, errors.Is(err, fs.ErrNotExist))
+}
+
+// TestGuestWithSIW boots a guest with a module from the cache; nothing is built or downloaded for it.
+func TestGuestWithSIW(t *testing.T) {
+	needEverything(t)
+	image, program := available(t)
+	if _, err := os.Stat(filepath.Join(CacheDir(), "siw-"+image.Version+".ko")); err != nil {
+		t.Skipf("%v; build it with go run ./conformance/vm/cmd/vmtest -fetch -driver siw -kernel 6.1", err)
+	}
+	with, err := image.WithSIW(t.Context(), CacheDir(), t.Logf)
+	require.NoError(t, err)
+	o, err := (&Guest{Image: with, Log: t.Logf, Programs: []Program{program("0")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Passed, o.Kind, "%s", o)
 }

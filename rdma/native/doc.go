@@ -23,7 +23,7 @@
 // ErrNotSupported. Only rxe and EFA have extended queue pairs; those of rxe build FLUSH and ATOMIC_WRITE if the kernel
 // executes them. Only mlx5 has XRC, and thread and parent domains.
 //
-// rxe has been tested on Linux 6.1, 6.12 and 7, and siw on 6.1.
+// rxe and siw have been tested on Linux 6.1, 6.12 and 7.
 package native
 
 // Prefix begins the names by which rdma.Open opens devices of this package: "native:rxe0".

@@ -33,11 +33,14 @@ func driverOf(id uapi.RDMADriverID) driver.Driver {
 	return nil
 }
 
-// Driver returns the name of a device's driver as a vendor's library has it, such as "efa", or "".
+// Driver returns the name of a device's driver as a vendor's library has it, such as "efa", "siw", or "".
 func (b *Backend) Driver(c *ibv.Context) string {
 	of := find[context](b, addressOf(c))
 	if of == nil {
 		return ""
+	}
+	if uapi.RDMADriverID(of.File.Driver) == uapi.RDMA_DRIVER_SIW {
+		return "siw"
 	}
 	for _, v := range driver.Vendors {
 		if v.ID == uapi.RDMADriverID(of.File.Driver) {

@@ -17,16 +17,45 @@ import (
 
 var update = flag.Bool("update", false, "write the page")
 
-// TestReport compares the page with the recorded files and the tables.
+// TestReport compares the pages with the recorded files and the tables.
 func TestReport(t *testing.T) {
-	now, err := Report()
-	require.NoError(t, err)
-	if *update {
-		require.NoError(t, os.WriteFile("README.md", []byte(now), 0o644))
+	for name, report := range map[string]func() (string, error){"README.md": Report, "siw.md": ReportSIW} {
+		now, err := report()
+		require.NoError(t, err)
+		if *update {
+			require.NoError(t, os.WriteFile(name, []byte(now), 0o644))
+		}
+		recorded, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.Equal(t, string(recorded), now, "go test ./conformance/vm/results -update")
 	}
-	recorded, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	assert.Equal(t, string(recorded), now, "go test ./conformance/vm/results -update")
+}
+
+// TestSIW checks that Soft-iWARP executes exactly the operations that iWARP has, and that the report of the other
+// devices agrees with them.
+func TestSIW(t *testing.T) {
+	works := map[string]bool{"RDMA_WRITE": true, "SEND": true, "RDMA_READ": true, "SEND_WITH_INV": true}
+	for _, kernel := range Kernels {
+		table, ok, err := Read("siw-post_send-"+kernel+".csv", 3)
+		require.NoError(t, err)
+		require.True(t, ok)
+		assert.Len(t, table.Rows, 12*6)
+		for _, c := range verbs[0].of(withoutStates(table)) {
+			if c.flags == "SIGNALED" {
+				assert.Equal(t, works[c.opcode], c.works, "%s %s: %s", kernel, c.opcode, c.measured)
+			}
+		}
+		roce, _, err := Read("post_send-"+kernel+".csv", 3)
+		require.NoError(t, err)
+		soft, err := answersOfSoft("post_send", kernel, roce)
+		require.NoError(t, err)
+		for i, c := range verbs[0].of(soft) {
+			if c.qp == "RC" && c.opcode == "TSO" {
+				assert.Equal(t, "post EINVAL", c.measured)
+				assert.NotEqual(t, roce.Rows[i], soft.Rows[i])
+			}
+		}
+	}
 }
 
 // TestRecorded checks that all combinations are recorded for each kernel, and that common ones work.

@@ -24,13 +24,16 @@
 //	                       but measured in each test run
 //	native.txt             the same for package native, which uses Soft-RoCE without rdma-core
 //	source-KERNEL.txt      versions of the measured kernel and library
+//	siw-….csv, siw-….txt   create_qp, post_send, wr_post and source of Soft-iWARP; states to which its queue pairs can
+//	                       be moved; siw-connection-KERNEL.csv: connections, their ends and failures
 //
 // Names are those of C without the common prefix; flags are joined by | or none; post is 0 or the errno's name; bad_wr
 // is the index of the rejected work request; opcodes without a name in C are numbers; none means no result, and - an
 // undefined field. data is ok when the bytes arrived where the opcode should put them, wrong when they did not, none
 // when no memory changed, and - when the opcode moves no data.
 //
-// The files for kernels are written by make measure, never by hand.
+// The files for kernels are written by make measure, those of Soft-iWARP by GOVERBS_MEASURE=1 make vm WHAT=siw, and
+// none by hand.
 package results
 
 import (

@@ -24,8 +24,9 @@ func onlyIWARP(t *testing.T) {
 	}
 }
 
-// TestTransitionsOnIWARP measures which states a queue pair can be moved to, with the state only and with the attributes
-// that InfiniBand requires, and the state that ibv_query_qp then returns. Only the connection manager moves it to RTS.
+// TestTransitionsOnIWARP measures which states a queue pair can be moved to, with the state only and with the
+// attributes that InfiniBand requires, and the state that ibv_query_qp then returns. Only the connection manager moves
+// it to RTS.
 func TestTransitionsOnIWARP(t *testing.T) {
 	onlyIWARP(t)
 	r := rig.Open(t)

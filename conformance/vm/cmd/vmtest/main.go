@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command vmtest runs tests and programs of this module on a real kernel with Soft-RoCE, in a guest that QEMU emulates:
+// Command vmtest runs tests and programs of this module on a real kernel with Soft-RoCE, or Soft-iWARP (-driver siw), in
+// a guest that QEMU emulates:
 //
 //	go run ./conformance/vm/cmd/vmtest -kernel 6.12 -- ./rdma/... -run X
 //
