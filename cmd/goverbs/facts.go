@@ -110,7 +110,7 @@ type abiCommand struct {
 }
 
 func (c abiCommand) Run(o output) error {
-	if err := mayStart("C compiler"); err != nil {
+	if err := checkPrivileges("C compiler"); err != nil {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()
